@@ -1,8 +1,11 @@
-/* error.c - the one error path: the calling thread's last failure, as a line and as fields, and the names of statuses.
+/* error.c - the one error path: the calling thread's last failure, as a line and as fields, and the
+ * names of statuses.
  *
- * Threads: any; each has its own state, so there are no locks. A thread's first failure makes it, and the thread's end frees it. When
- * memory is out it is one of a few that are always there. When those are taken, too, it is one with a constant text. Always: the state is one
- * finished hd_error whose message is one zero-terminated line, and only a failure outside of attempts changes it.
+ * Threads: any; each keeps its own state, so there are no locks. A thread's first failure makes the
+ * state, and the thread's end frees it. Without memory, the thread takes one of a few states that
+ * always exist. If those are taken, too, it uses one with a constant text. Always: the state is one
+ * finished hd_error whose message is one zero-terminated line, and only a failure outside of
+ * attempts changes it.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -31,41 +34,43 @@ typedef struct state {
 #define SPARES 16
 
 static const hd_error blank = {.size = sizeof(hd_error), .status = HD_OK, .device = -1, .lane = -1};
-static state untold = {.last = {.size = sizeof(hd_error), /* of all threads that have no state of their own; constant */
+/* of all threads without their own state; constant */
+static state untold = {.last = {.size = sizeof(hd_error),
                                 .status = HD_ERROR_HOST_MEMORY,
                                 .device = -1,
                                 .lane = -1,
                                 .message = "out of host memory, also for the text of this failure; free some"}};
 static state spares[SPARES];
 
-static _Thread_local state *own;            /* NULL: there was no failure; &untold: there was no memory for it */
+/* NULL: no failure yet; &untold: no memory for the failure */
+static _Thread_local state *own;
 static _Thread_local hdi_attempt *attempts; /* the innermost */
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
-static int own_error; /* the program has all keys there are: then nothing is given back when a thread ends */
+static int own_error; /* the program uses all keys: then nothing is given back when a thread ends */
 
-static void give_back(state *s)
+static void error_state_give_back(state *s)
 {
     if (s->is_spare) {
-        /* pairs with the acquire of the thread that takes it next */
+        /* pairs with the acquire of the next thread that takes it */
         atomic_store_explicit(&s->is_taken, false, memory_order_release);
     } else {
         free(s);
     }
 }
 
-static void thread_ends(void *value)
+static void error_thread_ends(void *value)
 {
-    own = NULL; /* what fails later in this thread makes another one */
-    give_back(value);
+    own = NULL; /* a later failure in this thread makes another one */
+    error_state_give_back(value);
 }
 
-static void make_key(void)
+static void error_make_key(void)
 {
-    own_error = hdi_thread_key(&own_key, thread_ends);
+    own_error = hdi_thread_key(&own_key, error_thread_ends);
 }
 
-static state *take_spare(void)
+static state *error_take_spare(void)
 {
     for (int i = 0; i < SPARES; i++) {
         if (!atomic_exchange_explicit(&spares[i].is_taken, true, memory_order_acquire)) {
@@ -76,17 +81,18 @@ static state *take_spare(void)
     return NULL;
 }
 
-/* This thread's state, made when it is missing. NULL: no memory. */
-static state *own_state(void)
+/* This thread's state, made on demand. NULL: no memory. */
+static state *error_own_state(void)
 {
     if (own != NULL && own != &untold) {
         return own;
     }
-    pthread_once(&own_once, make_key);
+    pthread_once(&own_once, error_make_key);
     state *s = calloc(1, sizeof *s);
-    s = s != NULL ? s : take_spare();
-    if (s != NULL && own_error == 0 && pthread_setspecific(own_key, s) != 0) { /* it would never be given back */
-        give_back(s);
+    s = s != NULL ? s : error_take_spare();
+    /* it would never be given back */
+    if (s != NULL && own_error == 0 && pthread_setspecific(own_key, s) != 0) {
+        error_state_give_back(s);
         s = NULL;
     }
     if (s != NULL) {
@@ -96,7 +102,7 @@ static state *own_state(void)
     return s;
 }
 
-static const hd_error *last_failure(void)
+static const hd_error *error_last_failure(void)
 {
     if (attempts != NULL && attempts->error.status != HD_OK) {
         return &attempts->error;
@@ -104,8 +110,8 @@ static const hd_error *last_failure(void)
     return own != NULL ? &own->last : &blank;
 }
 
-/* A message is one line, whatever a driver's text or a file name brought in. */
-static void one_line(char *text)
+/* Keeps a message to one line, whatever a driver's text or a file name contains. */
+static void error_keep_one_line(char *text)
 {
     for (; *text != '\0'; text++) {
         if ((unsigned char)*text < ' ') {
@@ -124,8 +130,9 @@ const char *hdi_call_name(void)
     return hdi_presence_here.call != NULL ? hdi_presence_here.call : "";
 }
 
-/* Puts text, a colon and a space in front of the message from `at` on, whose end is cut off where there is no room. */
-static void put_in_front(hd_error *error, size_t at, const char *text)
+/* Puts text, a colon and a space in front of the message from `at` on. Cuts off its end if there is
+ * no room. */
+static void error_put_in_front(hd_error *error, size_t at, const char *text)
 {
     size_t room = sizeof error->message - 1 - at, length = strlen(text) + 2;
     if (length <= room) {
@@ -137,19 +144,19 @@ static void put_in_front(hd_error *error, size_t at, const char *text)
     }
 }
 
-/* The length of the call's name in front of a message, and of the colon behind it. 0: it is not there. */
-static size_t name_length(const char *message)
+/* The length of the call's name and its colon in front of a message. 0: no name is there. */
+static size_t error_name_length(const char *message)
 {
     const char *name = hdi_call_name();
     size_t length = strlen(name);
     return length != 0 && strncmp(message, name, length) == 0 && message[length] == ':' ? length + 2 : 0;
 }
 
-static void put_name(hd_error *error)
+static void error_put_name(hd_error *error)
 {
     const char *name = hdi_call_name();
-    if (name[0] != '\0' && name_length(error->message) == 0) {
-        put_in_front(error, 0, name);
+    if (name[0] != '\0' && error_name_length(error->message) == 0) {
+        error_put_in_front(error, 0, name);
     }
 }
 
@@ -162,7 +169,7 @@ hd_error hdi_error_blank(hd_status status)
 
 hd_status hdi_fail(hd_status status, const char *format, ...)
 {
-    /* made apart, because an argument may be hd_message() */
+    /* made separately, because an argument may be hd_message() */
     hd_error e = hdi_error_blank(status);
     va_list arguments;
     va_start(arguments, format);
@@ -206,13 +213,13 @@ hd_status hdi_fail_error(const hd_error *error)
         snprintf(copy.message + length, sizeof copy.message - length,
                  " (what was made before fork() belongs to the parent process)");
     }
-    put_name(&copy);
-    one_line(copy.message);
+    error_put_name(&copy);
+    error_keep_one_line(copy.message);
     if (attempts != NULL) {
         attempts->error = copy;
         return copy.status;
     }
-    state *s = own_state();
+    state *s = error_own_state();
     if (s != NULL) {
         s->last = copy;
     } else {
@@ -228,15 +235,15 @@ hd_status hdi_fail_about(hd_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(about, sizeof about, format, arguments);
     va_end(arguments);
-    hd_error error = *last_failure();
-    put_in_front(&error, name_length(error.message), about);
+    hd_error error = *error_last_failure();
+    error_put_in_front(&error, error_name_length(error.message), about);
     hdi_fail_error(&error);
     return status;
 }
 
 void hdi_error_get(hd_error *out)
 {
-    *out = *last_failure();
+    *out = *error_last_failure();
 }
 
 void hdi_attempt_begin(hdi_attempt *attempt)
@@ -262,7 +269,7 @@ hd_status hdi_attempt_result(hdi_attempt *attempt, hd_status status)
 
 const char *hdi_error_name(const char *format, ...)
 {
-    state *s = own_state();
+    state *s = error_own_state();
     if (s == NULL) {
         return "(no memory for its name)";
     }
@@ -275,7 +282,7 @@ const char *hdi_error_name(const char *format, ...)
 
 const char *hd_message(void)
 {
-    return last_failure()->message;
+    return error_last_failure()->message;
 }
 
 void hd_last_error(hd_error *out)
@@ -283,7 +290,7 @@ void hd_last_error(hd_error *out)
     if (out == NULL) {
         return;
     }
-    HDI_SIZED_OUT(hd_error, out, last_failure());
+    HDI_SIZED_OUT(hd_error, out, error_last_failure());
 }
 
 static const char unknown[] = "HD_ERROR_UNKNOWN";

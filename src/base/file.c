@@ -1,7 +1,9 @@
-/* file.c - writing to files and pipes without signals, and files replaced as a whole. See file.h for threads, locks and blocking.
+/* file.c - writes to files and pipes without signals, and replaces files as a whole. Threads, locks
+ * and blocking: see file.h.
  *
- * Always: a file that is replaced has its name only once it is whole.
+ * Always: a replaced file gets its name only once it is complete.
  */
+#include "base/descriptor.h"
 #include "base/file.h"
 
 #include <dirent.h>
@@ -18,6 +20,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/cancel.h"
 #include "base/wait.h"
 
 /* ---- without signals ---- */
@@ -37,8 +40,8 @@ static void quiet_begin(quiet_state *quiet)
     pthread_sigmask(SIG_BLOCK, &both, &quiet->before);
 }
 
-/* `error`: the errno of what failed in between, 0 if nothing did; its signal is taken away, but for one that the program had coming before.
- * Leaves errno alone. */
+/* `error`: the errno of a failure in between, or 0. Removes the signal of that failure, unless it
+ * was already pending for the program. Keeps errno. */
 static void quiet_end(const quiet_state *quiet, int error)
 {
     int saved = errno;
@@ -64,10 +67,10 @@ int hdi_quiet_resize(int descriptor, off_t bytes)
     return result;
 }
 
-/* A pipe that is ready takes this much at once. */
+/* A ready pipe takes this much at once. */
 #define PIECE 4096
 
-static bool ready(int descriptor, int64_t deadline)
+static bool file_await_room(int descriptor, int64_t deadline)
 {
     struct pollfd p = {.fd = descriptor, .events = POLLOUT};
     for (;;) {
@@ -86,14 +89,15 @@ static bool ready(int descriptor, int64_t deadline)
 }
 
 /* False with errno. */
-static bool write_all(int descriptor, const char *text, size_t length, int64_t deadline)
+static bool file_write_all(int descriptor, const char *text, size_t length, int64_t deadline)
 {
     struct stat facts;
     bool regular = fstat(descriptor, &facts) == 0 &&
-                   S_ISREG(facts.st_mode); /* there in one call, so that lines of programs do not mix */
+                   /* in one call, so that lines of several programs do not mix */
+                   S_ISREG(facts.st_mode);
     for (size_t at = 0; at < length;) {
         size_t n = regular || length - at < PIECE ? length - at : PIECE;
-        if (!regular && !ready(descriptor, deadline)) {
+        if (!regular && !file_await_room(descriptor, deadline)) {
             return false;
         }
         ssize_t put = write(descriptor, text + at, n);
@@ -107,9 +111,10 @@ static bool write_all(int descriptor, const char *text, size_t length, int64_t d
 
 bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
 {
+    HDI_UNCANCELLED; /* a frequent call may have something to report */
     quiet_state quiet;
     quiet_begin(&quiet);
-    bool ok = write_all(descriptor, text, length, deadline);
+    bool ok = file_write_all(descriptor, text, length, deadline);
     quiet_end(&quiet, ok ? 0 : errno);
     return ok;
 }
@@ -117,11 +122,11 @@ bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t 
 /* ---- replaced as a whole ---- */
 
 #define SUFFIX ".XXXXXX"
-#define NAMES 64      /* tried before giving up; the first is mostly free */
-#define LEFT_AFTER 60 /* seconds: no write takes as long as that */
+#define NAMES 64      /* tries before it gives up; the first is mostly free */
+#define LEFT_AFTER 60 /* seconds: no write takes so long */
 
-/* The folder of a file, and the file's own name. */
-static bool split_path(const char *path, char folder[PATH_MAX], const char **name)
+/* Splits a path into the folder and the file's own name. */
+static bool file_split_path(const char *path, char folder[PATH_MAX], const char **name)
 {
     const char *slash = strrchr(path, '/');
     size_t n = slash != NULL ? (size_t)(slash - path) : 0;
@@ -138,8 +143,8 @@ static bool split_path(const char *path, char folder[PATH_MAX], const char **nam
     return true;
 }
 
-/* Gives a file without a name one that no file has: `fresh`, which ends in SUFFIX. */
-static bool give_name(int fd, char *fresh)
+/* Gives an unnamed file a name that no other file uses: `fresh`, which ends in SUFFIX. */
+static bool file_give_name(int fd, char *fresh)
 {
     char from[64], *random = fresh + strlen(fresh) - 6;
     snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
@@ -159,12 +164,13 @@ static bool give_name(int fd, char *fresh)
     return false;
 }
 
-/* Into a file that has its name only once it is whole. */
-static bool replace(const char *path, const char *folder, char *fresh, const void *content, size_t bytes, mode_t mode)
+/* Writes into a file that gets its name only once it is complete. */
+static bool file_replace_unnamed(const char *path, const char *folder, char *fresh, const void *content, size_t bytes,
+                                 mode_t mode)
 {
-    int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    int fd = hdi_descriptor_open(folder, O_TMPFILE | O_WRONLY, 0600);
     bool whole = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
-    bool named = whole && give_name(fd, fresh);
+    bool named = whole && file_give_name(fd, fresh);
     bool good = named && rename(fresh, path) == 0;
     int code = errno;
     if (named && !good) {
@@ -177,14 +183,14 @@ static bool replace(const char *path, const char *folder, char *fresh, const voi
     return good;
 }
 
-/* The same where there is no such thing. */
-static bool replace_with_name(const char *path, char *fresh, const void *content, size_t bytes, mode_t mode)
+/* The same without unnamed files. */
+static bool file_replace_named(const char *path, char *fresh, const void *content, size_t bytes, mode_t mode)
 {
     strcpy(fresh + strlen(fresh) - (sizeof SUFFIX - 1), SUFFIX);
-    int fd = mkostemp(fresh, O_CLOEXEC);
+    int fd = hdi_descriptor_temporary(fresh);
     bool good = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
     int code = errno;
-    if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports here that there is no room */
+    if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports lack of room here */
         good = false;
         code = errno;
     }
@@ -203,7 +209,7 @@ bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_
 {
     char folder[PATH_MAX], fresh[PATH_MAX + 16];
     const char *name;
-    if (!split_path(path, folder, &name)) {
+    if (!file_split_path(path, folder, &name)) {
         return false;
     }
     int n = snprintf(fresh, sizeof fresh, "%s/.%s" SUFFIX, folder, name);
@@ -211,15 +217,15 @@ bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_
         errno = ENAMETOOLONG;
         return false;
     }
-    if (replace(path, folder, fresh, content, bytes, mode)) {
+    if (file_replace_unnamed(path, folder, fresh, content, bytes, mode)) {
         return true;
     }
     bool no_such_thing = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT || errno == EPERM;
-    return no_such_thing && replace_with_name(path, fresh, content, bytes, mode);
+    return no_such_thing && file_replace_named(path, fresh, content, bytes, mode);
 }
 
-/* Reads up to `bytes` bytes, and returns how many there were. */
-static size_t read_all(int fd, char *out, size_t bytes)
+/* Reads up to `bytes` bytes, and returns the number read. */
+static size_t file_read_all(int fd, char *out, size_t bytes)
 {
     size_t n = 0;
     while (n < bytes) {
@@ -234,7 +240,7 @@ static size_t read_all(int fd, char *out, size_t bytes)
 
 bool hdi_file_read_own(const char *path, size_t most, char **out, size_t *bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    int fd = hdi_descriptor_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0) {
         return false;
     }
@@ -243,7 +249,8 @@ bool hdi_file_read_own(const char *path, size_t most, char **out, size_t *bytes)
                 !(facts.st_mode & (S_IWGRP | S_IWOTH)) && facts.st_size > 0 && (uint64_t)facts.st_size <= most;
     size_t n = good ? (size_t)facts.st_size : 0;
     char *content = good ? malloc(n + 1) : NULL;
-    good = content && read_all(fd, content, n + 1) == n; /* one byte more shows a file that grows */
+    /* one more byte reveals a growing file */
+    good = content && file_read_all(fd, content, n + 1) == n;
     close(fd);
     if (!good) {
         free(content);
@@ -259,7 +266,7 @@ void hdi_file_sweep(const char *path)
 {
     char folder[PATH_MAX];
     const char *name;
-    DIR *directory = split_path(path, folder, &name) ? opendir(folder) : NULL;
+    DIR *directory = file_split_path(path, folder, &name) ? hdi_descriptor_folder(folder) : NULL;
     time_t now = time(NULL);
     size_t n = strlen(name);
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {

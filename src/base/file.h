@@ -1,10 +1,11 @@
-/* file.h - writing to files and pipes so that what goes wrong is an errno and not a signal, and files replaced as a whole.
+/* file.h - writes to files and pipes so that errors become errno and not a signal, and replaces
+ * files as a whole.
  *
- * By default a broken pipe (SIGPIPE) and a limit on the size of files (SIGXFSZ, ulimit -f) end the program. The library must not do that to it.
- * The limit holds for memory files, too.
+ * By default a broken pipe (SIGPIPE) and a limit on the size of files (SIGXFSZ, ulimit -f) end the
+ * program. The library must not cause that. The limit holds for memory files, too.
  *
  * Threads: any; the calling thread's signal mask changes meanwhile. Locks: none.
- * Blocking: hdi_write_quietly while a pipe takes nothing, until the deadline.
+ * Blocking: hdi_write_quietly while the pipe is full, until the deadline.
  */
 #ifndef HDI_BASE_FILE_H
 #define HDI_BASE_FILE_H
@@ -19,24 +20,25 @@
 /* ftruncate. */
 int hdi_quiet_resize(int descriptor, off_t bytes);
 
-/* All of the text, in one call where it is a regular file, so that lines of programs do not mix. False: with errno; ETIMEDOUT after the
- * deadline (hdi_clock_ns). */
+/* Writes all of the text, in one call if it is a regular file, so that lines of several programs do
+ * not mix. False: with errno; ETIMEDOUT after the deadline (hdi_clock_ns). */
 bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline);
 
 /* ---- replaced as a whole ----
  *
- * A process that reads such a file finds the old content or the new one. One that is killed meanwhile leaves nothing.
- * Several may replace one file at the same time: the last one's content stays. */
+ * A process that reads such a file finds the old content or the new one. A process that is killed
+ * meanwhile leaves nothing. Several may replace one file at the same time: the content of the last
+ * one stays. */
 
-/* False with errno: the file is as it was. Where the file system has no files without a name (NFS), a kill may leave a file beside
- * it. That file is called ".NAME.XXXXXX", NAME being the file's own name. */
+/* False with errno: the file is unchanged. If the file system does not support unnamed files (NFS),
+ * a kill may leave a file beside it, named ".NAME.XXXXXX" after the file's own name. */
 bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_t mode);
 
-/* Reads a file that only this user can have written, of 1 to `most` bytes. *out has a zero behind them, to be freed. False: it is
- * another file, it changed meanwhile, or there is no memory. */
+/* Reads a file that only this user can write, of 1 to `most` bytes. *out ends with a zero; free it.
+ * False: it is another file, it changed meanwhile, or there is no memory. */
 bool hdi_file_read_own(const char *path, size_t most, char **out, size_t *bytes);
 
-/* Deletes what was left so beside `path` more than a minute ago. */
+/* Deletes such leftovers beside `path` that are older than a minute. */
 void hdi_file_sweep(const char *path);
 
 #endif

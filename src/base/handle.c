@@ -1,7 +1,10 @@
-/* handle.c - stable memory, and the number that distinguishes handles of this process from those of the process that it was forked from.
+/* handle.c - stable memory, and the number that distinguishes handles of this process from those of
+ * the process that forked it.
  *
- * Threads: any; the number changes in the child's only one, right after a fork. Locks: the stable memory's, under which nothing is taken.
- * Always: the number grows with every generation of forks, so no ancestor's handle fits. Addresses of stable memory serve nothing else, ever.
+ * Threads: any; the number changes in the child's only thread, right after a fork. Locks: that of
+ * stable memory; no lock is taken under it.
+ * Always: the number grows with every generation of forks, so no ancestor's handle fits. Addresses
+ * of stable memory serve nothing else, ever.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -14,9 +17,10 @@
 
 /* ---- stable memory ---- */
 
-#define CHUNK_BYTES ((size_t)64 << 10) /* more, where more is asked for at once */
-#define YARD_BYTES                                                                                                     \
-    ((size_t)32 << 20) /* addresses that chunks are cut from: cleared ones are neighbours, and one mapping */
+#define CHUNK_BYTES ((size_t)64 << 10) /* more for larger requests */
+/* Chunks are cut from a range of so many addresses, so cleared ones are neighbours and form one
+ * mapping. */
+#define YARD_BYTES ((size_t)32 << 20)
 
 typedef struct chunk {
     struct chunk *next;
@@ -25,34 +29,34 @@ typedef struct chunk {
 } chunk;
 
 struct hdi_stable {
-    chunk *chunks; /* the newest first: what is taken comes from that one */
+    chunk *chunks; /* the newest first; memory is taken from that one */
     struct hdi_stable *next;
 };
 
 static hdi_mutex lock = HDI_MUTEX_INIT(STABLE);
 static struct hdi_stable *all;
-static char *yard; /* what is left of it */
+static char *yard; /* the rest of the current range */
 static size_t yard_bytes;
 
-static void before_fork(void)
+static void stable_before_fork(void)
 {
     hdi_mutex_lock_at_fork(&lock);
 }
 
-static void after_fork(void)
+static void stable_after_fork(void)
 {
     hdi_mutex_unlock(&lock);
 }
 
-static void hold_over_forks(void)
+static void stable_watch_forks(void)
 {
-    pthread_atfork(before_fork, after_fork, after_fork);
+    pthread_atfork(stable_before_fork, stable_after_fork, stable_after_fork);
 }
 
 hdi_stable *hdi_stable_create(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, hold_over_forks);
+    pthread_once(&once, stable_watch_forks);
     hdi_stable *stable = calloc(1, sizeof *stable);
     if (stable != NULL) {
         hdi_mutex_lock(&lock);
@@ -63,8 +67,8 @@ hdi_stable *hdi_stable_create(void)
     return stable;
 }
 
-/* Addresses that are in no use; NULL: none. Lock held. */
-static void *cut(size_t bytes)
+/* Takes unused addresses; NULL: none left. Lock held. */
+static void *stable_cut(size_t bytes)
 {
     if (bytes > yard_bytes) {
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -89,15 +93,15 @@ static void *cut(size_t bytes)
     return base;
 }
 
-/* A chunk with room for so many bytes, in front of the others. Lock held. */
-static bool add_chunk(hdi_stable *stable, size_t bytes)
+/* Adds a chunk of at least this size in front of the others. Lock held. */
+static bool stable_add_chunk(hdi_stable *stable, size_t bytes)
 {
     chunk *c = malloc(sizeof *c);
     if (c == NULL) {
         return false;
     }
     bytes = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
-    void *base = cut(bytes);
+    void *base = stable_cut(bytes);
     if (base == NULL) {
         free(c);
         return false;
@@ -113,7 +117,7 @@ void *hdi_stable_take(hdi_stable *stable, size_t bytes)
     bytes = (bytes + HDI_SELF_ALIGN - 1) / HDI_SELF_ALIGN * HDI_SELF_ALIGN;
     hdi_mutex_lock(&lock);
     chunk *c = stable->chunks;
-    if ((c != NULL && c->bytes - c->taken >= bytes) || add_chunk(stable, bytes)) {
+    if ((c != NULL && c->bytes - c->taken >= bytes) || stable_add_chunk(stable, bytes)) {
         c = stable->chunks;
         taken = c->base + c->taken;
         c->taken += bytes;
@@ -122,11 +126,12 @@ void *hdi_stable_take(hdi_stable *stable, size_t bytes)
     return taken;
 }
 
-/* The memory goes, the addresses stay. Where the system has no room to note that, the memory stays, too, without its content. */
-static void bury(const chunk *c)
+/* Gives the memory back and keeps the addresses. If the system cannot note that, the memory stays,
+ * too, without its content. */
+static void stable_bury_chunk(const chunk *c)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    HDI_HANDOVER_BEGIN(); /* stale handles lead there at any time */
+    HDI_HANDOVER_BEGIN(); /* stale handles may lead there at any time */
     if (mmap(c->base, c->bytes, PROT_READ, flags, -1, 0) == MAP_FAILED) {
         madvise(c->base, c->bytes, MADV_DONTNEED);
     }
@@ -147,14 +152,14 @@ void hdi_stable_clear(hdi_stable *stable)
     hdi_mutex_unlock(&lock);
     for (chunk *c = stable->chunks, *next; c != NULL; c = next) {
         next = c->next;
-        bury(c);
+        stable_bury_chunk(c);
         free(c);
     }
     free(stable);
 }
 
-/* Whether an address is in stable memory that was not cleared. */
-static bool is_stable(const void *address)
+/* True if an address is in stable memory that was not cleared. */
+static bool stable_contains(const void *address)
 {
     bool found = false;
     hdi_mutex_lock(&lock);
@@ -171,24 +176,24 @@ static bool is_stable(const void *address)
 
 uint32_t hdi_handle_salt;
 
-static void change_salt(void)
+static void handle_change_salt(void)
 {
     hdi_handle_salt++;
 }
 
-static void change_in_children(void)
+static void handle_watch_forks(void)
 {
-    pthread_atfork(NULL, NULL, change_salt);
+    pthread_atfork(NULL, NULL, handle_change_salt);
 }
 
 void hdi_handle_guard_forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, change_in_children);
+    pthread_once(&once, handle_watch_forks);
 }
 
-/* What a handle leads to; NULL: nothing that is known, or that is good. */
-static const char *kind_of(const void *handle)
+/* The kind of object behind a handle; NULL: unknown, or not valid. */
+static const char *handle_kind_of(const void *handle)
 {
     static const struct {
         uint32_t magic;
@@ -198,7 +203,7 @@ static const char *kind_of(const void *handle)
         {HDI_HOLD_MAGIC, "hold"}, {HDI_CLAIM_MAGIC, "claim"},   {HDI_RUNTIME_MAGIC, "runtime"},
     };
     const hdi_handle_head *head = hdi_handle_object(handle);
-    if (!is_stable(head)) {
+    if (!stable_contains(head)) {
         return NULL;
     }
     uint64_t word = atomic_load_explicit(&head->word, memory_order_acquire);
@@ -215,7 +220,7 @@ hd_status hdi_handle_refused(const void *handle, const char *kind, const char *w
     if (!handle) {
         return hdi_fail(HD_ERROR_HANDLE, "the %s is null", kind);
     }
-    const char *other = kind_of(handle);
+    const char *other = handle_kind_of(handle);
     if (other && strcmp(other, kind) != 0) {
         return hdi_fail(HD_ERROR_HANDLE, "this is a %s, not a %s", other, kind);
     }

@@ -1,12 +1,16 @@
-/* handle.h - opaque handles with which a call recognises stale ones, and the stable memory that they lead to.
+/* handle.h - opaque handles by which a call recognises stale ones, and the stable memory behind
+ * them.
  *
- * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in stable memory, at
- * multiples of HDI_SELF_ALIGN, and begin with a word that only a good handle fits. A handle may be stale, of another kind, or of a
- * runtime that was closed. Such a handle finds a word that it does not fit, and is refused. It is never followed into memory that is gone. An object whose
- * generations have run out is not used again. Handles that a process made before it was forked are stale in the child.
- * User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
+ * A handle is the object's address with a generation in the free bits of the address. Objects of
+ * every kind are in stable memory, at multiples of HDI_SELF_ALIGN, and begin with a word that
+ * matches only a valid handle. A handle may be stale, of another kind, or of a closed runtime. Then
+ * the word does not match, and the call refuses the handle. It never follows a handle into memory
+ * that is gone. An object whose generations are used up is not used again. After a fork, handles of
+ * the parent are stale in the child. User-space addresses fit in 48 bits on every supported system
+ * (wider ones only on request).
  *
- * Threads: any. Locks: for handles none; for stable memory a mutex of its own, also across fork(), and nothing is taken under it.
+ * Threads: any. Locks: none for handles. A separate mutex for stable memory, also across fork(); no
+ * lock is taken under it.
  */
 #ifndef HDI_BASE_HANDLE_H
 #define HDI_BASE_HANDLE_H
@@ -19,15 +23,17 @@
 
 #define HDI_HANDLE_ADDRESS_BITS 48
 #define HDI_SELF_ALIGN 512
-#define HDI_HANDLE_FIRST 1 /* generation; 0: they have run out */
+#define HDI_HANDLE_FIRST 1 /* generation; 0: all are used up */
 
-/* What an object that handles lead to begins with, in one word: magic of its kind, generation, and whether handles of this
- * generation are good. Written under the lock of the code that hands the object out. Any thread may read it. */
+/* The first word of an object behind handles: magic of its kind, generation, and a state that shows
+ * if handles of this generation are valid. Written under the lock of the code that returns the
+ * object. Any thread may read it. */
 typedef struct hdi_handle_head {
     _Atomic uint64_t word;
 } hdi_handle_head;
 
-/* Magics: what heads begin with. Kernels' and modules' are the same number as in kernel/module.h. */
+/* Magics: the first part of heads. Those of kernels and modules are the same numbers as in
+ * kernel/module.h. */
 #define HDI_LANE_MAGIC 0x4c414e45u
 #define HDI_RUNTIME_MAGIC 0x52554e54u
 #define HDI_MODULE_MAGIC 0x4d4f4455u
@@ -39,16 +45,20 @@ typedef struct hdi_handle_head {
 enum {
     HDI_HANDLE_DEAD = 0,
     HDI_HANDLE_LIVE = 1,
-    HDI_HANDLE_LOST = 2, /* the object is there, what it stood for is not: it can only be given back */
+    /* the object exists, but its device memory is gone: it can only be released */
+    HDI_HANDLE_LOST = 2,
     HDI_HANDLE_CAREFUL =
-        3 /* good, and users take a slow way. The bits above are theirs: with them a state has 16 bits */
+        /* valid, but users take a slow path. They may use the bits above: with them a state takes
+         * 16 bits */
+    3
 };
 
-/* Goes into every head and every comparison, and is another number in each process that was forked. Changes only in the child of a
- * fork, before anything else runs there. */
+/* Part of every head and every comparison, with another value in each forked process. Changes only
+ * in the child of a fork, before anything else runs there. */
 extern uint32_t hdi_handle_salt;
 
-/* Makes handles of now stale in children that this process forks. Any thread; once is enough. */
+/* Makes today's handles stale in children that this process forks. Any thread; one call is
+ * enough. */
 void hdi_handle_guard_forks(void);
 
 static inline uint64_t hdi_handle_word(uint32_t magic, uint16_t generation, int state)
@@ -82,7 +92,8 @@ static inline int hdi_handle_head_is(const hdi_handle_head *head, uint32_t magic
     return (uint32_t)atomic_load_explicit(&head->word, memory_order_acquire) == (magic ^ hdi_handle_salt);
 }
 
-/* All handles so far are stale. False: that was the last generation, and the object is not to be used again. */
+/* Makes all handles so far stale. False: that was the last generation, so do not use the object
+ * again. */
 static inline bool hdi_handle_end(hdi_handle_head *head, uint32_t magic)
 {
     uint16_t next = (uint16_t)(hdi_handle_head_generation(head) + 1);
@@ -90,7 +101,7 @@ static inline bool hdi_handle_end(hdi_handle_head *head, uint32_t magic)
     return next != 0;
 }
 
-/* No handle fits any more, of any generation. */
+/* Makes handles of all generations stale. */
 static inline void hdi_handle_close(hdi_handle_head *head)
 {
     atomic_store_explicit(&head->word, 0, memory_order_release);
@@ -103,7 +114,8 @@ static inline void *hdi_handle_make(void *object, uint16_t generation)
 
 static inline void *hdi_handle_object(const void *handle)
 {
-    /* Where its object begins, also where it is a handle of another kind: buffers have part of their generation below. */
+    /* The begin of its object, even for a handle of another kind: buffers keep part of their
+     * generation below. */
     return (void *)((uintptr_t)handle & (((uintptr_t)1 << HDI_HANDLE_ADDRESS_BITS) - 1) &
                     ~(uintptr_t)(HDI_SELF_ALIGN - 1));
 }
@@ -113,20 +125,22 @@ static inline uint16_t hdi_handle_generation(const void *handle)
     return (uint16_t)((uintptr_t)handle >> HDI_HANDLE_ADDRESS_BITS);
 }
 
-/* Whether a handle leads to a live object of the kind and of its own generation: one comparison. */
+/* True if a handle leads to a live object of the kind and of its own generation: one comparison. */
 static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *head, uint32_t magic)
 {
     return atomic_load_explicit(&head->word, memory_order_acquire) ==
            hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
 }
 
-/* Whether an object whose head has `word` is still that of a handle that was good with the word `before`: as it was, or CAREFUL. */
+/* True if an object whose head holds `word` is still that of a handle that was valid with the word
+ * `before`: unchanged, or CAREFUL. */
 static inline bool hdi_handle_word_is_good(uint64_t word, uint64_t before)
 {
     return word == before || ((word ^ before) << 16 == 0 && (word >> 48 & 3) == HDI_HANDLE_CAREFUL);
 }
 
-/* Fails with HANDLE. Whatever the handle is, only stable memory is read. `kind` is, for example, "buffer". Then the message is one of
+/* Fails with HANDLE. Whatever the handle is, this reads only stable memory. `kind` is, for example,
+ * "buffer". Then the message is one of
  *   - "FUNCTION: this is a lane, not a buffer"
  *   - "FUNCTION: the buffer is null"
  *   - "FUNCTION: not a buffer, or REASON" */
@@ -134,19 +148,21 @@ hd_status hdi_handle_refused(const void *handle, const char *kind, const char *w
 
 /* ---- self handles: for objects that come and go by the million ----
  *
- * The object's first word holds the very handle that is good now, so checking is one comparison. Objects are aligned to
- * HDI_SELF_ALIGN, so a handle has room for a generation of 24 bits: 16 above the address, 8 below. Bits 47 and 8 are never
- * set in a handle and mark the word of an object whose handle is not good. */
+ * The object's first word is its current handle, so the check is one comparison. Objects are
+ * aligned to HDI_SELF_ALIGN, so a handle offers 24 bits for a generation: 16 above the address, 8
+ * below. Bits 47 and 8 are never set in a handle. They mark the word of an object whose handle is
+ * not valid. */
 
 #define HDI_SELF_GENERATIONS ((uint32_t)1 << 24)
-#define HDI_SELF_LOST ((uint64_t)1 << 47) /* the object is there, what it stood for is not: it can only be given back */
+/* the object exists, but its device memory is gone: it can only be released */
+#define HDI_SELF_LOST ((uint64_t)1 << 47)
 #define HDI_SELF_DEAD ((uint64_t)1 << 8)
 
 typedef struct hdi_self {
     _Atomic uint64_t word;
 } hdi_self;
 
-/* What the word of a good handle's object is. */
+/* The word of the object of a valid handle. */
 static inline uint64_t hdi_self_word(const void *handle)
 {
     return (uint64_t)(uintptr_t)handle ^ (uint64_t)hdi_handle_salt << 9;
@@ -170,7 +186,8 @@ static inline uint32_t hdi_self_generation(uint64_t word)
 
 static inline uint64_t hdi_self_get(const hdi_self *self)
 {
-    /* pairs with the release store in hdi_self_set: the object is complete before it is seen live */
+    /* pairs with the release store in hdi_self_set: the object is complete before it is seen
+     * live */
     return atomic_load_explicit(&self->word, memory_order_acquire);
 }
 
@@ -179,14 +196,14 @@ static inline void hdi_self_set(hdi_self *self, uint64_t word)
     atomic_store_explicit(&self->word, word, memory_order_release);
 }
 
-/* From one word to another, unless it is not that one any more. */
+/* Changes one word to another, unless the object holds a third one by now. */
 static inline int hdi_self_change(hdi_self *self, uint64_t from, uint64_t to)
 {
-    /* seq_cst: see hd_free, which looks behind it at a lock that others take before they look at the word */
+    /* seq_cst: hd_free then reads a lock, which others take before they read the word */
     return atomic_compare_exchange_strong_explicit(&self->word, &from, to, memory_order_seq_cst, memory_order_acquire);
 }
 
-/* No handle fits any more. The generation, and whether there is anything, stay as they are: only the address is another one. */
+/* Makes all handles stale. Keeps the generation and the state: only the address changes. */
 static inline void hdi_self_close(hdi_self *self)
 {
     atomic_fetch_xor_explicit(&self->word, HDI_SELF_ALIGN, memory_order_acq_rel);
@@ -194,34 +211,37 @@ static inline void hdi_self_close(hdi_self *self)
 
 /* ---- stable memory: its addresses are never used for anything else ----
  *
- * So a stale handle can be looked at for as long as the process lives. While the runtime is open it leads to its structure, whose head no longer fits;
- * afterwards it leads to zeros, which no handle fits. What that costs is addresses: some hundred kilobytes for each runtime that was
- * closed, without memory behind them. */
+ * So a stale handle can be followed as long as the process lives. While the runtime is open, the
+ * handle leads to its structure, whose head no longer matches. Afterwards it leads to zeros, which
+ * no handle matches. The price is addresses: some hundred kilobytes for each closed runtime,
+ * without memory behind them. */
 
 typedef struct hdi_stable hdi_stable;
 
 /* NULL: no memory. */
 hdi_stable *hdi_stable_create(void);
 
-/* Zeroed, at a multiple of HDI_SELF_ALIGN; there until hdi_stable_clear. NULL: no memory. */
+/* Zeroed, at a multiple of HDI_SELF_ALIGN; valid until hdi_stable_clear. NULL: no memory. */
 void *hdi_stable_take(hdi_stable *stable, size_t bytes);
 
-/* From here on all of it reads as zeros and cannot be written. Frees `stable`; NULL is ignored. */
+/* Makes all of it read as zeros and read-only from here on. Frees `stable`; NULL is ignored. */
 void hdi_stable_clear(hdi_stable *stable);
 
-/* ---- handover: fields that the thread sanitizer is not to report ----
+/* ---- handover: fields that the thread sanitizer must not report ----
  *
- * They are written when a structure has no owner, or a new one. Meanwhile a thread with an old handle may read them.
+ * The library writes them when a structure loses its owner or gets a new one. Meanwhile a thread
+ * with an old handle may read them.
  *
- * A call reads what an object is, and looks at the handle again under the lock that protects what it names. Where the object is another one by
- * then, the call is refused, and nothing that it has read counts. The sanitizer would report that read. So these fields, and no others, are
- * written between HDI_HANDOVER_BEGIN and HDI_HANDOVER_END, which keep it from looking. What is only good under a lock, such as a use
- * record, is written outside of them.
+ * A call reads an object's fields, and then checks the handle again under the lock that protects
+ * the object. If the structure belongs to another object by then, the call is refused and its reads
+ * do not count. The sanitizer would report such a read. So these fields, and no others, are written
+ * between HDI_HANDOVER_BEGIN and HDI_HANDOVER_END, which switch its checks off. Data that is valid
+ * only under a lock, such as a use record, is written outside of them.
  *
- * Both are in one thread, in pairs. Nothing at all is left of them where there is no sanitizer. */
+ * Both are in one thread, in pairs. Without the sanitizer they compile to nothing. */
 
 #if defined(__SANITIZE_THREAD__)
-/* The sanitizer's own; its headers do not have them. */
+/* Functions of the sanitizer; its headers lack them. */
 extern void AnnotateIgnoreWritesBegin(const char *file, int line);
 extern void AnnotateIgnoreWritesEnd(const char *file, int line);
 #define HDI_HANDOVER_BEGIN() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)

@@ -1,7 +1,7 @@
 /* json.c - the one JSON writer.
  *
- * Threads: one per writer. Locks: none. Always: what was written so far is the beginning of a valid document, if the calls nest. Write
- * errors are the FILE's (ferror).
+ * Threads: one per writer. Locks: none. Always: the output so far is the beginning of a valid
+ * document, if the calls nest. The FILE keeps write errors (ferror).
  */
 #include "base/json.h"
 
@@ -13,7 +13,7 @@
 
 enum { DEPTH_MAX = sizeof((hdi_json *)0)->first / sizeof(bool) };
 
-static void new_line(hdi_json *j)
+static void json_new_line(hdi_json *j)
 {
     fputc('\n', j->file);
     for (int i = 0; i < j->depth; i++) {
@@ -21,8 +21,8 @@ static void new_line(hdi_json *j)
     }
 }
 
-/* What goes before a value or a key: nothing after a key, else a comma and a line of its own. */
-static void before(hdi_json *j)
+/* Writes the text before a value or a key: nothing after a key, else a comma and a new line. */
+static void json_separate(hdi_json *j)
 {
     if (j->after_key) {
         j->after_key = false;
@@ -35,29 +35,30 @@ static void before(hdi_json *j)
         fputc(',', j->file);
     }
     j->first[j->depth - 1] = false;
-    new_line(j);
+    json_new_line(j);
 }
 
-static void open_with(hdi_json *j, char bracket)
+static void json_open_bracket(hdi_json *j, char bracket)
 {
-    before(j);
+    json_separate(j);
     assert(j->depth < DEPTH_MAX);
     fputc(bracket, j->file);
     j->first[j->depth++] = true;
 }
 
-static void close_with(hdi_json *j, char bracket)
+static void json_close_bracket(hdi_json *j, char bracket)
 {
     assert(j->depth > 0 && !j->after_key);
     bool empty = j->first[--j->depth];
     if (!empty) {
-        new_line(j);
+        json_new_line(j);
     }
     fputc(bracket, j->file);
 }
 
-/* The number of the control character at s, 0: it is none. Some of those behind 0x7f are orders to terminals, too. */
-static unsigned control_at(const unsigned char *s)
+/* The number of the control character at s, 0: none. Some of those behind 0x7f control terminals,
+ * too. */
+static unsigned json_control_at(const unsigned char *s)
 {
     if (s[0] < 0x20 || s[0] == 0x7f) {
         return s[0];
@@ -65,7 +66,7 @@ static unsigned control_at(const unsigned char *s)
     return s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0 ? s[1] : 0;
 }
 
-static void write_string(FILE *f, const char *value)
+static void json_write_string(FILE *f, const char *value)
 {
     fputc('"', f);
     for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
@@ -82,8 +83,8 @@ static void write_string(FILE *f, const char *value)
         } else if (*s == '\t') {
             fputs("\\t", f);
             s++;
-        } else if (control_at(s) != 0) {
-            fprintf(f, "\\u%04x", control_at(s));
+        } else if (json_control_at(s) != 0) {
+            fprintf(f, "\\u%04x", json_control_at(s));
             s += length;
         } else {
             fwrite(s, 1, (size_t)length, f);
@@ -101,51 +102,51 @@ void hdi_json_begin(hdi_json *j, FILE *file)
 
 void hdi_json_object(hdi_json *j)
 {
-    open_with(j, '{');
+    json_open_bracket(j, '{');
 }
 
 void hdi_json_object_end(hdi_json *j)
 {
-    close_with(j, '}');
+    json_close_bracket(j, '}');
 }
 
 void hdi_json_array(hdi_json *j)
 {
-    open_with(j, '[');
+    json_open_bracket(j, '[');
 }
 
 void hdi_json_array_end(hdi_json *j)
 {
-    close_with(j, ']');
+    json_close_bracket(j, ']');
 }
 
 void hdi_json_key(hdi_json *j, const char *key)
 {
-    before(j);
-    write_string(j->file, key);
+    json_separate(j);
+    json_write_string(j->file, key);
     fputs(": ", j->file);
     j->after_key = true;
 }
 
 void hdi_json_string(hdi_json *j, const char *value)
 {
-    before(j);
+    json_separate(j);
     if (value == NULL) {
         fputs("null", j->file);
     } else {
-        write_string(j->file, value);
+        json_write_string(j->file, value);
     }
 }
 
 void hdi_json_integer(hdi_json *j, int64_t value)
 {
-    before(j);
+    json_separate(j);
     fprintf(j->file, "%lld", (long long)value);
 }
 
 void hdi_json_number(hdi_json *j, double value)
 {
-    before(j);
+    json_separate(j);
     if (!isfinite(value)) {
         fputs("null", j->file);
         return;
@@ -157,7 +158,7 @@ void hdi_json_number(hdi_json *j, double value)
             break;
         }
     }
-    /* the program's locale may have another decimal point */
+    /* the decimal point of the program's locale may differ */
     for (char *c = text; *c != '\0'; c++) {
         fputc(strchr("0123456789+-e", *c) != NULL ? *c : '.', j->file);
     }
@@ -165,7 +166,7 @@ void hdi_json_number(hdi_json *j, double value)
 
 void hdi_json_bool(hdi_json *j, bool value)
 {
-    before(j);
+    json_separate(j);
     fputs(value ? "true" : "false", j->file);
 }
 

@@ -1,6 +1,8 @@
-/* json.h - the one JSON writer. Writes to a FILE or a growing string; commas, escapes and indentation are its business.
+/* json.h - the one JSON writer. It writes to a FILE, and takes care of commas, escapes and
+ * indentation.
  *
- * Threads: one per writer. Locks: none. Numbers that JSON does not have (NaN, infinities) are written as null.
+ * Threads: one per writer. Locks: none. Numbers that JSON lacks (NaN, infinities) are written as
+ * null.
  */
 #ifndef HDI_BASE_JSON_H
 #define HDI_BASE_JSON_H

@@ -1,6 +1,8 @@
-/* json_read.c - the one JSON reader: one pass over a copy of the text, with the open arrays and objects in a list of fixed length.
+/* json_read.c - the one JSON reader: one pass over a copy of the text, with the open arrays and
+ * objects in a list of fixed length.
  *
- * Strings stay where they are in the copy. What their escapes stand for is never longer than the escapes.
+ * Strings stay in place in the copy, because the characters of an escape are never longer than the
+ * escape.
  * Threads: any; one per document. Locks: none.
  */
 #include "base/json_read.h"
@@ -15,19 +17,20 @@
 #include "base/text.h"
 
 typedef struct reader {
-    char *at, *end; /* in the copy, which has a zero at its end */
+    char *at, *end; /* in the copy, which ends with a zero */
     int line;
-    hdi_json_value *values; /* room for all that the text can have */
+    hdi_json_value *values; /* room for all values that the text can contain */
     size_t used;
-    hdi_json_value *open[HDI_JSON_DEPTH], *last[HDI_JSON_DEPTH]; /* unfinished ones; the latest element of each */
+    /* unfinished ones; the latest element of each */
+    hdi_json_value *open[HDI_JSON_DEPTH], *last[HDI_JSON_DEPTH];
     int depth;
-    locale_t plain; /* the program's locale may have another decimal point */
+    locale_t plain; /* the decimal point of the program's locale may differ */
     char *error;
 } reader;
 
-static bool refuse(reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool json_refuse(reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static bool refuse(reader *r, const char *format, ...)
+static bool json_refuse(reader *r, const char *format, ...)
 {
     va_list arguments;
     int used = snprintf(r->error, HDI_JSON_ERROR_BYTES, "line %d: ", r->line);
@@ -37,8 +40,9 @@ static bool refuse(reader *r, const char *format, ...)
     return false;
 }
 
-/* The most values that a text can have: one, one more in each bracket, and one more behind each comma. */
-static size_t count_values(const char *text, size_t bytes)
+/* The largest number of values that a text can contain: one, one more in each bracket, and one more
+ * behind each comma. */
+static size_t json_count_values(const char *text, size_t bytes)
 {
     size_t n = 1;
     bool inside = false;
@@ -54,7 +58,7 @@ static size_t count_values(const char *text, size_t bytes)
     return n;
 }
 
-static void skip_space(reader *r)
+static void json_skip_space(reader *r)
 {
     for (; *r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r'; r->at++) {
         r->line += *r->at == '\n';
@@ -63,8 +67,8 @@ static void skip_space(reader *r)
 
 /* ---- strings ---- */
 
-/* Four digits; -1: they are none. */
-static long read_hex4(const char *at)
+/* Reads four digits; -1: they are none. */
+static long json_read_hex4(const char *at)
 {
     long value = 0;
     for (int i = 0; i < 4; i++) {
@@ -81,7 +85,7 @@ static long read_hex4(const char *at)
     return value;
 }
 
-static char *put_utf8(char *out, long code)
+static char *json_put_utf8(char *out, long code)
 {
     if (code < 0x80) {
         *out++ = (char)code;
@@ -101,19 +105,20 @@ static char *put_utf8(char *out, long code)
     return out;
 }
 
-/* The character of "\uXXXX" or of a pair of them, behind the backslash at r->at. -1: refused. */
-static long read_code(reader *r)
+/* Reads the character of "\uXXXX" or of a pair of them, behind the backslash at r->at. -1:
+ * refused. */
+static long json_read_code(reader *r)
 {
-    long code = read_hex4(r->at + 1);
+    long code = json_read_hex4(r->at + 1);
     if (code <= 0) {
-        refuse(r, code == 0 ? "a string has the character 0" : "\\u without four hexadecimal digits");
+        json_refuse(r, code == 0 ? "a string has the character 0" : "\\u without four hexadecimal digits");
         return -1;
     }
     r->at += 5;
     if (code >= 0xd800 && code < 0xe000) {
-        long low = code < 0xdc00 && r->at[0] == '\\' && r->at[1] == 'u' ? read_hex4(r->at + 2) : -1;
+        long low = code < 0xdc00 && r->at[0] == '\\' && r->at[1] == 'u' ? json_read_hex4(r->at + 2) : -1;
         if (low < 0xdc00 || low >= 0xe000) {
-            refuse(r, "half of a surrogate pair");
+            json_refuse(r, "half of a surrogate pair");
             return -1;
         }
         r->at += 6;
@@ -122,22 +127,22 @@ static long read_code(reader *r)
     return code;
 }
 
-/* Moves *out behind what the escape at r->at stands for. */
-static bool read_escape(reader *r, char **out)
+/* Writes the characters of the escape at r->at, and moves *out behind them. */
+static bool json_read_escape(reader *r, char **out)
 {
     static const char letters[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
     r->at++;
     if (*r->at == 'u') {
-        long code = read_code(r);
+        long code = json_read_code(r);
         if (code < 0) {
             return false;
         }
-        *out = put_utf8(*out, code);
+        *out = json_put_utf8(*out, code);
         return true;
     }
     const char *letter = *r->at ? strchr(letters, *r->at) : NULL;
     if (!letter) {
-        return refuse(r, "a backslash with nothing that it can stand before");
+        return json_refuse(r, "a backslash with nothing that it can stand before");
     }
     *(*out)++ = meaning[letter - letters];
     r->at++;
@@ -145,24 +150,24 @@ static bool read_escape(reader *r, char **out)
 }
 
 /* The text between the quotes at r->at, in place. NULL: refused. */
-static const char *read_string(reader *r)
+static const char *json_read_string(reader *r)
 {
     char *first = ++r->at, *out = first;
     while (*r->at != '"') {
         unsigned char c = (unsigned char)*r->at;
         if (r->at >= r->end) {
-            refuse(r, "a string has no end");
+            json_refuse(r, "a string has no end");
             return NULL;
         }
         if (c == '\\') {
-            if (!read_escape(r, &out)) {
+            if (!json_read_escape(r, &out)) {
                 return NULL;
             }
             continue;
         }
         int length = c < 0x20 ? 0 : hdi_utf8_length((const unsigned char *)r->at);
         if (length == 0) {
-            refuse(r, "a string has the byte 0x%02x, which is no text", c);
+            json_refuse(r, "a string has the byte 0x%02x, which is no text", c);
             return NULL;
         }
         memmove(out, r->at, (size_t)length);
@@ -176,7 +181,7 @@ static const char *read_string(reader *r)
 
 /* ---- numbers and words ---- */
 
-static char *skip_digits(char *at)
+static char *json_skip_digits(char *at)
 {
     while (*at >= '0' && *at <= '9') {
         at++;
@@ -184,29 +189,29 @@ static char *skip_digits(char *at)
     return at;
 }
 
-static bool read_number(reader *r, hdi_json_value *v)
+static bool json_read_number(reader *r, hdi_json_value *v)
 {
-    char *first = r->at, *digits = first + (*first == '-'), *at = skip_digits(digits);
+    char *first = r->at, *digits = first + (*first == '-'), *at = json_skip_digits(digits);
     bool good = at > digits && (*digits != '0' || at == digits + 1), whole = true;
     if (good && *at == '.') {
         digits = at + 1;
-        at = skip_digits(digits);
+        at = json_skip_digits(digits);
         good = at > digits;
         whole = false;
     }
     if (good && (*at == 'e' || *at == 'E')) {
         digits = at + 1 + (at[1] == '+' || at[1] == '-');
-        at = skip_digits(digits);
+        at = json_skip_digits(digits);
         good = at > digits;
         whole = false;
     }
     if (!good) {
-        return refuse(r, "neither a value nor a number as JSON has them");
+        return json_refuse(r, "neither a value nor a number as JSON has them");
     }
     v->kind = HDI_JSON_NUMBER;
     v->number = strtod_l(first, NULL, r->plain);
     if (!isfinite(v->number)) {
-        return refuse(r, "a number that is too large");
+        return json_refuse(r, "a number that is too large");
     }
     errno = 0;
     v->integer = whole ? strtoll(first, NULL, 10) : 0;
@@ -215,7 +220,7 @@ static bool read_number(reader *r, hdi_json_value *v)
     return true;
 }
 
-static bool read_word(reader *r, hdi_json_value *v)
+static bool json_read_word(reader *r, hdi_json_value *v)
 {
     static const struct {
         const char *text;
@@ -231,13 +236,13 @@ static bool read_word(reader *r, hdi_json_value *v)
             return true;
         }
     }
-    return read_number(r, v);
+    return json_read_number(r, v);
 }
 
 /* ---- structure ---- */
 
-/* Makes the value that follows an element of the innermost open array or object. */
-static hdi_json_value *add_value(reader *r, const char *key)
+/* Makes the value behind the last element of the innermost open array or object. */
+static hdi_json_value *json_add_value(reader *r, const char *key)
 {
     hdi_json_value *v = &r->values[r->used++];
     *v = (hdi_json_value){.kind = HDI_JSON_NULL, .line = r->line, .key = key};
@@ -254,23 +259,23 @@ static hdi_json_value *add_value(reader *r, const char *key)
     return v;
 }
 
-/* A value at r->at; of an array or object only the bracket. */
-static bool read_value(reader *r, const char *key)
+/* Reads a value at r->at; of an array or object only the bracket. */
+static bool json_read_value(reader *r, const char *key)
 {
     if (*r->at == ']' || *r->at == '}' || *r->at == ',' || r->at >= r->end) {
-        return refuse(r, "a value is missing");
+        return json_refuse(r, "a value is missing");
     }
-    hdi_json_value *v = add_value(r, key);
+    hdi_json_value *v = json_add_value(r, key);
     if (*r->at == '"') {
         v->kind = HDI_JSON_STRING;
-        v->text = read_string(r);
+        v->text = json_read_string(r);
         return v->text != NULL;
     }
     if (*r->at != '[' && *r->at != '{') {
-        return read_word(r, v);
+        return json_read_word(r, v);
     }
     if (r->depth == HDI_JSON_DEPTH) {
-        return refuse(r, "more than %d arrays and objects in each other", HDI_JSON_DEPTH);
+        return json_refuse(r, "more than %d arrays and objects in each other", HDI_JSON_DEPTH);
     }
     v->kind = *r->at++ == '[' ? HDI_JSON_ARRAY : HDI_JSON_OBJECT;
     r->open[r->depth] = v;
@@ -278,13 +283,14 @@ static bool read_value(reader *r, const char *key)
     return true;
 }
 
-/* What follows in the innermost open array or object: its end, or an element with what stands before it. */
-static bool read_next(reader *r)
+/* Reads on in the innermost open array or object: its end, or an element with the comma and the key
+ * before it. */
+static bool json_read_next(reader *r)
 {
     const hdi_json_value *parent = r->open[r->depth - 1];
     const char *key = NULL;
     char close = parent->kind == HDI_JSON_ARRAY ? ']' : '}';
-    skip_space(r);
+    json_skip_space(r);
     if (*r->at == close) {
         r->at++;
         r->depth--;
@@ -292,39 +298,39 @@ static bool read_next(reader *r)
     }
     if (parent->count > 0) {
         if (*r->at != ',') {
-            return refuse(r, "a comma or %c is missing", close);
+            return json_refuse(r, "a comma or %c is missing", close);
         }
         r->at++;
-        skip_space(r);
+        json_skip_space(r);
     }
     if (close == '}') {
         if (*r->at != '"') {
-            return refuse(r, "the name of a member is missing");
+            return json_refuse(r, "the name of a member is missing");
         }
-        key = read_string(r);
+        key = json_read_string(r);
         if (!key) {
             return false;
         }
-        skip_space(r);
+        json_skip_space(r);
         if (*r->at != ':') {
-            return refuse(r, "a colon is missing");
+            return json_refuse(r, "a colon is missing");
         }
         r->at++;
-        skip_space(r);
+        json_skip_space(r);
     }
-    return read_value(r, key);
+    return json_read_value(r, key);
 }
 
-static bool read_document(reader *r)
+static bool json_read_document(reader *r)
 {
-    skip_space(r);
-    bool good = read_value(r, NULL);
+    json_skip_space(r);
+    bool good = json_read_value(r, NULL);
     while (good && r->depth > 0) {
-        good = read_next(r);
+        good = json_read_next(r);
     }
     if (good) {
-        skip_space(r);
-        good = r->at == r->end || refuse(r, "something follows the document");
+        json_skip_space(r);
+        good = r->at == r->end || json_refuse(r, "something follows the document");
     }
     return good;
 }
@@ -332,7 +338,7 @@ static bool read_document(reader *r)
 bool hdi_json_read(const char *text, size_t bytes, hdi_json_tree *out)
 {
     memset(out, 0, sizeof *out);
-    size_t values = count_values(text, bytes);
+    size_t values = json_count_values(text, bytes);
     reader r = {.line = 1, .error = out->error};
     if (values <= (SIZE_MAX - bytes - 1) / sizeof(hdi_json_value)) {
         r.values = malloc(values * sizeof(hdi_json_value) + bytes + 1);
@@ -345,7 +351,7 @@ bool hdi_json_read(const char *text, size_t bytes, hdi_json_tree *out)
         r.end = r.at + bytes;
         memcpy(r.at, text, bytes);
         *r.end = 0;
-        if (read_document(&r)) {
+        if (json_read_document(&r)) {
             out->root = out->memory = r.values;
             r.values = NULL;
         }

@@ -1,8 +1,10 @@
-/* json_read.h - the one JSON reader: a document as a tree of values, which the writer of json.h can have written.
+/* json_read.h - the one JSON reader: a document as a tree of values. It reads everything that the
+ * writer of json.h can write.
  *
  * Threads: any; one per document. Locks: none. Blocking: nothing.
- * Always: strict (RFC 8259, UTF-8). What is refused leaves nothing behind, and its message has the line. Time and memory grow with the
- * length of the text alone. Nesting is bounded by HDI_JSON_DEPTH, and takes no stack.
+ * Always: strict (RFC 8259, UTF-8). A refused text leaves nothing behind, and its message names the
+ * line. Time and memory grow with the length of the text alone. HDI_JSON_DEPTH bounds nesting,
+ * which takes no stack.
  */
 #ifndef HDI_BASE_JSON_READ_H
 #define HDI_BASE_JSON_READ_H
@@ -24,28 +26,30 @@ typedef enum hdi_json_kind {
 
 typedef struct hdi_json_value {
     hdi_json_kind kind;
-    int line;                                  /* where it begins; the first line is 1 */
-    bool is_integer;                           /* of a number: `integer` is exactly it */
-    bool boolean;                              /* of a BOOL */
-    int64_t integer;                           /* of a number that is_integer */
-    double number;                             /* of a number */
-    const char *text;                          /* of a string, else NULL; it has no zero inside */
-    const char *key;                           /* of a member of an object, else NULL */
-    size_t count;                              /* of an array or object */
-    const struct hdi_json_value *first, *next; /* its elements in order; the element behind this one */
+    int line;         /* of its begin; the first line is 1 */
+    bool is_integer;  /* of a number: `integer` is its exact value */
+    bool boolean;     /* of a BOOL */
+    int64_t integer;  /* of a number that is_integer */
+    double number;    /* of a number */
+    const char *text; /* of a string, else NULL; contains no zero */
+    const char *key;  /* of a member of an object, else NULL */
+    size_t count;     /* of an array or object */
+    /* its elements in order; the element behind this one */
+    const struct hdi_json_value *first, *next;
 } hdi_json_value;
 
 typedef struct hdi_json_tree {
     const hdi_json_value *root;       /* NULL: the text was refused */
-    char error[HDI_JSON_ERROR_BYTES]; /* "line 3: a comma or } is missing"; "" where it was not */
+    char error[HDI_JSON_ERROR_BYTES]; /* "line 3: a comma or } is missing"; "" on success */
     void *memory;
 } hdi_json_tree;
 
-/* Reads `bytes` of text, which are not needed afterwards. False: *out has the reason, and nothing to release. */
+/* Reads `bytes` of text, which may be freed afterwards. False: *out holds the reason, and nothing
+ * to release. */
 bool hdi_json_read(const char *text, size_t bytes, hdi_json_tree *out);
 void hdi_json_release(hdi_json_tree *tree); /* zeroed, refused or released: ignored */
 
-/* The first member of that name. NULL: there is none, or the value is no object, or NULL. */
+/* The first member of that name. NULL: there is none, or `object` is no object or NULL. */
 const hdi_json_value *hdi_json_member(const hdi_json_value *object, const char *key);
 
 #endif

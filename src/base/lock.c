@@ -1,8 +1,10 @@
 /* lock.c - the slow halves of the locks, and the check of their order.
  *
- * Threads: any. Locks: those of lock.h themselves. Blocking: hdi_lock_take_slow and hdi_biased_enter_slow until they have the lock,
- * hdi_biased_visit until the owner is outside.
- * Always: no thread waits for ever for a lock that is released. A debug build aborts before a thread breaks the order.
+ * Threads: any. Locks: those of lock.h themselves.
+ * Blocking: hdi_lock_take_slow and hdi_biased_enter_slow until they hold the lock, hdi_biased_visit
+ * until the owner is outside.
+ * Always: no thread waits forever for a released lock. A debug build aborts before a thread breaks
+ * the order.
  */
 #include "base/lock.h"
 
@@ -20,13 +22,14 @@
 #include "base/thread.h"
 #include "base/wait.h"
 
-/* ---- the order: what each thread holds, and whether a lock comes behind it (rank.h) ---- */
+/* ---- the order: the locks that each thread holds, and the check of a new one (rank.h) ---- */
 
 #ifdef HDI_DEBUG
 
-#define HELD_MOST 62 /* far more than any call holds, but for thread caches */
+#define HELD_MOST 62 /* far more than any call holds, except for thread caches */
 
-/* What a thread holds: rank, key and address of each lock in one word, so that words are in order as the locks are. */
+/* The locks that a thread holds: rank, key and address of each in one word. So the order of the
+ * words is the order of the locks. */
 typedef struct held {
     struct held *next;
     atomic_bool taken; /* by a thread */
@@ -34,30 +37,31 @@ typedef struct held {
     uint64_t of[HELD_MOST];
 } held;
 
-static _Atomic(held *) every; /* never freed: one whose thread has ended serves another */
+static _Atomic(held *) every; /* never freed: after the end of its thread, one serves another */
 
 _Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
 
-/* Not thread-local storage, of which programs that load the library have little. */
+/* Not thread-local storage, which is short in programs that load the library. */
 static pthread_key_t held_key;
 static pthread_once_t held_once = PTHREAD_ONCE_INIT;
 static bool has_held_key;
-static atomic_bool lacks_some; /* there was no memory for what a thread holds: it may release what is not recorded */
+/* there was no memory for some thread's locks: it may release unrecorded ones */
+static atomic_bool lacks_some;
 
-static void give_back(void *value)
+static void held_give_back(void *value)
 {
     held *h = value;
     h->n = 0;
     atomic_store(&h->taken, false);
 }
 
-static void make_held_key(void)
+static void held_make_key(void)
 {
-    has_held_key = hdi_thread_key(&held_key, give_back) == 0;
+    has_held_key = hdi_thread_key(&held_key, held_give_back) == 0;
 }
 
-/* NULL: there is no memory. */
-static held *take_record(void)
+/* NULL: no memory. */
+static held *held_take_record(void)
 {
     for (held *h = atomic_load(&every); h; h = h->next) {
         if (!atomic_exchange(&h->taken, true)) {
@@ -74,15 +78,15 @@ static held *take_record(void)
     return h;
 }
 
-/* NULL: there is no memory. */
-static held *own_record(void)
+/* NULL: no memory. */
+static held *held_own_record(void)
 {
-    pthread_once(&held_once, make_held_key);
+    pthread_once(&held_once, held_make_key);
     held *h = has_held_key ? pthread_getspecific(held_key) : NULL;
     if (!h && has_held_key) {
-        h = take_record();
+        h = held_take_record();
         if (h && pthread_setspecific(held_key, h) != 0) {
-            give_back(h);
+            held_give_back(h);
             h = NULL;
         }
     }
@@ -92,17 +96,17 @@ static held *own_record(void)
     return h;
 }
 
-static uint64_t word_of(const void *lock, uint32_t rank)
+static uint64_t held_word_of(const void *lock, uint32_t rank)
 {
     return (uint64_t)(rank >> 16) << 56 | (uint64_t)(rank & 0xff) << 48 | ((uintptr_t)lock & 0xffffffffffff);
 }
 
-static uint32_t rank_of(uint64_t word)
+static uint32_t held_rank_of(uint64_t word)
 {
     return HDI_RANKED(word >> 56, word >> 48 & 0xff);
 }
 
-static const char *name_of(uint32_t rank)
+static const char *held_rank_name(uint32_t rank)
 {
     static const char *const names[] = {"no rank",
 #define HDI_RANK_ENTRY(name) #name,
@@ -112,14 +116,14 @@ static const char *name_of(uint32_t rank)
     return rank >> 16 < sizeof names / sizeof names[0] ? names[rank >> 16] : "an unknown rank";
 }
 
-static void stop(const char *what, uint32_t rank, uint32_t other)
+static void held_abort(const char *what, uint32_t rank, uint32_t other)
 {
-    fprintf(stderr, "heddle: lock %s/%u %s %s/%u; src/base/rank.h has the order\n", name_of(rank), rank & 0xffff, what,
-            name_of(other), other & 0xffff);
+    fprintf(stderr, "heddle: lock %s/%u %s %s/%u; src/base/rank.h has the order\n", held_rank_name(rank), rank & 0xffff,
+            what, held_rank_name(other), other & 0xffff);
     abort();
 }
 
-static bool holds(const held *h, hdi_rank rank)
+static bool held_has_rank(const held *h, hdi_rank rank)
 {
     bool found = false;
     for (uint64_t i = 0; i < h->n; i++) {
@@ -130,32 +134,33 @@ static bool holds(const held *h, hdi_rank rank)
 
 void hdi_rank_check(const void *lock, uint32_t rank)
 {
-    const held *h = own_record();
+    const held *h = held_own_record();
     if (rank >> 16 == HDI_RANK_NONE) {
-        stop("was made without a rank; this thread holds locks, so many:", rank, h ? (uint32_t)h->n : 0);
+        held_abort("was made without a rank; this thread holds locks, so many:", rank, h ? (uint32_t)h->n : 0);
     }
     for (uint64_t i = 0; h && i < h->n; i++) {
-        if (h->of[i] >= word_of(lock, rank)) {
-            stop("is taken by a thread that holds", rank, rank_of(h->of[i]));
+        if (h->of[i] >= held_word_of(lock, rank)) {
+            held_abort("is taken by a thread that holds", rank, held_rank_of(h->of[i]));
         }
     }
 }
 
 void hdi_rank_taken(const void *lock, uint32_t rank)
 {
-    held *h = own_record();
-    if (!h || (rank >> 16 == HDI_RANK_THREAD_CACHE && holds(h, HDI_RANK_CACHES))) {
-        return; /* a holder of their list may have any number of thread caches: those have no record */
+    held *h = held_own_record();
+    if (!h || (rank >> 16 == HDI_RANK_THREAD_CACHE && held_has_rank(h, HDI_RANK_CACHES))) {
+        /* a holder of their list may hold any number of thread caches: those are not recorded */
+        return;
     }
     if (h->n == HELD_MOST) {
-        stop("is one too many after", rank, rank_of(h->of[h->n - 1]));
+        held_abort("is one too many after", rank, held_rank_of(h->of[h->n - 1]));
     }
-    h->of[h->n++] = word_of(lock, rank);
+    h->of[h->n++] = held_word_of(lock, rank);
 }
 
 void hdi_rank_released(const void *lock)
 {
-    held *h = own_record();
+    held *h = held_own_record();
     uint64_t i = h ? h->n : 0;
     while (i > 0 && (h->of[i - 1] ^ (uintptr_t)lock) << 16 != 0) {
         i--;
@@ -163,8 +168,8 @@ void hdi_rank_released(const void *lock)
     if (i > 0) {
         memmove(&h->of[i - 1], &h->of[i], (h->n - i) * sizeof h->of[0]);
         h->n--;
-    } else if (!atomic_load(&lacks_some) && !holds(h, HDI_RANK_CACHES)) {
-        stop("is released by a thread that does not hold it; locks that it holds:", 0, (uint32_t)h->n);
+    } else if (!atomic_load(&lacks_some) && !held_has_rank(h, HDI_RANK_CACHES)) {
+        held_abort("is released by a thread that does not hold it; locks that it holds:", 0, (uint32_t)h->n);
     }
 }
 
@@ -172,27 +177,30 @@ void hdi_rank_released(const void *lock)
 
 /* ---- for short sections: a thread that found the lock taken ----
  *
- * Threads of the queue get the lock in the order in which they queued up.
- * A waiting thread first looks again for about as long as a section lasts. Then it yields, so that a holder without a processor gets one.
- * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock. The others sleep for a while each, and
- * meanwhile the lock is open to all. So a sleep leaves no open lock unused, and no thread waits for ever. */
+ * Threads of the queue get the lock in the order in which they queued up. A waiting thread first
+ * looks again for about as long as a section lasts. Then it yields, so that a holder without a
+ * processor gets one. Then it queues up. The first of the queue stays awake and keeps newcomers out
+ * until it gets the lock. The others sleep for a while each, and meanwhile the lock is open to all.
+ * So a sleep leaves no open lock unused, and no thread waits forever. */
 
 enum { PAUSES = 100, YIELDS = 8, SLEEP_FIRST_NS = 5000, SLEEP_LAST_NS = 50000 };
 
-/* Looks before it tries, so that waiting threads share the cache line instead of pulling it from the holder. */
-static bool try_when_open(hdi_lock *lock)
+/* Looks before it tries, so that waiting threads share the cache line instead of pulling it from
+ * the holder. */
+static bool lock_try_when_open(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_take_open(lock);
 }
 
-/* The same for the first of the queue, which no thread precedes. */
-static bool try_first(hdi_lock *lock)
+/* The same for the first of the queue, which has priority. */
+static bool lock_try_first(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
-           atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0; /* as in hdi_lock_take_open */
+           /* as in hdi_lock_take_open */
+           atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0;
 }
 
-static void take_in_turn(hdi_lock *lock)
+static void lock_take_in_turn(hdi_lock *lock)
 {
     unsigned mine = atomic_fetch_add_explicit(&lock->last_turn, 1, memory_order_relaxed);
     int64_t sleep_ns = SLEEP_FIRST_NS;
@@ -202,7 +210,7 @@ static void take_in_turn(hdi_lock *lock)
         sleep_ns = sleep_ns * 2 < SLEEP_LAST_NS ? sleep_ns * 2 : SLEEP_LAST_NS;
     }
     atomic_store_explicit(&lock->urgent, 1, memory_order_relaxed);
-    for (int looks = 1; !try_first(lock); looks++) {
+    for (int looks = 1; !lock_try_first(lock); looks++) {
         if (looks % PAUSES == 0) {
             sched_yield();
         } else {
@@ -216,18 +224,18 @@ static void take_in_turn(hdi_lock *lock)
 void hdi_lock_take_slow(hdi_lock *lock)
 {
     for (int i = 0; i < PAUSES; i++) {
-        if (try_when_open(lock)) {
+        if (lock_try_when_open(lock)) {
             return;
         }
         hdi_cpu_relax();
     }
     for (int i = 0; i < YIELDS; i++) {
-        if (try_when_open(lock)) {
+        if (lock_try_when_open(lock)) {
             return;
         }
         sched_yield();
     }
-    take_in_turn(lock);
+    lock_take_in_turn(lock);
 }
 
 /* ---- for one owner ---- */
@@ -245,38 +253,39 @@ void hdi_lock_take_slow(hdi_lock *lock)
 
 enum { VISIT_YIELDS = 16, VISIT_SLEEP_NS = 20000 };
 
-static long barrier(int command)
+static long biased_membarrier(int command)
 {
     return syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Again costs nothing, and a child of fork() may have to do it itself. */
-static bool register_process(void)
+/* Repeating it costs nothing, and a child of fork() may need to register itself. */
+static bool biased_register_process(void)
 {
-    return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
-           barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+    return !FENCED && biased_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
+           biased_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
 }
 
 _Atomic int hdi_biased_how;
 
-/* Once for a process: owners and visitors must agree on which of them fences. A forked child has to register itself. */
-static void in_child(void)
+/* Once per process: owners and visitors must agree on which of them fences. A forked child must
+ * register itself. */
+static void biased_in_child(void)
 {
-    if (atomic_load_explicit(&hdi_biased_how, memory_order_relaxed) == 1 && !register_process()) {
+    if (atomic_load_explicit(&hdi_biased_how, memory_order_relaxed) == 1 && !biased_register_process()) {
         atomic_store_explicit(&hdi_biased_how, 2, memory_order_relaxed);
     }
 }
 
-static void look(void)
+static void biased_choose_how(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
-    atomic_store_explicit(&hdi_biased_how, register_process() ? 1 : 2, memory_order_relaxed);
+    pthread_atfork(NULL, NULL, biased_in_child);
+    atomic_store_explicit(&hdi_biased_how, biased_register_process() ? 1 : 2, memory_order_relaxed);
 }
 
 int hdi_biased_look(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, look);
+    pthread_once(&once, biased_choose_how);
     return atomic_load_explicit(&hdi_biased_how, memory_order_relaxed);
 }
 
@@ -286,25 +295,26 @@ void hdi_biased_barrier(void)
         static _Atomic int word;
         atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
     } else {
-        barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
+        /* cannot fail if registration worked */
+        biased_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     }
 }
 
 bool hdi_biased_join(void)
 {
-    return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+    return !FENCED && biased_membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
 }
 
 bool hdi_biased_barrier_everywhere(void)
 {
-    return !FENCED && barrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
+    return !FENCED && biased_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
 }
 
 void hdi_biased_init(hdi_biased_lock *lock)
 {
     atomic_init(&lock->busy, false);
     atomic_init(&lock->wanted, false);
-    lock->fenced = !register_process();
+    lock->fenced = !biased_register_process();
     hdi_mutex_init(&lock->visit, HDI_RANK_THREAD_CACHE);
 }
 
@@ -317,8 +327,9 @@ void hdi_biased_enter_slow(hdi_biased_lock *lock)
 {
     hdi_rank_released(lock);
     do {
-        atomic_store_explicit(&lock->busy, false, memory_order_release); /* as in hdi_biased_leave */
-        hdi_mutex_lock(&lock->visit);                                    /* until the visit is over */
+        /* as in hdi_biased_leave */
+        atomic_store_explicit(&lock->busy, false, memory_order_release);
+        hdi_mutex_lock(&lock->visit); /* until the visit is over */
         atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
         hdi_mutex_unlock(&lock->visit);
         /* Another visitor may have come between; the mutex orders `busy` before its look. */
@@ -331,13 +342,14 @@ void hdi_biased_visit(hdi_biased_lock *lock)
     hdi_mutex_lock(&lock->visit);
     atomic_store_explicit(&lock->wanted, true, memory_order_seq_cst);
     if (!lock->fenced) {
-        barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
+        /* cannot fail if registration worked */
+        biased_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     }
     for (int rounds = 0; atomic_load_explicit(&lock->busy, memory_order_seq_cst); rounds++) {
         if (rounds < VISIT_YIELDS) {
             sched_yield();
         } else {
-            hdi_sleep_for(VISIT_SLEEP_NS); /* the owner has lost its processor, maybe to this thread */
+            hdi_sleep_for(VISIT_SLEEP_NS); /* the owner lost its processor, maybe to this thread */
         }
     }
 }

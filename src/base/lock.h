@@ -1,10 +1,13 @@
-/* lock.h - the locks of the library: one for short sections, one that may sleep, and one that costs its owner hardly anything.
+/* lock.h - the locks of the library: one for short sections, one that may sleep, and one that costs
+ * its owner hardly anything.
  *
- * hdi_lock is for sections of some tens of nanoseconds: one locked instruction to take, a plain store to release.
- * hdi_mutex is a pthread_mutex_t with a rank, for sections that may call the driver, allocate or sleep.
- * hdi_biased_lock is for what one thread uses all the time and others hardly ever: its owner pays two plain stores.
+ * hdi_lock is for sections of some tens of nanoseconds: one locked instruction to take, a plain
+ * store to release. hdi_mutex is a pthread_mutex_t with a rank, for sections that may call the
+ * driver, allocate or sleep. hdi_biased_lock is for data that one thread uses all the time and
+ * others hardly ever: its owner pays two plain stores.
  *
- * Threads: any. Locks: themselves, none of them recursive; rank.h has their order. Always: a debug build asserts that order.
+ * Threads: any. Locks: themselves, none of them recursive; rank.h lists their order. Always: a
+ * debug build asserts that order.
  */
 #ifndef HDI_BASE_LOCK_H
 #define HDI_BASE_LOCK_H
@@ -13,21 +16,24 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
+#include "base/cancel.h"
 #include "base/rank.h"
 
 /* ---- for short sections ----
  *
- * A thread that finds it taken spins for a moment, then yields. Then it queues up
- * and sleeps for a while, so no thread spins against a holder that lost its processor. The first thread to come takes an open lock, except
- * while the first of the queue asks for it. Then all others let that one go first. So no thread waits for longer than those before it in the queue.
+ * A thread that finds it taken spins for a moment, then yields. Then it queues up and sleeps for a
+ * while, so no thread spins against a holder that lost its processor. The first thread to come
+ * takes an open lock, except while the first of the queue asks for it. Then all others let that one
+ * go first. So no thread waits for longer than those before it in the queue.
  *
- * Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
- * a path that is rare. */
+ * Zero-initialised is open. Never hold one across a driver call. Hold one across a system call or
+ * an allocation only on a rare path. */
 
 typedef struct hdi_lock {
     atomic_int taken;
-    atomic_int urgent;     /* the first of the queue is awake and asks for the lock: no other thread takes it */
-    atomic_uint last_turn; /* turns that were given out to the queue */
+    /* the first of the queue is awake and asks for the lock: no other thread takes it */
+    atomic_int urgent;
+    atomic_uint last_turn; /* turns given out to the queue */
     atomic_uint turn;      /* turns that are over */
 #ifdef HDI_DEBUG
     uint32_t rank;
@@ -48,7 +54,7 @@ typedef struct hdi_lock {
 #define HDI_LOCK_RANK(lock) 0
 #endif
 
-/* Of a lock that is all zeros. `ranked`: HDI_RANKED. */
+/* The lock is all zeros. `ranked`: HDI_RANKED. */
 static inline void hdi_lock_init(hdi_lock *lock, uint32_t ranked)
 {
 #ifdef HDI_DEBUG
@@ -61,19 +67,21 @@ static inline void hdi_lock_init(hdi_lock *lock, uint32_t ranked)
 
 void hdi_lock_take_slow(hdi_lock *lock);
 
-/* Without a record of it (rank.h). */
+/* Without the record of rank.h. */
 static inline bool hdi_lock_take_open(hdi_lock *lock)
 {
     /* Relaxed: a thread that sees it late overtakes once. */
     if (__builtin_expect(atomic_load_explicit(&lock->urgent, memory_order_relaxed) != 0, 0)) {
         return false;
     }
-    /* pairs with the release store in hdi_lock_release; seq_cst for threads that look whether a lock is taken (hdi_lock_is_taken) */
+    /* pairs with the release store in hdi_lock_release; seq_cst for threads that check if a lock is
+     * taken (hdi_lock_is_taken) */
     return atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0;
 }
 
-/* For a thread that has just changed something which holders of the lock look at. False means: every thread that takes the lock from now
- * on sees the change, and every thread that had it before has released it. Both sides are sequentially consistent. */
+/* For a thread that has just changed something which holders of the lock read. False means: every
+ * thread that takes the lock from now on sees the change, and every earlier holder has released it.
+ * Both sides are sequentially consistent. */
 static inline bool hdi_lock_is_taken(const hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_seq_cst) != 0;
@@ -88,7 +96,7 @@ static inline void hdi_lock_take(hdi_lock *lock)
     hdi_rank_taken(lock, HDI_LOCK_RANK(lock));
 }
 
-/* False: another thread has it, or is to have it next. */
+/* False: another thread holds it, or gets it next. */
 static inline bool hdi_lock_try(hdi_lock *lock)
 {
     bool taken = hdi_lock_take_open(lock);
@@ -105,7 +113,7 @@ static inline void hdi_lock_release(hdi_lock *lock)
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }
 
-/* ---- that may sleep ---- */
+/* ---- for sections that may sleep ---- */
 
 typedef struct hdi_mutex {
     pthread_mutex_t mutex;
@@ -135,15 +143,15 @@ static inline void hdi_mutex_lock(hdi_mutex *mutex)
     hdi_rank_taken(mutex, mutex->rank);
 }
 
-/* For handlers of fork(), which run in the order in which they were installed: without the check of the order. Of these locks a thread takes none under
- * another one, so none is waited for in vain. */
+/* For handlers of fork(), which run in the order of their installation: without the check of the
+ * order. A thread takes none of these locks under another one, so no thread waits in vain. */
 static inline void hdi_mutex_lock_at_fork(hdi_mutex *mutex)
 {
     pthread_mutex_lock(&mutex->mutex);
     hdi_rank_taken(mutex, mutex->rank);
 }
 
-/* False: another thread has it. */
+/* False: another thread holds it. */
 static inline bool hdi_mutex_try(hdi_mutex *mutex)
 {
     bool taken = pthread_mutex_trylock(&mutex->mutex) == 0;
@@ -159,7 +167,8 @@ static inline void hdi_mutex_unlock(hdi_mutex *mutex)
     pthread_mutex_unlock(&mutex->mutex);
 }
 
-/* False: another thread had it until the deadline, in the time of hdi_clock_ns (INT64_MAX: none). */
+/* False: another thread held it until the deadline, in the time of hdi_clock_ns (INT64_MAX:
+ * none). */
 static inline bool hdi_mutex_lock_until(hdi_mutex *mutex, int64_t deadline)
 {
     if (deadline == INT64_MAX) {
@@ -175,9 +184,11 @@ static inline bool hdi_mutex_lock_until(hdi_mutex *mutex, int64_t deadline)
     return taken;
 }
 
-/* Waits for `cond` without a deadline; the calling thread has the mutex. wait.h has hdi_cond_wait, with one. */
+/* Waits for `cond` without a deadline; the calling thread holds the mutex. hdi_cond_wait (wait.h)
+ * takes a deadline. */
 static inline void hdi_mutex_wait(hdi_mutex *mutex, pthread_cond_t *cond)
 {
+    HDI_UNCANCELLED;
     hdi_rank_released(mutex);
     pthread_cond_wait(cond, &mutex->mutex);
     hdi_rank_taken(mutex, mutex->rank);
@@ -185,17 +196,18 @@ static inline void hdi_mutex_wait(hdi_mutex *mutex, pthread_cond_t *cond)
 
 /* ---- for one owner ----
  *
- * The owner enters and leaves without a locked instruction. A visitor announces itself, makes every processor that runs this process
- * see that (membarrier), and waits until the owner is outside. Where membarrier is missing, and under the thread
- * sanitizer, which does not model it, the owner pays for a fence instead.
+ * The owner enters and leaves without a locked instruction. A visitor announces itself, makes every
+ * processor that runs this process see that (membarrier), and waits until the owner is outside.
+ * Without membarrier, and under the thread sanitizer, which does not model it, the owner pays for a
+ * fence instead.
  *
- * Without it a pair of hd_alloc and hd_free would take two locked exchanges more; `heddle bench alloc` measures what the pair costs. The idea
- * is that of biased locks, see also membarrier(2).
+ * Without this lock, a pair of hd_alloc and hd_free would take two more locked exchanges; `heddle
+ * bench alloc` measures the pair. The idea is that of biased locks, see also membarrier(2).
  *
  * The barrier alone serves presence.h, and engines that are about to sleep (engine.h).
  *
- * One owner, any number of visitors. The owner leaves soon, usually within some tens of nanoseconds; visitors may stay
- * as long as they like. */
+ * One owner, any number of visitors. The owner leaves soon, usually within some tens of
+ * nanoseconds; visitors may stay as long as they like. */
 
 typedef struct hdi_biased_lock {
     _Atomic bool busy;   /* the owner is inside; written by it alone */
@@ -204,18 +216,19 @@ typedef struct hdi_biased_lock {
     hdi_mutex visit;
 } hdi_biased_lock;
 
-/* Whether owners fence, in this process: since the first look. */
-extern _Atomic int hdi_biased_how; /* 0: not looked at yet, 1: membarrier, 2: fences */
+/* True if owners fence in this process. Decided at the first call. */
+extern _Atomic int hdi_biased_how; /* 0: undecided, 1: membarrier, 2: fences */
 int hdi_biased_look(void);
 static inline bool hdi_biased_fenced(void)
 {
     int how = atomic_load_explicit(&hdi_biased_how, memory_order_relaxed);
     return __builtin_expect(how != 1, 0) && (how ? how : hdi_biased_look()) == 2;
 }
-/* Every processor that runs this process sees what this thread did before. A fence, where owners fence. */
+/* Every processor that runs this process sees this thread's earlier stores. A fence, if owners
+ * fence. */
 void hdi_biased_barrier(void);
 
-/* The same from another process, for one that has joined. False: that is not possible here. */
+/* The same from another process, for a process that has joined. False: impossible here. */
 bool hdi_biased_join(void);
 bool hdi_biased_barrier_everywhere(void);
 
@@ -229,7 +242,8 @@ static inline void hdi_biased_enter(hdi_biased_lock *lock)
     hdi_rank_check(lock, lock->visit.rank);
     hdi_rank_taken(lock, lock->visit.rank);
     if (__builtin_expect(lock->fenced, 0)) {
-        /* seq_cst with the visitor's store of `wanted` and load of `busy`: one of the two sees the other */
+        /* seq_cst with the visitor's store of `wanted` and load of `busy`: one of the two sees the
+         * other */
         atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
         if (__builtin_expect(atomic_load_explicit(&lock->wanted, memory_order_seq_cst), 0)) {
             hdi_biased_enter_slow(lock);
@@ -238,7 +252,9 @@ static inline void hdi_biased_enter(hdi_biased_lock *lock)
     }
     atomic_store_explicit(&lock->busy, true, memory_order_relaxed);
     atomic_signal_fence(
-        memory_order_seq_cst); /* the compiler keeps the order, the visitor's membarrier makes the processor */
+        /* the compiler keeps the order here; the visitor's membarrier makes the processor keep
+         * it */
+        memory_order_seq_cst);
     /* acquire: pairs with the release store at the end of a visit */
     if (__builtin_expect(atomic_load_explicit(&lock->wanted, memory_order_acquire), 0)) {
         hdi_biased_enter_slow(lock);
@@ -248,11 +264,12 @@ static inline void hdi_biased_enter(hdi_biased_lock *lock)
 static inline void hdi_biased_leave(hdi_biased_lock *lock)
 {
     hdi_rank_released(lock);
-    /* pairs with the visitor's acquire load: it sees what the owner did */
+    /* pairs with the visitor's acquire load: it sees the owner's stores */
     atomic_store_explicit(&lock->busy, false, memory_order_release);
 }
 
-/* Keeps the owner out until hdi_biased_end_visit. The owner itself may visit, too, while it is outside. */
+/* Keeps the owner out until hdi_biased_end_visit. The owner itself may visit, too, while it is
+ * outside. */
 void hdi_biased_visit(hdi_biased_lock *lock);
 void hdi_biased_end_visit(hdi_biased_lock *lock);
 

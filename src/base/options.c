@@ -1,8 +1,11 @@
-/* options.c - parses the one table of options (HDI_OPTION_MAP in options.h), and reports names that are no options.
+/* options.c - parses the one table of options (HDI_OPTION_MAP in options.h), and reports names that
+ * are no options.
  *
- * Threads: hdi_options_parse and hdi_option_check_environment run in hd_open and read the environment, which no thread may change meanwhile (as
- * with secure_getenv); a parsed table is read-only. Locks: none.
- * Always: in a parsed table every option has a text, and a field that agrees with it. A process gets at most one line about its environment.
+ * Threads: hdi_options_parse and hdi_option_check_environment run in hd_open. They read the
+ * environment, which no thread may change meanwhile (as with secure_getenv). A parsed table is
+ * read-only. Locks: none.
+ * Always: in a parsed table every option contains a text, and a field that agrees with it. A
+ * process prints at most one line about its environment.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -17,6 +20,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/options.h"
+#include "base/spelling.h"
 #include "base/wait.h"
 
 typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;
@@ -58,7 +62,7 @@ enum { COUNT = sizeof table / sizeof table[0] };
 _Static_assert(COUNT <= sizeof((hdi_options *)0)->text / sizeof(char *),
                "hdi_options.text has a place for each option");
 
-/* "name=value", or "HEDDLE_NAME=value" for one from the environment: how messages name what they complain about. */
+/* "name=value", or "HEDDLE_NAME=value" from the environment: the setting in messages. */
 #define SETTING_FORMAT "hd_open: option %s=%s"
 #define SETTING_ARGUMENTS(e, value, from_environment)                                                                  \
     ((from_environment) ? (e)->row.environment : (e)->row.name), (value)
@@ -68,53 +72,29 @@ const hdi_option_row *hdi_option_row_at(int index)
     return index >= 0 && index < COUNT ? &table[index].row : NULL;
 }
 
-/* ---- names that are no options: which one was meant ---- */
+/* ---- names that are no options: suggestions ---- */
 
-enum { NAME_BYTES = 64, LINE_BYTES = 1024 };
+enum { NAME_BYTES = HDI_OPTION_NAME, LINE_BYTES = 1024 };
 static const char prefix[] = "HEDDLE_";
 #define PREFIX_BYTES (sizeof prefix - 1)
 
-/* Number of single-character edits between two short words; capitals and small letters are the same. */
-static size_t edits_between(const char *a, const char *b)
-{
-    size_t row[NAME_BYTES];
-    size_t n = strlen(b);
-    if (n >= NAME_BYTES) {
-        return SIZE_MAX;
-    }
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t changed = diagonal + (tolower((unsigned char)a[i - 1]) != b[j - 1]);
-            diagonal = row[j];
-            size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
-            row[j] = changed < shorter + 1 ? changed : shorter + 1;
-        }
-    }
-    return row[n];
-}
-
-/* The option whose name is spelt like `name`, but for a few letters; NULL: none is. */
+/* The option whose name differs from `name` by a few letters only; NULL: none. */
 static const hdi_option_row *option_nearest(const char *name)
 {
     const hdi_option_row *nearest = NULL;
     size_t best = SIZE_MAX;
     for (int i = 0; hdi_option_row_at(i) != NULL; i++) {
         const hdi_option_row *row = hdi_option_row_at(i);
-        size_t d = edits_between(name, row->name);
+        size_t d = hdi_spelling_distance(name, row->name);
         if (d < best) {
             best = d;
             nearest = row;
         }
     }
-    return nearest != NULL && best <= 1 + strlen(nearest->name) / 3 ? nearest : NULL;
+    return nearest != NULL && hdi_spelling_is_near(best, nearest->name) ? nearest : NULL;
 }
 
-/* The option whose variable in the environment is called `name`; NULL: none is. */
+/* The option whose variable in the environment is `name`; NULL: none. */
 static const hdi_option_row *option_without_prefix(const char *name)
 {
     if (strncasecmp(name, prefix, PREFIX_BYTES) != 0) {
@@ -126,12 +106,12 @@ static const hdi_option_row *option_without_prefix(const char *name)
 
 /* ---- parsing ---- */
 
-static bool is_separator(char c)
+static bool option_is_separator(char c)
 {
     return isspace((unsigned char)c) || c == ',';
 }
 
-static hd_status fail_unknown(const char *name)
+static hd_status option_fail_unknown(const char *name)
 {
     const hdi_option_row *row = option_without_prefix(name);
     if (row != NULL) {
@@ -146,8 +126,8 @@ static hd_status fail_unknown(const char *name)
                     name);
 }
 
-/* The number of `value` among the words in "a|b|c"; -1: it is none of them. */
-static int choice_of(const char *choices, const char *value)
+/* The number of `value` among the words in "a|b|c"; -1: none of them. */
+static int option_choice_of(const char *choices, const char *value)
 {
     size_t length = strlen(value);
     const char *word = choices;
@@ -163,8 +143,8 @@ static int choice_of(const char *choices, const char *value)
     }
 }
 
-/* A whole number in decimal. False: not one, or too large. */
-static bool parse_integer(const char *value, int64_t *out)
+/* Parses a whole number in decimal. False: not one, or too large. */
+static bool option_parse_integer(const char *value, int64_t *out)
 {
     char *end;
     if (isspace((unsigned char)value[0])) {
@@ -179,8 +159,8 @@ static bool parse_integer(const char *value, int64_t *out)
     return true;
 }
 
-/* The power of two of a unit ("", "K", "MB", "GiB", ...), -1: it is none. */
-static int unit_shift(const char *unit)
+/* The power of two of a unit ("", "K", "MB", "GiB", ...), -1: no unit. */
+static int option_unit_shift(const char *unit)
 {
     static const char letters[] = "kmgt";
     if (unit[0] == 0) {
@@ -193,9 +173,10 @@ static int unit_shift(const char *unit)
     return letter && rest[0] == 0 ? (int)(letter - letters + 1) * 10 : -1;
 }
 
-/* A number of bytes: "4096", "32M", "32MB", "32MiB", "1.5G". K, M, G and T are powers of 1024 however they are written. Capitals and
- * small letters are the same. A fraction of a byte is dropped. False: it is none, has a fraction without a unit, or is 2^63 or more. */
-static bool parse_bytes(const char *text, int64_t *out)
+/* Parses a number of bytes: "4096", "32M", "32MB", "32MiB", "1.5G". All spellings of K, M, G and T
+ * mean powers of 1024. Capitals and small letters are the same. A fraction of a byte is dropped.
+ * False: no number, a fraction without a unit, or 2^63 or more. */
+static bool option_parse_bytes(const char *text, int64_t *out)
 {
     uint64_t whole = 0, part = 0, scale = 1; /* part / scale */
     const char *begin = text;
@@ -209,12 +190,12 @@ static bool parse_bytes(const char *text, int64_t *out)
     text += fraction;
     for (; fraction && *text >= '0' && *text <= '9'; text++) {
         digits = true;
-        if (scale < UINT64_C(1000000000000000000)) { /* what comes behind is less than a byte */
+        if (scale < UINT64_C(1000000000000000000)) { /* further digits are less than a byte */
             part = part * 10 + (uint64_t)(*text - '0');
             scale *= 10;
         }
     }
-    int shift = unit_shift(text);
+    int shift = option_unit_shift(text);
     if (!digits || shift < 0 || (fraction && shift == 0)) {
         return false;
     }
@@ -226,8 +207,8 @@ static bool parse_bytes(const char *text, int64_t *out)
     return true;
 }
 
-/* A number of bytes the way it is written in an option. */
-static void format_bytes(int64_t bytes, char out[32])
+/* Formats a number of bytes as in an option. */
+static void option_format_bytes(int64_t bytes, char out[32])
 {
     static const char letters[] = "KMGT";
     int shift = 0;
@@ -238,19 +219,19 @@ static void format_bytes(int64_t bytes, char out[32])
     snprintf(out, 32, shift > 0 ? "%lld%c" : "%lld", (long long)bytes, shift > 0 ? letters[shift - 1] : 0);
 }
 
-static hd_status parse_number(const entry *e, const char *value, bool from_environment, int64_t *out)
+static hd_status option_parse_number(const entry *e, const char *value, bool from_environment, int64_t *out)
 {
     bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
     int64_t number;
-    bool parsed = e->kind == INTEGER ? parse_integer(value, &number) : parse_bytes(value, &number);
+    bool parsed = e->kind == INTEGER ? option_parse_integer(value, &number) : option_parse_bytes(value, &number);
     if (parsed && number >= e->low && number <= e->high && (!power_of_two || (number & (number - 1)) == 0)) {
         *out = number;
         return HD_OK;
     }
     char low[32], high[32];
     if (e->kind != INTEGER) {
-        format_bytes(e->low, low);
-        format_bytes(e->high, high);
+        option_format_bytes(e->low, low);
+        option_format_bytes(e->high, high);
         return hdi_fail(HD_ERROR_OPTION,
                         SETTING_FORMAT
                         ": must be a number of bytes from %s to %s, such as 1536M, 1536MiB or 1.5G (powers of 1024)%s",
@@ -262,13 +243,13 @@ static hd_status parse_number(const entry *e, const char *value, bool from_envir
                     (long long)e->low, (long long)e->high);
 }
 
-/* "80%" as a share, anything else as bytes. */
-static hd_status parse_amount(const entry *e, const char *value, bool from_environment, hdi_option_AMOUNT *out)
+/* Parses "80%" as a share, anything else as bytes. */
+static hd_status option_parse_amount(const entry *e, const char *value, bool from_environment, hdi_option_AMOUNT *out)
 {
     size_t length = strlen(value);
     if (length == 0 || value[length - 1] != '%') {
         out->share = 0;
-        return parse_number(e, value, from_environment, &out->bytes);
+        return option_parse_number(e, value, from_environment, &out->bytes);
     }
     char *end = NULL;
     errno = 0;
@@ -282,20 +263,20 @@ static hd_status parse_amount(const entry *e, const char *value, bool from_envir
     return HD_OK;
 }
 
-/* Gives option `index` a value. `out` is as before on failure. */
-static hd_status set(hdi_options *out, int index, const char *value, hd_option_source source)
+/* Gives option `index` a value. A failure leaves `out` unchanged. */
+static hd_status option_set(hdi_options *out, int index, const char *value, hd_option_source source)
 {
     const entry *e = &table[index];
     bool from_environment = source == HD_OPTION_FROM_ENVIRONMENT;
     void *field = (char *)out + e->offset;
     int64_t number = 0;
-    int choice = e->kind == CHOICE ? choice_of(e->row.choices, value) : 0;
+    int choice = e->kind == CHOICE ? option_choice_of(e->row.choices, value) : 0;
     hdi_option_AMOUNT amount = {0};
     hd_status status = HD_OK;
     if (e->kind == INTEGER || e->kind == BYTES) {
-        status = parse_number(e, value, from_environment, &number);
+        status = option_parse_number(e, value, from_environment, &number);
     } else if (e->kind == AMOUNT) {
-        status = parse_amount(e, value, from_environment, &amount);
+        status = option_parse_amount(e, value, from_environment, &amount);
     } else if (choice < 0) {
         return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be one of %s",
                         SETTING_ARGUMENTS(e, value, from_environment), e->row.choices);
@@ -324,12 +305,12 @@ static hd_status set(hdi_options *out, int index, const char *value, hd_option_s
     return HD_OK;
 }
 
-/* The next "name=value" of a settings string. `copy` is as long as the string and holds name and value, unquoted.
- * *at moves behind it; *name is NULL at the end. */
-static hd_status next_setting(const char **at, char *copy, char **name, char **value)
+/* Reads the next "name=value" of a settings string. `copy` is as long as the string and receives
+ * name and value, unquoted. *at moves behind it; *name is NULL at the end. */
+static hd_status option_next_setting(const char **at, char *copy, char **name, char **value)
 {
     const char *s = *at;
-    while (is_separator(*s)) {
+    while (option_is_separator(*s)) {
         s++;
     }
     *name = *value = NULL;
@@ -339,7 +320,7 @@ static hd_status next_setting(const char **at, char *copy, char **name, char **v
     }
     const char *start = s;
     char *to = copy;
-    while (*s != '\0' && *s != '=' && !is_separator(*s)) {
+    while (*s != '\0' && *s != '=' && !option_is_separator(*s)) {
         *to++ = *s++;
     }
     *to++ = '\0';
@@ -353,7 +334,7 @@ static hd_status next_setting(const char **at, char *copy, char **name, char **v
     *value = to;
     if (*s == '"') {
         const char *end = strchr(s + 1, '"');
-        if (end == NULL || (end[1] != '\0' && !is_separator(end[1]))) {
+        if (end == NULL || (end[1] != '\0' && !option_is_separator(end[1]))) {
             return hdi_fail(HD_ERROR_OPTION, "settings: the quotes at \"%.40s\" %s", start,
                             end == NULL ? "are not closed" : "must hold the whole value");
         }
@@ -361,7 +342,7 @@ static hd_status next_setting(const char **at, char *copy, char **name, char **v
         to += end - s - 1;
         s = end + 1;
     } else {
-        while (*s != '\0' && !is_separator(*s)) {
+        while (*s != '\0' && !option_is_separator(*s)) {
             *to++ = *s++;
         }
     }
@@ -371,7 +352,7 @@ static hd_status next_setting(const char **at, char *copy, char **name, char **v
     return HD_OK;
 }
 
-static hd_status apply_settings(const char *settings, hdi_options *out)
+static hd_status options_apply_settings(const char *settings, hdi_options *out)
 {
     char *copy = malloc(strlen(settings) + 2);
     if (copy == NULL) {
@@ -380,7 +361,7 @@ static hd_status apply_settings(const char *settings, hdi_options *out)
     hd_status status;
     for (;;) {
         char *name, *value;
-        status = next_setting(&settings, copy, &name, &value);
+        status = option_next_setting(&settings, copy, &name, &value);
         if (status != HD_OK || name == NULL) {
             break;
         }
@@ -388,7 +369,7 @@ static hd_status apply_settings(const char *settings, hdi_options *out)
         while (index < COUNT && strcmp(name, table[index].row.name) != 0) {
             index++;
         }
-        status = index < COUNT ? set(out, index, value, HD_OPTION_FROM_SETTINGS) : fail_unknown(name);
+        status = index < COUNT ? option_set(out, index, value, HD_OPTION_FROM_SETTINGS) : option_fail_unknown(name);
         if (status != HD_OK) {
             break;
         }
@@ -397,23 +378,23 @@ static hd_status apply_settings(const char *settings, hdi_options *out)
     return status;
 }
 
-static hd_status parse(const char *settings, bool environment, hdi_options *out)
+static hd_status options_parse(const char *settings, bool environment, hdi_options *out)
 {
     hdi_options options;
     memset(&options, 0, sizeof options);
     hd_status status = HD_OK;
     for (int i = 0; i < COUNT && status == HD_OK; i++) {
-        status = set(&options, i, table[i].row.default_text, HD_OPTION_FROM_DEFAULT);
+        status = option_set(&options, i, table[i].row.default_text, HD_OPTION_FROM_DEFAULT);
     }
     for (int i = 0; environment && i < COUNT && status == HD_OK; i++) {
-        /* an empty variable is one that is not set */
+        /* an empty variable counts as not set */
         const char *value = secure_getenv(table[i].row.environment);
         if (value != NULL && value[0] != '\0') {
-            status = set(&options, i, value, HD_OPTION_FROM_ENVIRONMENT);
+            status = option_set(&options, i, value, HD_OPTION_FROM_ENVIRONMENT);
         }
     }
     if (status == HD_OK && settings != NULL) {
-        status = apply_settings(settings, &options);
+        status = options_apply_settings(settings, &options);
     }
     if (status != HD_OK) {
         hdi_options_release(&options);
@@ -425,12 +406,12 @@ static hd_status parse(const char *settings, bool environment, hdi_options *out)
 
 hd_status hdi_options_parse(const char *settings, hdi_options *out)
 {
-    return parse(settings, true, out);
+    return options_parse(settings, true, out);
 }
 
 hd_status hdi_options_parse_settings(const char *settings, hdi_options *out)
 {
-    return parse(settings, false, out);
+    return options_parse(settings, false, out);
 }
 
 void hdi_options_release(hdi_options *options)
@@ -465,11 +446,14 @@ bool hdi_options_format(const hdi_options *options, char *out, size_t bytes)
 
 extern char **environ;
 
-/* What begins like an option and is none: the tool's own variables and those of the tests and scripts around it. A name that ends with _ stands
- * for all that begin so. */
+/* Names that begin like an option and are none: variables of the tool, and those of the tests and
+ * scripts around it. A name that ends with _ stands for all names with that prefix. */
 static const char *const known[] = {
     "HEDDLE_INCLUDE_DIR",
+    "HEDDLE_CCFLAGS", /* of heddle.mk: make exports its variables */
+    "HEDDLE_DEPENDS",
     "HEDDLE_BUILD",
+    "HEDDLE_AROUND_ROUNDS",
     "HEDDLE_CAPTURES",
     "HEDDLE_COMMIT",
     "HEDDLE_ENDURANCE_ROUNDS",
@@ -483,6 +467,7 @@ static const char *const known[] = {
     "HEDDLE_PAIR_MS",
     "HEDDLE_PEER_ALLOCATOR",
     "HEDDLE_REUSES",
+    "HEDDLE_REFUSED_ROUNDS",
     "HEDDLE_SEED",
     "HEDDLE_SHARED_LIBRARY",
     "HEDDLE_SOURCE",
@@ -492,7 +477,7 @@ static const char *const known[] = {
     "HEDDLE_TOOL",
 };
 
-static bool is_known(const char *name)
+static bool option_is_known(const char *name)
 {
     for (int i = 0; hdi_option_row_at(i) != NULL; i++) {
         if (strcmp(name, hdi_option_row_at(i)->environment) == 0) {
@@ -508,17 +493,21 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* The name of a variable that is set, begins like an option's, and is none. What is no word is no spelling mistake. */
-static bool is_unknown(const char *variable, char name[NAME_BYTES])
+bool hdi_option_is_unknown(const char *variable, char name[HDI_OPTION_NAME], const hdi_option_row **meant)
 {
     size_t n = strcspn(variable, "=");
+    *meant = NULL;
     if (n >= NAME_BYTES || strncmp(variable, prefix, PREFIX_BYTES) != 0 || variable[n] == '\0' ||
         variable[n + 1] == '\0') {
         return false;
     }
     memcpy(name, variable, n);
     name[n] = '\0';
-    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == n && !is_known(name);
+    if (strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") != n || option_is_known(name)) {
+        return false;
+    }
+    *meant = option_nearest(name + PREFIX_BYTES);
+    return true;
 }
 
 size_t hdi_option_unknown_variables(char **environment, char *out, size_t room)
@@ -528,11 +517,11 @@ size_t hdi_option_unknown_variables(char **environment, char *out, size_t room)
     size_t length = 0;
     int found = 0, left_out = 0;
     for (char **variable = environment; variable != NULL && *variable != NULL; variable++) {
-        if (!is_unknown(*variable, name)) {
+        const hdi_option_row *row;
+        if (!hdi_option_is_unknown(*variable, name, &row)) {
             continue;
         }
         char hint[NAME_BYTES + 32] = "";
-        const hdi_option_row *row = option_nearest(name + PREFIX_BYTES);
         if (row != NULL) {
             snprintf(hint, sizeof hint, " (did you mean %s?)", row->environment);
         }
@@ -561,6 +550,7 @@ void hdi_option_check_environment(void)
     }
     size_t length = hdi_option_unknown_variables(environ, line, sizeof line);
     if (length > 0) {
-        hdi_write_quietly(STDERR_FILENO, line, length, hdi_clock_ns()); /* a pipe that is full does not get it */
+        /* a full pipe does not get it */
+        hdi_write_quietly(STDERR_FILENO, line, length, hdi_clock_ns());
     }
 }

@@ -1,4 +1,5 @@
-/* options.h - the one table of options: environment, hd_options.settings, `heddle info` and the docs all come from it.
+/* options.h - the one table of options: environment, hd_options.settings, `heddle info` and the
+ * docs all come from it.
  *
  * Threads: parsing runs in hd_open; a parsed table is read-only. Locks: none.
  */
@@ -9,7 +10,8 @@
 #include <stdint.h>
 #include <heddle/runtime.h>
 
-/* The words of options with a choice: X(OPTION, WORD, "word"). HDI_OPTION_WORD is its number in the list, which a parsed option holds. */
+/* The words of options with a choice: X(OPTION, WORD, "word"). A parsed option holds
+ * a word's number in its list, such as HDI_DRIVER_AUTO. */
 #define HDI_CHOICES_DRIVER(X) X(DRIVER, AUTO, "auto") X(DRIVER, NVIDIA, "nvidia") X(DRIVER, HOST, "host")
 #define HDI_CHOICES_PLACEMENT(X)                                                                                       \
     X(PLACEMENT, INLINE, "inline") X(PLACEMENT, THREAD, "thread") X(PLACEMENT, PROCESS, "process")
@@ -37,8 +39,8 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
  * The setting's name is the field's name. Kinds:
  *   - CHOICE: low is its list of words
  *   - INTEGER: low..high
- *   - BYTES: as hdi_bytes_parse reads them, low..high
- *   - AMOUNT: as BYTES, or a share of something in percent: "80%"
+ *   - BYTES: in the format of option_parse_bytes (options.c), low..high
+ *   - AMOUNT: as BYTES, or a share in percent: "80%"
  *   - TEXT */
 #define HDI_OPTION_MAP(X)                                                                                              \
     X(driver, "HEDDLE_DRIVER", CHOICE, "auto", HDI_CHOICES_DRIVER, 0,                                                  \
@@ -80,7 +82,8 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "milliseconds without anything freed or finished after which an allocation at a limit gives up; at once where "  \
       "no other thread uses the library")                                                                              \
     X(memory_idle, "HEDDLE_MEMORY_IDLE", INTEGER, "10000", 0, 86400000,                                                \
-      "milliseconds without growth after which idle granules are given back; 0: never, as with placement=inline")      \
+      "milliseconds without growth after which idle granules and pinned memory are given back; 0: never, as with "     \
+      "placement=inline")                                                                                              \
     X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", HDI_CHOICES_MEMORY_DEBUG, 0,                                 \
       "guard bytes around device buffers, poison on free, leaks and double frees found; report: and written, a line "  \
       "each; slow")                                                                                                    \
@@ -94,7 +97,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "when a device gets a module's code: with the first launch of one of its kernels there, or with hd_module_load") \
     X(spare_workers, "HEDDLE_SPARE_WORKERS", INTEGER, "0", 0, 8,                                                       \
       "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
-      "memory, and none of a device's")                                                                                \
+      "memory, but no device memory")                                                                                  \
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", HDI_CHOICES_PEERS, 0,                                                   \
       "access to other devices' memory: where a test moved bytes there and back, where the driver reports it, or "     \
       "never")                                                                                                         \
@@ -148,7 +151,8 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(environment_check, "HEDDLE_ENVIRONMENT_CHECK", CHOICE, "on", HDI_CHOICES_SWITCH, 0,                              \
       "hd_open prints on stderr, in one line and once, which variables HEDDLE_... are no options")
 
-/* The parsed settings. CHOICE is the number of the word in its list; TEXT is a string owned by the table. */
+/* The parsed settings. CHOICE is the number of the word in its list; TEXT is a string owned by the
+ * table. */
 typedef int hdi_option_CHOICE;
 typedef const char *hdi_option_TEXT;
 typedef int64_t hdi_option_INTEGER;
@@ -158,7 +162,7 @@ typedef struct hdi_option_AMOUNT {
     double share;  /* 0 < share <= 1, of whatever it is a share of */
 } hdi_option_AMOUNT;
 
-/* HDI_OPTION_AT_field: an option's place in the table. */
+/* HDI_OPTION_AT_NAME: an option's place in the table. */
 enum {
 #define HDI_OPTION_AT(field, env, kind, def, low, high, help) HDI_OPTION_AT_##field,
     HDI_OPTION_MAP(HDI_OPTION_AT)
@@ -177,17 +181,19 @@ typedef struct hdi_options {
     hd_option_source source[48];
 } hdi_options;
 
-/* Reads the defaults, then the environment, then `settings` (NULL: none). The environment is not read where the program runs with more
- * rights than its caller has (set-uid, capabilities). `settings` is "name=value name=value", separated by blanks or commas. A value may
- * be quoted with "..." to hold separators. On failure nothing is owned by the caller. Errors: OPTION (unknown name, or a value
- * out of its range; the message names option, value and what is allowed), HOST_MEMORY. */
+/* Reads the defaults, then the environment, then `settings` (NULL: none). Ignores the environment
+ * if the program runs with more rights than its caller (set-uid, capabilities). `settings` is
+ * "name=value name=value", separated by blanks or commas. "..." around a value allows separators in
+ * it. On failure the caller owns nothing. Errors: OPTION (unknown name, or a value out of its
+ * range; the message names option, value and the allowed values), HOST_MEMORY. */
 hd_status hdi_options_parse(const char *settings, hdi_options *out);
 /* The same without the environment. */
 hd_status hdi_options_parse_settings(const char *settings, hdi_options *out);
 void hdi_options_release(hdi_options *options);
 
-/* The settings as hdi_options_parse takes them, for a worker process: name="value" for every option but the worker's own path. False:
- * they need more than `bytes`, or a value holds quotes. */
+/* The settings in the format of hdi_options_parse, for a worker process: name="value" for every
+ * option except the worker's path. False: they need more than `bytes`, or a value contains
+ * quotes. */
 bool hdi_options_format(const hdi_options *options, char *out, size_t bytes);
 
 typedef struct hdi_option_row {
@@ -199,10 +205,19 @@ typedef struct hdi_option_row {
 /* Row `index` of the table, NULL past the end. */
 const hdi_option_row *hdi_option_row_at(int index);
 
-/* The line about variables HEDDLE_... of an environment that are no options: its length, 0: there are none. */
+enum { HDI_OPTION_NAME = 64 };
+
+/* True if "NAME=value" is set, begins like an option's variable, and is none. Then returns its
+ * name, and the option that it probably means, or NULL. A name that is no word is no spelling
+ * mistake. */
+bool hdi_option_is_unknown(const char *variable, char name[HDI_OPTION_NAME], const hdi_option_row **meant);
+
+/* The line about variables HEDDLE_... of an environment that are no options: its length, 0: there
+ * are none. */
 size_t hdi_option_unknown_variables(char **environment, char *out, size_t room);
 
-/* Writes that line of this process's environment to stderr, once. Not where the environment is another user's (AT_SECURE). */
+/* Writes that line for this process's environment to stderr, once. Does not if the environment
+ * belongs to another user (AT_SECURE). */
 void hdi_option_check_environment(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* presence.c - see presence.h for threads, locks and what always holds. */
+/* presence.c - threads, locks and invariants: see presence.h. */
 #include <pthread.h>
 #include <stdlib.h>
 #include "base/error.h"
@@ -8,45 +8,46 @@
 #include "base/wait.h"
 
 #define SLEEP_NS 100000
+#define LOOKS 256 /* at a record, between two sleeps */
 
 _Thread_local hdi_presence_thread hdi_presence_here;
-static _Thread_local hdi_presence *fenced_own; /* the same, also where owners fence */
-static _Thread_local bool covered;             /* in a callback without a record of its own */
+static _Thread_local hdi_presence *fenced_own; /* the same, also if owners fence */
+static _Thread_local bool covered;             /* in a callback without its own record */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(PRESENCE);
 static hdi_presence *all;
 static hdi_presence nobodys;   /* in no list */
-static _Atomic bool some_lack; /* a record: there was no memory for it */
+static _Atomic bool some_lack; /* some thread lacks a record, because there was no memory */
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int key_error;
 
-static void give(hdi_presence *p)
+static void presence_give(hdi_presence *p)
 {
     hdi_mutex_lock(&lock);
     p->taken = false;
     hdi_mutex_unlock(&lock);
 }
 
-static void thread_ends(void *value)
+static void presence_thread_ends(void *value)
 {
     hdi_presence *own = value;
     hdi_presence_here.own = fenced_own = NULL;
-    give(own);
+    presence_give(own);
 }
 
-static void before_fork(void)
+static void presence_before_fork(void)
 {
     hdi_mutex_lock_at_fork(&lock);
 }
 
-static void in_parent(void)
+static void presence_in_parent(void)
 {
     hdi_mutex_unlock(&lock);
 }
 
-/* Of the threads only this one is here. */
-static void in_child(void)
+/* Only this thread exists in the child. */
+static void presence_in_child(void)
 {
     for (hdi_presence *p = all; p; p = p->next) {
         atomic_store_explicit(&p->inside, NULL, memory_order_relaxed);
@@ -58,13 +59,13 @@ static void in_child(void)
     hdi_mutex_unlock(&lock);
 }
 
-static void begin(void)
+static void presence_prepare(void)
 {
-    key_error = hdi_thread_key(&key, thread_ends);
-    pthread_atfork(before_fork, in_parent, in_child);
+    key_error = hdi_thread_key(&key, presence_thread_ends);
+    pthread_atfork(presence_before_fork, presence_in_parent, presence_in_child);
 }
 
-static hdi_presence *take(void)
+static hdi_presence *presence_take(void)
 {
     hdi_presence *p;
     hdi_mutex_lock(&lock);
@@ -77,19 +78,19 @@ static hdi_presence *take(void)
     if (p) {
         p->taken = true;
         p->outer = NULL;
-        p->records = NULL; /* the thread before had another number */
+        p->records = NULL; /* the former thread used another number */
         p->library = hdi_thread_is_own();
     }
     hdi_mutex_unlock(&lock);
     return p;
 }
 
-static hdi_presence *make(void)
+static hdi_presence *presence_make(void)
 {
-    pthread_once(&once, begin);
-    hdi_presence *own = take();
+    pthread_once(&once, presence_prepare);
+    hdi_presence *own = presence_take();
     if (own && !key_error && pthread_setspecific(key, own) != 0) {
-        thread_ends(own); /* it would never be given back */
+        presence_thread_ends(own); /* it would never be given back */
         own = NULL;
     }
     if (!own) {
@@ -106,7 +107,7 @@ bool hdi_presence_refuses(void)
 hdi_inside hdi_presence_enter_slow(const void *runtime)
 {
     if (!fenced_own) {
-        fenced_own = make();
+        fenced_own = presence_make();
     }
     if (covered) {
         return (hdi_inside){&nobodys, NULL};
@@ -116,7 +117,8 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
     if (!inside.before) {
-        /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread sees that the handle is stale */
+        /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread
+         * sees the stale handle */
         atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst);
     }
     return inside;
@@ -132,12 +134,17 @@ hd_status __attribute__((cold)) hdi_presence_refused(const char *call)
 
 hdi_apart hdi_presence_apart(void)
 {
-    hdi_apart apart = {fenced_own, hdi_presence_here.own != NULL, covered, hdi_calling_here, hdi_presence_here.call};
-    hdi_presence *within = take();
+    hdi_apart apart = {.own = fenced_own,
+                       .was_fast = hdi_presence_here.own != NULL,
+                       .was_covered = covered,
+                       .calling = hdi_calling_here,
+                       .cancel = hdi_cancel_hold_off(),
+                       .call = hdi_presence_here.call};
+    hdi_presence *within = presence_take();
     if (within) {
         within->outer = fenced_own;
         fenced_own = within;
-    } else { /* no memory: what made the callback is inside for all of it */
+    } else { /* no memory: the outer call stays inside for all of the callback */
         covered = true;
     }
     hdi_presence_here.own = within && apart.was_fast ? within : NULL;
@@ -156,16 +163,17 @@ void hdi_presence_together(hdi_apart apart)
 {
     hdi_calling_here = apart.calling;
     if (fenced_own != apart.own) {
-        give(fenced_own);
+        presence_give(fenced_own);
     }
     fenced_own = apart.own;
     hdi_presence_here.own = apart.was_fast ? apart.own : NULL;
     covered = apart.was_covered;
     hdi_presence_here.call = apart.call;
+    hdi_cancel_restore(&apart.cancel);
 }
 
-/* The calling thread's own records are those from fenced_own outwards. */
-static bool is_own(const hdi_presence *p)
+/* The calling thread owns the records from fenced_own outwards. */
+static bool presence_is_own(const hdi_presence *p)
 {
     const hdi_presence *own = fenced_own;
     while (own && own != p) {
@@ -176,10 +184,10 @@ static bool is_own(const hdi_presence *p)
 
 bool hdi_presence_has_others(void)
 {
-    bool found = atomic_load(&some_lack); /* of those it is not known whether they live */
+    bool found = atomic_load(&some_lack); /* it is unknown if those threads live */
     hdi_mutex_lock(&lock);
     for (const hdi_presence *p = all; p && !found; p = p->next) {
-        found = p->taken && !p->library && !is_own(p);
+        found = p->taken && !p->library && !presence_is_own(p);
     }
     hdi_mutex_unlock(&lock);
     return found;
@@ -194,25 +202,33 @@ bool hdi_presence_is_inside(const void *runtime)
     return found;
 }
 
-static bool is_somebody_inside(const void *runtime)
+/* A thread may call again and again, so it is outside for moments only. */
+static bool presence_is_seen_outside(const hdi_presence *p, const void *runtime)
 {
-    bool found = false;
-    hdi_mutex_lock(&lock);
-    for (hdi_presence *p = all; p && !found; p = p->next) {
-        found = atomic_load_explicit(&p->inside, memory_order_acquire) == runtime && !is_own(p);
+    bool outside = false;
+    for (int i = 0; i < LOOKS && !outside; i++) {
+        outside = atomic_load_explicit(&p->inside, memory_order_acquire) != runtime;
     }
-    hdi_mutex_unlock(&lock);
-    return found;
+    return outside;
 }
 
 bool hdi_presence_await(const void *runtime, int64_t deadline)
 {
     hdi_biased_barrier();
-    while (is_somebody_inside(runtime)) {
-        if (hdi_clock_ns() >= deadline) {
+    /* A thread without a record finds the handle stale. The same holds for one that was outside
+     * once since the barrier, whatever it does later: each record is waited for by itself. None is
+     * ever freed, and new ones come in front. */
+    hdi_mutex_lock(&lock);
+    const hdi_presence *p = all;
+    hdi_mutex_unlock(&lock);
+    while (p) {
+        if (presence_is_own(p) || presence_is_seen_outside(p, runtime)) {
+            p = p->next;
+        } else if (hdi_clock_ns() >= deadline) {
             return false;
+        } else {
+            hdi_sleep_for(SLEEP_NS);
         }
-        hdi_sleep_for(SLEEP_NS);
     }
     return true;
 }

@@ -1,22 +1,29 @@
-/* presence.h - which calls are under way: each thread notes the runtime that it is inside a call of, and hd_close waits until none is.
+/* presence.h - the calls in progress: each thread notes the runtime whose call it is in, and
+ * hd_close waits until no thread is in one.
  *
- * A thread enters before it looks at a handle, with a plain store. The closing thread makes the handles stale and has every processor that
- * runs this process see that (hdi_biased_barrier). Then it looks at all threads. A thread that it does not see inside finds the handle stale.
+ * A thread enters with a plain store, before it reads a handle. The closing thread makes the
+ * handles stale, and makes every processor that runs this process see that (hdi_biased_barrier).
+ * Then it watches each thread until it has seen it outside once. From there on the thread finds the
+ * handle stale, however busily it goes on calling.
  *
- * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that are made by the million. It costs two plain stores. It
- * may have HDI_INSIDE within, but is not within anything itself. What the program does in a callback counts apart (hdi_presence_apart).
+ * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that programs make by the
+ * million, and costs two plain stores. It may contain HDI_INSIDE, but must not be nested in
+ * anything. Calls of a callback count apart (hdi_presence_apart).
  *
- * A call within a call is one on the same runtime, and changes nothing. Its handles may be stale by then, and stale handles have no runtime.
+ * A call within a call, on the same runtime, changes nothing. Its handles may be stale by then, and
+ * stale handles lead to no runtime.
  *
- * In a function of hd_lane_call a thread may hold the engine's lock, and the engine waits for it. So there HDI_INSIDE and HDI_INSIDE_BRIEFLY
- * return HANDLE from the call. A thread has no record of its own there, so a call finds out where it has to take the slow way anyway.
+ * In a function of hd_lane_call a thread may hold the engine's lock, and the engine waits for it.
+ * So there HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the call. The thread's own record
+ * is hidden there, so each call takes the slow way in, which makes this check.
  *
- * Either way notes the call's name, which goes in front of the texts of failures (error.h). HDI_CALL notes the name alone. A call within a
- * call keeps the name of the outer one.
+ * Either way notes the call's name for the texts of failures (error.h). HDI_CALL notes the name
+ * alone. A call within a call keeps the name of the outer one.
  *
- * Threads: any; a thread's record is written by that thread alone. Locks: one for the list of records, taken at a thread's first call, at
- * its end, around a callback, and by the closing thread.
- * Always: records are never freed; one whose thread has ended serves another.
+ * Threads: any; only a thread itself writes its record.
+ * Locks: one for the list of records. A thread takes it at its first call, at its end and around a
+ * callback; the closing thread takes it, too.
+ * Always: records are never freed; after the end of its thread, a record serves another thread.
  */
 #ifndef HDI_BASE_PRESENCE_H
 #define HDI_BASE_PRESENCE_H
@@ -25,6 +32,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <heddle/status.h>
+#include "base/cancel.h"
 #include "base/lock.h"
 
 #if HDI_DEBUG
@@ -32,19 +40,21 @@
 #endif
 
 typedef struct hdi_presence {
-    _Atomic(const void *) inside; /* a runtime, only to be compared; NULL: none */
+    _Atomic(const void *) inside; /* a runtime, only for comparison; NULL: none */
     struct hdi_presence *next;
     struct hdi_presence *outer; /* of a callback: the record of the call that made it */
     bool taken;                 /* under the lock, like */
-    bool library;               /* whether the thread is the library's own */
-    /* The thread's ring of records (record/record.h), which it looks at before it uses it; NULL: none. */
+    bool library;               /* the thread belongs to the library */
+    /* The thread's ring of records (record/record.h), which it checks before it uses it; NULL:
+     * none. */
     struct hdi_record_thread *records;
 } hdi_presence;
 
-/* What a thread has here. */
+/* A thread's data here. */
 typedef struct hdi_presence_thread {
-    hdi_presence *own; /* NULL: there is none yet, or this process has no membarrier: then a call pays for a fence */
-    const char *call;  /* the name of the public call that it is in, or was in; NULL: none yet */
+    /* NULL: no record yet, or this process lacks membarrier: then a call pays for a fence */
+    hdi_presence *own;
+    const char *call; /* the name of the current or last public call; NULL: none yet */
 } hdi_presence_thread;
 extern _Thread_local hdi_presence_thread hdi_presence_here;
 
@@ -53,15 +63,17 @@ typedef struct hdi_inside {
     const void *before;
 } hdi_inside;
 
-/* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
+/* Used if hdi_presence_here.own is NULL. Without memory for a record, it returns one that all such
+ * threads share; no thread waits for that one. */
 hdi_inside hdi_presence_enter_slow(const void *runtime);
 
-/* Whether the thread is in a function of hd_lane_call. Then its hdi_presence_here.own is NULL. */
+/* True if the thread is in a function of hd_lane_call. Then its hdi_presence_here.own is NULL. */
 bool __attribute__((pure, cold)) hdi_presence_refuses(void);
 /* Fails with HANDLE: such a function must not make this call. */
 hd_status hdi_presence_refused(const char *call);
 
-/* Returns HANDLE, or `value`, where the call is refused. Brief calls look at it behind the slow way in, where that costs the usual way nothing. */
+/* Returns HANDLE, or `value`, if the call is refused. Brief calls check it only behind the slow way
+ * in, so the usual way pays nothing. */
 #define HDI_REFUSE_IN_LANE(name)                                                                                       \
     if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
         return hdi_presence_refused(name);                                                                             \
@@ -72,7 +84,7 @@ hd_status hdi_presence_refused(const char *call);
         return value;                                                                                                  \
     }
 
-/* Inside a call on a runtime from here on. */
+/* Notes that the thread is inside a call on a runtime from here on. */
 static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call)
 {
     hdi_presence *own = hdi_presence_here.own;
@@ -82,7 +94,7 @@ static inline hdi_inside hdi_presence_enter(const void *runtime, const char *cal
     } else {
         inside = (hdi_inside){own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
         atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
-        /* the compiler keeps the order, the closer's barrier makes the processor */
+        /* the compiler keeps the order here; the closer's barrier makes the processor keep it */
         atomic_signal_fence(memory_order_seq_cst);
     }
     if (call && !inside.before) {
@@ -93,7 +105,7 @@ static inline hdi_inside hdi_presence_enter(const void *runtime, const char *cal
 
 static inline void hdi_presence_leave(const hdi_inside *inside)
 {
-    /* pairs with the acquire load in hdi_presence_await: what the call did is over */
+    /* pairs with the acquire load in hdi_presence_await: the effects of the call are visible */
     atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
 }
 
@@ -101,16 +113,24 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
     const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
         hdi_presence_enter(runtime, name)
 
-/* For the rest of the block the thread is inside a call on this runtime. A function of hd_lane_call must not make it. */
+/* For the rest of the block the thread is inside a call on this runtime. A function of hd_lane_call
+ * must not make it. */
 #define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
 #define HDI_INSIDE_AS(runtime, name)                                                                                   \
     HDI_REFUSE_IN_LANE(name)                                                                                           \
+    HDI_UNCANCELLED;                                                                                                   \
     HDI_IS_INSIDE(runtime, name)
 
-/* In a function of the library that calls make, and threads of its own: the name stays. */
+/* The same for frequent calls, which do not hold off cancellation as a whole (cancel.h). */
+#define HDI_INSIDE_OFTEN(runtime)                                                                                      \
+    HDI_REFUSE_IN_LANE(__func__)                                                                                       \
+    HDI_IS_INSIDE(runtime, __func__)
+
+/* In a function of the library that calls make, and in its threads: the name stays. */
 #define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL)
 
-/* The same for a call that no other public call contains: what was before is nothing. *slow: it took the slow way, the only one that is refused. */
+/* The same for a call that no other public call contains, so there is no outer call. *slow: it took
+ * the slow way, the only one that refuses calls. */
 static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool *slow)
 {
     if (call) {
@@ -146,21 +166,23 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
         return hdi_presence_refused(__func__);                                                                         \
     }
 
-/* What cannot fail on its usual way needs no name. */
+/* Calls that cannot fail on their usual path need no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
 
-/* A question that waits for nothing and takes no lock: a function of hd_lane_call may ask it. */
+/* A query that waits for nothing and takes no lock: a function of hd_lane_call may make it. */
 #define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
-/* For a call on no runtime, and for one that notes its name only where it may fail. The library does not call such calls itself. */
+/* For a call on no runtime, and for one that notes its name only before it may fail. The library
+ * does not call such calls itself. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
 
-/* Around a callback of the program's, so that what it calls does not end the announcement of the call that made it. The result goes to
- * the end. */
+/* Goes around a callback of the program, so that calls in it do not end the announcement of the
+ * outer call. Pass the result to hdi_presence_together at the end. */
 typedef struct hdi_apart {
     hdi_presence *own;
     bool was_fast, was_covered;
     uint8_t calling;
+    int cancel; /* the program's function is within a call, too: hdi_cancel_hold_off */
     const char *call;
 } hdi_apart;
 hdi_apart hdi_presence_apart(void);
@@ -168,13 +190,15 @@ hdi_apart hdi_presence_apart(void);
 hdi_apart hdi_presence_apart_in_lane(void);
 void hdi_presence_together(hdi_apart apart);
 
-/* Waits until no other thread is inside a call on the runtime, whose handles are stale by now. False: some are, at the deadline. */
+/* Waits until each other thread was outside of calls on the runtime, whose handles are already
+ * stale. False: some never were, until the deadline. */
 bool hdi_presence_await(const void *runtime, int64_t deadline);
 
-/* Whether a thread is alive, other than the calling one and the library's own, that has made a call on any runtime. Takes the lock. */
+/* True if another living thread, not of the library, has ever made a call on any runtime. Takes the
+ * lock. */
 bool hdi_presence_has_others(void);
 
-/* Whether the calling thread is inside a call on it. */
+/* True if the calling thread is inside a call on it. */
 bool hdi_presence_is_inside(const void *runtime);
 
 #endif

@@ -1,23 +1,28 @@
-/* quick_clock.c - see quick_clock.h for threads and what always holds. */
+/* quick_clock.c - threads and invariants: see quick_clock.h. */
 #include "base/quick_clock.h"
 #include <stdio.h>
 #include <string.h>
+#include "base/cancel.h"
+#include "base/descriptor.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
-#define TRIES 5             /* of which the shortest counts */
+#define TRIES 5             /* the shortest of them counts */
 #define LEAST_NS 1000000    /* for the first rate */
-#define AGAIN_NS 1000000000 /* the rate is that of the last one to two of these */
-#define GOOD_FOR 2          /* times as long as the rate was measured in: both moments are within some 50 ns */
-#define JUMP 0.001          /* a rate that changes by more is none: the counter jumped, or the clock */
+#define AGAIN_NS 1000000000 /* the rate covers the last one to two of these */
+/* times as long as its rate was measured over: both moments are within some 50 ns */
+#define GOOD_FOR 2
+#define JUMP 0.001 /* after a larger change of the rate, the counter or the clock jumped */
 
-/* Whether the system itself takes its time from the counter: it does so only where all processors count alike. */
-static bool system_uses_it(void)
+/* True if the system itself takes its time from the counter. It does so only if all processors
+ * count alike. */
+static bool quick_system_uses_counter(void)
 {
     static const char *const counters[] = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page"};
     char name[64] = "";
-    FILE *file = fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
+    HDI_UNCANCELLED;
+    FILE *file = hdi_descriptor_text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     if (!file) {
         return false;
     }
@@ -31,8 +36,8 @@ static bool system_uses_it(void)
     return false;
 }
 
-/* Whether the counter goes on at one rate, whatever the processor does. */
-static bool is_invariant(void)
+/* True if the counter keeps one rate, whatever the processor does. */
+static bool quick_counter_is_invariant(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -42,7 +47,7 @@ static bool is_invariant(void)
 #endif
 }
 
-static hdi_quick_moment moment(void)
+static hdi_quick_moment quick_take_moment(void)
 {
     hdi_quick_moment best = {0, 0};
     int64_t least = INT64_MAX;
@@ -59,18 +64,18 @@ static hdi_quick_moment moment(void)
 void hdi_quick_begin(hdi_quick_clock *clock)
 {
     atomic_store_explicit(&clock->turn, 0, memory_order_relaxed);
-    clock->usable = is_invariant() && system_uses_it();
+    clock->usable = quick_counter_is_invariant() && quick_system_uses_counter();
     clock->rate = 0;
     if (clock->usable) {
-        clock->from = clock->next = moment();
+        clock->from = clock->next = quick_take_moment();
     }
 }
 
-/* From here on a look takes this one. */
-static void put_relation(hdi_quick_clock *clock, hdi_quick_moment now, double rate, uint64_t good)
+/* Makes reads use this relation from here on. */
+static void quick_put_relation(hdi_quick_clock *clock, hdi_quick_moment now, double rate, uint64_t good)
 {
     uint32_t turn = atomic_load_explicit(&clock->turn, memory_order_relaxed) + 1;
-    turn += turn == 0; /* which is none */
+    turn += turn == 0; /* 0 means no relation */
     hdi_quick_relation *r = &clock->relations[turn % HDI_QUICK_RELATIONS];
     atomic_store_explicit(&r->ticks, now.ticks, memory_order_relaxed);
     atomic_store_explicit(&r->ns, now.ns, memory_order_relaxed);
@@ -79,11 +84,11 @@ static void put_relation(hdi_quick_clock *clock, hdi_quick_moment now, double ra
     atomic_store_explicit(&clock->turn, turn, memory_order_release); /* pairs with hdi_quick_ns */
 }
 
-static void measure_anew(hdi_quick_clock *clock, hdi_quick_moment now)
+static void quick_measure_anew(hdi_quick_clock *clock, hdi_quick_moment now)
 {
     clock->from = clock->next = now;
     clock->rate = 0;
-    put_relation(clock, now, 0, 0);
+    quick_put_relation(clock, now, 0, 0);
 }
 
 void hdi_quick_relate(hdi_quick_clock *clock)
@@ -91,9 +96,9 @@ void hdi_quick_relate(hdi_quick_clock *clock)
     if (!clock->usable) {
         return;
     }
-    hdi_quick_moment now = moment();
+    hdi_quick_moment now = quick_take_moment();
     if (now.ticks <= clock->from.ticks) {
-        measure_anew(clock, now);
+        quick_measure_anew(clock, now);
         return;
     }
     if (now.ns - clock->from.ns < LEAST_NS) {
@@ -102,11 +107,11 @@ void hdi_quick_relate(hdi_quick_clock *clock)
     uint64_t ticks = (uint64_t)(now.ticks - clock->from.ticks);
     double rate = (double)(now.ns - clock->from.ns) / (double)ticks, change = rate - clock->rate;
     if (clock->rate > 0 && (change > JUMP * clock->rate || -change > JUMP * clock->rate)) {
-        measure_anew(clock, now);
+        quick_measure_anew(clock, now);
         return;
     }
     clock->rate = rate;
-    put_relation(clock, now, rate, GOOD_FOR * ticks);
+    quick_put_relation(clock, now, rate, GOOD_FOR * ticks);
     if (now.ns - clock->next.ns > AGAIN_NS) {
         clock->from = clock->next;
         clock->next = now;

@@ -1,11 +1,14 @@
-/* quick_clock.h - the one clock (wait.h) for a thread that looks at it with every submission: within 200 ns of it, for about half of its cost.
+/* quick_clock.h - the one clock (wait.h) for a thread that reads it at every submission: within 200
+ * ns of it, for about half of its cost.
  *
- * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and then. Where the counter differs
- * between processors, or no relation is fresh, a look is one at the clock itself.
+ * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and
+ * then. If the counter differs between processors, or no relation is fresh, a read uses the clock
+ * itself.
  *
  * Threads: hdi_quick_ns any; the others one at a time. Locks: none.
- * Always: a relation that is replaced while a thread uses it is not used. Nor is one for longer than its rate is exact enough, when the
- * thread that relates is held up. Where the counter jumps, as in a machine that slept, its rate is measured anew.
+ * Always: a relation that is replaced while a thread reads it is not used. A relation expires
+ * before its rate becomes inexact, even if the relating thread is held up. After a jump of the
+ * counter, as in a machine that slept, its rate is measured anew.
  */
 #ifndef HDI_BASE_QUICK_CLOCK_H
 #define HDI_BASE_QUICK_CLOCK_H
@@ -28,20 +31,22 @@ typedef struct hdi_quick_moment {
     int64_t ticks, ns;
 } hdi_quick_moment;
 
-/* All zeros: every look is one at the clock. */
+/* All zeros: every read uses the clock. */
 typedef struct hdi_quick_clock {
     _Atomic uint32_t turn; /* the relation in force; 0: none */
     hdi_quick_relation relations[HDI_QUICK_RELATIONS];
-    /* of the thread that relates */
+    /* of the relating thread */
     bool usable;
-    hdi_quick_moment from, next; /* the rate is measured from the first one; the next one takes its place */
-    double rate;                 /* the last one, nanoseconds a tick; 0: none */
+    /* the rate is measured from the first one; the next one takes its place */
+    hdi_quick_moment from, next;
+    double rate; /* the last one, nanoseconds a tick; 0: none */
 } hdi_quick_clock;
 
-/* Begins again, without a relation. No thread looks at it meanwhile. */
+/* Begins again, without a relation. No thread reads it meanwhile. */
 void hdi_quick_begin(hdi_quick_clock *clock);
-/* Relates the ticks to the clock, the first time a millisecond after the beginning. Then often: a relation is good for twice the time that its
- * rate was measured in, which is up to two seconds. */
+/* Relates the ticks to the clock, the first time a millisecond after the beginning. Call it often:
+ * a relation is valid for twice the time over which its rate was measured, which is up to two
+ * seconds. */
 void hdi_quick_relate(hdi_quick_clock *clock);
 
 static inline int64_t hdi_ticks(void)
@@ -58,7 +63,7 @@ static inline int64_t hdi_quick_ns(const hdi_quick_clock *clock)
     uint32_t turn = atomic_load_explicit(&clock->turn, memory_order_acquire);
     if (__builtin_expect(turn != 0, 1)) {
         const hdi_quick_relation *r = &clock->relations[turn % HDI_QUICK_RELATIONS];
-        /* acquire: the relation is read before the turn is looked at again */
+        /* acquire: the relation is read before the turn is read again */
         int64_t since = hdi_ticks() - atomic_load_explicit(&r->ticks, memory_order_acquire);
         __int128 ns = (__int128)since * atomic_load_explicit(&r->rate, memory_order_acquire);
         int64_t now = atomic_load_explicit(&r->ns, memory_order_acquire) + (int64_t)(ns >> HDI_QUICK_SHIFT);

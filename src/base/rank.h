@@ -1,9 +1,11 @@
-/* rank.h - the order in which locks are taken, one rank for each lock of the library. A debug build asserts it.
+/* rank.h - the order of locks, one rank for each lock of the library. A debug build asserts it.
  *
- * A thread takes a lock only while the lock that it took last has a lower rank, or the same rank and a lower key. So no two threads wait for each
- * other's lock. A try waits for nothing, and may break the order.
+ * A thread takes a lock only if the lock that it took last is of a lower rank, or of equal rank and
+ * lower key. So no two threads wait for each other's lock. A try waits for nothing, and may break
+ * the order.
  *
- * Threads: any. Locks: none. Always: without HDI_DEBUG nothing is recorded, and the functions are empty.
+ * Threads: any. Locks: none. Always: without HDI_DEBUG nothing is recorded, and the functions are
+ * empty.
  */
 #ifndef HDI_BASE_RANK_H
 #define HDI_BASE_RANK_H
@@ -14,23 +16,24 @@
 #define HDI_RANK_MAP(ENTRY)                                                                                            \
     ENTRY(MIRROR)            /* a unified buffer */                                                                    \
     ENTRY(RESTARTING)        /* one device at a time comes back */                                                     \
+    ENTRY(REFILLING)         /* refilling a new worker; modules come and go */                                         \
     ENTRY(CHECKPOINT)        /* the saves of a buffer */                                                               \
     ENTRY(MATMUL_LIBRARY)    /* opening libraries of matrix products */                                                \
     ENTRY(STATS_PAGE)        /* collecting figures */                                                                  \
     ENTRY(TRACER)            /* a trace that begins or ends */                                                         \
     ENTRY(WRITERS)           /* threads that write traces */                                                           \
-    ENTRY(COLD)              /* what is rare: kernels, modules, staging */                                             \
+    ENTRY(COLD)              /* rare work: kernels, modules, staging */                                                \
     ENTRY(LOADING)           /* code on its way to a device */                                                         \
     ENTRY(MODULES)           /* the lists of modules and kernels */                                                    \
     ENTRY(PARAMS)            /* tables of kernels' parameters */                                                       \
     ENTRY(GLOBALS)           /* the lists of modules' variables */                                                     \
     ENTRY(LINKING)           /* peer access between devices */                                                         \
     ENTRY(PEERS)             /* verdicts on pairs of devices */                                                        \
-    ENTRY(REGIONS)           /* memory in no arena and no pool */                                                      \
+    ENTRY(REGIONS)           /* memory outside of arenas and pools */                                                  \
     ENTRY(PINS)              /* pinned memory of the program */                                                        \
     ENTRY(HOLDS)             /* holds */                                                                               \
     ENTRY(HOLDERS)           /* the table of largest holders */                                                        \
-    ENTRY(CHECKER)           /* freed buffers whose guards are still to be checked */                                  \
+    ENTRY(CHECKER)           /* freed buffers with unchecked guards */                                                 \
     ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \
     ENTRY(LANES)             /* making lanes, giving them out */                                                       \
     ENTRY(HOST_POOL_GROWING) /* more pinned memory */                                                                  \
@@ -47,26 +50,25 @@
     ENTRY(THREAD_CACHE)      /* a thread cache; several under CACHES */                                                \
     ENTRY(BUFFERS)           /* the list of buffers */                                                                 \
     ENTRY(ARCHIVES)          /* failures on their way out of the log */                                                \
-    ENTRY(ORDER)             /* use records, lanes; key: device, then pinned memory's */                               \
-    ENTRY(PARKED)            /* which claims lanes wait for */                                                         \
+    ENTRY(ORDER)             /* use records, lanes; key: device, then pinned memory */                                 \
     ENTRY(LOSSES)            /* lost devices */                                                                        \
     ENTRY(FAILURES)          /* failures that left the log */                                                          \
-    ENTRY(OUTCOMES)          /* how claims ended */                                                                    \
-    ENTRY(CLAIMS)            /* claims that are not in use */                                                          \
+    ENTRY(OUTCOMES)          /* ends of claims */                                                                      \
+    ENTRY(CLAIMS)            /* unused claims */                                                                       \
     ENTRY(CALLERS)           /* claims that a callback waits for */                                                    \
-    ENTRY(LATE_ENDS)         /* claims that are still to be ended */                                                   \
-    ENTRY(NVTX)              /* traces that ranges of NVTX go to */                                                    \
+    ENTRY(NVTX)              /* traces that record ranges of NVTX */                                                   \
     ENTRY(RECORD)            /* a thread's first record of a trace */                                                  \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
     ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \
     ENTRY(PAGEABLE)          /* a transfer in parts */                                                                 \
     ENTRY(STAGING)           /* a pool of staging buffers */                                                           \
+    ENTRY(PARKED)            /* roots of a lane; one at a time */                                                      \
     ENTRY(COPY_POOL)         /* threads that copy */                                                                   \
     ENTRY(HOOK)              /* the program's callbacks */                                                             \
     ENTRY(MAINTENANCE)       /* requests to the maintenance thread */                                                  \
     ENTRY(PEER_TESTER)       /* requests to test pairs */                                                              \
-    ENTRY(LINGERING)         /* test programs that have not ended */                                                   \
+    ENTRY(LINGERING)         /* test programs that still run */                                                        \
     ENTRY(PINNINGS)          /* a worker: pinned mappings */                                                           \
     ENTRY(RECLAIM)           /* figures of reclaiming */                                                               \
     ENTRY(PRESENCE)          /* threads inside calls */                                                                \
@@ -80,7 +82,8 @@
     ENTRY(HOST_THREADS)      /* ... threads that run kernels */                                                        \
     ENTRY(HOST_FIBERS)       /* ... stacks of blocks */                                                                \
     ENTRY(HOST_FAULTS)       /* ... signal handlers */                                                                 \
-    ENTRY(ACTIVITIES)        /* what CUPTI reported: also inside driver calls */
+    ENTRY(ACTIVITIES)        /* reports of CUPTI: also inside driver calls */                                          \
+    ENTRY(DESCRIPTORS)       /* occupied numbers of descriptors */
 
 typedef enum hdi_rank {
     HDI_RANK_NONE,
@@ -93,7 +96,7 @@ typedef enum hdi_rank {
 #define HDI_RANKED(rank, key) ((uint32_t)(rank) << 16 | (uint32_t)(key))
 
 #ifdef HDI_DEBUG
-/* Aborts with a message where this thread would break the order by taking the lock now. */
+/* Aborts with a message if this thread would break the order by taking the lock now. */
 void hdi_rank_check(const void *lock, uint32_t rank);
 void hdi_rank_taken(const void *lock, uint32_t rank);
 void hdi_rank_released(const void *lock);

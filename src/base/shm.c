@@ -1,7 +1,7 @@
-/* shm.c - memory that another process can be given.
+/* shm.c - memory that can be shared with another process.
  *
- * Threads: any; no locks. Always: the file keeps the size it was made with. So another process that shortens it cannot make a process
- * that maps it fault.
+ * Threads: any; no locks. Always: the file keeps its initial size. So no process can shorten it and
+ * make another process fault that maps it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,13 +9,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/shm.h"
 #include "base/text.h"
 
-/* Fails with the errno of the call `what`, after giving the descriptor back. */
-static hd_status fail(const char *what, const char *name, size_t bytes, int descriptor)
+/* Fails with the errno of the call `what`, after it gives the descriptor back. */
+static hd_status shm_fail(const char *what, const char *name, size_t bytes, int descriptor)
 {
     int code = errno;
     if (descriptor >= 0) {
@@ -26,18 +27,18 @@ static hd_status fail(const char *what, const char *name, size_t bytes, int desc
                     code == EFBIG ? "; raise the limit on the size of files (ulimit -f)" : "");
 }
 
-/* A file of this size, sealed. */
-static hd_status make_file(const char *name, size_t bytes, int *out)
+/* Makes a file of this size, sealed. */
+static hd_status shm_make_file(const char *name, size_t bytes, int *out)
 {
-    int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int descriptor = hdi_descriptor_memory(name, MFD_ALLOW_SEALING);
     if (descriptor < 0) {
-        return fail("memfd_create", name, bytes, -1);
+        return shm_fail("memfd_create", name, bytes, -1);
     }
     if (hdi_quiet_resize(descriptor, (off_t)bytes) != 0) {
-        return fail("ftruncate", name, bytes, descriptor);
+        return shm_fail("ftruncate", name, bytes, descriptor);
     }
     if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        return fail("fcntl(F_ADD_SEALS)", name, bytes, descriptor);
+        return shm_fail("fcntl(F_ADD_SEALS)", name, bytes, descriptor);
     }
     *out = descriptor;
     return HD_OK;
@@ -46,13 +47,13 @@ static hd_status make_file(const char *name, size_t bytes, int *out)
 hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out)
 {
     int descriptor = -1;
-    hd_status status = make_file(name, bytes, &descriptor);
+    hd_status status = shm_make_file(name, bytes, &descriptor);
     if (status != HD_OK) {
         return status;
     }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (base == MAP_FAILED) {
-        return fail("mmap", name, bytes, descriptor);
+        return shm_fail("mmap", name, bytes, descriptor);
     }
     *out = (hdi_shm){.base = base, .bytes = bytes, .descriptor = descriptor};
     return HD_OK;
@@ -61,13 +62,13 @@ hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out)
 hd_status hdi_shm_create_at(const char *name, size_t bytes, void *address, hdi_shm *out)
 {
     int descriptor = -1;
-    hd_status status = make_file(name, bytes, &descriptor);
+    hd_status status = shm_make_file(name, bytes, &descriptor);
     if (status != HD_OK) {
         return status;
     }
     void *base = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
     if (base == MAP_FAILED) {
-        return fail("mmap", name, bytes, descriptor);
+        return shm_fail("mmap", name, bytes, descriptor);
     }
     *out = (hdi_shm){.base = base, .bytes = bytes, .descriptor = descriptor, .keeps_addresses = true};
     return HD_OK;
@@ -78,15 +79,15 @@ hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out)
     struct stat facts;
     int seals = fcntl(descriptor, F_GET_SEALS);
     if (seals < 0 || fstat(descriptor, &facts) != 0) {
-        return fail("fcntl(F_GET_SEALS), fstat", "from another process", bytes, descriptor);
+        return shm_fail("fcntl(F_GET_SEALS), fstat", "from another process", bytes, descriptor);
     }
     if (!(seals & F_SEAL_SHRINK) || facts.st_size != (off_t)bytes) {
         errno = EINVAL;
-        return fail("size or seals", "from another process", bytes, descriptor);
+        return shm_fail("size or seals", "from another process", bytes, descriptor);
     }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (base == MAP_FAILED) {
-        return fail("mmap", "from another process", bytes, descriptor);
+        return shm_fail("mmap", "from another process", bytes, descriptor);
     }
     *out = (hdi_shm){.base = base, .bytes = bytes, .descriptor = descriptor};
     return HD_OK;
@@ -101,15 +102,15 @@ hd_status hdi_shm_only_read(const hdi_shm *shm, size_t from, size_t to)
 }
 
 /* Inaccessible addresses that cost nothing. */
-static void *take_addresses(void *address, size_t bytes, int how)
+static void *shm_take_addresses(void *address, size_t bytes, int how)
 {
     return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | how, -1, 0);
 }
 
 bool hdi_shm_reserve(void *address, size_t bytes)
 {
-    void *base = take_addresses(address, bytes, MAP_FIXED_NOREPLACE);
-    if (base != MAP_FAILED && base != address) { /* a system that takes the address for a hint */
+    void *base = shm_take_addresses(address, bytes, MAP_FIXED_NOREPLACE);
+    if (base != MAP_FAILED && base != address) { /* some systems take the address for a hint */
         munmap(base, bytes);
         errno = EEXIST;
         return false;
@@ -123,7 +124,7 @@ void hdi_shm_release(hdi_shm *shm)
         return;
     }
     if (shm->keeps_addresses) {
-        take_addresses(shm->base, shm->bytes, MAP_FIXED);
+        shm_take_addresses(shm->base, shm->bytes, MAP_FIXED);
     } else {
         munmap(shm->base, shm->bytes);
     }

@@ -1,4 +1,5 @@
-/* sized.c - structures that grow from release to release, and the release that is loaded. See sized.h for threads, locks and what always holds. */
+/* sized.c - structures that grow from release to release, and the loaded release. Threads, locks
+ * and invariants: see sized.h. */
 #include <heddle/version.h>
 #include "base/error.h"
 #include "base/sized.h"
@@ -14,7 +15,7 @@ hd_status hdi_sized_refuse(const char *structure, size_t size, size_t least)
                     size < least ? "small" : "large", structure);
 }
 
-static bool is_zero(const char *bytes, size_t count)
+static bool sized_is_zero(const char *bytes, size_t count)
 {
     while (count > 0 && *bytes == 0) {
         bytes++;
@@ -35,7 +36,7 @@ const void *hdi_sized_convert(const char *structure, const void *given, void *ro
         memcpy(room, given, size);
         return room;
     }
-    if (!is_zero((const char *)given + known, size - known)) {
+    if (!sized_is_zero((const char *)given + known, size - known)) {
         hdi_fail(HD_ERROR_ARGUMENT,
                  "the program sets fields of %s that this library (version %s) does not have: leave them 0, or use "
                  "a newer library",
@@ -51,7 +52,8 @@ void hdi_sized_give(void *out, const void *from, size_t known)
     if (size <= sizeof size) {
         return;
     }
-    size = size <= HDI_SIZED_MOST ? size : known; /* only hd_last_error, which cannot fail, gets here with another */
+    /* only hd_last_error, which cannot fail, can pass another size here */
+    size = size <= HDI_SIZED_MOST ? size : known;
     size_t both = size < known ? size : known;
     memcpy((char *)out + sizeof size, (const char *)from + sizeof size, both - sizeof size);
     if (size > known) {

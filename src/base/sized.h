@@ -1,7 +1,8 @@
-/* sized.h - structures that grow from release to release: those that begin with `size`, which the program sets (docs/abi.md).
+/* sized.h - structures that grow from release to release: those that begin with `size`, which the
+ * program sets (docs/abi.md).
  *
- * Threads: any. Locks: none. Always: no byte beyond the program's `size` is read or written. A field that only one of program
- * and library has is 0 for the other.
+ * Threads: any. Locks: none. Always: no byte beyond the program's `size` is read or written. A
+ * field that only one of program and library knows is 0 for the other.
  */
 #ifndef HDI_BASE_SIZED_H
 #define HDI_BASE_SIZED_H
@@ -22,8 +23,8 @@
 #include <heddle/tensor.h>
 #include <heddle/trace.h>
 
-/* X(structure, the last field of its first release). Fields are only ever added behind that one, so this table does not change
- * when they are. */
+/* X(structure, the last field of its first release). New fields always come behind that one, so
+ * this table does not change with them. */
 #define HDI_SIZED_MAP(X)                                                                                               \
     X(hd_error, message)                                                                                               \
     X(hd_options, settings)                                                                                            \
@@ -57,10 +58,11 @@ enum {
 #undef HDI_SIZED_LEAST
 };
 
-/* A larger one was never set: it is whatever was in the program's memory. */
+/* A larger size was never set: it is garbage from the program's memory. */
 #define HDI_SIZED_MOST 16384
 
-/* What a callback gets: behind the structure lie zeros, for a program with more fields than the library has. */
+/* The argument of a callback: zeros lie behind the structure, for a program that knows more fields
+ * than the library. */
 #define HDI_SIZED_TOLD(structure)                                                                                      \
     struct {                                                                                                           \
         structure known;                                                                                               \
@@ -81,18 +83,19 @@ static inline const void *hdi_sized_take(const char *structure, const void *give
     return hdi_sized_convert(structure, given, room, known, least);
 }
 
-/* An input, as this library has it: `given`, or `room` where the program is older. NULL: refused (ARGUMENT), since the size was not
- * set, or the program is newer and wants something that this library does not have. */
+/* An input in the library's format: `given`, or `room` if the program is older. NULL: refused
+ * (ARGUMENT), because the size was not set, or a newer program requests a feature that this library
+ * lacks. */
 #define HDI_SIZED_IN(structure, given, room)                                                                           \
     ((const structure *)hdi_sized_take(#structure, given, room, sizeof(structure), HDI_LEAST_##structure))
 
-/* Whether an output's size can be right; ARGUMENT. To be asked before anything is done. */
+/* HD_OK if an output's size can be right, else ARGUMENT. Check it before anything else. */
 #define HDI_SIZED_CHECK(structure, out)                                                                                \
     ((out)->size >= HDI_LEAST_##structure && (out)->size <= HDI_SIZED_MOST                                             \
          ? HD_OK                                                                                                       \
          : hdi_sized_refuse(#structure, (out)->size, HDI_LEAST_##structure))
 
-/* Fills an output, all but its size: with the fields that both have, and zeros behind it. */
+/* Fills an output except for its size: the common fields, and zeros behind them. */
 #define HDI_SIZED_OUT(structure, out, from) hdi_sized_give(out, (const structure *){from}, sizeof(structure))
 
 #endif

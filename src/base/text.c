@@ -1,4 +1,5 @@
-/* text.c - amounts, UTF-8, call sites and what is written into memory, as text. See text.h for threads, locks and what always holds. */
+/* text.c - amounts, UTF-8, call sites, and a FILE that writes into memory. Threads, locks and
+ * invariants: see text.h. */
 #include "base/text.h"
 
 #include <dlfcn.h>
@@ -75,7 +76,8 @@ size_t hdi_utf8_fit(const char *text, size_t most)
     if (n < most || text[n] == 0) {
         return n;
     }
-    for (size_t back = 1; back <= 3 && back <= n; back++) { /* the begin of the character that may go on behind it */
+    /* the begin of the character that may continue behind it */
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
         const unsigned char *at = (const unsigned char *)text + n - back;
         if ((*at & 0xc0) != 0x80) {
             return (size_t)hdi_utf8_length(at) > back ? n - back : n;
@@ -93,7 +95,7 @@ void hdi_utf8_copy(char *out, size_t room, const char *text)
 
 /* ---- the address of a call ---- */
 
-static const char *file_name(const char *path)
+static const char *site_file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -112,7 +114,7 @@ void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
     } else if (info.dli_sname) {
         snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, info.dli_sname, at - (uintptr_t)info.dli_saddr);
     } else {
-        const char *name = info.dli_fname[0] ? file_name(info.dli_fname) : "program";
+        const char *name = info.dli_fname[0] ? site_file_name(info.dli_fname) : "program";
         snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, name, at - (uintptr_t)info.dli_fbase);
     }
 }
@@ -120,7 +122,7 @@ void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
 /* ---- a FILE that writes into memory ---- */
 
 /* Room for so many bytes and a zero. */
-static bool grow(hdi_text *t, size_t length)
+static bool text_grow(hdi_text *t, size_t length)
 {
     if (length < t->room) {
         return true;
@@ -136,10 +138,10 @@ static bool grow(hdi_text *t, size_t length)
     return true;
 }
 
-static ssize_t take(void *cookie, const char *from, size_t n)
+static ssize_t text_append(void *cookie, const char *from, size_t n)
 {
     hdi_text *t = cookie;
-    if (t->failed || !grow(t, t->length + n)) {
+    if (t->failed || !text_grow(t, t->length + n)) {
         return 0; /* an error, for a stream */
     }
     memcpy(t->bytes + t->length, from, n);
@@ -150,7 +152,7 @@ static ssize_t take(void *cookie, const char *from, size_t n)
 FILE *hdi_text_open(hdi_text *text)
 {
     *text = (hdi_text){0};
-    text->file = fopencookie(text, "w", (cookie_io_functions_t){.write = take});
+    text->file = fopencookie(text, "w", (cookie_io_functions_t){.write = text_append});
     return text->file;
 }
 
@@ -158,7 +160,7 @@ bool hdi_text_close(hdi_text *text, char **out, size_t *length)
 {
     bool whole = text->file != NULL && !ferror(text->file);
     whole = text->file != NULL && fclose(text->file) == 0 && whole;
-    if (!whole || text->failed || !grow(text, text->length)) {
+    if (!whole || text->failed || !text_grow(text, text->length)) {
         free(text->bytes);
         return false;
     }

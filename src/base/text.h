@@ -1,7 +1,9 @@
-/* text.h - text for messages and reports: amounts and call sites the way a person reads them, UTF-8, and a FILE that writes into memory.
+/* text.h - text for messages and reports: readable amounts and call sites, UTF-8, and a FILE that
+ * writes into memory.
  *
- * Threads: any; one per hdi_text. Locks: those of dladdr, for a moment, for call sites. Always: the program's locale changes nothing; an amount
- * that is shown is rounded down, and a text that is handed out is whole.
+ * Threads: any; one per hdi_text. Locks: those of dladdr, for a moment, for call sites.
+ * Always: the program's locale changes nothing. A shown amount is rounded down, and a returned text
+ * is complete.
  */
 #ifndef HDI_BASE_TEXT_H
 #define HDI_BASE_TEXT_H
@@ -29,23 +31,25 @@ void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
 
 /* ---- UTF-8 ---- */
 
-/* Number of bytes of the character at s, where a zero ends the text; 0: there is none. */
+/* Number of bytes of the character at s in a text that ends with a zero; 0: none. */
 int hdi_utf8_length(const unsigned char *s);
 
-/* So many bytes of a text are at most `most`, and end with a whole character. What is no UTF-8 is cut anywhere. */
+/* The largest number of bytes of a text, up to `most`, that ends with a whole character. Text that
+ * is not UTF-8 is cut anywhere. */
 size_t hdi_utf8_fit(const char *text, size_t most);
 
-/* Copies what fits, with zeros in the rest of `out` and at least one. */
+/* Copies as much as fits, with zeros in the rest of `out` and at least one. */
 void hdi_utf8_copy(char *out, size_t room, const char *text);
 
 /* ---- the address of a call ---- */
 
 #define HDI_SITE_BYTES 128
 
-/* "symbol+0x12", or "module+0x12" for addr2line where the symbol is not known. */
+/* "symbol+0x12", or "module+0x12" for addr2line if the symbol is unknown. */
 void hdi_site_text(const void *site, char out[HDI_SITE_BYTES]);
 
-/* ---- a FILE that writes into memory, and reports when there was not enough of it (open_memstream hands out what it has) ---- */
+/* ---- a FILE that writes into memory, and reports lack of memory (open_memstream hands out an
+ * incomplete text) ---- */
 
 typedef struct hdi_text {
     FILE *file;
@@ -57,8 +61,8 @@ typedef struct hdi_text {
 /* NULL: no memory. */
 FILE *hdi_text_open(hdi_text *text);
 
-/* Closes the FILE and hands out what was written, with a zero behind it, to be freed. False: there was no memory for all of it, and nothing is
- * handed out. Also after hdi_text_open has failed. */
+/* Closes the FILE and returns the written text, with a zero behind it; free it. False: there was
+ * not enough memory, and nothing is returned. May also be called after hdi_text_open failed. */
 bool hdi_text_close(hdi_text *text, char **out, size_t *length);
 
 #endif

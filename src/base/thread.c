@@ -1,7 +1,10 @@
-/* thread.c - threads of the library's own, the processors that they may run on, and what is left to do when any thread ends.
+/* thread.c - the library's threads, the processors that they may run on, and cleanup when any
+ * thread ends.
  *
- * Threads, locks and what always holds: see thread.h. About processors everything is read from the system when it is asked for; nothing is kept.
+ * Threads, locks and invariants: see thread.h. Facts about processors are read from the system on
+ * each request; nothing is cached.
  */
+#include "base/cancel.h"
 #include "base/thread.h"
 
 #include <dlfcn.h>
@@ -15,8 +18,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 
-/* ---- the library's own ---- */
+/* ---- threads of the library ---- */
 
 typedef struct start {
     void *(*run)(void *);
@@ -26,19 +30,19 @@ typedef struct start {
 static _Thread_local bool is_own;
 _Thread_local uint8_t hdi_calling_here;
 
-/* Not thread-local: programs that load the library have little room for that. */
+/* Not thread-local: programs that load the library offer little room for that. */
 static pthread_key_t caller_key;
 static pthread_once_t caller_once = PTHREAD_ONCE_INIT;
 static bool has_caller_key;
 
-static void make_caller_key(void)
+static void caller_make_key(void)
 {
     has_caller_key = hdi_thread_key(&caller_key, NULL) == 0;
 }
 
 void hdi_caller_note(hdi_caller *caller)
 {
-    pthread_once(&caller_once, make_caller_key);
+    pthread_once(&caller_once, caller_make_key);
     if (has_caller_key) {
         pthread_setspecific(caller_key, caller);
     }
@@ -46,7 +50,7 @@ void hdi_caller_note(hdi_caller *caller)
 
 hdi_caller *hdi_caller_here(void)
 {
-    bool may_be = hdi_calling_here == HDI_CALLS_HOST; /* it has noted itself, and the key is there */
+    bool may_be = hdi_calling_here == HDI_CALLS_HOST; /* it has noted itself, so the key exists */
     return may_be && has_caller_key ? pthread_getspecific(caller_key) : NULL;
 }
 
@@ -66,7 +70,7 @@ void hdi_caller_goes_on(hdi_caller *const *caller)
     }
 }
 
-static void *run_own(void *context)
+static void *thread_run_own(void *context)
 {
     start s = *(start *)context;
     free(context);
@@ -86,7 +90,7 @@ int hdi_thread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*
         return EAGAIN;
     }
     *s = (start){run, context};
-    int error = pthread_create(out, attributes, run_own, s);
+    int error = pthread_create(out, attributes, thread_run_own, s);
     if (error) {
         free(s);
     }
@@ -108,11 +112,12 @@ int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context)
 typedef struct own_object {
     uintptr_t address;
     const char *name;    /* of the object with that address; NULL: not found yet */
-    const char *runpath; /* NULL: it has none */
+    const char *runpath; /* NULL: no run path */
 } own_object;
 
-/* The dynamic section of a program or shared object as it is in memory. Most loaders have turned addresses in it into those of here. */
-static const char *runpath_of(const struct dl_phdr_info *object, const ElfW(Phdr) * p)
+/* The dynamic section of a program or shared object in memory. Most loaders have relocated its
+ * addresses. */
+static const char *own_file_runpath(const struct dl_phdr_info *object, const ElfW(Phdr) * p)
 {
     const ElfW(Dyn) *d = (const ElfW(Dyn) *)(object->dlpi_addr + p->p_vaddr);
     uintptr_t strings = 0, offset = 0;
@@ -128,7 +133,7 @@ static const char *runpath_of(const struct dl_phdr_info *object, const ElfW(Phdr
     return found && strings != 0 ? (const char *)(strings + offset) : NULL;
 }
 
-static int look_at_object(struct dl_phdr_info *object, size_t bytes, void *context)
+static int own_file_visit_object(struct dl_phdr_info *object, size_t bytes, void *context)
 {
     own_object *s = context;
     (void)bytes;
@@ -140,7 +145,7 @@ static int look_at_object(struct dl_phdr_info *object, size_t bytes, void *conte
     }
     for (unsigned i = 0; s->name != NULL && i < object->dlpi_phnum; i++) {
         if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) {
-            s->runpath = runpath_of(object, &object->dlpi_phdr[i]);
+            s->runpath = own_file_runpath(object, &object->dlpi_phdr[i]);
         }
     }
     return s->name != NULL;
@@ -148,45 +153,48 @@ static int look_at_object(struct dl_phdr_info *object, size_t bytes, void *conte
 
 static own_object self;
 
-static void look_for_it(void)
+static void own_file_find_once(void)
 {
-    self.address = (uintptr_t)look_for_it;
-    dl_iterate_phdr(look_at_object, &self);
+    self.address = (uintptr_t)own_file_find_once;
+    dl_iterate_phdr(own_file_visit_object, &self);
 }
 
-/* Once: the library stays where it is. And a child of fork() must not ask the loader, whose lock a thread of its parent may have had. */
-static const own_object *look_for_self(void)
+/* Runs once: the library stays at its place. And a child of fork() must not ask the loader: a
+ * thread of the parent may have held its lock. */
+static const own_object *own_file_find(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, look_for_it);
+    pthread_once(&once, own_file_find_once);
     return &self;
 }
 
 const char *hdi_own_file_name(void)
 {
-    const own_object *s = look_for_self();
-    return s->name != NULL && s->name[0] != '\0' ? s->name : NULL; /* the program has an empty name */
+    const own_object *s = own_file_find();
+    /* the name of the program is empty */
+    return s->name != NULL && s->name[0] != '\0' ? s->name : NULL;
 }
 
 bool hdi_own_file_runpath(char *out, size_t bytes)
 {
-    const own_object *s = look_for_self();
+    const own_object *s = own_file_find();
     int n = snprintf(out, bytes, "%s", s->runpath != NULL ? s->runpath : "");
     return n >= 0 && (size_t)n < bytes;
 }
 
-static void keep_loaded(void)
+static void own_file_keep_loaded(void)
 {
+    HDI_UNCANCELLED;
     const char *object = hdi_own_file_name();
     if (object != NULL) {
-        dlopen(object, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE); /* of an object that is there, so nothing is opened */
+        hdi_descriptor_library_stays(object);
     }
 }
 
 void hdi_keep_loaded(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, keep_loaded);
+    pthread_once(&once, own_file_keep_loaded);
 }
 
 int hdi_thread_key(pthread_key_t *out, void (*ends)(void *))
@@ -210,10 +218,11 @@ bool hdi_cpus_stay(const hdi_cpus *cpus)
     return syscall(SYS_sched_setaffinity, 0, sizeof cpus->bits, cpus->bits) == 0;
 }
 
-/* One line of a file, without its end; false: it cannot be read. */
-static bool read_line(const char *path, char *out, int bytes)
+/* Reads one line of a file, without its end; false: failed. */
+static bool cpus_read_line(const char *path, char *out, int bytes)
 {
-    FILE *file = fopen(path, "re");
+    HDI_UNCANCELLED;
+    FILE *file = hdi_descriptor_text(path);
     bool found = file && fgets(out, bytes, file);
     if (file) {
         fclose(file);
@@ -236,7 +245,7 @@ int hdi_numa_node(const char *bus_id)
     }
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", lower);
     int node = -1;
-    if (!read_line(path, line, sizeof line) || sscanf(line, "%d", &node) != 1) {
+    if (!cpus_read_line(path, line, sizeof line) || sscanf(line, "%d", &node) != 1) {
         return -1;
     }
     return node;
@@ -250,7 +259,7 @@ bool hdi_numa_cpus(int node, hdi_cpus *out)
         return false;
     }
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
-    bool known = read_line(path, list, LIST_BYTES) && hdi_cpus_parse(list, out);
+    bool known = cpus_read_line(path, list, LIST_BYTES) && hdi_cpus_parse(list, out);
     free(list);
     return known;
 }

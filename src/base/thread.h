@@ -1,12 +1,16 @@
-/* thread.h - threads of the library's own, the processors that they may run on, and what is left to do when any thread ends.
+/* thread.h - the library's threads, the processors that they may run on, and cleanup when any
+ * thread ends.
  *
- * Threads: any. Locks: the dynamic loader's, for what stays loaded. Always: code that a thread may still come to is never unloaded. That also
- * holds where the library is linked statically into a shared object that the program closes. What the system does not report about
- * processors is "unknown", never a failure.
+ * Threads: any.
+ * Locks: the dynamic loader's lock, to keep code loaded.
+ * Always: code that a thread may still enter is never unloaded. That also holds if the library is
+ * linked statically into a shared object that the program closes. Facts about processors that the
+ * system does not report are "unknown", never a failure.
  *
- * What belongs to a thread is a structure behind a pointer. The library's thread-local storage is static (initial-exec): reading it calls
- * nothing and allocates nothing, so it works in signal handlers and when memory is out. A program that loads the library
- * while it runs has little of it to give, for all libraries together. So only pointers and flags are there.
+ * Data of a thread is a structure behind a pointer. The library's thread-local storage is static
+ * (initial-exec): reading it calls nothing and allocates nothing. So it works in signal handlers
+ * and without free memory. A program that loads libraries at run time offers little such storage
+ * for all of them together. So it holds only pointers and flags.
  */
 #ifndef HDI_BASE_THREAD_H
 #define HDI_BASE_THREAD_H
@@ -17,37 +21,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- the library's own ---- */
+/* ---- threads of the library ---- */
 
-/* pthread_create for a thread of the library's, which is known as one; returns what it returns. */
+/* pthread_create for a thread of the library, which hdi_thread_is_own recognises. Returns the
+ * result of pthread_create. */
 int hdi_thread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *context);
 
-/* The same with all signals blocked, since the program's signals are not for such a thread. */
+/* The same with all signals blocked, because the program's signals are not for such a thread. */
 int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context);
 
-/* Whether the calling thread is one of those. */
+/* True if the calling thread is one of those. */
 bool hdi_thread_is_own(void);
 
-/* Which function of the program the thread is in that the library called. */
+/* The kind of function of the program that the library called and that the thread is in. */
 typedef enum hdi_calling {
     HDI_CALLS_NONE,
-    HDI_CALLS_LANE, /* one that an engine calls: it waits for nothing */
-    HDI_CALLS_HOST  /* one that a thread of the library calls: it does not wait for the end of other calls */
+    HDI_CALLS_LANE, /* called by an engine: it waits for nothing */
+    /* called by a thread of the library: it does not wait for the end of other calls */
+    HDI_CALLS_HOST
 } hdi_calling;
 extern _Thread_local uint8_t hdi_calling_here;
 
 /* A thread of the library that calls functions of the program (HDI_CALLS_HOST), for one runtime. */
 typedef struct hdi_caller {
-    const void *runtime;                                   /* only to be compared */
+    const void *runtime;                                   /* only for comparison */
     void (*waits)(struct hdi_caller *caller, bool begins); /* it begins to wait, or goes on */
 } hdi_caller;
-/* The calling thread is that one from here on. Without a place to note it, it counts as one that never waits. */
+/* Notes that the calling thread is that one from here on. Without memory for the note, the thread
+ * counts as one that never waits. */
 void hdi_caller_note(hdi_caller *caller);
-/* NULL: the calling thread is none. */
+/* NULL: the calling thread is not one. */
 hdi_caller *hdi_caller_here(void);
 
-/* For the rest of the block the thread waits for what another such function may have to do first: others run meanwhile. No lock is held that
- * comes behind CALLERS (rank.h). */
+/* For the rest of the block the thread waits for work that another such function may have to do
+ * first: others run meanwhile. The thread holds no lock behind CALLERS (rank.h). */
 #define HDI_CALLER_WAITS()                                                                                             \
     hdi_caller *const hdi_caller_that_waits __attribute__((cleanup(hdi_caller_goes_on), unused)) =                     \
         hdi_caller_begins_to_wait()
@@ -56,28 +63,30 @@ void hdi_caller_goes_on(hdi_caller *const *caller);
 
 /* ---- the file with the library's code, which stays loaded ----
  *
- * It is the program, or a shared object. What the program was called (argv[0]), and the current folder, decide nothing. */
+ * It is the program, or a shared object. The program's name (argv[0]) and the current folder decide
+ * nothing. */
 
-/* The name that the loader has for the shared object with this code: the one it was opened by. It may be relative to a folder that was
- * the current one then. NULL: it is the program itself. */
+/* The loader's name for the shared object with this code: the name under which it was opened. It
+ * may be relative to the folder that was current then. NULL: the code is in the program itself. */
 const char *hdi_own_file_name(void);
 
-/* Where the libraries are by that file's own record (DT_RUNPATH): folders with colons between them, "" without a record. False: they
- * are longer than `bytes`. */
+/* The folders of libraries that this file records (DT_RUNPATH), separated by colons; "" without a
+ * record. False: they are longer than `bytes`. */
 bool hdi_own_file_runpath(char *out, size_t bytes);
 
-/* pthread_key_create for a function of the library's, which stays loaded from here on; returns what it returns. */
+/* pthread_key_create for a function of the library, which stays loaded from here on. Returns the
+ * result of pthread_key_create. */
 int hdi_thread_key(pthread_key_t *out, void (*ends)(void *));
 
-/* The object that this code is in is never unloaded from here on. The first call takes the dynamic loader's lock; hd_open makes it, so that
- * no thread comes to that with locks of the library's held. */
+/* Keeps the object with this code loaded from here on. The first call takes the dynamic loader's
+ * lock; hd_open makes it, so no thread takes that lock with locks of the library held. */
 void hdi_keep_loaded(void);
 
 /* ---- processors ---- */
 
-#define HDI_CPUS_MOST 8192 /* more than any kernel is built for */
+#define HDI_CPUS_MOST 8192 /* more than any kernel supports */
 
-/* A set of processors, a bit each, laid out as the kernel's masks are. */
+/* A set of processors, a bit each, in the layout of the kernel's masks. */
 typedef struct hdi_cpus {
     unsigned long bits[HDI_CPUS_MOST / (8 * sizeof(unsigned long))];
 } hdi_cpus;
@@ -94,20 +103,20 @@ int hdi_numa_node(const char *bus_id);
 /* The processors of a NUMA node. False: unknown. */
 bool hdi_numa_cpus(int node, hdi_cpus *out);
 
-/* "0-3,8" as the system writes such lists. False: it is not one. */
+/* Reads "0-3,8", the format of the system's lists. False: it is no such list. */
 bool hdi_cpus_parse(const char *list, hdi_cpus *out);
 
-/* Those in both; false: there are none. */
+/* The processors in both sets; false: there are none. */
 bool hdi_cpus_common(const hdi_cpus *a, const hdi_cpus *b, hdi_cpus *out);
 
-/* Asks for a cache line that is going to be written.
- * Reading ahead alone gets a line that other processors keep a copy of. Its first store waits until they have given theirs up. The
- * compiler's own prefetch is one for reading, unless it may assume a newer processor than the oldest of x86-64.
- * Nothing but time depends on it; any address will do. */
+/* Requests a cache line for writing. Reading ahead gets only a shared copy of the line. The first
+ * store then waits until other processors give up their copies. The compiler's own prefetch is one
+ * for reading, unless it may assume a newer processor than the oldest x86-64. Only time depends on
+ * it; any address is allowed. */
 static inline void hdi_prefetch_to_write(const void *address)
 {
 #if defined(__x86_64__)
-    /* A processor without it does nothing: every x86-64 processor decodes it. */
+    /* Every x86-64 processor decodes it; one that does not support it does nothing. */
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)address));
 #else
     __builtin_prefetch(address, 1);

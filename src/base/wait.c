@@ -1,6 +1,8 @@
-/* wait.c - futexes that work across processes, condition variables with deadlines, timed sleeps, and how long to spin.
+/* wait.c - futexes that work across processes, condition variables with deadlines, timed sleeps,
+ * and the time to spin.
  *
- * Threads: any; no locks. Always: a futex wait returns at its deadline at the latest, whatever happens to the waker.
+ * Threads: any; no locks. Always: a futex wait returns at its deadline at the latest, whatever
+ * happens to the waker.
  */
 #include "base/wait.h"
 
@@ -17,9 +19,10 @@
 
 _Static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "the kernel sees an atomic word as a plain one");
 
-static int count_cpus(void)
+static int cpus_count_usable(void)
 {
-    /* the kernel refuses a mask that is shorter than its own, so it grows until it is taken */
+    /* the kernel refuses a mask that is shorter than its own, so it grows until the kernel takes
+     * it */
     for (int cpus = 1024; cpus <= 1 << 16; cpus *= 4) {
         cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
         if (mask == NULL) {
@@ -38,11 +41,11 @@ static int count_cpus(void)
 
 int hdi_cpu_count(void)
 {
-    /* relaxed: the first callers may all count, and find the same; nothing else depends on it */
+    /* relaxed: the first callers may all count, with the same result; nothing else depends on it */
     static atomic_int known;
     int count = atomic_load_explicit(&known, memory_order_relaxed);
     if (count == 0) {
-        count = count_cpus();
+        count = cpus_count_usable();
         atomic_store_explicit(&known, count, memory_order_relaxed);
     }
     return count;
@@ -58,7 +61,8 @@ bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bit
         limit.tv_nsec = (long)(at % 1000000000);
         limit_or_none = &limit;
     }
-    /* FUTEX_WAIT_BITSET because its limit is a point of CLOCK_MONOTONIC; not private because the word may be shared memory */
+    /* FUTEX_WAIT_BITSET because its limit is a point of CLOCK_MONOTONIC; not private because the
+     * word may be shared memory */
     long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, limit_or_none, NULL, bits);
     return !(result == -1 && errno == ETIMEDOUT);
 }
@@ -95,6 +99,7 @@ bool hdi_cond_wait(pthread_cond_t *cond, hdi_mutex *mutex, int64_t deadline_ns)
     }
     int64_t at = deadline_ns > 0 ? deadline_ns : 0;
     struct timespec limit = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
+    HDI_UNCANCELLED;
     hdi_rank_released(mutex);
     bool signalled = pthread_cond_timedwait(cond, &mutex->mutex, &limit) != ETIMEDOUT;
     hdi_rank_taken(mutex, mutex->rank);
@@ -107,6 +112,7 @@ void hdi_sleep_for(int64_t ns)
         return;
     }
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    HDI_UNCANCELLED;
     nanosleep(&t, NULL);
 }
 

@@ -1,4 +1,5 @@
-/* wait.h - the one clock, and waiting: futexes that work across processes, condition variables, and the pause between two looks.
+/* wait.h - the one clock, and waiting: futexes that work across processes, condition variables, and
+ * the pause of a spin loop.
  *
  * Threads: any. Locks: none. A word that is waited on may live in memory shared between processes.
  */
@@ -21,7 +22,8 @@ static inline int64_t hdi_clock_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The time at which a limit of timeout_ns from now passes; INT64_MAX for a negative limit (never). */
+/* The time at which a limit of timeout_ns from now passes; INT64_MAX for a negative limit
+ * (never). */
 static inline int64_t hdi_deadline(int64_t timeout_ns)
 {
     if (timeout_ns < 0) {
@@ -46,32 +48,33 @@ static inline void hdi_cpu_relax(void)
 /* Number of processors this process may run on (its affinity mask), at least 1. */
 int hdi_cpu_count(void);
 
-/* Sleeps while *word == expected, until hdi_futex_wake, a spurious wake-up, or the deadline (hdi_clock_ns time; INT64_MAX: none).
- * Returns false when the deadline passed. */
+/* Sleeps while *word == expected, until hdi_futex_wake, a spurious wake-up, or the deadline
+ * (hdi_clock_ns time; INT64_MAX: none). Returns false after the deadline. */
 bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns);
 
 /* Wakes up to `count` sleepers (INT32_MAX: all). */
 void hdi_futex_wake(_Atomic uint32_t *word, int count);
 
-/* The same for sleepers that are distinguished by bits, of which at least one is set: wakes all that have one of `bits`. */
+/* The same for sleepers with bits, at least one of them set: wakes all sleepers that share a bit
+ * with `bits`. */
 bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bits, int64_t deadline_ns);
 void hdi_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits);
 
-/* A condition variable whose deadlines are of hdi_clock_ns. */
+/* Prepares a condition variable with deadlines of hdi_clock_ns. */
 void hdi_cond_init(pthread_cond_t *cond);
 
-/* pthread_cond_wait until the deadline (INT64_MAX: none). Returns false when it passed. */
+/* pthread_cond_wait until the deadline (INT64_MAX: none). Returns false after the deadline. */
 bool hdi_cond_wait(pthread_cond_t *cond, hdi_mutex *mutex, int64_t deadline_ns);
 
 /* Sleeps for about `ns` nanoseconds. */
 void hdi_sleep_for(int64_t ns);
 
-/* One turn of a spin loop. With few processors (fewer than 4) it yields the processor, since the work waited for may need
- * it. Else it is a pause. */
+/* One turn of a spin loop. With few processors (fewer than 4) it yields the processor, because the
+ * awaited work may need it. Else it is a pause. */
 void hdi_spin_turn(void);
 
-/* How long a wait spins before it sleeps, from the option spin_us (-1: 200 us where there are at least 4 processors, else
- * 100 us). In nanoseconds. */
+/* The time that a wait spins before it sleeps, in nanoseconds, from the option spin_us (-1: 200 us
+ * with at least 4 processors, else 100 us). */
 int64_t hdi_spin_ns(int64_t spin_us_option);
 
 #endif

@@ -1,10 +1,12 @@
 /* blas.c - opens the library that makes a provider's matrix products, as the option blas names it.
  *
- * With blas=auto the names of libraries are tried in order. The reasons why libraries were not taken are collected.
+ * With blas=auto it tries the names of libraries in order. It collects the reasons why libraries
+ * were not taken.
  * Threads: any. Locks: none. Blocking: opening, as in blas.h.
- * Always: all signals are blocked while a library is opened. Threads that the library starts inherit that, so they take no
- * signals of the program.
+ * Always: all signals are blocked while a library is opened. Threads that the library starts
+ * inherit that, so they take no signals of the program.
  */
+#include "base/descriptor.h"
 #include "blas/blas.h"
 
 #include <dlfcn.h>
@@ -28,8 +30,9 @@ void hdi_blas_say(char *why, const char *format, ...)
     va_end(arguments);
 }
 
-/* Adds the first line of the loader's message. The message may begin with the name, which is not repeated. */
-static void say_why_not(char *why, const char *name, const char *text)
+/* Adds the first line of the loader's message. The message may begin with the name, which is not
+ * repeated. */
+static void blas_say_why_not(char *why, const char *name, const char *text)
 {
     char line[192];
     size_t length = strlen(name);
@@ -44,11 +47,11 @@ static void say_why_not(char *why, const char *name, const char *text)
 
 void *hdi_blas_load(const char *name, char *why)
 {
-    /* Lazily: binding tens of thousands of functions takes long, and some of them need other libraries that are not
-     * installed. */
-    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    /* Lazily: binding tens of thousands of functions takes long, and some of them need other
+     * libraries that are not installed. */
+    void *library = hdi_descriptor_library(name, RTLD_LAZY | RTLD_LOCAL);
     if (library == NULL) {
-        say_why_not(why, name, dlerror());
+        blas_say_why_not(why, name, dlerror());
     }
     return library;
 }
@@ -65,7 +68,7 @@ hdcu_result hdi_blas_fault(const hdi_driver *driver, int which)
     return hdi_faults_library(driver, which == HDI_BLAS_OPEN ? HDI_FAULT_BLAS_OPEN : HDI_FAULT_BLAS_PRODUCT);
 }
 
-/* By kind. NULL: there is no library. */
+/* By kind. NULL: no library. */
 static const hdi_blas_source *const sources[HDI_BLAS_KINDS] = {
     [HDI_BLAS_CUBLAS] = &hdi_blas_cublas,
     [HDI_BLAS_HOST] = &hdi_blas_host,
@@ -77,7 +80,7 @@ uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major)
     return source && source->workspace ? source->workspace(compute_major) : 0;
 }
 
-static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
+static hdcu_result blas_open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
 {
     const hdi_blas_source *source = sources[config->driver->provider->blas];
     if (source == NULL) {
@@ -114,12 +117,13 @@ hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_bla
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = open_some(config, &blas, told.why, call);
+        r = blas_open_some(config, &blas, told.why, call);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     if (r == HDCU_SUCCESS) {
         if (blas != NULL) {
-            char *why = blas->facts.why; /* it follows the reasons why earlier libraries were not taken */
+            /* Appended to the reasons why earlier libraries were not taken. */
+            char *why = blas->facts.why;
             if (why[0] != '\0') {
                 hdi_blas_say(told.why, "%s", why);
             }

@@ -1,22 +1,24 @@
 /* cublas.c - matrix products by cuBLAS, whose ABI cublas.h declares.
  *
- * Where cublas_v2.h is present, tests/blas/cublas_check.c compares it with our declarations.
- * Threads: any; a handle is used by one thread at a time. Locks: none. Blocking: opening, as in blas.h; closing waits for
- * the device.
- * Always: a handle gets its stream first and its workspace afterwards, since setting the stream takes the workspace away.
- * With a workspace of ours no product allocates or waits.
+ * If cublas_v2.h is present, tests/blas/cublas_check.c compares it with our declarations.
+ * Threads: any; one thread at a time uses a handle. Locks: none. Blocking: opening, as in blas.h;
+ * closing waits for the device.
+ * Always: a handle gets its stream first and its workspace afterwards, since setting the stream
+ * takes the workspace away. With a workspace of ours no product allocates or waits.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/descriptor.h"
 #include "blas/blas.h"
 #include "blas/cublas.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
 
 #define WORKSPACE_BYTES ((uint64_t)4 << 20)
-#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* cuBLAS's own default from compute capability 9.0 on */
+/* cuBLAS's own default from compute capability 9.0 on */
+#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20)
 
 typedef struct cublas {
     hdi_blas blas; /* first */
@@ -28,7 +30,7 @@ typedef struct cublas {
 } cublas;
 
 /* "CUBLAS_STATUS_ALLOC_FAILED"; static. */
-static const char *status_name(hdcublas_status status)
+static const char *cublas_status_name(hdcublas_status status)
 {
     switch (status) {
 #define STATUS_CASE(name, value)                                                                                       \
@@ -41,8 +43,9 @@ static const char *status_name(hdcublas_status status)
     }
 }
 
-/* The driver's code for a status. A failure of the device shows in the stream, whose code is more exact. */
-static hdcu_result code_of(const cublas *c, hdcublas_status status)
+/* The driver's code for a status. A failure of the device shows in the stream, whose code is more
+ * exact. */
+static hdcu_result cublas_code_of(const cublas *c, hdcublas_status status)
 {
     switch (status) {
     case HDCUBLAS_STATUS_SUCCESS:
@@ -72,7 +75,7 @@ typedef union scalar {
     float f32[2];
 } scalar;
 
-static scalar scalar_of(hd_type type, double value)
+static scalar cublas_scalar_of(hd_type type, double value)
 {
     scalar s = {{0, 0}};
     if (type == HD_TYPE_F64 || type == HD_TYPE_C128) {
@@ -84,7 +87,7 @@ static scalar scalar_of(hd_type type, double value)
     return s;
 }
 
-static int data_type_of(hd_type type)
+static int cublas_data_type_of(hd_type type)
 {
     switch (type) {
     case HD_TYPE_F16:
@@ -102,8 +105,8 @@ static int data_type_of(hd_type type)
     }
 }
 
-static hdcublas_status call_wide(cublas *c, const hdi_product *p, const scalar *alpha, const scalar *beta, int type,
-                                 int compute)
+static hdcublas_status cublas_call_wide(cublas *c, const hdi_product *p, const scalar *alpha, const scalar *beta,
+                                        int type, int compute)
 {
     const void *a = (const void *)(uintptr_t)p->a, *b = (const void *)(uintptr_t)p->b;
     void *out = (void *)(uintptr_t)p->c;
@@ -119,8 +122,8 @@ static hdcublas_status call_wide(cublas *c, const hdi_product *p, const scalar *
                                             (int64_t)p->count, compute, HDCUBLAS_GEMM_DEFAULT);
 }
 
-static hdcublas_status call_narrow(cublas *c, const hdi_product *p, const scalar *alpha, const scalar *beta, int type,
-                                   int compute)
+static hdcublas_status cublas_call_narrow(cublas *c, const hdi_product *p, const scalar *alpha, const scalar *beta,
+                                          int type, int compute)
 {
     const void *a = (const void *)(uintptr_t)p->a, *b = (const void *)(uintptr_t)p->b;
     void *out = (void *)(uintptr_t)p->c;
@@ -136,7 +139,7 @@ static hdcublas_status call_narrow(cublas *c, const hdi_product *p, const scalar
                                          HDCUBLAS_GEMM_DEFAULT);
 }
 
-static bool is_narrow(const hdi_product *p)
+static bool cublas_is_narrow(const hdi_product *p)
 {
     const uint64_t sizes[] = {p->m, p->n, p->k, p->pitch_a, p->pitch_b, p->pitch_c, p->count};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -147,27 +150,27 @@ static bool is_narrow(const hdi_product *p)
     return true;
 }
 
-static hdcu_result product(hdi_blas *blas, const hdi_product *p)
+static hdcu_result cublas_product(hdi_blas *blas, const hdi_product *p)
 {
     cublas *c = (cublas *)blas;
     hdcu_result r = hdi_blas_fault(blas->driver, HDI_BLAS_PRODUCT);
     if (r != HDCU_SUCCESS) {
         return r;
     }
-    scalar alpha = scalar_of(p->type, p->alpha), beta = scalar_of(p->type, p->beta);
+    scalar alpha = cublas_scalar_of(p->type, p->alpha), beta = cublas_scalar_of(p->type, p->beta);
     bool wide = p->type == HD_TYPE_F64 || p->type == HD_TYPE_C128;
     int compute = wide ? HDCUBLAS_COMPUTE_64F : HDCUBLAS_COMPUTE_32F;
-    int type = data_type_of(p->type);
-    if (!is_narrow(p) && blas->facts.most == INT32_MAX) {
+    int type = cublas_data_type_of(p->type);
+    if (!cublas_is_narrow(p) && blas->facts.most == INT32_MAX) {
         return HDCU_ERROR_NOT_SUPPORTED; /* the planner makes no such call */
     }
-    return code_of(c, is_narrow(p) ? call_narrow(c, p, &alpha, &beta, type, compute)
-                                   : call_wide(c, p, &alpha, &beta, type, compute));
+    return cublas_code_of(c, cublas_is_narrow(p) ? cublas_call_narrow(c, p, &alpha, &beta, type, compute)
+                                                 : cublas_call_wide(c, p, &alpha, &beta, type, compute));
 }
 
 /* ---- opening and closing ---- */
 
-static void close_handle(hdi_blas *blas, bool driver_usable)
+static void cublas_close(hdi_blas *blas, bool driver_usable)
 {
     cublas *c = (cublas *)blas;
     if (driver_usable && c->handle != NULL) {
@@ -176,11 +179,11 @@ static void close_handle(hdi_blas *blas, bool driver_usable)
     free(c);
 }
 
-static const hdi_blas_calls calls = {.product = product, .close = close_handle};
+static const hdi_blas_calls calls = {.product = cublas_product, .close = cublas_close};
 
-/* Looks where the loader does, then in the usual folders of the toolkit. On success the reasons of failed attempts are
- * removed. */
-static void *load(const char *name, char *why)
+/* Searches the loader's places, then the usual folders of the toolkit. On success the reasons of
+ * failed attempts are removed. */
+static void *cublas_load(const char *name, char *why)
 {
     size_t said = strlen(why);
     void *library = hdi_blas_load(name, why);
@@ -188,7 +191,8 @@ static void *load(const char *name, char *why)
     for (size_t i = 0; library == NULL && strchr(name, '/') == NULL && i < sizeof places / sizeof places[0]; i++) {
         char path[256];
         snprintf(path, sizeof path, "%s%s", places[i], name);
-        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* libcublasLt is found in the same folder */
+        /* libcublasLt is found in the same folder */
+        library = hdi_descriptor_library(path, RTLD_LAZY | RTLD_LOCAL);
     }
     if (library != NULL) {
         why[said] = '\0';
@@ -196,8 +200,8 @@ static void *load(const char *name, char *why)
     return library;
 }
 
-/* The name of a required entry that the library lacks; NULL: it has all. */
-static const char *find_entries(cublas *c, void *library)
+/* The name of a required entry that the library lacks; NULL: it lacks none. */
+static const char *cublas_find_entries(cublas *c, void *library)
 {
     const char *missing = NULL;
 #define FIND(name, need, parameters, arguments)                                                                        \
@@ -210,7 +214,7 @@ static const char *find_entries(cublas *c, void *library)
 }
 
 /* Makes the handle and sets it up. *call names the last step, which is the one that failed. */
-static hdcublas_status prepare(cublas *c, const hdi_blas_config *config, int *version, const char **call)
+static hdcublas_status cublas_prepare(cublas *c, const hdi_blas_config *config, int *version, const char **call)
 {
     *call = "cublasCreate_v2";
     hdcublas_status status = c->cublasCreate_v2(&c->handle);
@@ -233,7 +237,8 @@ static hdcublas_status prepare(cublas *c, const hdi_blas_config *config, int *ve
         status = c->cublasSetPointerMode_v2(c->handle, HDCUBLAS_POINTER_MODE_HOST);
     }
     if (status == HDCUBLAS_STATUS_SUCCESS) {
-        /* Products of f32 are computed in f32 (no TF32). Sums of f16 and bf16 stay in f32 to the end. */
+        /* Products of f32 are computed in f32 (no TF32). Sums of f16 and bf16 stay in f32 to the
+         * end. */
         *call = "cublasSetMathMode";
         status =
             c->cublasSetMathMode(c->handle, HDCUBLAS_DEFAULT_MATH | HDCUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
@@ -241,7 +246,7 @@ static hdcublas_status prepare(cublas *c, const hdi_blas_config *config, int *ve
     return status;
 }
 
-static void describe(cublas *c, int version)
+static void cublas_describe(cublas *c, int version)
 {
     hdi_blas_facts *f = &c->blas.facts;
     f->types = BIT(HD_TYPE_F16) | BIT(HD_TYPE_BF16) | BIT(HD_TYPE_F32) | BIT(HD_TYPE_F64) | BIT(HD_TYPE_C64) |
@@ -252,10 +257,10 @@ static void describe(cublas *c, int version)
     snprintf(f->name, sizeof f->name, "cublas %d.%d", version / 10000, version / 100 % 100);
 }
 
-static hdcu_result open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+static hdcu_result cublas_open(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
                                const char **call)
 {
-    void *library = load(name, why);
+    void *library = cublas_load(name, why);
     if (library == NULL) {
         return HDCU_SUCCESS;
     }
@@ -268,7 +273,7 @@ static hdcu_result open_cublas(const hdi_blas_config *config, const char *name, 
     c->blas.calls = &calls;
     c->blas.driver = config->driver;
     c->stream = config->stream;
-    const char *missing = find_entries(c, library);
+    const char *missing = cublas_find_entries(c, library);
     if (missing != NULL) {
         hdi_blas_say(why, "%s has no %s: it is not cuBLAS 11 or later", name, missing);
         free(c);
@@ -276,28 +281,28 @@ static hdcu_result open_cublas(const hdi_blas_config *config, const char *name, 
         return HDCU_SUCCESS;
     }
     int version = 0;
-    hdcublas_status status = prepare(c, config, &version, call);
+    hdcublas_status status = cublas_prepare(c, config, &version, call);
     if (status == HDCUBLAS_STATUS_SUCCESS) {
-        describe(c, version);
+        cublas_describe(c, version);
         *out = &c->blas;
         return HDCU_SUCCESS;
     }
-    hdcu_result r = code_of(c, status);
-    close_handle(&c->blas, !hdi_driver_code_is_fatal(r));
+    hdcu_result r = cublas_code_of(c, status);
+    cublas_close(&c->blas, !hdi_driver_code_is_fatal(r));
     if (r == HDCU_ERROR_OUT_OF_MEMORY || hdi_driver_code_is_fatal(r)) {
         return r;
     }
-    hdi_blas_say(why, "%s: %s: %s", name, *call, status_name(status));
+    hdi_blas_say(why, "%s: %s: %s", name, *call, cublas_status_name(status));
     return HDCU_SUCCESS;
 }
 
-static uint64_t workspace(int compute_major)
+static uint64_t cublas_workspace_bytes(int compute_major)
 {
     return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
 }
 
-/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is made; the next name is
- * then tried. */
+/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is
+ * made; the next name is then tried. */
 static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
 
-const hdi_blas_source hdi_blas_cublas = {.names = names, .open = open_cublas, .workspace = workspace};
+const hdi_blas_source hdi_blas_cublas = {.names = names, .open = cublas_open, .workspace = cublas_workspace_bytes};

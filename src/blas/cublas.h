@@ -1,5 +1,6 @@
-/* cublas.h - cuBLAS's types, numbers and entry points, as far as we use them, declared by us so that no header of it is needed. Names:
- * cuBLAS's, with `hdcublas_`/`HDCUBLAS_`, so that both can be included together (tests/blas/cublas_check.c does).
+/* cublas.h - cuBLAS's types, numbers and entry points, as far as we use them, declared by us so
+ * that no header of cuBLAS is needed. Names: those of cuBLAS, with `hdcublas_`/`HDCUBLAS_`, so that
+ * both can be included together (tests/blas/cublas_check.c does).
  */
 #ifndef HDI_BLAS_CUBLAS_H
 #define HDI_BLAS_CUBLAS_H
@@ -47,7 +48,8 @@ enum {
     HDCUBLAS_R_16BF = 14
 };
 
-/* X(name, needed, (parameters), (arguments)). Those for sizes beyond 32 bits came with cuBLAS 12. */
+/* X(name, needed, (parameters), (arguments)). Entries for sizes beyond 32 bits came with cuBLAS
+ * 12. */
 /* clang-format off */
 #define HDI_CUBLAS_ENTRIES(X) \
     X(cublasCreate_v2, 1, (hdcublas_handle *handle), (handle)) \

@@ -1,15 +1,18 @@
 /* host.c - products on host devices by an installed BLAS, in a stream like any other work.
  *
- * The Fortran entries (sgemm_ and the like) are called, since every BLAS has them. They take sizes by address, so libraries
- * for 32-bit and for 64-bit sizes are called alike. That works on little-endian machines, for sizes that fit 32 bits.
- * The number of the library's threads is set in worker processes only. Elsewhere the program may use the same library.
+ * It calls the Fortran entries (sgemm_ and the like), since every BLAS has them. They take sizes by
+ * address, so the call is the same for 32-bit and 64-bit sizes. That works on little-endian
+ * machines, for sizes that fit 32 bits.
+ * The number of the library's threads is set in worker processes only. Elsewhere the program may
+ * use the same library.
  * Threads: any thread opens; a product runs on its stream's own thread.
- * Locks: `opening` guards the list of libraries. `at_work` is held during a product that the library spreads over threads
- * of its own. So lanes and devices take turns at the processors instead of competing for them. The host lock is released
- * during a product.
+ * Locks: `opening` guards the list of libraries. `at_work` is held during a product that the
+ * library spreads over threads of its own. So lanes and devices take turns at the processors
+ * instead of competing for them. The host lock is released during a product.
  * Blocking: opening reads the library from disk; a product may wait for `at_work`.
- * Always: an open library stays. A product uses memory that its device may access from end to end, which is checked when it
- * runs. It runs without the guard against faults, since a jump out of the library would leave its locks held.
+ * Always: an open library stays. A product uses memory that its device may access from end to end,
+ * which is checked when it runs. It runs without the guard against faults, since a jump out of the
+ * library would leave its locks held.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -47,8 +50,9 @@ static struct hdi_host_blas *libraries; /* under `opening` */
 static hdi_mutex at_work = HDI_MUTEX_INIT(HOST_PRODUCT);
 
 #if defined(__SANITIZE_THREAD__)
-/* Thread sanitizer does not see how a library's own threads wait for each other. It does see what they write through the
- * C library, and is not to report that. A program may have a list of its own instead. */
+/* The thread sanitizer does not see how a library's own threads wait for each other. It does see
+ * their writes through the C library, and must not report those. A program may define its own list
+ * instead. */
 extern const char *__tsan_default_suppressions(void);
 __attribute__((weak, visibility("default"))) const char *__tsan_default_suppressions(void)
 {
@@ -59,29 +63,30 @@ __attribute__((weak, visibility("default"))) const char *__tsan_default_suppress
 /* ---- a product, on the stream's thread ---- */
 
 /* The first byte and the length of the range that one operand's matrices cover. */
-static void cover(uint64_t at, uint64_t length, uint64_t columns, uint64_t pitch, int64_t step, uint64_t count,
-                  uint64_t size, uintptr_t *low, size_t *bytes)
+static void host_blas_cover(uint64_t at, uint64_t length, uint64_t columns, uint64_t pitch, int64_t step,
+                            uint64_t count, uint64_t size, uintptr_t *low, size_t *bytes)
 {
     uint64_t reach = (count - 1) * (uint64_t)(step < 0 ? -step : step);
     *low = (uintptr_t)(at - (step < 0 ? reach * size : 0));
     *bytes = (size_t)((reach + (columns - 1) * pitch + length) * size);
 }
 
-static bool reaches(int device, const hdi_product *p, uint64_t size)
+static bool host_blas_reaches(int device, const hdi_product *p, uint64_t size)
 {
     uint64_t a_length = p->transpose_a ? p->k : p->m, a_columns = p->transpose_a ? p->m : p->k;
     uint64_t b_length = p->transpose_b ? p->n : p->k, b_columns = p->transpose_b ? p->k : p->n;
     uintptr_t low;
     size_t bytes;
-    cover(p->a, a_length, a_columns, p->pitch_a, p->step_a, p->count, size, &low, &bytes);
+    host_blas_cover(p->a, a_length, a_columns, p->pitch_a, p->step_a, p->count, size, &low, &bytes);
     bool yes = hdi_host_reach_of(device, low, bytes) == HDI_HOST_REACHABLE;
-    cover(p->b, b_length, b_columns, p->pitch_b, p->step_b, p->count, size, &low, &bytes);
+    host_blas_cover(p->b, b_length, b_columns, p->pitch_b, p->step_b, p->count, size, &low, &bytes);
     yes = yes && hdi_host_reach_of(device, low, bytes) == HDI_HOST_REACHABLE;
-    cover(p->c, p->m, p->n, p->pitch_c, p->step_c, p->count, size, &low, &bytes);
+    host_blas_cover(p->c, p->m, p->n, p->pitch_c, p->step_c, p->count, size, &low, &bytes);
     return yes && hdi_host_reach_of(device, low, bytes) == HDI_HOST_REACHABLE;
 }
 
-static void run(const struct hdi_host_blas *library, const hdi_product *p, uint64_t size, const volatile int *cancel)
+static void host_blas_run(const struct hdi_host_blas *library, const hdi_product *p, uint64_t size,
+                          const volatile int *cancel)
 {
     fortran_gemm *gemm = p->type == HD_TYPE_F32   ? library->sgemm
                          : p->type == HD_TYPE_F64 ? library->dgemm
@@ -103,21 +108,21 @@ static void run(const struct hdi_host_blas *library, const hdi_product *p, uint6
 }
 
 /* As hdi_host_product_fn. */
-static hdcu_result run_product(int device, const hdi_host_op *op)
+static hdcu_result host_blas_run_product(int device, const hdi_host_op *op)
 {
     const hdi_product *p = hdi_host_op_data_of(op);
     const struct hdi_host_blas *library = op->u.product.library;
     uint64_t size = hdi_product_size(p->type);
-    if (!reaches(device, p, size)) {
+    if (!host_blas_reaches(device, p, size)) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     hdi_host_unlock();
-    /* nothing overflows: sizes are below 2^31, and k is multiplied only where m n is small */
+    /* Nothing overflows: sizes are below 2^31, and k is multiplied only if m n is small. */
     bool alone = !library->optimized || (p->m * p->n < ALONE_FLOPS && p->m * p->n * p->k < ALONE_FLOPS);
     if (!alone) {
         hdi_mutex_lock(&at_work);
     }
-    run(library, p, size, &hdi_host.devices[device].cancel);
+    host_blas_run(library, p, size, &hdi_host.devices[device].cancel);
     if (!alone) {
         hdi_mutex_unlock(&at_work);
     }
@@ -127,12 +132,12 @@ static hdcu_result run_product(int device, const hdi_host_op *op)
 
 /* ---- putting it into the stream ---- */
 
-static hdcu_result submit(const host_blas *h, const hdi_product *p)
+static hdcu_result host_blas_submit(const host_blas *h, const hdi_product *p)
 {
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_work(h->stream, &stream);
     if (r == HDCU_SUCCESS) {
-        hdi_host_op op = {.kind = HDI_HOST_OP_PRODUCT, .u.product = {run_product, h->library}};
+        hdi_host_op op = {.kind = HDI_HOST_OP_PRODUCT, .u.product = {host_blas_run_product, h->library}};
         void *data = hdi_host_op_data(&op, sizeof *p);
         r = data != NULL ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
         if (r == HDCU_SUCCESS) {
@@ -143,24 +148,25 @@ static hdcu_result submit(const host_blas *h, const hdi_product *p)
     return hdi_host_leave(r);
 }
 
-static hdcu_result product(hdi_blas *blas, const hdi_product *p)
+static hdcu_result host_blas_product(hdi_blas *blas, const hdi_product *p)
 {
     hdcu_result r = hdi_blas_fault(blas->driver, HDI_BLAS_PRODUCT);
-    return r == HDCU_SUCCESS ? submit((const host_blas *)blas, p) : r;
+    return r == HDCU_SUCCESS ? host_blas_submit((const host_blas *)blas, p) : r;
 }
 
-static void close_host(hdi_blas *blas, bool driver_usable)
+static void host_blas_close(hdi_blas *blas, bool driver_usable)
 {
     (void)driver_usable;
     free(blas);
 }
 
-static const hdi_blas_calls calls = {.product = product, .close = close_host};
+static const hdi_blas_calls calls = {.product = host_blas_product, .close = host_blas_close};
 
 /* ---- opening ---- */
 
-/* Finds the name and version that the library reports. A library that reports a name counts as optimized. */
-static void identify(struct hdi_host_blas *l)
+/* Finds the name and version that the library reports. A library that reports a name counts as
+ * optimized. */
+static void host_blas_identify(struct hdi_host_blas *l)
 {
     const char *(*openblas)(void);
     const char *(*blis)(void);
@@ -187,7 +193,7 @@ static void identify(struct hdi_host_blas *l)
 }
 
 /* In a worker process the library gets a share of the processors. */
-static void limit_threads(const struct hdi_host_blas *l, int share)
+static void host_blas_limit_threads(const struct hdi_host_blas *l, int share)
 {
     int threads = hdi_cpu_count() / share;
     void (*set)(int);
@@ -197,14 +203,15 @@ static void limit_threads(const struct hdi_host_blas *l, int share)
     }
 }
 
-static bool find_entries(struct hdi_host_blas *l)
+static bool host_blas_find_entries(struct hdi_host_blas *l)
 {
     return hdi_blas_entry(l->library, "sgemm_", &l->sgemm) && hdi_blas_entry(l->library, "dgemm_", &l->dgemm) &&
            hdi_blas_entry(l->library, "cgemm_", &l->cgemm) && hdi_blas_entry(l->library, "zgemm_", &l->zgemm);
 }
 
-/* Finds or opens the library, under `opening`. NULL: there is none, and `why` has the reason, or *r is the failure. */
-static const struct hdi_host_blas *find_library(const char *name, char *why, hdcu_result *r)
+/* Finds or opens the library, under `opening`. NULL: none, and `why` gives the reason, or *r is the
+ * failure. */
+static const struct hdi_host_blas *host_blas_find_library(const char *name, char *why, hdcu_result *r)
 {
     void *library = hdi_blas_load(name, why);
     if (library == NULL) {
@@ -220,8 +227,8 @@ static const struct hdi_host_blas *find_library(const char *name, char *why, hdc
     *r = l != NULL ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
     if (l != NULL) {
         l->library = library;
-        if (find_entries(l)) {
-            identify(l);
+        if (host_blas_find_entries(l)) {
+            host_blas_identify(l);
             l->next = libraries;
             libraries = l;
             return l;
@@ -233,13 +240,13 @@ static const struct hdi_host_blas *find_library(const char *name, char *why, hdc
     return NULL;
 }
 
-static hdcu_result open_host(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
-                             const char **call)
+static hdcu_result host_blas_open(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                                  const char **call)
 {
     hdcu_result r = HDCU_SUCCESS;
     *call = "calloc";
     hdi_mutex_lock(&opening);
-    const struct hdi_host_blas *library = find_library(name, why, &r);
+    const struct hdi_host_blas *library = host_blas_find_library(name, why, &r);
     hdi_mutex_unlock(&opening);
     if (library == NULL) {
         return r;
@@ -253,7 +260,7 @@ static hdcu_result open_host(const hdi_blas_config *config, const char *name, hd
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
     if (config->share > 0) {
-        limit_threads(library, config->share);
+        host_blas_limit_threads(library, config->share);
     }
     h->blas.calls = &calls;
     h->blas.driver = config->driver;
@@ -273,4 +280,4 @@ static hdcu_result open_host(const hdi_blas_config *config, const char *name, hd
 static const char *const names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
                                     "libblis.so.4",     "libblas.so.3",   NULL};
 
-const hdi_blas_source hdi_blas_host = {.names = names, .open = open_host};
+const hdi_blas_source hdi_blas_host = {.names = names, .open = host_blas_open};

@@ -1,12 +1,15 @@
-/* export.c - tensors for other libraries: hd_dlpack_export, and what the consumer's deleter does.
+/* export.c - tensors for other libraries: hd_dlpack_export, and the consumer's deleter.
  *
- * What is given is one allocation: DLPack's structure, shape and strides, and the claim or the hold that ends with it.
+ * An export is one allocation: DLPack's structure, shape and strides, and the claim or the hold
+ * that ends with it.
  *
  * Threads: any; a deleter on any thread, also after hd_close and in the child of a fork.
  * Locks: none. Blocking: with HD_DLPACK_CPU for the bytes (option transfer_timeout).
  * Always:
- * - All is checked before the claim begins, and nothing can fail behind it but the wait.
- * - A deleter leaves the thread's last failure as it was. An end that fails fails what reads the bytes.
+ * - Everything is checked before the claim begins. After that only the wait can fail, and then the
+ *   claim is withdrawn.
+ * - A deleter leaves the thread's last failure unchanged. An end that fails also fails operations
+ *   that read the bytes.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -22,34 +25,35 @@ typedef struct given {
     union {
         hdi_dlpack_versioned versioned;
         hdi_dlpack_unversioned unversioned;
-    } as;            /* first: what the consumer has is this address */
-    hd_claim *claim; /* NULL: there is none */
-    hd_hold *hold;   /* NULL: there is none */
+    } as;            /* first: the consumer holds this address */
+    hd_claim *claim; /* NULL: none */
+    hd_hold *hold;   /* NULL: none */
     int64_t shape[HD_TENSOR_DIMS], strides[HD_TENSOR_DIMS];
 } given;
 
-/* Where the bytes of an export are. */
+/* The place of an export's bytes. */
 typedef struct place {
     hd_runtime *runtime;
     int32_t type, id; /* of DLPack */
-    int device;       /* whose stream a stream is; -1: any of the runtime */
+    int device;       /* owner of the streams that it accepts; -1: any device of the runtime */
     unsigned char *data;
 } place;
 
-/* ---- where a tensor is ---- */
+/* ---- the place of a tensor ---- */
 
-static bool is_unified(const struct hd_buffer *b)
+static bool dlpack_export_is_unified(const struct hd_buffer *b)
 {
     return b->kind && b->kind->unified;
 }
 
-/* What is read of the buffer holds only if its handle is still good afterwards, which the claim or the hold checks. */
-static hd_status find_place(const hd_tensor *t, const struct hd_buffer *b, int64_t stream, place *out)
+/* Values read from the buffer hold only if its handle is still good afterwards. The claim or the
+ * hold checks that. */
+static hd_status dlpack_export_find_place(const hd_tensor *t, const struct hd_buffer *b, int64_t stream, place *out)
 {
     hd_runtime *rt = b->runtime;
     const hdi_provider *provider = rt->provider;
     int owner = b->owner;
-    bool unified = is_unified(b), host = owner < 0 || (unified && stream == HD_DLPACK_CPU);
+    bool unified = dlpack_export_is_unified(b), host = owner < 0 || (unified && stream == HD_DLPACK_CPU);
     *out = (place){.runtime = rt, .device = owner < 0 || owner >= rt->n_devices ? -1 : owner};
     if (unified && stream == HD_DLPACK_UNORDERED) {
         return hdi_fail(HD_ERROR_UNSUPPORTED, "the bytes of unified memory move, so an export of it is ordered; give a "
@@ -71,8 +75,9 @@ static hd_status find_place(const hd_tensor *t, const struct hd_buffer *b, int64
     return hdi_dlpack_check_stream(stream, !host && out->type != HDI_DLPACK_CPU);
 }
 
-/* Refuses a stream that a claim would refuse. Memory that belongs to no device may be exported for a stream of any. */
-static hd_status check_stream(const place *p, int64_t stream)
+/* Refuses a stream that a claim would refuse. Memory that belongs to no device may be exported for
+ * a stream of any device. */
+static hd_status dlpack_export_check_stream(const place *p, int64_t stream)
 {
     int first = p->device >= 0 ? p->device : 0, last = p->device >= 0 ? p->device : p->runtime->n_devices - 1;
     hd_status status = HD_ERROR_ARGUMENT;
@@ -93,9 +98,9 @@ hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type
     hdi_extent extent;
     place p;
     hd_status status = hdi_tensor_check(t, "the tensor", &extent);
-    status = status ? status : find_place(t, extent.buffer, stream, &p);
+    status = status ? status : dlpack_export_find_place(t, extent.buffer, stream, &p);
     if (!status && stream > 0 && extent.elements) {
-        status = check_stream(&p, stream);
+        status = dlpack_export_check_stream(&p, stream);
     }
     if (!status) {
         *type = p.type;
@@ -104,9 +109,9 @@ hd_status hd_dlpack_get_device(const hd_tensor *t, int64_t stream, int32_t *type
     return status;
 }
 
-/* ---- what holds the bytes ---- */
+/* ---- keeping the bytes ---- */
 
-static hd_status hold(const place *p, hd_buffer *buffer, const char *label, given *g)
+static hd_status dlpack_export_hold(const place *p, hd_buffer *buffer, const char *label, given *g)
 {
     hd_hold *made;
     hd_status status = hdi_hold_create_outside(p->runtime, label, &made);
@@ -125,41 +130,41 @@ static hd_status hold(const place *p, hd_buffer *buffer, const char *label, give
     return HD_OK;
 }
 
-/* Waits for a claim that has just begun, and ends it where that fails: nothing has been written. */
-static hd_status await(const place *p, hd_claim *claim)
+/* Makes a claim whose bytes the CPU may use when this returns. No handle leads to it yet. */
+static hd_status dlpack_export_claim_for_cpu(const place *p, const hd_arg *use, const char *label, const void *site,
+                                             struct hd_claim **out)
 {
     int64_t ms = p->runtime->options.transfer_timeout;
-    hd_status status = hd_claim_wait(claim, ms < 0 ? HD_FOREVER : ms * 1000000);
+    hdi_undo undo = {.n_uses = 0};
+    hd_status status =
+        hdi_claim_begin(p->runtime, use, 1, &(hdi_claim_begun){.label = label, .site = site, .undo = &undo}, out);
     if (status) {
-        hdi_attempt attempt;
-        hdi_attempt_begin(&attempt);
-        hd_claim_end(claim, HD_OK);
-        hdi_attempt_end(&attempt);
+        return status;
+    }
+    status = hdi_claim_await(*out, ms < 0 ? HD_FOREVER : ms * 1000000);
+    if (status) {
+        hdi_claim_withdraw(*out, &undo); /* no consumer got the bytes */
+    } else {
+        hdi_undo_drop(&undo);
     }
     return status;
 }
 
-static hd_status claim(const place *p, const hd_arg *use, int64_t stream, const hd_dlpack_options *options,
-                       const void *site, given *g)
+static hd_status dlpack_export_claim(const place *p, const hd_arg *use, int64_t stream,
+                                     const hd_dlpack_options *options, const void *site, given *g)
 {
     hd_claim_options with = {.size = sizeof with, .label = options->label};
     struct hd_claim *c;
-    hd_claim *handle;
     hd_status status = stream == HD_DLPACK_CPU
-                           ? hdi_claim_begin(p->runtime, use, 1, &with, site, &c)
+                           ? dlpack_export_claim_for_cpu(p, use, options->label, site, &c)
                            : hdi_claim_begin_stream(p->runtime, p->device >= 0 ? p->device : options->device,
                                                     (void *)(intptr_t)stream, use, 1, &with, site, &c);
-    status = status ? status : hdi_claim_give_out(c, &handle);
-    status = status || stream != HD_DLPACK_CPU ? status : await(p, handle);
-    if (!status) {
-        g->claim = handle;
-    }
-    return status;
+    return status ? status : hdi_claim_give_out(c, &g->claim);
 }
 
 /* ---- giving ---- */
 
-static void end(given *g)
+static void dlpack_export_end(given *g)
 {
     if (g->claim) {
         hdi_claim_end_surely(g->claim);
@@ -173,26 +178,26 @@ static void end(given *g)
     free(g);
 }
 
-static void end_versioned(hdi_dlpack_versioned *self)
+static void dlpack_export_end_versioned(hdi_dlpack_versioned *self)
 {
     if (self) {
-        end((given *)self);
+        dlpack_export_end((given *)self);
     }
 }
 
-static void end_unversioned(hdi_dlpack_unversioned *self)
+static void dlpack_export_end_unversioned(hdi_dlpack_unversioned *self)
 {
     if (self) {
-        end((given *)self);
+        dlpack_export_end((given *)self);
     }
 }
 
-/* What begins with the export, for `g` with a form already. */
-static hd_status begin(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options, const void *site,
-                       const hdi_extent *extent, given *g, hdi_dlpack_tensor *out)
+/* Begins the export, for `g` with a form already. */
+static hd_status dlpack_export_begin(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options,
+                                     const void *site, const hdi_extent *extent, given *g, hdi_dlpack_tensor *out)
 {
     place p;
-    hd_status status = find_place(t, extent->buffer, stream, &p);
+    hd_status status = dlpack_export_find_place(t, extent->buffer, stream, &p);
     status =
         status ? status : hdi_dlpack_write_form(t, (options->flags & HD_DLPACK_BOOL) != 0, g->shape, g->strides, out);
     if (status) {
@@ -205,17 +210,17 @@ static hd_status begin(const hd_tensor *t, int64_t stream, const hd_dlpack_optio
         return HD_OK;
     }
     if (stream == HD_DLPACK_UNORDERED) {
-        return hold(&p, t->buffer, options->label, g);
+        return dlpack_export_hold(&p, t->buffer, options->label, g);
     }
     hd_arg use = hd_inout(t->buffer);
     use.access = options->flags & HD_DLPACK_READ_ONLY ? HD_READ : HD_READ_WRITE;
     use.offset = extent->low;
     use.size = extent->high - extent->low;
-    return claim(&p, &use, stream, options, site, g);
+    return dlpack_export_claim(&p, &use, stream, options, site, g);
 }
 
-static hd_status give(const hd_tensor *t, int64_t stream, const hd_dlpack_options *with, unsigned known, bool versioned,
-                      const void *site, given **out)
+static hd_status dlpack_export_give(const hd_tensor *t, int64_t stream, const hd_dlpack_options *with, unsigned known,
+                                    bool versioned, const void *site, given **out)
 {
     hd_dlpack_options options;
     hdi_extent extent;
@@ -228,8 +233,8 @@ static hd_status give(const hd_tensor *t, int64_t stream, const hd_dlpack_option
     if (!g) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a tensor of DLPack");
     }
-    status =
-        begin(t, stream, &options, site, &extent, g, versioned ? &g->as.versioned.tensor : &g->as.unversioned.tensor);
+    status = dlpack_export_begin(t, stream, &options, site, &extent, g,
+                                 versioned ? &g->as.versioned.tensor : &g->as.unversioned.tensor);
     if (status) {
         free(g);
         return status;
@@ -238,11 +243,11 @@ static hd_status give(const hd_tensor *t, int64_t stream, const hd_dlpack_option
         g->as.versioned.major = HDI_DLPACK_MAJOR;
         g->as.versioned.minor = HDI_DLPACK_MINOR;
         g->as.versioned.context = g;
-        g->as.versioned.deleter = end_versioned;
+        g->as.versioned.deleter = dlpack_export_end_versioned;
         g->as.versioned.flags = options.flags & HD_DLPACK_READ_ONLY ? HDI_DLPACK_IS_READ_ONLY : 0;
     } else {
         g->as.unversioned.context = g;
-        g->as.unversioned.deleter = end_unversioned;
+        g->as.unversioned.deleter = dlpack_export_end_unversioned;
     }
     *out = g;
     return HD_OK;
@@ -256,8 +261,8 @@ hd_status hd_dlpack_export(const hd_tensor *t, int64_t stream, const hd_dlpack_o
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     given *g;
-    hd_status status =
-        give(t, stream, options, HD_DLPACK_READ_ONLY | HD_DLPACK_BOOL, true, __builtin_return_address(0), &g);
+    hd_status status = dlpack_export_give(t, stream, options, HD_DLPACK_READ_ONLY | HD_DLPACK_BOOL, true,
+                                          __builtin_return_address(0), &g);
     if (!status) {
         *out = (struct DLManagedTensorVersioned *)g;
     }
@@ -275,7 +280,7 @@ hd_status hd_dlpack_export_unversioned(const hd_tensor *t, int64_t stream, const
         return hdi_fail(HD_ERROR_ARGUMENT, "the form without a version cannot be read-only; use hd_dlpack_export");
     }
     given *g;
-    hd_status status = give(t, stream, options, HD_DLPACK_BOOL, false, __builtin_return_address(0), &g);
+    hd_status status = dlpack_export_give(t, stream, options, HD_DLPACK_BOOL, false, __builtin_return_address(0), &g);
     if (!status) {
         *out = (struct DLManagedTensor *)g;
     }

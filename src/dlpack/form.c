@@ -1,4 +1,5 @@
-/* form.c - element types, shapes and strides of DLPack. See form.h for threads, locks and what always holds. */
+/* form.c - element types, shapes and strides of DLPack. See form.h for threads, locks and
+ * guarantees. */
 #include <inttypes.h>
 #include <string.h>
 #include "base/error.h"
@@ -46,8 +47,8 @@ hd_status hdi_dlpack_check_stream(int64_t stream, bool is_of_gpu)
     }
     if (stream == HD_DLPACK_CPU && is_of_gpu) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        "the tensor is in the memory of a GPU, and stream 0 could be any default stream; give 1 for "
-                        "the legacy one, 2 for the thread's");
+                        "the tensor is in GPU memory, and stream 0 could be any default stream; give 1 for the "
+                        "legacy one, or 2 for the one of the thread");
     }
     return HD_OK;
 }
@@ -67,7 +68,7 @@ hd_status hdi_dlpack_write_form(const hd_tensor *t, bool as_bool, int64_t *shape
         }
         if (t->stride[i] % size != 0 && t->shape[i] > 1) {
             return hdi_fail(HD_ERROR_ARGUMENT,
-                            "the stride of dimension %d is %" PRId64 " bytes, and DLPack's are multiples of the "
+                            "the stride of dimension %d is %" PRId64 " bytes, and DLPack takes multiples of the "
                             "element's %" PRId64 "; copy the tensor (hd_tensor_copy)",
                             i, t->stride[i], size);
         }
@@ -82,7 +83,7 @@ hd_status hdi_dlpack_write_form(const hd_tensor *t, bool as_bool, int64_t *shape
     return HD_OK;
 }
 
-static hd_status read_type(hdi_dlpack_type from, hd_type *out)
+static hd_status dlpack_read_type(hdi_dlpack_type from, hd_type *out)
 {
     hdi_dlpack_type wanted = from;
     if (from.code == HDI_DLPACK_BOOL && from.bits == 8) {
@@ -95,14 +96,14 @@ static hd_status read_type(hdi_dlpack_type from, hd_type *out)
         }
     }
     return hdi_fail(HD_ERROR_UNSUPPORTED,
-                    "elements of DLPack's type code %u with %u bits and %u lanes; hd_type has what is possible",
+                    "elements of DLPack's type code %u with %u bits and %u lanes; hd_type lists the supported ones",
                     from.code, from.bits, from.lanes);
 }
 
 hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out, uint64_t *elements)
 {
     memset(out, 0, sizeof *out);
-    hd_status status = read_type(from->type, &out->type);
+    hd_status status = dlpack_read_type(from->type, &out->type);
     if (status) {
         return status;
     }

@@ -1,9 +1,11 @@
-/* import.c - tensors of other libraries: hd_dlpack_import, and when the producer's deleter is called.
+/* import.c - tensors of other libraries: hd_dlpack_import, and the call of the producer's deleter.
  *
- * The memory is imported as any (buffer/import.c), whose end calls the deleter. Order with the producer's stream is a claim there that ends at
- * once, behind what is in the stream. It counts as the writer of the bytes.
+ * The memory is imported like any other (buffer/import.c), and the end of the import calls the
+ * deleter. To order it with the producer's stream, a claim there ends at once, behind the work in
+ * the stream. The claim counts as the writer of the bytes.
  *
- * Threads: any; a deleter as hd_released_function. Locks: none. Blocking: as hd_import, and hd_claim_begin_stream.
+ * Threads: any; a deleter as hd_released_function. Locks: none. Blocking: as hd_import, and
+ * hd_claim_begin_stream.
  * Always:
  * - The deleter is called once after a success, and never after a failure.
  * - The producer's structure is only read, and not after its deleter was called.
@@ -19,43 +21,52 @@
 #include "engine/engine.h"
 #include "tensor/tensor.h"
 
-/* What the producer gave, in either form. */
+/* The producer's structure, in either form. */
 typedef struct taken {
     hdi_dlpack_versioned *versioned;
-    hdi_dlpack_unversioned *unversioned; /* both NULL: the import failed, and it is the caller's */
+    /* Both NULL: the import failed, or no deleter was given. Not read again. */
+    hdi_dlpack_unversioned *unversioned;
 } taken;
 
-/* What is known of a tensor before anything begins. */
+/* Facts about a tensor, found before anything begins. */
 typedef struct plan {
     hd_runtime *runtime;
     hd_dlpack_options options;
     int64_t stream;
-    hd_tensor form; /* without a buffer; `offset` is that in the bytes */
+    hd_tensor form; /* without a buffer; `offset` is the offset in the bytes */
     uint64_t address, bytes;
     bool empty;
     int device; /* HD_DEVICE_HOST: pinned memory */
 } plan;
 
-static void give_back(const taken *from)
+/* The structure to give back later. Without a deleter the producer gets no call: its structure may
+ * be gone once the import returns. */
+static taken dlpack_import_to_give_back(const taken *from)
 {
-    if (from->versioned && from->versioned->deleter) {
+    bool any = from->versioned ? from->versioned->deleter != NULL : from->unversioned->deleter != NULL;
+    return any ? *from : (taken){NULL, NULL};
+}
+
+static void dlpack_import_give_back(const taken *from)
+{
+    if (from->versioned) {
         from->versioned->deleter(from->versioned);
-    } else if (from->unversioned && from->unversioned->deleter) {
+    } else if (from->unversioned) {
         from->unversioned->deleter(from->unversioned);
     }
 }
 
 /* hd_released_function */
-static void released(void *context)
+static void dlpack_import_released(void *context)
 {
     taken *t = context;
-    give_back(t);
+    dlpack_import_give_back(t);
     free(t);
 }
 
 /* ---- checks: nothing has happened yet ---- */
 
-static hd_status find_device(const hdi_dlpack_tensor *from, plan *p)
+static hd_status dlpack_import_find_device(const hdi_dlpack_tensor *from, plan *p)
 {
     hd_runtime *rt = p->runtime;
     const hdi_provider *provider = rt->provider;
@@ -89,7 +100,7 @@ static hd_status find_device(const hdi_dlpack_tensor *from, plan *p)
 }
 
 /* Finds the bytes of the elements. */
-static hd_status find_bytes(const hdi_dlpack_tensor *from, plan *p)
+static hd_status dlpack_import_find_bytes(const hdi_dlpack_tensor *from, plan *p)
 {
     uint64_t before = 0, behind = 0, first = 0, end;
     if (p->empty) {
@@ -112,8 +123,8 @@ static hd_status find_bytes(const hdi_dlpack_tensor *from, plan *p)
     return HD_OK;
 }
 
-/* Memory of a host device is memory of the CPU for others, and stays the device's here. */
-static void find_host_device(plan *p)
+/* Memory of a host device is memory of the CPU for others, and stays the device's memory here. */
+static void dlpack_import_find_host_device(plan *p)
 {
     hd_runtime *rt = p->runtime;
     int type = 0, ordinal = -1;
@@ -130,7 +141,7 @@ static void find_host_device(plan *p)
 }
 
 /* Fills in the plan, whose runtime, options and stream are set. */
-static hd_status check(const hdi_dlpack_tensor *from, plan *p)
+static hd_status dlpack_import_check(const hdi_dlpack_tensor *from, plan *p)
 {
     uint64_t elements = 0;
     hd_status status = hdi_dlpack_read_form(from, &p->form, &elements);
@@ -139,9 +150,9 @@ static hd_status check(const hdi_dlpack_tensor *from, plan *p)
                           hd_type_name(p->options.type));
     }
     p->empty = elements == 0;
-    status = status ? status : find_device(from, p);
-    status = status ? status : find_bytes(from, p);
-    find_host_device(p);
+    status = status ? status : dlpack_import_find_device(from, p);
+    status = status ? status : dlpack_import_find_bytes(from, p);
+    dlpack_import_find_host_device(p);
     bool is_of_gpu =
         p->device >= 0 && from->device_type != HDI_DLPACK_CPU && from->device_type != HDI_DLPACK_CUDA_MANAGED;
     return status ? status : hdi_dlpack_check_stream(p->stream, is_of_gpu);
@@ -149,8 +160,8 @@ static hd_status check(const hdi_dlpack_tensor *from, plan *p)
 
 /* ---- taking ---- */
 
-/* Notes what the producer has in the stream as the writer of the bytes. */
-static hd_status order(const plan *p, hd_buffer *buffer, const void *site)
+/* Notes the producer's work in the stream as the writer of the bytes. */
+static hd_status dlpack_import_order(const plan *p, hd_buffer *buffer, const void *site)
 {
     if (p->stream <= HD_DLPACK_CPU) {
         return HD_OK;
@@ -163,8 +174,8 @@ static hd_status order(const plan *p, hd_buffer *buffer, const void *site)
     return status ? status : hdi_claim_finish(c, HD_OK);
 }
 
-/* A buffer of the library's own, for a tensor without elements. */
-static hd_status make_empty(const plan *p, const void *site, hd_buffer **out)
+/* Makes a buffer of the library's own, for a tensor without elements. */
+static hd_status dlpack_import_make_empty(const plan *p, const void *site, hd_buffer **out)
 {
     if (p->device >= 0) {
         const hd_alloc_options options = {.size = sizeof options, .label = p->options.label};
@@ -181,15 +192,15 @@ static hd_status make_empty(const plan *p, const void *site, hd_buffer **out)
     return status;
 }
 
-static hd_status import(const plan *p, const taken *from, const void *site, hd_buffer **out)
+static hd_status dlpack_import_buffer(const plan *p, const taken *from, const void *site, hd_buffer **out)
 {
     taken *kept = malloc(sizeof *kept);
     if (!kept) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a tensor of DLPack");
     }
-    *kept = *from;
+    *kept = dlpack_import_to_give_back(from);
     const hd_import_options options = {
-        .size = sizeof options, .label = p->options.label, .released = released, .context = kept};
+        .size = sizeof options, .label = p->options.label, .released = dlpack_import_released, .context = kept};
     hd_status status = p->device < 0
                            ? hdi_import_host(p->runtime, (void *)(uintptr_t)p->address, p->bytes, &options, site, out)
                            : hdi_import(p->runtime, p->device, p->address, p->bytes, &options, site, out);
@@ -197,16 +208,17 @@ static hd_status import(const plan *p, const taken *from, const void *site, hd_b
         free(kept);
         return status;
     }
-    status = order(p, *out, site);
+    status = dlpack_import_order(p, *out, site);
     if (status) {
-        *kept = (taken){NULL, NULL}; /* no other thread has the buffer, and hd_close waits for this call */
+        /* No other thread knows the buffer, and hd_close waits for this call. */
+        *kept = (taken){NULL, NULL};
         hdi_free(*out);
     }
     return status;
 }
 
-static hd_status take(hd_runtime *rt, const taken *from, const hdi_dlpack_tensor *tensor, int64_t stream,
-                      const hd_dlpack_options *options, const void *site, hd_tensor *out)
+static hd_status dlpack_import_take(hd_runtime *rt, const taken *from, const hdi_dlpack_tensor *tensor, int64_t stream,
+                                    const hd_dlpack_options *options, const void *site, hd_tensor *out)
 {
     plan p = {.runtime = rt, .stream = stream};
     hd_buffer *buffer = NULL;
@@ -216,9 +228,9 @@ static hd_status take(hd_runtime *rt, const taken *from, const hdi_dlpack_tensor
         status = hdi_fail(HD_ERROR_ACCESS,
                           "the tensor is read-only; give HD_DLPACK_READ_ONLY if no operation writes it, or copy it");
     }
-    status = status ? status : check(tensor, &p);
+    status = status ? status : dlpack_import_check(tensor, &p);
     if (!status) {
-        status = p.empty ? make_empty(&p, site, &buffer) : import(&p, from, site, &buffer);
+        status = p.empty ? dlpack_import_make_empty(&p, site, &buffer) : dlpack_import_buffer(&p, from, site, &buffer);
     }
     if (status) {
         return status;
@@ -226,14 +238,15 @@ static hd_status take(hd_runtime *rt, const taken *from, const hdi_dlpack_tensor
     p.form.buffer = buffer;
     *out = p.form;
     if (p.empty) {
+        taken now = dlpack_import_to_give_back(from);
         hdi_apart apart = hdi_presence_apart();
-        give_back(from);
+        dlpack_import_give_back(&now);
         hdi_presence_together(apart);
     }
     return HD_OK;
 }
 
-static hd_status check_call(hd_runtime *rt, const void *managed, const hd_tensor *out)
+static hd_status dlpack_import_check_call(hd_runtime *rt, const void *managed, const hd_tensor *out)
 {
     if (!managed || !out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", managed ? "out" : "managed");
@@ -245,7 +258,7 @@ hd_status hd_dlpack_import(hd_runtime *rt, struct DLManagedTensorVersioned *mana
                            const hd_dlpack_options *options, hd_tensor *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check_call(rt, managed, out);
+    hd_status status = dlpack_import_check_call(rt, managed, out);
     if (status) {
         return status;
     }
@@ -256,17 +269,17 @@ hd_status hd_dlpack_import(hd_runtime *rt, struct DLManagedTensorVersioned *mana
                         "its deleter, and ask for another version",
                         from.versioned->major, from.versioned->minor, HDI_DLPACK_MAJOR);
     }
-    return take(rt, &from, &from.versioned->tensor, stream, options, __builtin_return_address(0), out);
+    return dlpack_import_take(rt, &from, &from.versioned->tensor, stream, options, __builtin_return_address(0), out);
 }
 
 hd_status hd_dlpack_import_unversioned(hd_runtime *rt, struct DLManagedTensor *managed, int64_t stream,
                                        const hd_dlpack_options *options, hd_tensor *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check_call(rt, managed, out);
+    hd_status status = dlpack_import_check_call(rt, managed, out);
     if (status) {
         return status;
     }
     taken from = {.unversioned = (hdi_dlpack_unversioned *)managed};
-    return take(rt, &from, &from.unversioned->tensor, stream, options, __builtin_return_address(0), out);
+    return dlpack_import_take(rt, &from, &from.unversioned->tensor, stream, options, __builtin_return_address(0), out);
 }

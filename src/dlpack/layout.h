@@ -1,8 +1,10 @@
 /* layout.h - the structures and numbers of DLPack, as this layer reads and writes them.
  *
- * Programs include DLPack's own header, so nothing here has a name of that one. tests/dlpack compares both where the header is installed.
+ * Programs include DLPack's own header, so nothing here uses one of its names. If that header is
+ * installed, tests/dlpack compares both.
  * Threads: any. Locks: none.
- * Always: what stands in front of `flags` is the same in every version. So a tensor of an unknown version can be given back.
+ * Always: the fields in front of `flags` are the same in every version. So a tensor of an unknown
+ * version can be given back.
  */
 #ifndef HDI_DLPACK_LAYOUT_H
 #define HDI_DLPACK_LAYOUT_H
@@ -11,7 +13,7 @@
 #include <stdint.h>
 
 #define HDI_DLPACK_MAJOR 1
-#define HDI_DLPACK_MINOR 3 /* of what is exported: strides are never NULL, which the older ones allow */
+#define HDI_DLPACK_MINOR 3 /* of exports: strides are never NULL, which older versions allow */
 
 /* DLDeviceType */
 enum { HDI_DLPACK_CPU = 1, HDI_DLPACK_CUDA = 2, HDI_DLPACK_CUDA_HOST = 3, HDI_DLPACK_CUDA_MANAGED = 13 };
@@ -48,14 +50,14 @@ typedef struct hdi_dlpack_tensor {
 typedef struct hdi_dlpack_unversioned {
     hdi_dlpack_tensor tensor;
     void *context;
-    void (*deleter)(struct hdi_dlpack_unversioned *self); /* NULL: there is nothing to give back */
+    void (*deleter)(struct hdi_dlpack_unversioned *self); /* NULL: nothing to give back */
 } hdi_dlpack_unversioned;
 
 /* DLManagedTensorVersioned */
 typedef struct hdi_dlpack_versioned {
     uint32_t major, minor;
     void *context;
-    void (*deleter)(struct hdi_dlpack_versioned *self); /* NULL: there is nothing to give back */
+    void (*deleter)(struct hdi_dlpack_versioned *self); /* NULL: nothing to give back */
     uint64_t flags;
     hdi_dlpack_tensor tensor;
 } hdi_dlpack_versioned;

@@ -1,9 +1,10 @@
 /* abi.h - the CUDA driver's types and numbers, declared by us for the entry points that we use.
  *
- * No CUDA toolkit is needed to build. Where a real cuda.h is present, tests/driver/abi_check.c compares it with this file
- * at compile time: every size, offset and number.
- * Names: the driver's, with `hdcu_`/`HDCU_` for `CU`, so that both headers can be included together.
- * Threads: any; the file has declarations only. Locks: none.
+ * No CUDA toolkit is needed to build. If a real cuda.h is present, tests/driver/abi_check.c
+ * compares it with this file at compile time: every size, offset and number.
+ * Names: the driver's names, with `hdcu_`/`HDCU_` for `CU`, so that both headers can be included
+ * together.
+ * Threads: any; the file contains only declarations. Locks: none.
  */
 #ifndef HDI_DRIVER_ABI_H
 #define HDI_DRIVER_ABI_H
@@ -28,7 +29,8 @@ typedef struct hdcu_uuid {
     char bytes[16];
 } hdcu_uuid;
 
-/* Results. X(name, value): the codes that the library distinguishes or the host provider returns. */
+/* Results. X(name, value): the codes that the library distinguishes or the host provider
+ * returns. */
 #define HDCU_RESULT_MAP(X)                                                                                             \
     X(SUCCESS, 0)                                                                                                      \
     X(ERROR_INVALID_VALUE, 1)                                                                                          \
@@ -153,7 +155,7 @@ enum {
     HDCU_MEMORYTYPE_HOST = 1,
     HDCU_MEMORYTYPE_DEVICE = 2,
     HDCU_MEMORYTYPE_UNIFIED = 4,
-    /* attributes of an address, whose values are: an int, an int, and 64-bit numbers */
+    /* Attributes of an address, whose values are: an int, an int, and 64-bit numbers. */
     HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     HDCU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
@@ -176,7 +178,7 @@ enum {
     HDCU_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
     HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
     HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3,
-    /* attributes of a memory pool; all are 64-bit numbers */
+    /* Attributes of a memory pool; all are 64-bit numbers. */
     HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
     HDCU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
     HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,

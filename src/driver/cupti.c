@@ -1,4 +1,5 @@
-/* cupti.c - see cupti.h for threads, locks and what always holds. */
+/* cupti.c - see cupti.h for threads, locks and guarantees. */
+#include "base/descriptor.h"
 #include "driver/cupti.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,16 +14,16 @@
 #include "record/record.h"
 
 #define BUFFER_BYTES ((size_t)1 << 20)
-#define WAITING_MOST 65536 /* activities of a device that are not taken: some megabytes */
+#define WAITING_MOST 65536 /* activities of a device not yet taken: some megabytes */
 #define WAITING_LEAST 256
-#define FLUSH_MS 200 /* between two times that CUPTI gives what it has */
-#define SLACK_NS                                                                                                       \
-    1000000000     /* CUPTI computes times of the device: they may be somewhat before the begin of the session */
-#define AT_ONCE 32 /* activities that are put under the lock together */
+#define FLUSH_MS 200 /* between two times that CUPTI delivers its records */
+/* CUPTI computes times of the device: they may be somewhat before the start of the session */
+#define SLACK_NS 1000000000
+#define AT_ONCE 32 /* activities put under the lock together */
 #define NAMES 1024 /* chains of the table */
 
 typedef struct entries {
-    char file[256]; /* what was opened */
+    char file[256]; /* the file opened */
     void *library;
 #define MEMBER(name, need, parameters) hdcupti_result(*name) parameters;
     HDI_CUPTI_ENTRIES(MEMBER)
@@ -42,12 +43,12 @@ static hdi_lock leaf = HDI_LOCK_INIT(ACTIVITIES);
 static hdi_activities *attached;
 static hdi_activity_name *names[NAMES];
 static uint32_t n_names;
-static int64_t began;  /* clock, of the session */
+static int64_t began;  /* clock, at the start of the session */
 static int64_t offset; /* from CUPTI's own time to the clock */
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
-static void __attribute__((format(printf, 2, 3))) say(char *why, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) cupti_say_why(char *why, const char *format, ...)
 {
     size_t length = strlen(why);
     if (length && length + 2 < HDI_ACTIVITIES_WHY_BYTES) {
@@ -60,33 +61,34 @@ static void __attribute__((format(printf, 2, 3))) say(char *why, const char *for
     va_end(arguments);
 }
 
-static bool worked(hdcupti_result r, const char *call, char *why)
+static bool cupti_call_worked(hdcupti_result r, const char *call, char *why)
 {
     if (r == HDCUPTI_SUCCESS) {
         return true;
     }
     const char *text = NULL;
     if (r == HDCUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-        say(why,
+        cupti_say_why(
+            why,
             "%.120s: another subscriber uses CUPTI in this process already, such as a profiler or a debugger; end it",
             cupti.file);
     } else if (cupti.cuptiGetResultString(r, &text) == HDCUPTI_SUCCESS && text) {
-        say(why, "%.120s: %s: %.100s", cupti.file, call, text);
+        cupti_say_why(why, "%.120s: %s: %.100s", cupti.file, call, text);
     } else {
-        say(why, "%.120s: %s: CUPTI's error %d", cupti.file, call, r);
+        cupti_say_why(why, "%.120s: %s: CUPTI's error %d", cupti.file, call, r);
     }
     return false;
 }
 
-/* ---- what was reported ---- */
+/* ---- reported activities ---- */
 
-static void see_ends(uint8_t kind, bool *from_host, bool *to_host)
+static void cupti_see_ends(uint8_t kind, bool *from_host, bool *to_host)
 {
     *from_host = kind == HDCUPTI_COPY_HTOD || kind == HDCUPTI_COPY_HTOA || kind == HDCUPTI_COPY_HTOH;
     *to_host = kind == HDCUPTI_COPY_DTOH || kind == HDCUPTI_COPY_ATOH || kind == HDCUPTI_COPY_HTOH;
 }
 
-/* One that was reported, as a record with CUPTI's own times. */
+/* One reported activity, as a record with CUPTI's own times. */
 typedef struct reported {
     hdi_activity activity;
     uint32_t device;
@@ -99,7 +101,7 @@ typedef struct reported {
      out->activity.record.activity.stream = (r)->stream, out->activity.record.activity.correlation = (r)->correlation, \
      out->device = (r)->device, out->start = (r)->start, out->end = (r)->end)
 
-static void read_kernel(const hdcupti_kernel *r, reported *out)
+static void cupti_read_kernel(const hdcupti_kernel *r, reported *out)
 {
     TAKE(HDI_RECORD_ACTIVITY_KERNEL, r);
     if (r->name) {
@@ -107,17 +109,17 @@ static void read_kernel(const hdcupti_kernel *r, reported *out)
     }
 }
 
-static void read_copy(const hdcupti_memcpy *r, reported *out)
+static void cupti_read_copy(const hdcupti_memcpy *r, reported *out)
 {
     TAKE(HDI_RECORD_ACTIVITY_COPY, r);
     bool from_host, to_host;
-    see_ends(r->copy_kind, &from_host, &to_host);
+    cupti_see_ends(r->copy_kind, &from_host, &to_host);
     out->activity.record.activity.bytes = r->bytes;
     out->activity.record.activity.src = from_host ? HDI_ACTIVITY_HOST : r->device;
     out->activity.record.activity.dst = to_host ? HDI_ACTIVITY_HOST : r->device;
 }
 
-static void read_peer(const hdcupti_memcpy_peer *r, reported *out)
+static void cupti_read_peer(const hdcupti_memcpy_peer *r, reported *out)
 {
     TAKE(HDI_RECORD_ACTIVITY_COPY, r);
     out->activity.record.activity.bytes = r->bytes;
@@ -125,27 +127,28 @@ static void read_peer(const hdcupti_memcpy_peer *r, reported *out)
     out->activity.record.activity.dst = r->dst_device;
 }
 
-static void read_fill(const hdcupti_memset *r, reported *out)
+static void cupti_read_fill(const hdcupti_memset *r, reported *out)
 {
     TAKE(HDI_RECORD_ACTIVITY_FILL, r);
     out->activity.record.activity.bytes = r->bytes;
     out->activity.record.activity.src = out->activity.record.activity.dst = r->device;
 }
 
-/* What is at `at`, of which `left` bytes are in the buffer. False: it is not whole, or of another kind. */
-static bool read_one(const uint8_t *at, size_t left, reported *out)
+/* Reads the record at `at`, of which `left` bytes are in the buffer. False: it is not whole, or of
+ * another kind. */
+static bool cupti_read_record(const uint8_t *at, size_t left, reported *out)
 {
     const void *r = at;
     uint32_t kind = left >= sizeof kind ? ((const hdcupti_activity *)r)->kind : 0;
     memset(out, 0, offsetof(reported, text) + 1);
     if (kind == HDCUPTI_KIND_CONCURRENT_KERNEL && left >= sizeof(hdcupti_kernel)) {
-        read_kernel(r, out);
+        cupti_read_kernel(r, out);
     } else if (kind == HDCUPTI_KIND_MEMCPY && left >= sizeof(hdcupti_memcpy)) {
-        read_copy(r, out);
+        cupti_read_copy(r, out);
     } else if (kind == HDCUPTI_KIND_MEMCPY2 && left >= sizeof(hdcupti_memcpy_peer)) {
-        read_peer(r, out);
+        cupti_read_peer(r, out);
     } else if (kind == HDCUPTI_KIND_MEMSET && left >= sizeof(hdcupti_memset)) {
-        read_fill(r, out);
+        cupti_read_fill(r, out);
     } else {
         return false;
     }
@@ -154,7 +157,7 @@ static bool read_one(const uint8_t *at, size_t left, reported *out)
 
 /* ---- under the leaf lock ---- */
 
-static const hdi_activity_name *intern(const char *text, uint64_t number)
+static const hdi_activity_name *cupti_intern_name(const char *text, uint64_t number)
 {
     hdi_activity_name **chain = &names[number % NAMES];
     for (const hdi_activity_name *n = *chain; n; n = n->next) {
@@ -174,8 +177,8 @@ static const hdi_activity_name *intern(const char *text, uint64_t number)
     return made;
 }
 
-/* A time that is not of this session by the clock may be of CUPTI's own clock. */
-static bool place_times(const reported *r, int64_t now, hdi_record *record)
+/* A time that is not of this session by the clock may be a time of CUPTI's own clock. */
+static bool cupti_place_times(const reported *r, int64_t now, hdi_record *record)
 {
     for (int own = 0; own < 2; own++) {
         int64_t move = own ? offset : 0;
@@ -189,7 +192,7 @@ static bool place_times(const reported *r, int64_t now, hdi_record *record)
     return false;
 }
 
-static bool has_room(hdi_activities *a)
+static bool cupti_has_room(hdi_activities *a)
 {
     uint32_t n = atomic_load_explicit(&a->n, memory_order_relaxed);
     if (n < a->room) {
@@ -204,31 +207,31 @@ static bool has_room(hdi_activities *a)
     return at != NULL;
 }
 
-static void count_dropped(hdi_activities *a, uint64_t n)
+static void cupti_count_dropped(hdi_activities *a, uint64_t n)
 {
     if (a && n) {
         atomic_fetch_add_explicit(&a->dropped, n, memory_order_relaxed);
     }
 }
 
-static void keep(const reported *r, int64_t now)
+static void cupti_keep_activity(const reported *r, int64_t now)
 {
     hdi_activities *a = attached;
     while (a && (uint32_t)a->ordinal != r->device) {
         a = a->next;
     }
     hdi_activity made = r->activity;
-    bool good = a && place_times(r, now, &made.record);
-    for (; a; a = a->next) { /* of several runtimes each has it */
+    bool good = a && cupti_place_times(r, now, &made.record);
+    for (; a; a = a->next) { /* each of several runtimes gets it */
         if ((uint32_t)a->ordinal != r->device) {
             continue;
         }
-        if (!good || !has_room(a)) {
-            count_dropped(a, 1);
+        if (!good || !cupti_has_room(a)) {
+            cupti_count_dropped(a, 1);
             continue;
         }
         if (r->text[0]) {
-            made.name = intern(r->text, made.record.activity.name);
+            made.name = cupti_intern_name(r->text, made.record.activity.name);
         }
         uint32_t n = atomic_load_explicit(&a->n, memory_order_relaxed);
         a->at[n] = made;
@@ -238,19 +241,19 @@ static void keep(const reported *r, int64_t now)
 
 /* ---- CUPTI calls these, on a thread of its own or inside a driver call ---- */
 
-static uint64_t clock_of_ours(void)
+static uint64_t cupti_clock_of_ours(void)
 {
     return (uint64_t)hdi_clock_ns();
 }
 
-static void requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
+static void cupti_buffer_requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
 {
-    *buffer = malloc(BUFFER_BYTES); /* without one CUPTI counts what it leaves out */
+    *buffer = malloc(BUFFER_BYTES); /* without a buffer CUPTI counts the records that it drops */
     *bytes = *buffer ? BUFFER_BYTES : 0;
     *most_records = 0;
 }
 
-static void put(reported *some, uint32_t n, uint64_t dropped)
+static void cupti_put_activities(reported *some, uint32_t n, uint64_t dropped)
 {
     int64_t now = hdi_clock_ns();
     for (uint32_t i = 0; i < n; i++) {
@@ -260,13 +263,13 @@ static void put(reported *some, uint32_t n, uint64_t dropped)
     }
     hdi_lock_take(&leaf);
     for (uint32_t i = 0; i < n; i++) {
-        keep(&some[i], now);
+        cupti_keep_activity(&some[i], now);
     }
-    count_dropped(attached, dropped);
+    cupti_count_dropped(attached, dropped);
     hdi_lock_release(&leaf);
 }
 
-static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid)
+static void cupti_buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid)
 {
     (void)context;
     (void)stream;
@@ -280,14 +283,14 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t by
     while (buffer && (r = cupti.cuptiActivityGetNextRecord(buffer, left, &record)) == HDCUPTI_SUCCESS) {
         const uint8_t *at = (const uint8_t *)record;
         if (at < buffer || at >= end || (last && at <= last) || (at - buffer) % 8 != 0) {
-            bad++; /* what is behind it cannot be found */
+            bad++; /* records behind it cannot be found */
             break;
         }
         last = at;
-        if (!read_one(at, (size_t)(end - at), &some[n])) {
+        if (!cupti_read_record(at, (size_t)(end - at), &some[n])) {
             bad++;
         } else if (++n == AT_ONCE) {
-            put(some, n, 0);
+            cupti_put_activities(some, n, 0);
             n = 0;
         }
     }
@@ -296,14 +299,14 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t by
     if (cupti.cuptiActivityGetNumDroppedRecords(NULL, 0, &dropped) != HDCUPTI_SUCCESS) {
         dropped = 0;
     }
-    put(some, n, bad + dropped);
+    cupti_put_activities(some, n, bad + dropped);
     free(buffer);
 }
 
-/* Set on the thread that detaches CUPTI, until that has happened. */
+/* Set on the thread that detaches CUPTI, until it is detached. */
 static _Thread_local bool leaves;
 
-static void called(void *user, int domain, uint32_t call, const void *data)
+static void cupti_driver_called(void *user, int domain, uint32_t call, const void *data)
 {
     (void)user;
     (void)call;
@@ -318,12 +321,12 @@ static void called(void *user, int domain, uint32_t call, const void *data)
 
 /* ---- opening: with the mutex ---- */
 
-static bool take_entries(const char *file, char *why)
+static bool cupti_take_entries(const char *file, char *why)
 {
-    entries found = {.library = dlopen(file, RTLD_LAZY | RTLD_LOCAL)};
+    entries found = {.library = hdi_descriptor_library(file, RTLD_LAZY | RTLD_LOCAL)};
     if (!found.library) {
         const char *reason = dlerror();
-        say(why, "%.150s", reason ? reason : file);
+        cupti_say_why(why, "%.150s", reason ? reason : file);
         return false;
     }
     snprintf(found.file, sizeof found.file, "%s", file);
@@ -339,9 +342,9 @@ static bool take_entries(const char *file, char *why)
 #undef FIND
     uint32_t version = 0;
     if (missing) {
-        say(why, "%.150s has no %s", file, missing);
+        cupti_say_why(why, "%.150s has no %s", file, missing);
     } else if (found.cuptiGetVersion(&version) != HDCUPTI_SUCCESS || version < HDCUPTI_VERSION_LEAST) {
-        say(why, "%.150s is of version %u; take CUPTI of CUDA 11.2 or later", file, version);
+        cupti_say_why(why, "%.150s is of version %u; take CUPTI of CUDA 11.2 or later", file, version);
     } else {
         has_clock = has_clock && found.library == cupti.library;
         cupti = found; /* it stays open */
@@ -351,23 +354,23 @@ static bool take_entries(const char *file, char *why)
     return false;
 }
 
-static bool in_toolkit(const char *root, char *why)
+static bool cupti_find_in_toolkit(const char *root, char *why)
 {
     static const char *const places[] = {"lib64", "extras/CUPTI/lib64", "lib"};
     bool found = false;
     for (size_t i = 0; i < sizeof places / sizeof places[0] && !found; i++) {
         char file[256], tried[HDI_ACTIVITIES_WHY_BYTES] = "";
         int length = snprintf(file, sizeof file, "%s/%s/libcupti.so", root, places[i]);
-        found = length > 0 && (size_t)length < sizeof file && take_entries(file, tried);
+        found = length > 0 && (size_t)length < sizeof file && cupti_take_entries(file, tried);
     }
     if (!found) {
-        say(why, "%.100s has none that works", root);
+        cupti_say_why(why, "%.100s has none that works", root);
     }
     return found;
 }
 
-/* The folder above that of the first nvcc of PATH. False: there is none. */
-static bool toolkit_of_path(char *out, size_t room)
+/* Gets the folder above that of the first nvcc of PATH. False: none found. */
+static bool cupti_toolkit_of_path(char *out, size_t room)
 {
     const char *path = secure_getenv("PATH");
     while (path && *path) {
@@ -391,34 +394,35 @@ static bool toolkit_of_path(char *out, size_t room)
     return false;
 }
 
-static bool open_auto(char *why)
+static bool cupti_open_auto(char *why)
 {
     static const char *const by_loader[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
     for (size_t i = 0; i < sizeof by_loader / sizeof by_loader[0]; i++) {
-        if (take_entries(by_loader[i], why)) {
+        if (cupti_take_entries(by_loader[i], why)) {
             return true;
         }
     }
     const char *home = secure_getenv("CUDA_HOME");
     char root[256];
-    return (home && home[0] && in_toolkit(home, why)) ||
-           (toolkit_of_path(root, sizeof root) && in_toolkit(root, why)) || in_toolkit("/usr/local/cuda", why);
+    return (home && home[0] && cupti_find_in_toolkit(home, why)) ||
+           (cupti_toolkit_of_path(root, sizeof root) && cupti_find_in_toolkit(root, why)) ||
+           cupti_find_in_toolkit("/usr/local/cuda", why);
 }
 
-static bool open_library(const hdi_driver *driver, const char *option, char *why)
+static bool cupti_open_library(const hdi_driver *driver, const char *option, char *why)
 {
     if (cupti.library && strcmp(opened_as, option) == 0) {
         return true;
     }
     bool is_auto = strcmp(option, "auto") == 0;
     if (is_auto && !driver->provider->reports_activities) {
-        say(why, "CUPTI reports nothing of devices of driver=%s", driver->provider->name);
+        cupti_say_why(why, "CUPTI reports nothing of devices of driver=%s", driver->provider->name);
         return false;
     }
     sigset_t all, before; /* its threads take no signals of the program */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool opened = is_auto ? open_auto(why) : option[0] && take_entries(option, why);
+    bool opened = is_auto ? cupti_open_auto(why) : option[0] && cupti_take_entries(option, why);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (opened) {
         snprintf(opened_as, sizeof opened_as, "%s", option);
@@ -432,14 +436,14 @@ static const uint32_t kinds[] = {HDCUPTI_KIND_CONCURRENT_KERNEL, HDCUPTI_KIND_ME
                                  HDCUPTI_KIND_MEMSET};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
-static bool set_clocks(char *why)
+static bool cupti_set_clocks(char *why)
 {
     if (!has_clock && cupti.cuptiActivityRegisterTimestampCallback) {
-        has_clock = cupti.cuptiActivityRegisterTimestampCallback(clock_of_ours) == HDCUPTI_SUCCESS;
+        has_clock = cupti.cuptiActivityRegisterTimestampCallback(cupti_clock_of_ours) == HDCUPTI_SUCCESS;
     }
     int64_t before = hdi_clock_ns();
     uint64_t own = 0;
-    if (!worked(cupti.cuptiGetTimestamp(&own), "cuptiGetTimestamp", why)) {
+    if (!cupti_call_worked(cupti.cuptiGetTimestamp(&own), "cuptiGetTimestamp", why)) {
         return false;
     }
     int64_t behind = hdi_clock_ns();
@@ -450,8 +454,9 @@ static bool set_clocks(char *why)
     return true;
 }
 
-/* Nothing of CUPTI stays attached. CUPTI asks for that call at the end of a driver call, where it calls back. */
-static void detach(const hdi_driver *driver)
+/* Detaches CUPTI completely. CUPTI requires that call at the end of a driver call, where it calls
+ * back. */
+static void cupti_detach(const hdi_driver *driver)
 {
     int unused;
     if (cupti.cuptiFinalize && cupti.cuptiEnableCallback &&
@@ -470,48 +475,48 @@ static void detach(const hdi_driver *driver)
     }
 }
 
-static void disable(size_t n)
+static void cupti_disable_kinds(size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         cupti.cuptiActivityDisable(kinds[i]);
     }
 }
 
-static bool start(const hdi_driver *driver, const char *option, char *why)
+static bool cupti_start_session(const hdi_driver *driver, const char *option, char *why)
 {
-    if (!open_library(driver, option, why) ||
-        !worked(cupti.cuptiSubscribe(&subscriber, called, NULL), "cuptiSubscribe", why)) {
+    if (!cupti_open_library(driver, option, why) ||
+        !cupti_call_worked(cupti.cuptiSubscribe(&subscriber, cupti_driver_called, NULL), "cuptiSubscribe", why)) {
         return false;
     }
     size_t n = 0;
-    bool good =
-        worked(cupti.cuptiActivityRegisterCallbacks(requested, completed), "cuptiActivityRegisterCallbacks", why) &&
-        set_clocks(why);
+    bool good = cupti_call_worked(cupti.cuptiActivityRegisterCallbacks(cupti_buffer_requested, cupti_buffer_completed),
+                                  "cuptiActivityRegisterCallbacks", why) &&
+                cupti_set_clocks(why);
     while (good && n < KINDS) {
-        good = worked(cupti.cuptiActivityEnable(kinds[n]), "cuptiActivityEnable", why);
+        good = cupti_call_worked(cupti.cuptiActivityEnable(kinds[n]), "cuptiActivityEnable", why);
         n += good;
     }
     if (!good) {
-        disable(n);
-        detach(driver);
+        cupti_disable_kinds(n);
+        cupti_detach(driver);
     } else if (cupti.cuptiActivityFlushPeriod) {
         cupti.cuptiActivityFlushPeriod(FLUSH_MS);
     }
     return good;
 }
 
-static void stop(const hdi_driver *driver)
+static void cupti_stop_session(const hdi_driver *driver)
 {
     if (cupti.cuptiActivityFlushPeriod) {
         cupti.cuptiActivityFlushPeriod(0);
     }
-    disable(KINDS);
-    detach(driver);
+    cupti_disable_kinds(KINDS);
+    cupti_detach(driver);
 }
 
 /* ---- one device ---- */
 
-static void attach(hdi_activities *a)
+static void cupti_join_session(hdi_activities *a)
 {
     hdi_lock_take(&leaf);
     a->next = attached;
@@ -523,7 +528,7 @@ static void attach(hdi_activities *a)
     hdi_lock_release(&leaf);
 }
 
-static void leave(hdi_activities *a)
+static void cupti_leave_session(hdi_activities *a)
 {
     hdi_lock_take(&leaf);
     for (hdi_activities **p = &attached; *p; p = &(*p)->next) {
@@ -541,13 +546,13 @@ bool hdi_activities_begin(hdi_activities *a, const hdi_driver *driver, const cha
 {
     why[0] = 0;
     hdi_mutex_lock(&session_lock);
-    bool good = a->attached; /* which only changes under the mutex */
+    bool good = a->attached; /* changes only under the mutex */
     if (!good) {
-        attach(a);
-        good = users != 0 || start(driver, option, why);
+        cupti_join_session(a);
+        good = users != 0 || cupti_start_session(driver, option, why);
         users += good;
         if (!good) {
-            leave(a);
+            cupti_leave_session(a);
         }
     }
     hdi_mutex_unlock(&session_lock);
@@ -560,9 +565,9 @@ void hdi_activities_end(hdi_activities *a, const hdi_driver *driver)
     if (a->attached) {
         cupti.cuptiActivityFlushAll(0);
         if (--users == 0) {
-            stop(driver);
+            cupti_stop_session(driver);
         }
-        leave(a);
+        cupti_leave_session(a);
     }
     hdi_mutex_unlock(&session_lock);
 }
@@ -572,7 +577,7 @@ void hdi_activities_forget(hdi_activities *a)
     hdi_mutex_lock(&session_lock);
     if (a->attached) {
         users--;
-        leave(a);
+        cupti_leave_session(a);
     }
     hdi_mutex_unlock(&session_lock);
     free(hdi_activities_take(a).at);

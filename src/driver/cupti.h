@@ -1,15 +1,19 @@
-/* cupti.h - what CUPTI reports of the devices of this process, for a trace that asks for it: libcupti is opened at run time.
+/* cupti.h - CUPTI's reports about the devices of this process, for a trace that asks for them:
+ * libcupti is opened at run time.
  *
- *    hdi_activities   what was reported of one device and is not taken yet
+ *    hdi_activities   activities of one device, reported and not yet taken
  *
- * CUPTI has one client in a process. So the first device that begins attaches to it, and with the last one that ends nothing of CUPTI
- * stays attached. The library itself stays open, since its threads cannot be removed.
+ * CUPTI accepts one client in a process. So the first device that begins attaches to it, and the
+ * last one that ends detaches it completely. The library itself stays open, since its threads
+ * cannot be removed.
  *
  * Threads: begin and end on any; take on the thread that runs the device's engine.
- * Locks: a mutex while one begins or ends. A leaf lock for what was reported; CUPTI's threads, and threads inside driver calls, take it
- * for some instructions, and call nothing of the library.
- * Blocking: begin and end for some hundred milliseconds, and end until CUPTI has given what it has.
- * Always: what is reported is checked: it lies in its buffer, and its times are of this session. What is not, or has no room, is counted.
+ * Locks: a mutex while one begins or ends. A leaf lock for reported activities; CUPTI's threads,
+ * and threads inside driver calls, take it for some instructions, and call nothing of the library.
+ * Blocking: begin and end for some hundred milliseconds, and end until CUPTI delivers its last
+ * records.
+ * Always: every report is checked: it lies in its buffer, and its times are of this session.
+ * Reports that fail the check, or find no room, are counted.
  */
 #ifndef HDI_DRIVER_CUPTI_H
 #define HDI_DRIVER_CUPTI_H
@@ -22,7 +26,7 @@
 
 #define HDI_ACTIVITIES_WHY_BYTES 448
 
-/* A kernel's name; it stays as long as the process. */
+/* A kernel's name; it lives as long as the process. */
 typedef struct hdi_activity_name {
     struct hdi_activity_name *next;
     uint64_t number; /* hdi_record_number */
@@ -30,7 +34,8 @@ typedef struct hdi_activity_name {
     char text[];
 } hdi_activity_name;
 
-/* ACTIVITY; src and dst are ordinals of devices in the driver, HDI_ACTIVITY_HOST for the host's memory. */
+/* ACTIVITY; src and dst are ordinals of devices in the driver, HDI_ACTIVITY_HOST for the host's
+ * memory. */
 #define HDI_ACTIVITY_HOST UINT32_MAX
 typedef struct hdi_activity {
     hdi_record record;
@@ -48,15 +53,17 @@ typedef struct hdi_activities {
     uint64_t session;         /* counts the begins */
 } hdi_activities;
 
-/* Begins: what the device does from now on is reported. `option`: the option cupti. False: `why` has what was tried, and why it did not work. */
+/* Begins: the device's activities from now on are reported. `option`: the option cupti. False:
+ * `why` lists the attempts and the reasons why they failed. */
 bool hdi_activities_begin(hdi_activities *activities, const hdi_driver *driver, const char *option,
                           char why[HDI_ACTIVITIES_WHY_BYTES]);
-/* Ends: what CUPTI has of the device is there to be taken. Nothing where it has not begun. */
+/* Ends: CUPTI's last records of the device are ready to be taken. Does nothing before a begin. */
 void hdi_activities_end(hdi_activities *activities, const hdi_driver *driver);
-/* The driver cannot be used any more: nothing is reported, and nothing of CUPTI is called. Frees what was not taken. */
+/* The driver cannot be used any more: nothing is reported, and CUPTI is not called. Frees the
+ * activities not yet taken. */
 void hdi_activities_forget(hdi_activities *activities);
 
-/* What was reported since the last call; `at` is to be freed. */
+/* The activities reported since the last call. The caller frees `at`. */
 typedef struct hdi_activities_batch {
     hdi_activity *at;
     uint32_t n;
@@ -64,7 +71,7 @@ typedef struct hdi_activities_batch {
 } hdi_activities_batch;
 hdi_activities_batch hdi_activities_take(hdi_activities *activities);
 
-/* Whether there may be something to take. */
+/* True if there may be something to take. */
 static inline bool hdi_activities_any(const hdi_activities *activities)
 {
     return atomic_load_explicit(&activities->n, memory_order_relaxed) ||

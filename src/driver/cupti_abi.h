@@ -1,9 +1,10 @@
-/* cupti_abi.h - types, numbers and entry points of CUPTI, declared by us as far as they are used.
+/* cupti_abi.h - types, numbers and entry points of CUPTI, declared by us as far as we use them.
  *
- * No CUDA toolkit is needed to build. Where a real cupti.h is present, tests/driver/cupti_check.c compares it with this file at
- * compile time. Records have grown at their ends since CUDA 11.2; declared is the beginning, which all of these versions share.
- * Names: CUPTI's, with `hdcupti_`/`HDCUPTI_` for `CUpti_`/`CUPTI_`.
- * Threads: any; the file has declarations only. Locks: none.
+ * No CUDA toolkit is needed to build. If a real cupti.h is present, tests/driver/cupti_check.c
+ * compares it with this file at compile time. Records have grown at their ends since CUDA 11.2;
+ * declared is the beginning, which all of these versions share. Names: CUPTI's names, with
+ * `hdcupti_`/`HDCUPTI_` for `CUpti_`/`CUPTI_`.
+ * Threads: any; the file contains only declarations. Locks: none.
  */
 #ifndef HDI_DRIVER_CUPTI_ABI_H
 #define HDI_DRIVER_CUPTI_ABI_H
@@ -41,7 +42,7 @@ enum {
 
 enum { HDCUPTI_DOMAIN_DRIVER_API = 1, HDCUPTI_SITE_EXIT = 1, HDCUPTI_CALL_DRIVER_GET_VERSION = 2 };
 
-/* The beginning of what a callback gets of a driver call. */
+/* The beginning of the data that a callback gets about a driver call. */
 typedef struct hdcupti_callback_data {
     int site;
 } hdcupti_callback_data;

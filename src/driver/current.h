@@ -1,29 +1,34 @@
-/* current.h - makes a device's context current for a few driver calls, and puts the application's own context back.
+/* current.h - makes a device's context current for a few driver calls, and restores the
+ * application's own context.
  *
- * While the application captures a stream into a graph, the driver refuses many calls of other threads too, and spoils the
- * capture. Threads in the capture mode "relaxed" are exempt. Our calls never concern the application's streams, so all of
- * them are made in that mode.
- * Threads: the calling one; the current context and the mode are per thread. Locks: none. Blocking: as the driver's calls.
- * Always: hdi_current_leave restores the thread's current context and mode as they were before hdi_current_enter, as far as
- * the driver allows.
+ * While the application captures a stream into a graph, the driver also refuses many calls of other
+ * threads, and invalidates the capture. Threads in the capture mode "relaxed" are exempt. Our calls
+ * never concern the application's streams, so all of them are made in that mode.
+ * Threads: the calling one; the current context and the mode are per thread. Locks: none. Blocking:
+ * as the driver's calls.
+ * Always: hdi_current_leave restores the thread's current context and mode from before
+ * hdi_current_enter, as far as the driver allows.
  */
 #ifndef HDI_DRIVER_CURRENT_H
 #define HDI_DRIVER_CURRENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "base/cancel.h"
 #include "driver/driver.h"
 
 typedef struct hdi_current {
     const hdi_driver *driver;
     hdcu_context context, before;
     bool pushed;
-    int mode; /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
+    int cancel; /* hdi_cancel_hold_off: the driver may wait, and the caller may hold locks */
+    int mode;   /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
 } hdi_current;
 
 #define HDI_MODE_UNKNOWN (-1)
 
-/* Sets the calling thread's capture mode to "relaxed". Returns the mode before, for hdi_captures_mind. */
+/* Sets the calling thread's capture mode to "relaxed". Returns the mode before, for
+ * hdi_captures_mind. */
 static inline int hdi_captures_ignore(const hdi_driver *driver)
 {
     int mode = HDCU_STREAM_CAPTURE_MODE_RELAXED;
@@ -38,12 +43,13 @@ static inline void hdi_captures_mind(const hdi_driver *driver, int before)
     }
 }
 
-/* Returns the driver's code. On failure hdi_current_leave is not to be called, and *entry_point names the call that
- * failed. */
+/* Returns the driver's code. On failure the caller must not call hdi_current_leave, and
+ * *entry_point names the call that failed. */
 static inline hdcu_result hdi_current_enter(const hdi_driver *driver, hdcu_context context, hdi_current *current,
                                             const char **entry_point)
 {
-    *current = (hdi_current){.driver = driver, .context = context, .mode = hdi_captures_ignore(driver)};
+    *current = (hdi_current){.driver = driver, .context = context, .cancel = hdi_cancel_hold_off()};
+    current->mode = hdi_captures_ignore(driver);
     *entry_point = "cuCtxGetCurrent";
     hdcu_result code = driver->cuCtxGetCurrent(&current->before);
     if (code == HDCU_SUCCESS && current->before != context) {
@@ -53,6 +59,7 @@ static inline hdcu_result hdi_current_enter(const hdi_driver *driver, hdcu_conte
     }
     if (code != HDCU_SUCCESS) {
         hdi_captures_mind(driver, current->mode);
+        hdi_cancel_restore(&current->cancel);
     }
     return code;
 }
@@ -64,8 +71,8 @@ static inline void hdi_current_put_back(hdi_current *current)
     if (!current->pushed || driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {
         return;
     }
-    /* A pop that reports the failure of other work may have popped all the same. So the current context decides whether
-     * to pop again. */
+    /* A pop that reports the failure of other work may have popped all the same. So the current
+     * context decides whether to pop again. */
     hdcu_context now = current->before;
     if (driver->cuCtxGetCurrent(&now) != HDCU_SUCCESS || now == current->context) {
         if (now == current->context && driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {
@@ -79,6 +86,7 @@ static inline void hdi_current_leave(hdi_current *current)
 {
     hdi_current_put_back(current);
     hdi_captures_mind(current->driver, current->mode);
+    hdi_cancel_restore(&current->cancel);
 }
 
 #endif

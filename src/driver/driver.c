@@ -1,8 +1,11 @@
-/* driver.c - what holds for the drivers of all providers: the names of codes and what they mean, and that none survives a fork.
+/* driver.c - shared by the drivers of all providers: the names of codes and their meaning, and the
+ * rule that no driver survives a fork.
  *
- * Threads: any; names with a number in them belong to the thread (hdi_error_name). Locks: none. Blocking: nothing.
- * Always: a process that is forked while a driver is started, or being started, has `forked` set before fork returns in
- * it. It calls no driver and takes no lock of a driver: threads that it does not have may hold them.
+ * Threads: any; names that contain a number belong to the thread (hdi_error_name). Locks: none.
+ * Blocking: nothing.
+ * Always: if a process forks while a driver is started, or being started, the child sets `forked`
+ * before fork returns in it. It calls no driver and takes no lock of a driver: threads that do not
+ * exist in the child may hold them.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +14,7 @@
 
 /* ---- codes ---- */
 
-static const char *gone_name(hdcu_result code)
+static const char *driver_gone_name(hdcu_result code)
 {
     switch (code) {
     case HDI_GONE_STUCK:
@@ -37,7 +40,7 @@ static const char *gone_name(hdcu_result code)
 const char *hdi_driver_code_name(hdcu_result code)
 {
     if (code < 0) {
-        return gone_name(code);
+        return driver_gone_name(code);
     }
     switch (code) {
 #define CODE_CASE(name, value)                                                                                         \
@@ -89,14 +92,14 @@ bool hdi_driver_code_is_fatal(hdcu_result code)
 
 /* ---- forks ---- */
 
-/* Starts that have succeeded or are under way. Relaxed: the handler runs on the thread that forked, which sees its own
- * starts and those it waited for.
+/* Starts that succeeded or are under way. Relaxed: the handler runs on the thread that forked,
+ * which sees its own starts and those it waited for.
  * A start that another thread begins meanwhile may count or not. */
 static _Atomic unsigned starts;
 /* Set in the forked child, while it has one thread; never cleared. */
 static _Atomic bool forked;
 
-static void in_forked_child(void)
+static void driver_in_forked_child(void)
 {
     if (atomic_load_explicit(&starts, memory_order_relaxed) > 0) {
         atomic_store_explicit(&forked, true, memory_order_relaxed);
@@ -110,15 +113,15 @@ bool hdi_driver_was_forked(void)
 
 static int watch_result;
 
-static void watch_forks(void)
+static void driver_watch_forks(void)
 {
-    watch_result = pthread_atfork(NULL, NULL, in_forked_child);
+    watch_result = pthread_atfork(NULL, NULL, driver_in_forked_child);
 }
 
 bool hdi_driver_start_begin(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, driver_watch_forks);
     if (watch_result != 0) {
         return false;
     }

@@ -1,10 +1,10 @@
 /* entries.h - the one list of driver entry points that we use.
  *
  * X(name, version, need, (parameters), (arguments)): one entry point, which returns hdcu_result.
- * - `version`: the CUDA version whose ABI of the symbol we declare. Each symbol keeps its version, which is
- *   passed to cuGetProcAddress.
- * - `need`: REQUIRED, or OPTIONAL (a null pointer in the table where the driver lacks it).
- * Threads: any; the file has declarations only. Locks: none.
+ * - `version`: the CUDA version whose ABI of the symbol we declare. Each symbol keeps its version,
+ *   which is passed to cuGetProcAddress.
+ * - `need`: REQUIRED, or OPTIONAL (a null pointer in the table if the driver lacks it).
+ * Threads: any; the file contains only declarations. Locks: none.
  */
 #ifndef HDI_DRIVER_ENTRIES_H
 #define HDI_DRIVER_ENTRIES_H

@@ -1,14 +1,17 @@
 /* faults.c - wraps a provider so that chosen driver calls fail or are late.
  *
- * A call that fails on purpose is not made. The exception is a call that releases a handle, an allocation or a context: it
- * is made and then reports the failure. The driver does the same when an earlier failure surfaces in such a call.
- * cuGetErrorName and cuGetErrorString are passed through, uncounted. Calls of libraries for matrix products are no entry
- * points, but are counted, failed and delayed by name all the same.
- * Threads: the thunks run on any thread. Locks: `wrapping`, around wrapping and unwrapping; none in a call.
- * Blocking: a call sleeps where the option delay applies.
- * Always: the process has one wrapper, since entry points have no room for a pointer of ours. It may be opened several
- * times at once with the same provider and settings, and counts for all of them together. Other settings are refused until
- * the last one is closed. Counters start at 0 at the first open.
+ * A call that fails on purpose is not made. The exception is a call that releases a handle, an
+ * allocation or a context: it is made and then reports the failure. The driver does the same when
+ * an earlier failure surfaces in such a call. cuGetErrorName and cuGetErrorString are passed
+ * through, uncounted. Calls of libraries for matrix products are no entry points, but are counted,
+ * failed and delayed by name all the same.
+ * Threads: the thunks run on any thread. Locks: `wrapping`, around wrapping and unwrapping; none in
+ * a call.
+ * Blocking: a call sleeps if the option delay applies.
+ * Always: the process has one wrapper, since entry points have no room for a pointer of ours. It
+ * may be opened several times at once with the same provider and settings, and counts for all of
+ * them together. Other settings are refused until the last one is closed. Counters start at 0 at
+ * the first open.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -46,7 +49,7 @@ static hdi_mutex wrapping = HDI_MUTEX_INIT(FAULTS);
 static unsigned users;
 static char *fault_text, *delay_text;
 
-/* Written under `wrapping` while `users` is 0: no table is given out then, so no thunk runs. */
+/* Written under `wrapping` while `users` is 0: no table is in use then, so no thunk runs. */
 static const hdi_driver *inner;
 static rule fault_rule, delay_rule;
 
@@ -55,13 +58,14 @@ static hdi_driver wrapped;
 /* Counters. Nothing is published through them, so relaxed order is enough. */
 static _Atomic uint64_t calls, hits, fault_matches, delay_matches;
 
-static uint64_t count(_Atomic uint64_t *counter)
+static uint64_t faults_count(_Atomic uint64_t *counter)
 {
     return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
-/* The finisher of splitmix64 (Steele, Lea and Flood, 2014): the same numbers in each run, without a pattern. */
-static uint64_t scatter(uint64_t n)
+/* The finisher of splitmix64 (Steele, Lea and Flood, 2014): the same numbers in each run, without a
+ * pattern. */
+static uint64_t faults_scatter(uint64_t n)
 {
     uint64_t z = n * UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -69,27 +73,28 @@ static uint64_t scatter(uint64_t n)
     return z ^ z >> 31;
 }
 
-static bool applies(const rule *r, _Atomic uint64_t *matches, int entry)
+static bool faults_rule_applies(const rule *r, _Atomic uint64_t *matches, int entry)
 {
     if (r->from == 0 || (r->entry >= 0 && r->entry != entry)) {
         return false;
     }
-    uint64_t n = count(matches);
+    uint64_t n = faults_count(matches);
     if (r->scattered) {
-        return scatter(n) % r->from == 0;
+        return faults_scatter(n) % r->from == 0;
     }
     return n == r->from || (r->onward && n > r->from);
 }
 
-/* Counts one call, and delays it where the rule applies. Returns the code to fail it with, or SUCCESS. */
-static hdcu_result before(int entry)
+/* Counts one call, and delays it if the rule applies. Returns the code to fail it with, or
+ * SUCCESS. */
+static hdcu_result faults_before_call(int entry)
 {
-    count(&calls);
-    if (applies(&delay_rule, &delay_matches, entry)) {
+    faults_count(&calls);
+    if (faults_rule_applies(&delay_rule, &delay_matches, entry)) {
         hdi_sleep_for(delay_rule.value * 1000);
     }
-    if (applies(&fault_rule, &fault_matches, entry)) {
-        count(&hits);
+    if (faults_rule_applies(&fault_rule, &fault_matches, entry)) {
+        faults_count(&hits);
         return (hdcu_result)fault_rule.value;
     }
     return HDCU_SUCCESS;
@@ -97,15 +102,15 @@ static hdcu_result before(int entry)
 
 hdcu_result hdi_faults_library(const hdi_driver *driver, int which)
 {
-    return driver == &wrapped ? before(INDEX_LIBRARY + which) : HDCU_SUCCESS;
+    return driver == &wrapped ? faults_before_call(INDEX_LIBRARY + which) : HDCU_SUCCESS;
 }
 
-static bool is_passed_through(int entry)
+static bool faults_is_passed_through(int entry)
 {
     return entry == INDEX_cuGetErrorName || entry == INDEX_cuGetErrorString;
 }
 
-static bool releases(int entry)
+static bool faults_call_releases(int entry)
 {
     switch (entry) {
     case INDEX_cuCtxPopCurrent:
@@ -129,8 +134,9 @@ static bool releases(int entry)
 #define ENTRY_THUNK(name, version, need, parameters, arguments)                                                        \
     static hdcu_result thunk_##name parameters                                                                         \
     {                                                                                                                  \
-        hdcu_result failure = is_passed_through(INDEX_##name) ? HDCU_SUCCESS : before(INDEX_##name);                   \
-        if (failure != HDCU_SUCCESS && !releases(INDEX_##name)) {                                                      \
+        hdcu_result failure =                                                                                          \
+            faults_is_passed_through(INDEX_##name) ? HDCU_SUCCESS : faults_before_call(INDEX_##name);                  \
+        if (failure != HDCU_SUCCESS && !faults_call_releases(INDEX_##name)) {                                          \
             return failure;                                                                                            \
         }                                                                                                              \
         hdcu_result result = inner->name arguments;                                                                    \
@@ -139,7 +145,7 @@ static bool releases(int entry)
 HDI_DRIVER_ENTRIES(ENTRY_THUNK)
 #undef ENTRY_THUNK
 
-static void fill_table(void)
+static void faults_fill_table(void)
 {
     wrapped.provider = inner->provider;
     wrapped.version = inner->version;
@@ -148,9 +154,9 @@ static void fill_table(void)
 #undef ENTRY_MEMBER
 }
 
-/* ---------------------------------------------------------------------------------------------------- settings -- */
+/* ---- settings ---- */
 
-static int entry_of(const char *name, size_t length)
+static int faults_entry_of(const char *name, size_t length)
 {
     for (int i = 0; i < INDEX_COUNT; i++) {
         if (strlen(entry_names[i]) == length && memcmp(entry_names[i], name, length) == 0) {
@@ -160,8 +166,9 @@ static int entry_of(const char *name, size_t length)
     return -1;
 }
 
-/* Reads a decimal number at *at, and moves *at past it. False: there is none, or it is too large. */
-static bool number(const char **at, int64_t *out)
+/* Reads a decimal number at *at, and moves *at past it. False: no number, or one that is too
+ * large. */
+static bool faults_read_number(const char **at, int64_t *out)
 {
     char *end;
     if (**at < '0' || **at > '9') {
@@ -174,7 +181,7 @@ static bool number(const char **at, int64_t *out)
     return errno == 0;
 }
 
-static bool parse(const char *text, bool value_needed, int64_t value_default, int64_t value_max, rule *out)
+static bool faults_parse_rule(const char *text, bool value_needed, int64_t value_default, int64_t value_max, rule *out)
 {
     *out = (rule){.entry = -1, .value = value_default};
     if (*text == 0) {
@@ -183,15 +190,15 @@ static bool parse(const char *text, bool value_needed, int64_t value_default, in
     int64_t from;
     const char *colon = strchr(text, ':');
     if (colon) {
-        out->entry = entry_of(text, (size_t)(colon - text));
-        if (out->entry < 0 || is_passed_through(out->entry)) {
+        out->entry = faults_entry_of(text, (size_t)(colon - text));
+        if (out->entry < 0 || faults_is_passed_through(out->entry)) {
             return false;
         }
         text = colon + 1;
     }
     out->scattered = *text == '~';
     text += out->scattered;
-    if (!number(&text, &from) || from < 1) {
+    if (!faults_read_number(&text, &from) || from < 1) {
         return false;
     }
     out->from = (uint64_t)from;
@@ -201,7 +208,7 @@ static bool parse(const char *text, bool value_needed, int64_t value_default, in
     }
     if (*text == '=') {
         text++;
-        if (!number(&text, &out->value) || out->value > value_max) {
+        if (!faults_read_number(&text, &out->value) || out->value > value_max) {
             return false;
         }
         value_needed = false;
@@ -209,17 +216,17 @@ static bool parse(const char *text, bool value_needed, int64_t value_default, in
     return *text == 0 && !value_needed;
 }
 
-static hd_status start(const hdi_driver *provider, const char *fault, const char *delay)
+static hd_status faults_start(const hdi_driver *provider, const char *fault, const char *delay)
 {
     rule new_fault, new_delay;
-    if (!parse(fault, false, HDCU_ERROR_OUT_OF_MEMORY, 99999, &new_fault) ||
+    if (!faults_parse_rule(fault, false, HDCU_ERROR_OUT_OF_MEMORY, 99999, &new_fault) ||
         (*fault && new_fault.value == HDCU_SUCCESS)) {
         return hdi_fail(HD_ERROR_OPTION,
                         "option fault: wrong value \"%s\"; write [ENTRY:]N[+][=CODE] or [ENTRY:]~N[=CODE], "
                         "with a known entry point, N from 1 and CODE from 1",
                         fault);
     }
-    if (!parse(delay, true, 0, 3600000000, &new_delay)) {
+    if (!faults_parse_rule(delay, true, 0, 3600000000, &new_delay)) {
         return hdi_fail(HD_ERROR_OPTION,
                         "option delay: wrong value \"%s\"; write [ENTRY:]N[+]=MICROSECONDS or "
                         "[ENTRY:]~N=MICROSECONDS, with a known entry point, N from 1 and at most 3600000000 "
@@ -241,7 +248,7 @@ static hd_status start(const hdi_driver *provider, const char *fault, const char
     atomic_store_explicit(&hits, 0, memory_order_relaxed);
     atomic_store_explicit(&fault_matches, 0, memory_order_relaxed);
     atomic_store_explicit(&delay_matches, 0, memory_order_relaxed);
-    fill_table();
+    faults_fill_table();
     return HD_OK;
 }
 
@@ -250,7 +257,7 @@ hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options
     hd_status status = HD_OK;
     hdi_mutex_lock(&wrapping);
     if (users == 0) {
-        status = start(provider, options->fault, options->delay);
+        status = faults_start(provider, options->fault, options->delay);
     } else if (inner != provider || strcmp(fault_text, options->fault) != 0 ||
                strcmp(delay_text, options->delay) != 0) {
         status =

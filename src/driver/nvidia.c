@@ -1,19 +1,22 @@
-/* nvidia.c - the provider that is NVIDIA's driver: libcuda.so.1, opened at run time.
+/* nvidia.c - the provider for NVIDIA's driver: libcuda.so.1, opened at run time.
  *
- * Threads: any. Locks: `once`, around the one opening. Blocking: opening reads the library from disk.
- * Always: a table that is given out is complete. Every REQUIRED entry point was found with the ABI version of entries.h;
- * OPTIONAL ones may be null pointers. The library then stays open, since its threads and handlers cannot be removed.
+ * Threads: any. Locks: `once`, around the one opening. Blocking: opening reads the library from
+ * disk.
+ * Always: every table in use is complete. Every REQUIRED entry point was found with the ABI version
+ * of entries.h; OPTIONAL ones may be null pointers. The library then stays open, since its threads
+ * and handlers cannot be removed.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "driver/driver.h"
 
-/* hdi_provider.reason: the driver has the text itself. */
-static void reason(int ordinal, int code, char *out)
+/* hdi_provider.reason: the driver writes the text itself. */
+static void nvidia_reason(int ordinal, int code, char *out)
 {
     (void)ordinal;
     snprintf(out, HDI_DRIVER_REASON_BYTES, "%s",
@@ -34,7 +37,7 @@ const hdi_provider hdi_provider_nvidia = {
     .blas = HDI_BLAS_CUBLAS,
     .dlpack_device = 2, /* kDLCUDA */
     .dlpack_pinned = 3, /* kDLCUDAHost */
-    .reason = reason,
+    .reason = nvidia_reason,
     .open = hdi_driver_nvidia,
 };
 
@@ -47,10 +50,11 @@ typedef struct library {
     resolve_v1 v1;
 } library;
 
-/* Copies an object pointer of dlsym or the driver to a function pointer, which no cast of standard C does. */
+/* Copies an object pointer of dlsym or the driver to a function pointer, which no cast of standard
+ * C does. */
 #define TAKE(target, object) memcpy(&(target), &(object), sizeof(target))
 
-static void *resolve(const library *lib, const char *symbol, int version)
+static void *nvidia_resolve(const library *lib, const char *symbol, int version)
 {
     void *function = NULL;
     int found = 0; /* CUdriverProcAddressQueryResult: 0 is found */
@@ -58,9 +62,9 @@ static void *resolve(const library *lib, const char *symbol, int version)
     return r == HDCU_SUCCESS && found == 0 ? function : NULL;
 }
 
-static hd_status open_library(library *lib)
+static hd_status nvidia_open_library(library *lib)
 {
-    *lib = (library){.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
+    *lib = (library){.handle = hdi_descriptor_library("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
     if (!lib->handle) {
         const char *why = dlerror();
         return hdi_fail(
@@ -83,10 +87,10 @@ static hd_status open_library(library *lib)
     return HD_OK;
 }
 
-static hd_status fill(const library *lib, hdi_driver *table)
+static hd_status nvidia_fill_table(const library *lib, hdi_driver *table)
 {
     table->provider = &hdi_provider_nvidia;
-    void *version_entry = resolve(lib, "cuDriverGetVersion", 2020);
+    void *version_entry = nvidia_resolve(lib, "cuDriverGetVersion", 2020);
     TAKE(table->cuDriverGetVersion, version_entry);
     if (version_entry && table->cuDriverGetVersion(&table->version) != HDCU_SUCCESS) {
         table->version = 0;
@@ -102,7 +106,7 @@ static hd_status fill(const library *lib, hdi_driver *table)
 #undef ENTRY_ROW
     };
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        void *function = resolve(lib, entries[i].name, entries[i].version);
+        void *function = nvidia_resolve(lib, entries[i].name, entries[i].version);
         if (!function && entries[i].need == REQUIRED) {
             return hdi_fail(HD_ERROR_NO_DRIVER,
                             "driver=nvidia: the driver (version %d.%d) has no %s of CUDA %d.%d; install a newer "
@@ -124,9 +128,9 @@ hd_status hdi_driver_nvidia(const hdi_driver **out)
     hd_status status = HD_OK;
     if (!ready) {
         library lib;
-        status = open_library(&lib);
+        status = nvidia_open_library(&lib);
         if (status == HD_OK) {
-            status = fill(&lib, &table);
+            status = nvidia_fill_table(&lib, &table);
             if (status != HD_OK) {
                 dlclose(lib.handle);
             }

@@ -1,8 +1,11 @@
-/* provider.h - what a provider of driver entry points declares of itself, beside its table (driver.h).
+/* provider.h - the properties that a provider of driver entry points declares, beside its table
+ * (driver.h).
  *
- * The other layers ask this record, and never the name: a new provider works by what it declares (docs/porting.md). A name is
- * compared in one place (engine/providers.c), for options and for messages of worker processes.
- * Threads: any. Locks: none. Blocking: nothing. Always: records are constant and live as long as the process.
+ * The other layers ask this record, and never the name: a new provider works by its declared
+ * properties (docs/porting.md). A name is compared in one place (engine/providers.c), for options
+ * and for messages of worker processes.
+ * Threads: any. Locks: none. Blocking: nothing. Always: records are constant and live as long as
+ * the process.
  */
 #ifndef HDI_DRIVER_PROVIDER_H
 #define HDI_DRIVER_PROVIDER_H
@@ -13,15 +16,17 @@
 
 struct hdi_driver;
 
-/* What cuModuleLoadDataEx takes. A port with another kind of code adds it here, to kernel files and to hdi_image_open. */
+/* The code that cuModuleLoadDataEx takes. A port with another kind of code adds it here, to kernel
+ * files and to hdi_image_open. */
 typedef enum hdi_code_kind {
     HDI_CODE_PTX, /* text of PTX, a cubin or a fatbin */
     HDI_CODE_CPU  /* the shared object of a kernel file */
 } hdi_code_kind;
 
-/* The libraries for matrix products that devices can use. A port with another kind adds it here, and to blas/blas.c. */
+/* The libraries for matrix products that devices can use. A port with another kind adds it here,
+ * and to blas/blas.c. */
 typedef enum hdi_blas_kind {
-    HDI_BLAS_NONE, /* none: the built-in kernel is used */
+    HDI_BLAS_NONE, /* none: the built-in kernel makes products */
     HDI_BLAS_CUBLAS,
     HDI_BLAS_HOST, /* a BLAS for the CPU */
     HDI_BLAS_KINDS
@@ -30,53 +35,69 @@ typedef enum hdi_blas_kind {
 #define HDI_DRIVER_REASON_BYTES 256
 
 typedef struct hdi_provider {
-    const char *name; /* of the option driver, in messages, reports and results, and between processes */
+    /* Of the option driver, in messages, reports and results, and between processes. */
+    const char *name;
 
-    /* Devices are stand-ins on the CPU. The options host_* apply to them, and hd_device_info.is_host shows it. Nothing else depends
-     * on this field: the fields below have what does. */
+    /* Devices are stand-ins on the CPU. The options host_* apply to them, and
+     * hd_device_info.is_host shows it. Nothing else depends on this field: the fields below declare
+     * all other properties. */
     bool is_host;
     hdi_code_kind code;
 
-    /* The threads of a block run at the same time. False: one after another, and a kernel of the library has one thread in a
-     * block, which does the block's whole work. */
+    /* The threads of a block run at the same time. False: one after another, and a kernel of the
+     * library has one thread in a block, which does the block's whole work. */
     bool threads_parallel;
 
-    /* cuMemHostRegister pins pages, which takes a lock of the driver for long. Pages are then populated beforehand. */
+    /* cuMemHostRegister pins pages, which takes a lock of the driver for long. Pages are then
+     * populated beforehand. */
     bool pins_memory;
 
-    /* cuModuleUnload waits for all that runs on the device, as cuModuleLoadDataEx does. It is then put off until the work that was in
-     * flight is done. */
+    /* cuModuleUnload waits for all work that runs on the device, as cuModuleLoadDataEx does. It is
+     * then put off until the work in flight is done. */
     bool unload_waits;
 
-    /* Graphs cost and save nothing. Chains are then made at their first use, and are as long as the option chains allows. False:
-     * they are made after some uses, and their kernels take HDI_KERNEL_TIME_SPAN_NS at most. */
+    /* Graphs cost and save nothing. Chains are then made at their first use, and are as long as the
+     * option chains allows. False: they are made after some uses, and their kernels take
+     * HDI_KERNEL_TIME_SPAN_NS at most. */
     bool chains_eager;
 
-    /* A fault on one device ends the work of the process on its other devices. The message of a loss then has that. */
+    /* A fault on one device ends the work of the process on its other devices. The message of a
+     * loss then states that. */
     bool faults_spread;
 
-    /* A file whose first line changes with the driver's kernel module; results of peer tests belong to that line. NULL: none. */
+    /* A file whose first line changes with the driver's kernel module; results of peer tests belong
+     * to that line. NULL: none. */
     const char *version_file;
 
-    uint64_t peer_test_bytes; /* the largest buffers that the test of a pair takes */
-    double peer_slow_margin;  /* a pair is slow where pinned memory is more than so many times as fast */
+    uint64_t peer_test_bytes; /* the largest buffers that the test of a pair uses */
+    /* A pair is slow if pinned memory is more than this many times as fast. */
+    double peer_slow_margin;
 
-    /* CUPTI reports what the devices do. False: it is only asked where the option cupti names a library. */
+    /* CUPTI reports the devices' activities. False: it is only asked if the option cupti names a
+     * library. */
     bool reports_activities;
 
     hdi_blas_kind blas; /* libraries for matrix products */
 
-    /* What device memory and pinned memory are for DLPack: its DLDeviceType. 1, the CPU, where the CPU uses device memory by its address. */
+    /* The DLDeviceType of device memory and of pinned memory, for DLPack. 1, the CPU, if the CPU
+     * uses device memory by its address. */
     int32_t dlpack_device, dlpack_pinned;
 
-    /* What the kernel reported that cost the device, which the driver refuses with `code` since: one line in out[HDI_DRIVER_REASON_BYTES].
-     * Empty: nothing is known. `ordinal` is the driver's. Any thread. */
+    /* The size of the memory behind an exported descriptor; 0: the descriptor exports none. NULL:
+     * the size cannot be found out. Any thread. */
+    uint64_t (*export_bytes)(int descriptor);
+
+    /* The kernel's report on the cause of a device's loss, after which the driver refuses the
+     * device with `code`: one line in out[HDI_DRIVER_REASON_BYTES]. Empty: no report. `ordinal`:
+     * the driver's number of the device. Any thread. */
     void (*reason)(int ordinal, int code, char *out);
 
-    /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER, HOST_MEMORY. */
+    /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER,
+     * HOST_MEMORY. */
     hd_status (*open)(const struct hdi_driver **out);
 } hdi_provider;
 
-extern const hdi_provider hdi_provider_nvidia; /* nvidia.c; the list of all is in engine/providers.c */
+/* nvidia.c; the list of all is in engine/providers.c */
+extern const hdi_provider hdi_provider_nvidia;
 
 #endif

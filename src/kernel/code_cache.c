@@ -1,8 +1,9 @@
-/* code_cache.c - files of compiled code (code_cache.h). Threads, locks, blocking, and what always holds: see there.
+/* code_cache.c - files of compiled code (code_cache.h). Threads, locks, blocking, and guarantees:
+ * see there.
  *
  * A file "code-HASH.bin", in this machine's byte order:
- *     header       "HDCODE1", a zero, u64 checksum (FNV-1a of all that follows), u64 bytes of the key, u64 number of names,
- *                  u64 bytes of the names, u64 bytes of the code
+ *     header       "HDCODE1", a zero, u64 checksum (FNV-1a of all that follows), u64 bytes of the
+ *                  key, u64 number of names, u64 bytes of the names, u64 bytes of the code
  *     contents     the key; the names: pairs of texts, each with its zero; the code
  */
 #include <ctype.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "kernel/code_cache.h"
@@ -28,7 +30,7 @@ typedef struct header {
     uint64_t checksum, key_bytes, n_names, names_bytes, code_bytes;
 } header;
 
-static uint64_t hash(const void *bytes, size_t n)
+static uint64_t code_cache_hash(const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;
     uint64_t h = 0xcbf29ce484222325u;
@@ -40,31 +42,89 @@ static uint64_t hash(const void *bytes, size_t n)
 
 /* ---- keys ---- */
 
-/* Behind a "#": the directive names a file that is not NVRTC's or ours. Comments and texts may look like one, which costs a
- * compilation. */
-static bool names_file(const char *at)
+/* All characters that a compiler takes for white space, and control characters besides. */
+static bool source_is_blank(char c)
 {
-    at += strspn(at, " \t");
-    if (strncmp(at, "include", 7) != 0 && strncmp(at, "embed", 5) != 0 && strncmp(at, "import", 6) != 0) {
+    return c != 0 && ((unsigned char)c <= ' ' || c == 0x7f);
+}
+
+/* Skips white space and comments of the line. */
+static const char *source_skip_blanks(const char *at)
+{
+    for (;;) {
+        const char *end = at[0] == '/' && at[1] == '*' ? strstr(at + 2, "*/") : NULL;
+        if (!end && (!source_is_blank(*at) || *at == '\n')) {
+            return at;
+        }
+        at = end ? end + 2 : at + 1;
+    }
+}
+
+/* True if a header's name in angle brackets is one that only NVRTC's headers and ours use: without
+ * a way to another folder. */
+static bool source_is_plain_header(const char *at)
+{
+    bool plain = *at++ == '<';
+    for (bool begins = true; plain && *at != '>'; at++) { /* a part of the path */
+        plain = isalnum((unsigned char)*at) || *at == '_' || (!begins && strchr("/.-+", *at) && *at);
+        begins = *at == '/';
+    }
+    return plain;
+}
+
+static bool source_begins_with(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* `at` is behind a "#". True if the directive may name a file that is neither NVRTC's own nor
+ * ours. */
+static bool source_line_names_file(const char *at)
+{
+    at = source_skip_blanks(at);
+    if (*at == '\\' || (unsigned char)*at >= 0x80) {
+        return true; /* a letter may be spelled like that */
+    }
+    if (!source_begins_with(at, "include") && !source_begins_with(at, "embed") && !source_begins_with(at, "import")) {
         return false;
     }
     while (isalpha((unsigned char)*at) || *at == '_') {
         at++;
     }
-    at += strspn(at, " \t");
-    return at[0] != '<' || at[1] == '/' || at[1] == '.';
+    return !source_is_plain_header(source_skip_blanks(at));
+}
+
+/* True if a line continues in the next one. Some compilers accept blanks behind the "\". */
+static bool source_has_long_line(const char *source)
+{
+    bool found = false;
+    for (const char *p = source; !found && (p = strchr(p, '\\')); p++) {
+        found = source_is_blank(p[1]);
+    }
+    return found;
+}
+
+/* Comments, texts and unusual spelling may look like a directive, which costs a compilation. */
+static bool source_names_file(const char *source)
+{
+    /* Other spellings of "#" and "\", tests for the existence of a file, and files that the
+     * assembler reads. */
+    static const char *const refused[] = {"%:",          "?\?=",         "?\?/",      "__has_include",
+                                          "__has_embed", "__has_import", "import \"", "import <",
+                                          ".file",       ".incbin",      ".include"};
+    bool found = source_has_long_line(source);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0] && !found; i++) {
+        found = strstr(source, refused[i]) != NULL;
+    }
+    for (const char *p = source; !found && (p = strchr(p, '#'));) {
+        found = source_line_names_file(++p);
+    }
+    return found;
 }
 
 bool hdi_code_cache_allows(const char *source, const hd_compile_options *options)
 {
-    for (const char *p = source; (p = strchr(p, '#'));) {
-        p++;
-        if (names_file(p)) {
-            return false;
-        }
-    }
-    /* another spelling of "#", a name that goes on in the next line, and the question whether there is a file */
-    if (strstr(source, "%:") || strstr(source, "?\?=") || strstr(source, "\\\n") || strstr(source, "__has_include")) {
+    if (source_names_file(source)) {
         return false;
     }
     static const char *const refused[] = {"-I",       "--include-path", "-include",       "--pre-include",
@@ -87,8 +147,10 @@ bool hdi_code_key_make(const hdi_nvrtc *nvrtc, const char *source, const hd_comp
     FILE *f = hdi_text_open(&text);
     size_t header_bytes = (size_t)(hdi_kernel_header_end - hdi_kernel_header);
     if (f) {
-        fprintf(f, "nvrtc %d.%d header %016llx arch %s name %s\n", nvrtc->major, nvrtc->minor,
-                (unsigned long long)hash(hdi_kernel_header, header_bytes), arch, options->name);
+        fprintf(f, "nvrtc %d.%d of %llu bytes at %lld header %016llx arch %s name %zu %s\n", nvrtc->major, nvrtc->minor,
+                (unsigned long long)nvrtc->file_bytes, (long long)nvrtc->file_time,
+                (unsigned long long)code_cache_hash(hdi_kernel_header, header_bytes), arch, strlen(options->name),
+                options->name);
         for (size_t i = 0; i < options->n_options; i++) {
             fprintf(f, "option %zu %s\n", strlen(options->options[i]), options->options[i]);
         }
@@ -106,21 +168,22 @@ void hdi_code_key_release(hdi_code_key *key)
     *key = (hdi_code_key){NULL, 0};
 }
 
-static bool path_of(const char *folder, const hdi_code_key *key, char path[PATH_MAX])
+static bool code_cache_path_of(const char *folder, const hdi_code_key *key, char path[PATH_MAX])
 {
-    int n = snprintf(path, PATH_MAX, "%s/code-%016llx.bin", folder, (unsigned long long)hash(key->bytes, key->size));
+    int n = snprintf(path, PATH_MAX, "%s/code-%016llx.bin", folder,
+                     (unsigned long long)code_cache_hash(key->bytes, key->size));
     return n > 0 && n < PATH_MAX;
 }
 
 /* ---- reading ---- */
 
-static size_t summed_from(void)
+static size_t code_cache_summed_from(void)
 {
     return offsetof(header, key_bytes);
 }
 
-/* Whether a file of that many bytes is whole, and of that key. */
-static bool is_whole(const char *file, size_t bytes, const hdi_code_key *key, header *h)
+/* True if a file of that many bytes is whole, and of that key. */
+static bool code_cache_is_whole(const char *file, size_t bytes, const hdi_code_key *key, header *h)
 {
     if (bytes < sizeof *h) {
         return false;
@@ -131,11 +194,11 @@ static bool is_whole(const char *file, size_t bytes, const hdi_code_key *key, he
            h->n_names <= NAMES_MOST && h->names_bytes <= left - h->key_bytes && h->code_bytes > 0 &&
            h->code_bytes == left - h->key_bytes - h->names_bytes &&
            memcmp(file + sizeof *h, key->bytes, key->size) == 0 &&
-           h->checksum == hash(file + summed_from(), bytes - summed_from());
+           h->checksum == code_cache_hash(file + code_cache_summed_from(), bytes - code_cache_summed_from());
 }
 
-/* Takes the next text of [*at, end). NULL: it has no end, or there is no memory. */
-static char *take_text(const char **at, const char *end)
+/* Takes the next text of [*at, end). NULL: it is not terminated, or no memory is left. */
+static char *code_cache_take_text(const char **at, const char *end)
 {
     const char *from = *at, *zero = from < end ? memchr(from, 0, (size_t)(end - from)) : NULL;
     if (!zero) {
@@ -145,7 +208,7 @@ static char *take_text(const char **at, const char *end)
     return strdup(from);
 }
 
-static bool take_parts(const char *file, const header *h, hdi_made_code *out)
+static bool code_cache_take_parts(const char *file, const header *h, hdi_made_code *out)
 {
     const char *names = file + sizeof *h + h->key_bytes, *end = names + h->names_bytes;
     out->size = (size_t)h->code_bytes;
@@ -158,8 +221,8 @@ static bool take_parts(const char *file, const header *h, hdi_made_code *out)
     out->bytes[out->size] = 0;
     for (uint64_t i = 0; i < h->n_names; i++) {
         hdi_alias *alias = &out->aliases[out->n_aliases++];
-        alias->name = take_text(&names, end);
-        alias->symbol = alias->name ? take_text(&names, end) : NULL;
+        alias->name = code_cache_take_text(&names, end);
+        alias->symbol = alias->name ? code_cache_take_text(&names, end) : NULL;
         if (!alias->symbol) {
             return false;
         }
@@ -172,11 +235,11 @@ bool hdi_code_cache_load(const char *folder, const hdi_code_key *key, hdi_made_c
     char path[PATH_MAX], *file;
     size_t bytes;
     header h;
-    if (!path_of(folder, key, path) || !hdi_file_read_own(path, FILE_MOST, &file, &bytes)) {
+    if (!code_cache_path_of(folder, key, path) || !hdi_file_read_own(path, FILE_MOST, &file, &bytes)) {
         return false;
     }
     hdi_made_code made = {NULL, 0, NULL, 0};
-    bool good = is_whole(file, bytes, key, &h) && take_parts(file, &h, &made);
+    bool good = code_cache_is_whole(file, bytes, key, &h) && code_cache_take_parts(file, &h, &made);
     free(file);
     if (!good) {
         hdi_made_code_release(&made);
@@ -196,7 +259,7 @@ typedef struct kept {
     uint64_t bytes;
 } kept;
 
-static int older_first(const void *a, const void *b)
+static int code_cache_older_first(const void *a, const void *b)
 {
     const struct timespec *x = &((const kept *)a)->used, *y = &((const kept *)b)->used;
     if (x->tv_sec != y->tv_sec) {
@@ -205,23 +268,24 @@ static int older_first(const void *a, const void *b)
     return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec;
 }
 
-static bool is_code(const char *name)
+static bool code_cache_is_file(const char *name)
 {
     size_t n = strlen(name);
     return n == strlen("code-0123456789abcdef.bin") && strncmp(name, "code-", 5) == 0 &&
            strcmp(name + n - 4, ".bin") == 0;
 }
 
-/* Lists the files of code; *out is to be freed. */
-static size_t list_files(DIR *directory, kept **out, uint64_t *total)
+/* Lists the files of code; the caller frees *out. */
+static size_t code_cache_list_files(DIR *directory, kept **out, uint64_t *total)
 {
     size_t n = 0, room = 0;
     *out = NULL;
     *total = 0;
     for (struct dirent *entry; (entry = readdir(directory));) {
         struct stat facts;
-        if (!is_code(entry->d_name) || fstatat(dirfd(directory), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0 ||
-            !S_ISREG(facts.st_mode) || facts.st_uid != geteuid()) {
+        if (!code_cache_is_file(entry->d_name) ||
+            fstatat(dirfd(directory), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode) ||
+            facts.st_uid != geteuid()) {
             continue;
         }
         if (n == room) {
@@ -240,17 +304,17 @@ static size_t list_files(DIR *directory, kept **out, uint64_t *total)
     return n;
 }
 
-static void delete_oldest(const char *folder)
+static void code_cache_delete_oldest(const char *folder)
 {
-    DIR *directory = opendir(folder);
+    DIR *directory = hdi_descriptor_folder(folder);
     if (!directory) {
         return;
     }
     kept *files;
     uint64_t total;
-    size_t n = list_files(directory, &files, &total);
+    size_t n = code_cache_list_files(directory, &files, &total);
     if (total > FOLDER_MOST) {
-        qsort(files, n, sizeof *files, older_first);
+        qsort(files, n, sizeof *files, code_cache_older_first);
         for (size_t i = 0; i < n && total > FOLDER_MOST; i++) {
             unlinkat(dirfd(directory), files[i].name, 0);
             total -= files[i].bytes;
@@ -268,7 +332,8 @@ void hdi_code_cache_save(const char *folder, const hdi_code_key *key, const hdi_
         h.names_bytes += strlen(made->aliases[i].name) + strlen(made->aliases[i].symbol) + 2;
     }
     size_t bytes = sizeof h + key->size + (size_t)h.names_bytes + made->size;
-    char *file = bytes <= FILE_MOST && h.n_names <= NAMES_MOST && path_of(folder, key, path) ? malloc(bytes) : NULL;
+    char *file =
+        bytes <= FILE_MOST && h.n_names <= NAMES_MOST && code_cache_path_of(folder, key, path) ? malloc(bytes) : NULL;
     if (!file) {
         return;
     }
@@ -279,11 +344,11 @@ void hdi_code_cache_save(const char *folder, const hdi_code_key *key, const hdi_
     }
     memcpy(at, made->bytes, made->size);
     memcpy(file, &h, sizeof h);
-    h.checksum = hash(file + summed_from(), bytes - summed_from());
+    h.checksum = code_cache_hash(file + code_cache_summed_from(), bytes - code_cache_summed_from());
     memcpy(file, &h, sizeof h);
     hdi_file_sweep(path);
     if (hdi_file_replace(path, file, bytes, 0600)) {
-        delete_oldest(folder);
+        code_cache_delete_oldest(folder);
     }
     free(file);
 }

@@ -1,8 +1,10 @@
-/* compile.c - hd_module_compile and hd_module_link: code made from source text or from parts, for the devices of a runtime.
+/* compile.c - hd_module_compile and hd_module_link: code made from source text or from parts, for
+ * the devices of a runtime.
  *
  * Threads: any; compilations of several threads run at the same time.
  * Locks: none while code is made. Loading takes those of module.c.
- * Blocking: while the toolkit's libraries work, files of the cache are read or written, and the driver loads.
+ * Blocking: while the toolkit's libraries work, files of the cache are read or written, and the
+ * driver loads.
  * Always: code is made in the process of the caller, whatever the placement.
  */
 #include <limits.h>
@@ -18,8 +20,8 @@
 #include "kernel/toolkit.h"
 #include "peer/peers.h"
 
-/* The lowest compute capability of the devices, 10 * major + minor. *all_alike: all have it. */
-static int lowest_of(const hd_runtime *rt, bool *all_alike)
+/* The lowest compute capability of the devices, 10 * major + minor. *all_alike: all share it. */
+static int compile_lowest_of(const hd_runtime *rt, bool *all_alike)
 {
     int lowest = INT_MAX, highest = 0;
     for (int i = 0; i < rt->n_devices; i++) {
@@ -32,7 +34,7 @@ static int lowest_of(const hd_runtime *rt, bool *all_alike)
     return lowest;
 }
 
-static hd_status refuse_host(const hd_runtime *rt)
+static hd_status compile_refuse_host(const hd_runtime *rt)
 {
     return rt->provider->code == HDI_CODE_CPU
                ? hdi_fail(HD_ERROR_UNSUPPORTED, "host devices run kernel files only, which heddle cc makes; use a GPU")
@@ -41,7 +43,7 @@ static hd_status refuse_host(const hd_runtime *rt)
 
 /* ---- source text ---- */
 
-static hd_status check_texts(const char *const *texts, size_t n, const char *what)
+static hd_status compile_check_texts(const char *const *texts, size_t n, const char *what)
 {
     if (n && !texts) {
         return hdi_fail(HD_ERROR_ARGUMENT, "options->%s is null, and its number is %zu", what, n);
@@ -58,7 +60,7 @@ static hd_status check_texts(const char *const *texts, size_t n, const char *wha
 }
 
 /* The caller's options with all fields set. */
-static hd_status take_options(const hd_compile_options *given, hd_compile_options *out)
+static hd_status compile_take_options(const hd_compile_options *given, hd_compile_options *out)
 {
     *out = (hd_compile_options){.size = sizeof *out};
     if (given) {
@@ -70,17 +72,17 @@ static hd_status take_options(const hd_compile_options *given, hd_compile_option
         *out = *in;
     }
     out->name = out->name ? out->name : "source.cu";
-    hd_status status = check_texts(out->options, out->n_options, "options");
-    return status ? status : check_texts(out->kernels, out->n_kernels, "kernels");
+    hd_status status = compile_check_texts(out->options, out->n_options, "options");
+    return status ? status : compile_check_texts(out->kernels, out->n_kernels, "kernels");
 }
 
 /* Takes the code from the cache, or compiles it and keeps it there. */
-static hd_status make_code(const hd_runtime *rt, const hdi_nvrtc *nvrtc, const char *source,
-                           const hd_compile_options *options, hdi_made_code *out)
+static hd_status compile_make_code(const hd_runtime *rt, const hdi_nvrtc *nvrtc, const char *source,
+                                   const hd_compile_options *options, hdi_made_code *out)
 {
     char arch[32], folder[PATH_MAX];
     bool all_alike;
-    int lowest = lowest_of(rt, &all_alike);
+    int lowest = compile_lowest_of(rt, &all_alike);
     hd_status status = hdi_nvrtc_choose(nvrtc, lowest, all_alike, arch);
     if (status) {
         return status;
@@ -109,12 +111,12 @@ hd_status hd_module_compile(hd_runtime *rt, const char *source, const hd_compile
         return hdi_runtime_refused(rt);
     }
     hd_compile_options options;
-    hd_status status = take_options(given, &options);
-    status = status ? status : refuse_host(rt);
+    hd_status status = compile_take_options(given, &options);
+    status = status ? status : compile_refuse_host(rt);
     hdi_nvrtc nvrtc = {.entries = NULL};
     hdi_made_code made = {NULL, 0, NULL, 0};
     status = status ? status : hdi_nvrtc_open(rt->options.nvrtc, &nvrtc);
-    status = status ? status : make_code(rt, &nvrtc, source, &options, &made);
+    status = status ? status : compile_make_code(rt, &nvrtc, source, &options, &made);
     status = status ? status : hdi_module_load_made(rt, made.bytes, made.size, made.aliases, made.n_aliases, out);
     hdi_made_code_release(&made);
     hdi_nvrtc_release(&nvrtc);
@@ -123,7 +125,7 @@ hd_status hd_module_compile(hd_runtime *rt, const char *source, const hd_compile
 
 /* ---- parts ---- */
 
-static hd_status check_parts(const hd_code_part *parts, size_t n)
+static hd_status compile_check_parts(const hd_code_part *parts, size_t n)
 {
     if (!n) {
         return hdi_fail(HD_ERROR_ARGUMENT, "n_parts is 0");
@@ -145,10 +147,10 @@ hd_status hd_module_link(hd_runtime *rt, const hd_code_part *parts, size_t n_par
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    hd_status status = check_parts(parts, n_parts);
-    status = status ? status : refuse_host(rt);
+    hd_status status = compile_check_parts(parts, n_parts);
+    status = status ? status : compile_refuse_host(rt);
     bool all_alike = true;
-    int compute = lowest_of(rt, &all_alike);
+    int compute = compile_lowest_of(rt, &all_alike);
     if (!status && !all_alike) {
         status =
             hdi_fail(HD_ERROR_UNSUPPORTED,

@@ -1,13 +1,14 @@
 /* cubin.c - the kernels and variables of a cubin, an ELF file of GPU code.
  *
- * What is read:
- * - The symbols. A kernel is a function with a mark in st_other. A texture, surface or sampler reference is a symbol of
- *   its own type. Functions without a section are missing, but for those that every driver has. A variable is an object in
- *   a section .nv.global or .nv.constant3, with what else those names begin with.
- * - The section .nv.info.KERNEL, a list of attributes: u8 format, u8 attribute, u16 value. With format 4 the value is the
- *   number of bytes that follow.
- * - The attributes of a parameter: u32 0, u16 number, u16 offset, and the size: u32, or in the older form the upper 14
- *   bits of an u32.
+ * It reads:
+ * - The symbols. A kernel is a function with a mark in st_other. A texture, surface or sampler
+ *   reference is a symbol of its own type. Functions without a section are missing, except those
+ *   that every driver provides. A variable is an object in a section whose name begins with
+ *   .nv.global or .nv.constant3.
+ * - The section .nv.info.KERNEL, a list of attributes: u8 format, u8 attribute, u16 value. With
+ *   format 4 the value is the number of bytes that follow.
+ * - The attributes of a parameter: u32 0, u16 number, u16 offset, and the size: u32, or in the
+ *   older form the upper 14 bits of an u32.
  *
  * Threads: any; no state. Locks: none.
  * Always: as in listing.h.
@@ -35,15 +36,15 @@ typedef struct cubin {
     size_t bytes;
     Elf64_Ehdr header;
     Elf64_Shdr symbols, names, section_names;
-    uint32_t *info; /* by section of code: the section of its attributes; 0: there is none */
+    uint32_t *info; /* by section of code: the section of its attributes; 0: none */
 } cubin;
 
-static bool inside(uint64_t offset, uint64_t size, size_t bytes)
+static bool cubin_inside(uint64_t offset, uint64_t size, size_t bytes)
 {
     return offset <= bytes && size <= bytes - offset;
 }
 
-static Elf64_Shdr section(const cubin *c, uint32_t i)
+static Elf64_Shdr cubin_section(const cubin *c, uint32_t i)
 {
     Elf64_Shdr s;
     memcpy(&s, c->at + c->header.e_shoff + (uint64_t)i * sizeof s, sizeof s);
@@ -51,7 +52,7 @@ static Elf64_Shdr section(const cubin *c, uint32_t i)
 }
 
 /* Reads the headers. False: they are damaged, or of another kind. */
-static bool open_cubin(cubin *c)
+static bool cubin_open(cubin *c)
 {
     if (c->bytes < sizeof c->header) {
         return false;
@@ -60,33 +61,33 @@ static bool open_cubin(cubin *c)
     const Elf64_Ehdr *h = &c->header;
     if (h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB || h->e_machine != EM_CUDA ||
         h->e_shnum == 0 || h->e_shentsize != sizeof(Elf64_Shdr) ||
-        !inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(Elf64_Shdr), c->bytes)) {
+        !cubin_inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(Elf64_Shdr), c->bytes)) {
         return false;
     }
     for (uint32_t i = 0; i < h->e_shnum; i++) {
-        Elf64_Shdr s = section(c, i);
+        Elf64_Shdr s = cubin_section(c, i);
         if (s.sh_type == SHT_SYMTAB && s.sh_link < h->e_shnum) {
             c->symbols = s;
-            c->names = section(c, s.sh_link);
+            c->names = cubin_section(c, s.sh_link);
         }
     }
     if (h->e_shstrndx < h->e_shnum) {
-        c->section_names = section(c, h->e_shstrndx);
-        if (!inside(c->section_names.sh_offset, c->section_names.sh_size, c->bytes)) {
+        c->section_names = cubin_section(c, h->e_shstrndx);
+        if (!cubin_inside(c->section_names.sh_offset, c->section_names.sh_size, c->bytes)) {
             c->section_names.sh_size = 0;
         }
     }
-    return c->symbols.sh_type == SHT_SYMTAB && inside(c->symbols.sh_offset, c->symbols.sh_size, c->bytes) &&
-           inside(c->names.sh_offset, c->names.sh_size, c->bytes);
+    return c->symbols.sh_type == SHT_SYMTAB && cubin_inside(c->symbols.sh_offset, c->symbols.sh_size, c->bytes) &&
+           cubin_inside(c->names.sh_offset, c->names.sh_size, c->bytes);
 }
 
 /* False: no memory. */
-static bool find_info(cubin *c)
+static bool cubin_find_info(cubin *c)
 {
     c->info = calloc(c->header.e_shnum, sizeof *c->info);
     for (uint32_t i = 0; c->info && i < c->header.e_shnum; i++) {
-        Elf64_Shdr s = section(c, i);
-        if (s.sh_type == INFO && s.sh_info < c->header.e_shnum && inside(s.sh_offset, s.sh_size, c->bytes)) {
+        Elf64_Shdr s = cubin_section(c, i);
+        if (s.sh_type == INFO && s.sh_info < c->header.e_shnum && cubin_inside(s.sh_offset, s.sh_size, c->bytes)) {
             c->info[s.sh_info] = i;
         }
     }
@@ -97,11 +98,11 @@ static bool find_info(cubin *c)
 typedef struct attribute {
     uint8_t format, what;
     uint16_t value;
-    const char *bytes; /* with FORMAT_BYTES `value` of them */
+    const char *bytes; /* with FORMAT_BYTES, `value` bytes */
 } attribute;
 
-/* Takes the next attribute. False: there is none, or it is cut off. */
-static bool next_attribute(const char **at, const char *end, attribute *out)
+/* Takes the next attribute. False: none is left, or it is cut off. */
+static bool cubin_next_attribute(const char **at, const char *end, attribute *out)
 {
     if (end - *at < 4) {
         return false;
@@ -121,7 +122,7 @@ static bool next_attribute(const char **at, const char *end, attribute *out)
 }
 
 /* Reads a parameter. False: the attribute is about something else. */
-static bool read_param(const attribute *a, uint16_t *number, hdi_listed_param *out)
+static bool cubin_read_param(const attribute *a, uint16_t *number, hdi_listed_param *out)
 {
     if (a->format != FORMAT_BYTES || a->value < 12 || (a->what != PARAM && a->what != PARAM_WIDE)) {
         return false;
@@ -135,17 +136,18 @@ static bool read_param(const attribute *a, uint16_t *number, hdi_listed_param *o
     return true;
 }
 
-/* Describes a kernel by a section of attributes. Leaves it without a description where the section is not complete. */
-static hd_status describe(const cubin *c, uint32_t of, hdi_listed *kernel)
+/* Describes a kernel by a section of attributes. Leaves it without a description if the section is
+ * not complete. */
+static hd_status cubin_describe_kernel(const cubin *c, uint32_t of, hdi_listed *kernel)
 {
-    Elf64_Shdr s = section(c, of);
+    Elf64_Shdr s = cubin_section(c, of);
     const char *from = c->at + s.sh_offset, *end = from + s.sh_size;
     attribute a;
     hdi_listed_param p;
     uint16_t number;
     uint32_t n = 0, found = 0, bytes = 0;
-    for (const char *at = from; next_attribute(&at, end, &a);) {
-        if (read_param(&a, &number, &p)) {
+    for (const char *at = from; cubin_next_attribute(&at, end, &a);) {
+        if (cubin_read_param(&a, &number, &p)) {
             n = number + 1u > n ? number + 1u : n;
             found++;
         } else if (a.what == PARAM_BYTES && a.format != FORMAT_BYTES) {
@@ -160,8 +162,8 @@ static hd_status describe(const cubin *c, uint32_t of, hdi_listed *kernel)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
     }
     bool whole = true;
-    for (const char *at = from; next_attribute(&at, end, &a);) {
-        if (read_param(&a, &number, &p)) {
+    for (const char *at = from; cubin_next_attribute(&at, end, &a);) {
+        if (cubin_read_param(&a, &number, &p)) {
             whole = whole && p.size && p.size <= UINT16_MAX && !params[number].size;
             params[number] = p;
         }
@@ -174,8 +176,8 @@ static hd_status describe(const cubin *c, uint32_t of, hdi_listed *kernel)
     return HD_OK;
 }
 
-/* What the driver itself has, as CUDA C++'s printf, malloc, free and assert need it. */
-static bool driver_has(const char *name)
+/* The functions of the driver itself, as CUDA C++'s printf, malloc, free and assert need them. */
+static bool cubin_driver_has(const char *name)
 {
     static const char *const names[] = {"vprintf", "malloc", "free", "__assertfail", "__assert_fail"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -186,8 +188,8 @@ static bool driver_has(const char *name)
     return false;
 }
 
-/* Messages have names of kernels, each in one line. */
-static bool is_name(const char *name, size_t length)
+/* Messages print names of kernels, each in one line. */
+static bool cubin_is_name(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)name[i] <= ' ' || name[i] == 127) {
@@ -197,29 +199,29 @@ static bool is_name(const char *name, size_t length)
     return length > 0;
 }
 
-/* Whether the name of a section begins like that. */
-static bool section_begins(const cubin *c, uint32_t i, const char *text)
+/* True if the name of a section begins with `text`. */
+static bool cubin_section_begins(const cubin *c, uint32_t i, const char *text)
 {
-    Elf64_Shdr s = section(c, i);
+    Elf64_Shdr s = cubin_section(c, i);
     size_t n = strlen(text), room = (size_t)c->section_names.sh_size;
     return s.sh_name < room && n <= room - s.sh_name &&
            memcmp(c->at + c->section_names.sh_offset + s.sh_name, text, n) == 0;
 }
 
-static hd_status add_object(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
-                            size_t length)
+static hd_status cubin_add_object(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
+                                  size_t length)
 {
-    if (symbol->st_shndx >= c->header.e_shnum || symbol->st_size == 0 || !is_name(name, length)) {
+    if (symbol->st_shndx >= c->header.e_shnum || symbol->st_size == 0 || !cubin_is_name(name, length)) {
         return HD_OK;
     }
-    bool constant = section_begins(c, symbol->st_shndx, ".nv.constant3");
-    return constant || section_begins(c, symbol->st_shndx, ".nv.global")
+    bool constant = cubin_section_begins(c, symbol->st_shndx, ".nv.constant3");
+    return constant || cubin_section_begins(c, symbol->st_shndx, ".nv.global")
                ? hdi_listing_variable(listing, name, length, constant)
                : HD_OK;
 }
 
-static hd_status add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
-                            size_t length)
+static hd_status cubin_add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sym *symbol, const char *name,
+                                  size_t length)
 {
     unsigned type = ELF64_ST_TYPE(symbol->st_info), bind = ELF64_ST_BIND(symbol->st_info);
     if (type == TEXTURE || type == SAMPLER || type == SURFACE) {
@@ -227,18 +229,18 @@ static hd_status add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sy
             hdi_listing_name(listing->texture, name, length);
         }
     } else if (symbol->st_shndx == SHN_UNDEF) {
-        if (type == STT_FUNC && bind == STB_GLOBAL && !driver_has(name) && !listing->missing[0]) {
+        if (type == STT_FUNC && bind == STB_GLOBAL && !cubin_driver_has(name) && !listing->missing[0]) {
             hdi_listing_name(listing->missing, name, length);
         }
-    } else if (type == STT_FUNC && (symbol->st_other & ENTRY) && is_name(name, length)) {
+    } else if (type == STT_FUNC && (symbol->st_other & ENTRY) && cubin_is_name(name, length)) {
         hdi_listed *kernel = hdi_listing_kernel(listing, name, length);
         if (!kernel) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
         }
         uint32_t of = symbol->st_shndx < c->header.e_shnum ? c->info[symbol->st_shndx] : 0;
-        return of && !kernel->described ? describe(c, of, kernel) : HD_OK;
+        return of && !kernel->described ? cubin_describe_kernel(c, of, kernel) : HD_OK;
     } else if (type == STT_OBJECT) {
-        return add_object(listing, c, symbol, name, length);
+        return cubin_add_object(listing, c, symbol, name, length);
     }
     return HD_OK;
 }
@@ -246,11 +248,11 @@ static hd_status add_symbol(hdi_listing *listing, const cubin *c, const Elf64_Sy
 hd_status hdi_listing_add_cubin(hdi_listing *listing, const void *image, size_t bytes)
 {
     cubin c = {.at = image, .bytes = bytes};
-    if (!open_cubin(&c)) {
+    if (!cubin_open(&c)) {
         hdi_listing_unread(listing, "a cubin is damaged, or of a kind that is not known here");
         return HD_OK;
     }
-    if (!find_info(&c)) {
+    if (!cubin_find_info(&c)) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of kernels");
     }
     listing->relocatable = listing->relocatable || c.header.e_type == ET_REL;
@@ -263,7 +265,8 @@ hd_status hdi_listing_add_cubin(hdi_listing *listing, const void *image, size_t 
                               ? memchr(names + symbol.st_name, 0, c.names.sh_size - symbol.st_name)
                               : NULL;
         if (end) {
-            status = add_symbol(listing, &c, &symbol, names + symbol.st_name, (size_t)(end - names) - symbol.st_name);
+            status =
+                cubin_add_symbol(listing, &c, &symbol, names + symbol.st_name, (size_t)(end - names) - symbol.st_name);
         } else {
             hdi_listing_unread(listing, "the names in a cubin are damaged");
         }

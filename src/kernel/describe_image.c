@@ -1,5 +1,6 @@
-/* describe_image.c - recognises images, and finds their kernels, the kernels' parameters, and their variables. The source is a kernel file's
- * description, the listing of PTX, a cubin or a fatbin, or the driver.
+/* describe_image.c - recognises images, and finds their kernels, the kernels' parameters, and their
+ * variables. The source is a kernel file's description, the listing of PTX, a cubin or a fatbin, or
+ * the driver.
  *
  * Threads: any.
  * Locks: none.
@@ -23,7 +24,7 @@ const char *hdi_arg_kind_name(uint32_t kind)
     return kind < sizeof names / sizeof names[0] ? names[kind] : "an unknown kind of argument";
 }
 
-static hdi_image_kind recognise(const unsigned char *bytes, size_t size)
+static hdi_image_kind image_recognise(const unsigned char *bytes, size_t size)
 {
     if (hdi_kernel_file_detect(bytes, size)) {
         return HDI_IMAGE_KERNEL_FILE;
@@ -34,7 +35,7 @@ static hdi_image_kind recognise(const unsigned char *bytes, size_t size)
     return hdi_ptx_detect(bytes, size) ? HDI_IMAGE_PTX : HDI_IMAGE_NONE;
 }
 
-static hd_status code_of_file(const hdi_image *image, bool host, const void **code, size_t *code_bytes)
+static hd_status image_code_of_file(const hdi_image *image, bool host, const void **code, size_t *code_bytes)
 {
     hdi_kernel_file file;
     hd_status status = hdi_kernel_file_parse(image->bytes, image->size, &file);
@@ -54,8 +55,8 @@ static hd_status code_of_file(const hdi_image *image, bool host, const void **co
     return status;
 }
 
-/* Refuses what no driver loads, or what no launch could use, by name. */
-static hd_status check_listing(const hdi_listing *l)
+/* Refuses images that no driver loads, or that no launch could use, by name. */
+static hd_status image_check_listing(const hdi_listing *l)
 {
     if (l->texture[0]) {
         return hdi_fail(HD_ERROR_IMAGE,
@@ -72,7 +73,7 @@ static hd_status check_listing(const hdi_listing *l)
     return HD_OK;
 }
 
-static void demangle(hdi_listed_names *names)
+static void image_demangle_names(hdi_listed_names *names)
 {
     for (uint32_t i = 0; i < names->n; i++) {
         names->of[i].readable = hdi_name_demangle(names->of[i].symbol);
@@ -80,14 +81,14 @@ static void demangle(hdi_listed_names *names)
 }
 
 /* Lists the kernels and variables of PTX, a cubin or a fatbin. */
-static hd_status list_names(hdi_image *image)
+static hd_status image_list_names(hdi_image *image)
 {
     hdi_listing *l = &image->listing;
     hd_status status = hdi_listing_read(image->bytes, image->size, l);
-    status = status ? status : check_listing(l);
+    status = status ? status : image_check_listing(l);
     if (!status) {
-        demangle(&l->kernels);
-        demangle(&l->variables);
+        image_demangle_names(&l->kernels);
+        image_demangle_names(&l->variables);
     }
     return status;
 }
@@ -95,7 +96,7 @@ static hd_status list_names(hdi_image *image)
 hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes)
 {
-    hdi_image image = {.kind = recognise(bytes, size), .size = size};
+    hdi_image image = {.kind = image_recognise(bytes, size), .size = size};
     if (image.kind == HDI_IMAGE_NONE) {
         return hdi_fail(HD_ERROR_IMAGE, "these %zu bytes are neither a Heddle kernel file nor PTX, a cubin or a fatbin",
                         size);
@@ -112,8 +113,8 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
     image.bytes[size] = 0; /* PTX may come without a terminating zero */
     *code = image.bytes;
     *code_bytes = size + 1;
-    hd_status status =
-        image.kind == HDI_IMAGE_KERNEL_FILE ? code_of_file(&image, host, code, code_bytes) : list_names(&image);
+    hd_status status = image.kind == HDI_IMAGE_KERNEL_FILE ? image_code_of_file(&image, host, code, code_bytes)
+                                                           : image_list_names(&image);
     if (status) {
         hdi_image_release(&image);
         return status;
@@ -152,7 +153,7 @@ hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *sy
     return HD_OK;
 }
 
-static hd_status make_params(hdi_signature *out, uint32_t n)
+static hd_status image_make_params(hdi_signature *out, uint32_t n)
 {
     out->params = calloc(n ? n : 1, sizeof *out->params);
     out->n_params = out->params ? n : 0;
@@ -161,28 +162,28 @@ static hd_status make_params(hdi_signature *out, uint32_t n)
 }
 
 /* For the end of a message that lists names. */
-static const char *symbols_only(const hdi_image *image)
+static const char *image_symbols_only(const hdi_image *image)
 {
     return image->kind != HDI_IMAGE_KERNEL_FILE && !hdi_name_has_demangler()
                ? "; ask by these names, since neither libstdc++.so.6 nor libc++abi.so.1 is there to read others"
                : "";
 }
 
-static hd_status no_such_kernel(const hdi_image *image, const char *name)
+static hd_status image_no_such_kernel(const hdi_image *image, const char *name)
 {
     char names[256] = "";
     hdi_image_kernel_names(image, names, sizeof names);
     return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no kernel '%.100s'; it has: %s%s", name, names,
-                    symbols_only(image));
+                    image_symbols_only(image));
 }
 
-static hd_status no_such_global(const hdi_image *image, const char *name)
+static hd_status image_no_such_global(const hdi_image *image, const char *name)
 {
     char names[256] = "";
     hdi_image_global_names(image, names, sizeof names);
     if (names[0]) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no variable '%.100s'; it has: %s%s", name, names,
-                        symbols_only(image));
+                        image_symbols_only(image));
     }
     return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no variable '%.100s', and no other; %s", name,
                     image->kind == HDI_IMAGE_KERNEL_FILE
@@ -191,7 +192,7 @@ static hd_status no_such_global(const hdi_image *image, const char *name)
                         : "compilers leave out what no kernel uses");
 }
 
-static const hdi_listed *listed(const hdi_listed_names *names, const char *symbol)
+static const hdi_listed *image_listed(const hdi_listed_names *names, const char *symbol)
 {
     for (uint32_t i = 0; i < names->n; i++) {
         if (strcmp(names->of[i].symbol, symbol) == 0) {
@@ -201,8 +202,8 @@ static const hdi_listed *listed(const hdi_listed_names *names, const char *symbo
     return NULL;
 }
 
-/* The failure of hdi_name_find to find one name of `what`. HD_OK: there is none. */
-static hd_status not_one(int found, const char *what, const char *wanted, const char *candidates)
+/* The failure if hdi_name_find ran out of memory, or found several names of `what`. Else HD_OK. */
+static hd_status image_check_found(int found, const char *what, const char *wanted, const char *candidates)
 {
     if (found == HDI_NAME_NO_MEMORY) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory to compare the names of %s", what);
@@ -220,7 +221,7 @@ hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char 
     *symbol = wanted;
     snprintf(shown, HDI_KERNEL_NAME_BYTES, "%s", wanted);
     if (image->kind == HDI_IMAGE_KERNEL_FILE) {
-        return strlen(wanted) < HDI_KERNEL_NAME_BYTES ? HD_OK : no_such_kernel(image, wanted);
+        return strlen(wanted) < HDI_KERNEL_NAME_BYTES ? HD_OK : image_no_such_kernel(image, wanted);
     }
     for (size_t i = 0; i < image->n_aliases; i++) {
         if (strcmp(image->aliases[i].name, wanted) == 0) {
@@ -235,11 +236,11 @@ hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char 
         hdi_name_short(&image->listing.kernels.of[found], shown, HDI_KERNEL_NAME_BYTES);
         return HD_OK;
     }
-    hd_status status = not_one(found, "kernels", wanted, candidates);
-    return status || image->listing.unread[0] ? status : no_such_kernel(image, wanted);
+    hd_status status = image_check_found(found, "kernels", wanted, candidates);
+    return status || image->listing.unread[0] ? status : image_no_such_kernel(image, wanted);
 }
 
-static hd_status find_global_in_file(const hdi_image *image, const char *wanted, hdi_image_global *out)
+static hd_status image_find_global_in_file(const hdi_image *image, const char *wanted, hdi_image_global *out)
 {
     hdi_kernel_file file;
     hd_status status = hdi_kernel_file_parse(image->bytes, image->size, &file);
@@ -249,16 +250,17 @@ static hd_status find_global_in_file(const hdi_image *image, const char *wanted,
     const hdi_kernel_global *g = hdi_kernel_file_find_global(&file, wanted);
     bool found = g != NULL;
     if (found) {
-        *out = (hdi_image_global){.symbol = g->name, .constant = g->constant}; /* the name is in the image */
+        /* The name is in the image. */
+        *out = (hdi_image_global){.symbol = g->name, .constant = g->constant};
     }
     hdi_kernel_file_release(&file);
-    return found ? HD_OK : no_such_global(image, wanted);
+    return found ? HD_OK : image_no_such_global(image, wanted);
 }
 
 hd_status hdi_image_find_global(const hdi_image *image, const char *wanted, hdi_image_global *out)
 {
     if (image->kind == HDI_IMAGE_KERNEL_FILE) {
-        return find_global_in_file(image, wanted, out);
+        return image_find_global_in_file(image, wanted, out);
     }
     char candidates[320];
     const hdi_listed_names *names = &image->listing.variables;
@@ -268,11 +270,11 @@ hd_status hdi_image_find_global(const hdi_image *image, const char *wanted, hdi_
         return HD_OK;
     }
     *out = (hdi_image_global){.symbol = wanted};
-    hd_status status = not_one(found, "variables", wanted, candidates);
-    return status || image->listing.unread[0] ? status : no_such_global(image, wanted);
+    hd_status status = image_check_found(found, "variables", wanted, candidates);
+    return status || image->listing.unread[0] ? status : image_no_such_global(image, wanted);
 }
 
-static hd_status describe_from_file(const hdi_image *image, const char *name, hdi_signature *out)
+static hd_status image_describe_from_file(const hdi_image *image, const char *name, hdi_signature *out)
 {
     hdi_kernel_file file;
     hd_status status = hdi_kernel_file_parse(image->bytes, image->size, &file);
@@ -280,10 +282,11 @@ static hd_status describe_from_file(const hdi_image *image, const char *name, hd
         return status;
     }
     const hdi_kernel_entry *entry = hdi_kernel_file_find(&file, name);
-    status = entry ? make_params(out, entry->n_params) : no_such_kernel(image, name);
+    status = entry ? image_make_params(out, entry->n_params) : image_no_such_kernel(image, name);
     for (uint32_t i = 0; !status && i < entry->n_params; i++) {
         const hdi_kernel_param *p = &entry->params[i];
-        out->params[i] = (hdi_param){.kind = p->kind, .access = p->access, .offset = p->offset, .size = p->size};
+        out->params[i] = (hdi_param){
+            .kind = p->kind, .access = p->access, .offset = p->offset, .size = p->size, .element = p->element << 8};
         snprintf(out->params[i].name, sizeof out->params[i].name, "%s", p->name);
     }
     if (!status) {
@@ -294,7 +297,7 @@ static hd_status describe_from_file(const hdi_image *image, const char *name, hd
 }
 
 /* PTX and drivers can report any sizes. Kernel files were checked when they were parsed. */
-static hd_status check_params(const hdi_signature *signature, const char *name)
+static hd_status image_check_params(const hdi_signature *signature, const char *name)
 {
     uint32_t bytes = signature->argument_bytes;
     for (uint32_t i = 0; i < signature->n_params; i++) {
@@ -310,8 +313,9 @@ static hd_status check_params(const hdi_signature *signature, const char *name)
                     name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
 }
 
-/* Names a parameter by its type in the source, where that is known. Cubins have sizes only, so the type also shows the kind. */
-static void name_param(const hdi_listed *kernel, uint32_t i, hdi_param *p)
+/* Names a parameter by its type in the source, if known. Cubins give only sizes, so the type also
+ * shows the kind. */
+static void image_name_param(const hdi_listed *kernel, uint32_t i, hdi_param *p)
 {
     if (hdi_name_param(kernel, i, kernel->n_params, p->name, sizeof p->name) && p->kind == HD_ARG_NONE) {
         if (p->size == 4 && strcmp(p->name, "float") == 0) {
@@ -322,32 +326,32 @@ static void name_param(const hdi_listed *kernel, uint32_t i, hdi_param *p)
     }
 }
 
-static hd_status describe_from_listing(const hdi_image *image, const char *symbol, hdi_signature *out)
+static hd_status image_describe_from_listing(const hdi_image *image, const char *symbol, hdi_signature *out)
 {
-    const hdi_listed *kernel = listed(&image->listing.kernels, symbol);
+    const hdi_listed *kernel = image_listed(&image->listing.kernels, symbol);
     if (!kernel) {
-        return image->listing.unread[0] ? HD_OK : no_such_kernel(image, symbol);
+        return image->listing.unread[0] ? HD_OK : image_no_such_kernel(image, symbol);
     }
     if (!kernel->described) {
         return HD_OK;
     }
-    hd_status status = make_params(out, kernel->n_params);
+    hd_status status = image_make_params(out, kernel->n_params);
     for (uint32_t i = 0; !status && i < kernel->n_params; i++) {
         const hdi_listed_param *p = &kernel->params[i];
         out->params[i] = (hdi_param){.kind = p->kind, .offset = p->offset, .size = p->size};
-        name_param(kernel, i, &out->params[i]);
+        image_name_param(kernel, i, &out->params[i]);
     }
     if (!status) {
         out->argument_bytes = kernel->argument_bytes;
-        status = check_params(out, symbol);
+        status = image_check_params(out, symbol);
     }
     return status;
 }
 
 hd_status hdi_image_describe(const hdi_image *image, const char *symbol, hdi_signature *out)
 {
-    return image->kind == HDI_IMAGE_KERNEL_FILE ? describe_from_file(image, symbol, out)
-                                                : describe_from_listing(image, symbol, out);
+    return image->kind == HDI_IMAGE_KERNEL_FILE ? image_describe_from_file(image, symbol, out)
+                                                : image_describe_from_listing(image, symbol, out);
 }
 
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out)
@@ -355,25 +359,25 @@ hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char
     if (facts->n_params > HDI_FUNCTION_PARAMS_MAX) {
         return HD_OK;
     }
-    hd_status status = make_params(out, facts->n_params);
+    hd_status status = image_make_params(out, facts->n_params);
     for (uint32_t i = 0; !status && i < facts->n_params; i++) {
         uint32_t offset = facts->params[i].offset, size = facts->params[i].size;
         out->params[i] = (hdi_param){.offset = offset, .size = size};
         out->argument_bytes = offset + size;
     }
-    return status ? status : check_params(out, name);
+    return status ? status : image_check_params(out, name);
 }
 
-static void append(char *out, size_t bytes, const char *name)
+static void image_append_name(char *out, size_t bytes, const char *name)
 {
     size_t used = strlen(out);
     snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", name);
 }
 
-static void append_all(char *out, size_t bytes, const hdi_listed_names *names)
+static void image_append_names(char *out, size_t bytes, const hdi_listed_names *names)
 {
     for (uint32_t i = 0; i < names->n; i++) {
-        append(out, bytes, names->of[i].readable ? names->of[i].readable : names->of[i].symbol);
+        image_append_name(out, bytes, names->of[i].readable ? names->of[i].readable : names->of[i].symbol);
     }
 }
 
@@ -381,10 +385,10 @@ void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes)
 {
     hdi_kernel_file file;
     out[0] = 0;
-    append_all(out, bytes, &image->listing.kernels);
+    image_append_names(out, bytes, &image->listing.kernels);
     if (image->kind == HDI_IMAGE_KERNEL_FILE && hdi_kernel_file_parse(image->bytes, image->size, &file) == HD_OK) {
         for (uint32_t i = 0; i < file.n_kernels; i++) {
-            append(out, bytes, file.kernels[i].name);
+            image_append_name(out, bytes, file.kernels[i].name);
         }
         hdi_kernel_file_release(&file);
     }
@@ -394,10 +398,10 @@ void hdi_image_global_names(const hdi_image *image, char *out, size_t bytes)
 {
     hdi_kernel_file file;
     out[0] = 0;
-    append_all(out, bytes, &image->listing.variables);
+    image_append_names(out, bytes, &image->listing.variables);
     if (image->kind == HDI_IMAGE_KERNEL_FILE && hdi_kernel_file_parse(image->bytes, image->size, &file) == HD_OK) {
         for (uint32_t i = 0; i < file.n_globals; i++) {
-            append(out, bytes, file.globals[i].name);
+            image_append_name(out, bytes, file.globals[i].name);
         }
         hdi_kernel_file_release(&file);
     }

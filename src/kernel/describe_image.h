@@ -1,5 +1,5 @@
-/* describe_image.h - recognises an image, selects the part that a driver can load, and finds its kernels' parameters and
- * its variables.
+/* describe_image.h - recognises an image, selects the part that a driver can load, and finds its
+ * kernels' parameters and its variables.
  *
  * Threads: any. An hdi_image belongs to its module and is read-only once opened.
  * Locks: none.
@@ -21,7 +21,7 @@ typedef enum hdi_image_kind {
     HDI_IMAGE_BINARY /* a cubin or fatbin */
 } hdi_image_kind;
 
-/* What a program calls a kernel that a compiler gave another name: "scale<float>", and its symbol. */
+/* A program's name for a kernel that a compiler renamed: "scale<float>", and its symbol. */
 typedef struct hdi_alias {
     char *name, *symbol;
 } hdi_alias;
@@ -36,10 +36,11 @@ typedef struct hdi_image {
 } hdi_image;
 
 /* Recognises an image and copies it.
- * *code, *code_bytes: what cuModuleLoadData takes. For `host` that is the CPU code of a kernel file. Else it is the
- * kernel file's PTX, or the image itself. *code stays valid as long as `out` does.
+ * *code, *code_bytes: the code for cuModuleLoadData. For `host` that is the CPU code of a kernel
+ * file. Else it is the kernel file's PTX, or the image itself. *code stays valid as long as `out`
+ * does.
  * Errors:
- * - IMAGE: it is none of these, it has a texture reference, or a function is missing in it
+ * - IMAGE: it is none of these, it contains a texture reference, or lacks a function
  * - HOST_MEMORY */
 hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes);
@@ -48,8 +49,9 @@ void hdi_image_release(hdi_image *image);
 /* Adds an alias. Both texts are copied. Errors: HOST_MEMORY. */
 hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *symbol);
 
-/* Finds the kernel that a program means by `wanted`: *symbol, which the image owns or is `wanted`. Where part of the image
- * could not be read, the symbol may be none of a kernel. `shown` is the kernel's name for messages.
+/* Finds the kernel that a program means by `wanted`: *symbol, which the image owns or is `wanted`.
+ * If part of the image could not be read, the symbol may not be one of a kernel. `shown` is the
+ * kernel's name for messages.
  * Errors:
  * - NOT_FOUND: no such kernel, or several; the message lists them
  * - HOST_MEMORY */
@@ -58,11 +60,12 @@ hd_status hdi_image_find(const hdi_image *image, const char *wanted, const char 
 
 /* A variable that a program means. */
 typedef struct hdi_image_global {
-    const char *symbol; /* which the image owns, or the text that was asked for */
+    const char *symbol; /* owned by the image, or the requested text */
     bool constant;      /* no kernel writes it */
 } hdi_image_global;
 
-/* The same for a variable. Where part of the image could not be read, the symbol may be none of a variable.
+/* The same for a variable. If part of the image could not be read, the symbol may not be one of a
+ * variable.
  * Errors:
  * - NOT_FOUND: no such variable, or several; the message lists them
  * - HOST_MEMORY, IMAGE */
@@ -82,6 +85,8 @@ typedef struct hdi_param {
     uint32_t access; /* hd_access bits; 0: unknown */
     uint32_t offset, size;
     uint32_t usual; /* HDI_PARAM_* */
+    /* Of a buffer: the type of its elements, as in the `access` of an hd_arg; 0: unknown. */
+    uint32_t element;
     char name[64];
 } hdi_param;
 
@@ -92,15 +97,16 @@ typedef struct hdi_signature {
     hdi_param *params;
 } hdi_signature;
 
-/* Fills in the parameters of a kernel, by its symbol, when the image describes them. Else leaves *out as it is.
+/* Fills in the parameters of a kernel, by its symbol, if the image describes them. Else leaves *out
+ * unchanged.
  * Errors:
  * - NOT_FOUND: no such kernel; the message lists the kernels
  * - LIMIT: more bytes of parameters than a launch has room for
  * - IMAGE, HOST_MEMORY */
 hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out);
 
-/* The same from the driver's facts, for an image that was not read. Leaves *out as it is where the driver does not report the
- * parameters.
+/* The same from the driver's facts, for an image that was not read. Leaves *out unchanged if the
+ * driver does not report the parameters.
  * Errors: LIMIT (likewise), HOST_MEMORY. */
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out);
 

@@ -2,11 +2,13 @@
  *
  * Layout; all numbers are little-endian:
  *     container    u32 magic, u16 1, u16 bytes of this header, u64 bytes of the parts
- *     part         u16 kind, u16, u32 bytes of this header, u64 bytes of the content, u32 bytes of it that count, ...;
- *                  at byte 40 u64 flags, at byte 56 u64 bytes when unpacked
+ *     part         u16 kind, u16, u32 bytes of this header, u64 bytes of the content,
+ *                  u32 bytes of it that count, ...; at byte 40 u64 flags, at byte 56 u64 bytes
+ *                  when unpacked
  * Containers may follow each other.
  *
- * Threads: any; no state. Locks: none. Blocking: the first part that is compressed with zstd opens a library.
+ * Threads: any; no state. Locks: none. Blocking: the first part that is compressed with zstd opens
+ * a library.
  * Always: as in listing.h.
  */
 #include <stdio.h>
@@ -19,7 +21,7 @@
 #define MAGIC 0xba55ed50u
 #define PACKED_LZ4 ((uint64_t)0x2000) /* flags */
 #define PACKED_ZSTD ((uint64_t)0x8000)
-#define UNPACKED_MOST ((uint64_t)256 << 20) /* a size that is damaged should not take all memory */
+#define UNPACKED_MOST ((uint64_t)256 << 20) /* a damaged size should not take all memory */
 
 enum { PTX = 1, CUBIN = 2, INTERMEDIATE = 8, CONTAINER_BYTES = 16, PART_BYTES_LEAST = 64 };
 
@@ -38,7 +40,7 @@ bool hdi_fatbin_detect(const void *image, size_t bytes)
 }
 
 /* Takes the part at *at. False: it is cut off. */
-static bool next_part(const char **at, const char *end, part *out)
+static bool fatbin_next_part(const char **at, const char *end, part *out)
 {
     uint32_t header, counts;
     uint64_t bytes;
@@ -61,7 +63,7 @@ static bool next_part(const char **at, const char *end, part *out)
     return true;
 }
 
-static hd_status add_content(hdi_listing *listing, uint16_t kind, const char *content, size_t bytes)
+static hd_status fatbin_add_content(hdi_listing *listing, uint16_t kind, const char *content, size_t bytes)
 {
     if (kind == CUBIN) {
         return hdi_listing_add_cubin(listing, content, bytes);
@@ -76,7 +78,7 @@ static hd_status add_content(hdi_listing *listing, uint16_t kind, const char *co
     return hdi_attempt_result(&attempt, status);
 }
 
-static hd_status add_packed(hdi_listing *listing, const part *p)
+static hd_status fatbin_add_packed(hdi_listing *listing, const part *p)
 {
     if (p->unpacked == 0 || p->unpacked > UNPACKED_MOST) {
         hdi_listing_unread(listing, "the size of a compressed part is damaged");
@@ -95,7 +97,7 @@ static hd_status add_packed(hdi_listing *listing, const part *p)
     hd_status status = HD_OK;
     if (is_zstd ? hdi_unpack_zstd(p->content, p->bytes, content, bytes)
                 : hdi_unpack_lz4(p->content, p->bytes, content, bytes)) {
-        status = add_content(listing, p->kind, content, bytes);
+        status = fatbin_add_content(listing, p->kind, content, bytes);
     } else {
         hdi_listing_unread(listing, "a compressed part is damaged");
     }
@@ -103,12 +105,12 @@ static hd_status add_packed(hdi_listing *listing, const part *p)
     return status;
 }
 
-static hd_status add_parts(hdi_listing *listing, const char *at, const char *end)
+static hd_status fatbin_add_parts(hdi_listing *listing, const char *at, const char *end)
 {
     hd_status status = HD_OK;
     part p;
     while (at < end && !status) {
-        if (!next_part(&at, end, &p)) {
+        if (!fatbin_next_part(&at, end, &p)) {
             hdi_listing_unread(listing, "a fatbin is damaged or cut off");
             return HD_OK;
         }
@@ -117,7 +119,7 @@ static hd_status add_parts(hdi_listing *listing, const char *at, const char *end
             continue;
         }
         bool packed = (p.flags & (PACKED_LZ4 | PACKED_ZSTD)) != 0;
-        status = packed ? add_packed(listing, &p) : add_content(listing, p.kind, p.content, p.bytes);
+        status = packed ? fatbin_add_packed(listing, &p) : fatbin_add_content(listing, p.kind, p.content, p.bytes);
     }
     return status;
 }
@@ -140,7 +142,7 @@ hd_status hdi_listing_add_fatbin(hdi_listing *listing, const void *image, size_t
             hdi_listing_unread(listing, "a fatbin is damaged or cut off");
             break;
         }
-        status = add_parts(listing, at + header, at + header + parts);
+        status = fatbin_add_parts(listing, at + header, at + header + parts);
         at += header + parts;
     }
     return status;

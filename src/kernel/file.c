@@ -1,4 +1,5 @@
-/* file.c - reads, writes and builds kernel files, whose layout file.h has, and reads the ELF files that go into them.
+/* file.c - reads, writes and builds kernel files, in the layout of file.h, and reads the ELF files
+ * that go into them.
  *
  * Threads: any; no state.
  * Locks: none.
@@ -14,6 +15,7 @@
 #include <heddle/kernel.h>
 #include <heddle/kernel_file.h>
 #include <heddle/module.h>
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/presence.h"
 #include "base/sized.h"
@@ -26,12 +28,12 @@
 #define SECTION_NAME "hd_kernels"
 #define NAME_BYTES 128u /* of kernels and variables */
 
-static bool inside(uint64_t offset, uint64_t size, size_t bytes)
+static bool kernel_file_inside(uint64_t offset, uint64_t size, size_t bytes)
 {
     return offset <= bytes && size <= bytes - offset;
 }
 
-static hd_status read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
+static hd_status elf_read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
 {
     if (bytes < sizeof *out || memcmp(image, ELFMAG, SELFMAG) != 0) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: not an ELF file");
@@ -41,11 +43,11 @@ static hd_status read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: not a 64-bit little-endian ELF file");
     }
     if (out->e_phnum != 0 && (out->e_phentsize != sizeof(Elf64_Phdr) ||
-                              !inside(out->e_phoff, (uint64_t)out->e_phnum * sizeof(Elf64_Phdr), bytes))) {
+                              !kernel_file_inside(out->e_phoff, (uint64_t)out->e_phnum * sizeof(Elf64_Phdr), bytes))) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF program headers are damaged or cut off");
     }
     if (out->e_shnum != 0 && (out->e_shentsize != sizeof(Elf64_Shdr) ||
-                              !inside(out->e_shoff, (uint64_t)out->e_shnum * sizeof(Elf64_Shdr), bytes))) {
+                              !kernel_file_inside(out->e_shoff, (uint64_t)out->e_shnum * sizeof(Elf64_Shdr), bytes))) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section headers are damaged or cut off");
     }
     return HD_OK;
@@ -54,7 +56,7 @@ static hd_status read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
 hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine)
 {
     Elf64_Ehdr header;
-    hd_status status = read_header(image, bytes, &header);
+    hd_status status = elf_read_header(image, bytes, &header);
     if (status != HD_OK) {
         return status;
     }
@@ -65,7 +67,7 @@ hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machin
         Elf64_Phdr p;
         memcpy(&p, (const char *)image + header.e_phoff + i * sizeof p, sizeof p);
         if ((p.p_type == PT_LOAD || p.p_type == PT_DYNAMIC || p.p_type == PT_TLS) &&
-            (!inside(p.p_offset, p.p_filesz, bytes) || p.p_filesz > p.p_memsz)) {
+            (!kernel_file_inside(p.p_offset, p.p_filesz, bytes) || p.p_filesz > p.p_memsz)) {
             return hdi_fail(HD_ERROR_IMAGE, "CPU code: an ELF segment is damaged or cut off");
         }
     }
@@ -81,10 +83,10 @@ typedef struct elf {
     Elf64_Shdr names;
 } elf;
 
-static hd_status open_elf(const void *image, size_t bytes, elf *e)
+static hd_status elf_open(const void *image, size_t bytes, elf *e)
 {
     *e = (elf){.at = image, .bytes = bytes};
-    hd_status status = read_header(image, bytes, &e->header);
+    hd_status status = elf_read_header(image, bytes, &e->header);
     if (status != HD_OK) {
         return status;
     }
@@ -93,34 +95,34 @@ static hd_status open_elf(const void *image, size_t bytes, elf *e)
                         "CPU code: it has no section names, so the kernels' descriptions cannot be read");
     }
     memcpy(&e->names, e->at + e->header.e_shoff + e->header.e_shstrndx * sizeof e->names, sizeof e->names);
-    return inside(e->names.sh_offset, e->names.sh_size, bytes)
+    return kernel_file_inside(e->names.sh_offset, e->names.sh_size, bytes)
                ? HD_OK
                : hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section names are damaged or cut off");
 }
 
-static Elf64_Shdr section_at(const elf *e, uint32_t i)
+static Elf64_Shdr elf_section_at(const elf *e, uint32_t i)
 {
     Elf64_Shdr s;
     memcpy(&s, e->at + e->header.e_shoff + i * sizeof s, sizeof s);
     return s;
 }
 
-static bool section_is(const elf *e, const Elf64_Shdr *s, const char *name)
+static bool elf_section_is(const elf *e, const Elf64_Shdr *s, const char *name)
 {
     size_t n = strlen(name) + 1;
     return s->sh_name < e->names.sh_size && e->names.sh_size - s->sh_name >= n &&
            memcmp(e->at + e->names.sh_offset + s->sh_name, name, n) == 0;
 }
 
-/* The section's bytes; *section stays NULL where there is none. */
-static hd_status find_section(const elf *e, const char **section, size_t *section_bytes)
+/* The section's bytes; *section stays NULL if the file lacks it. */
+static hd_status elf_find_section(const elf *e, const char **section, size_t *section_bytes)
 {
     for (uint32_t i = 0; i < e->header.e_shnum; i++) {
-        Elf64_Shdr s = section_at(e, i);
-        if (s.sh_type != SHT_PROGBITS || !section_is(e, &s, SECTION_NAME)) {
+        Elf64_Shdr s = elf_section_at(e, i);
+        if (s.sh_type != SHT_PROGBITS || !elf_section_is(e, &s, SECTION_NAME)) {
             continue;
         }
-        if (!inside(s.sh_offset, s.sh_size, e->bytes)) {
+        if (!kernel_file_inside(s.sh_offset, s.sh_size, e->bytes)) {
             return hdi_fail(HD_ERROR_IMAGE, "CPU code: the section " SECTION_NAME " is damaged or cut off");
         }
         *section = e->at + s.sh_offset;
@@ -133,16 +135,16 @@ static hd_status find_section(const elf *e, const char **section, size_t *sectio
 /* ---- variables of an ELF file ---- */
 
 /* Reads one symbol. False: it is no variable that programs reach. Errors in *status. */
-static bool read_variable(const elf *e, const Elf64_Sym *symbol, const Elf64_Shdr *names, hdi_kernel_global *out,
-                          hd_status *status)
+static bool elf_read_variable(const elf *e, const Elf64_Sym *symbol, const Elf64_Shdr *names, hdi_kernel_global *out,
+                              hd_status *status)
 {
     if (ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL ||
         symbol->st_shndx >= e->header.e_shnum) {
         return false;
     }
-    Elf64_Shdr s = section_at(e, symbol->st_shndx);
-    out->constant = section_is(e, &s, "hd_constants");
-    if (!out->constant && !section_is(e, &s, "hd_globals")) {
+    Elf64_Shdr s = elf_section_at(e, symbol->st_shndx);
+    out->constant = elf_section_is(e, &s, "hd_constants");
+    if (!out->constant && !elf_section_is(e, &s, "hd_globals")) {
         return false;
     }
     const char *name = e->at + names->sh_offset + symbol->st_name;
@@ -159,10 +161,11 @@ static bool read_variable(const elf *e, const Elf64_Sym *symbol, const Elf64_Shd
 }
 
 /* Adds the variables in a table of symbols. */
-static hd_status add_variables(const elf *e, const Elf64_Shdr *table, hdi_kernel_file *out)
+static hd_status elf_add_variables(const elf *e, const Elf64_Shdr *table, hdi_kernel_file *out)
 {
-    Elf64_Shdr names = table->sh_link < e->header.e_shnum ? section_at(e, table->sh_link) : (Elf64_Shdr){0};
-    if (!inside(table->sh_offset, table->sh_size, e->bytes) || !inside(names.sh_offset, names.sh_size, e->bytes)) {
+    Elf64_Shdr names = table->sh_link < e->header.e_shnum ? elf_section_at(e, table->sh_link) : (Elf64_Shdr){0};
+    if (!kernel_file_inside(table->sh_offset, table->sh_size, e->bytes) ||
+        !kernel_file_inside(names.sh_offset, names.sh_size, e->bytes)) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: a table of symbols is damaged or cut off");
     }
     hd_status status = HD_OK;
@@ -170,7 +173,7 @@ static hd_status add_variables(const elf *e, const Elf64_Shdr *table, hdi_kernel
         Elf64_Sym symbol;
         hdi_kernel_global found;
         memcpy(&symbol, e->at + table->sh_offset + i * sizeof symbol, sizeof symbol);
-        if (!read_variable(e, &symbol, &names, &found, &status) || status != HD_OK ||
+        if (!elf_read_variable(e, &symbol, &names, &found, &status) || status != HD_OK ||
             hdi_kernel_file_find_global(out, found.name) != NULL) {
             continue;
         }
@@ -187,14 +190,15 @@ static hd_status add_variables(const elf *e, const Elf64_Shdr *table, hdi_kernel
     return status;
 }
 
-/* An object file has one table of symbols. A shared object also has one for the loader, which stays when the other is stripped. */
-static hd_status describe_variables(const elf *e, hdi_kernel_file *out)
+/* An object file contains one table of symbols. A shared object also contains one for the loader,
+ * which stays when the other is stripped. */
+static hd_status elf_describe_variables(const elf *e, hdi_kernel_file *out)
 {
     hd_status status = HD_OK;
     for (uint32_t i = 0; i < e->header.e_shnum && status == HD_OK; i++) {
-        Elf64_Shdr s = section_at(e, i);
+        Elf64_Shdr s = elf_section_at(e, i);
         if (s.sh_type == SHT_SYMTAB || s.sh_type == SHT_DYNSYM) {
-            status = add_variables(e, &s, out);
+            status = elf_add_variables(e, &s, out);
         }
     }
     return status;
@@ -203,7 +207,7 @@ static hd_status describe_variables(const elf *e, hdi_kernel_file *out)
 /* ---- kernels of an ELF file ---- */
 
 /* The next record at or after *at, skipping padding; false at the end. */
-static bool next_record(const char *section, size_t bytes, size_t *at, hd_cpu_kernel *out)
+static bool elf_next_record(const char *section, size_t bytes, size_t *at, hd_cpu_kernel *out)
 {
     for (; *at <= bytes && bytes - *at >= sizeof *out; *at += 8) {
         memcpy(out, section + *at, sizeof *out);
@@ -214,9 +218,9 @@ static bool next_record(const char *section, size_t bytes, size_t *at, hd_cpu_ke
     return false;
 }
 
-static hd_status check_record(const hd_cpu_kernel *k, const char *record, size_t bytes)
+static hd_status elf_check_record(const hd_cpu_kernel *k, const char *record, size_t bytes)
 {
-    /* the parameters follow the structure, with an unused one at the end */
+    /* The parameters follow the structure, with an unused one at the end. */
     if (memchr(k->name, 0, sizeof k->name) == NULL || k->name[0] == 0 || k->n_params > HDI_KERNEL_PARAMS_MAX ||
         k->record_bytes > bytes || k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) ||
         k->record_bytes % 8 != 0 || k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
@@ -237,14 +241,14 @@ hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out
     const char *section = NULL;
     size_t section_bytes = 0, n_kernels = 0, n_params = 0, at = 0;
     elf e;
-    hd_status status = open_elf(image, bytes, &e);
-    status = status ? status : find_section(&e, &section, &section_bytes);
+    hd_status status = elf_open(image, bytes, &e);
+    status = status ? status : elf_find_section(&e, &section, &section_bytes);
     if (status != HD_OK) {
         return status;
     }
     hd_cpu_kernel k;
-    for (; next_record(section, section_bytes, &at, &k); at += k.record_bytes) {
-        status = check_record(&k, section + at, section_bytes - at);
+    for (; elf_next_record(section, section_bytes, &at, &k); at += k.record_bytes) {
+        status = elf_check_record(&k, section + at, section_bytes - at);
         if (status != HD_OK) {
             return status;
         }
@@ -263,7 +267,7 @@ hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out
     }
     hdi_kernel_param *params = (hdi_kernel_param *)(kernels + n_kernels);
     at = 0;
-    for (size_t i = 0; next_record(section, section_bytes, &at, &k); at += k.record_bytes, i++) {
+    for (size_t i = 0; elf_next_record(section, section_bytes, &at, &k); at += k.record_bytes, i++) {
         const char *record = section + at;
         kernels[i].name = record + offsetof(hd_cpu_kernel, name);
         kernels[i].params = params;
@@ -274,12 +278,14 @@ hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out
             const char *from = record + sizeof k + j * sizeof(hd_cpu_param);
             hd_cpu_param p;
             memcpy(&p, from, sizeof p);
-            *params++ = (hdi_kernel_param){from + offsetof(hd_cpu_param, name), p.kind, p.access, p.offset, p.size};
+            *params++ = (hdi_kernel_param){
+                from + offsetof(hd_cpu_param, name), p.kind, HDI_PARAM_ACCESS(p.access), p.offset, p.size,
+                HDI_PARAM_ELEMENT(p.access)};
         }
     }
     out->kernels = kernels;
     out->n_kernels = (uint32_t)n_kernels;
-    status = describe_variables(&e, out);
+    status = elf_describe_variables(&e, out);
     if (status != HD_OK) {
         hdi_kernel_file_release(out);
     }
@@ -309,30 +315,30 @@ _Static_assert(HD_PP_KIND(int64_t) == HD_ARG_I64 && HD_PP_KIND(uint64_t) == HD_A
 _Static_assert(HD_ARG_BUFFER == 1 && HD_ARG_BYTES == 12 && HD_READ == 1 && HD_WRITE == 2 && HD_READ_WRITE == 3,
                "kinds and accesses of kernel.h");
 
-static uint32_t get32(const unsigned char *p)
+static uint32_t kernel_file_get32(const unsigned char *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static uint64_t get64(const unsigned char *p)
+static uint64_t kernel_file_get64(const unsigned char *p)
 {
-    return get32(p) | (uint64_t)get32(p + 4) << 32;
+    return kernel_file_get32(p) | (uint64_t)kernel_file_get32(p + 4) << 32;
 }
 
-static void put32(unsigned char *p, uint32_t v)
+static void kernel_file_put32(unsigned char *p, uint32_t v)
 {
     for (int i = 0; i < 4; i++) {
         p[i] = (unsigned char)(v >> 8 * i);
     }
 }
 
-static void put64(unsigned char *p, uint64_t v)
+static void kernel_file_put64(unsigned char *p, uint64_t v)
 {
-    put32(p, (uint32_t)v);
-    put32(p + 4, (uint32_t)(v >> 32));
+    kernel_file_put32(p, (uint32_t)v);
+    kernel_file_put32(p + 4, (uint32_t)(v >> 32));
 }
 
-static uint64_t checksum(const unsigned char *image, size_t bytes)
+static uint64_t kernel_file_checksum(const unsigned char *image, size_t bytes)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < bytes; i++) {
@@ -346,39 +352,44 @@ bool hdi_kernel_file_detect(const void *image, size_t bytes)
     return bytes >= 4 && memcmp(image, "HDKF", 4) == 0;
 }
 
-/* Whether a name is not empty and ends inside its field. */
-static bool name_is_good(const unsigned char *p, size_t bytes)
+/* True if a name is not empty and ends inside its field. */
+static bool kernel_file_name_is_good(const unsigned char *p, size_t bytes)
 {
     return p[0] != 0 && memchr(p, 0, bytes) != NULL;
 }
 
 /* The size of a parameter of this kind. 0: any size. */
-static uint32_t kind_size(uint32_t kind)
+static uint32_t kernel_file_kind_size(uint32_t kind)
 {
     static const uint8_t sizes[] = {0, 8, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 0};
     return kind < sizeof sizes ? sizes[kind] : 0;
 }
 
-static hd_status parse_params(const unsigned char *p, const hdi_kernel_entry *kernel, hdi_kernel_param *params)
+static hd_status kernel_file_parse_params(const unsigned char *p, const hdi_kernel_entry *kernel,
+                                          hdi_kernel_param *params)
 {
     uint32_t end = 0;
     for (uint32_t i = 0; i < kernel->n_params; i++, p += PARAM_BYTES) {
         hdi_kernel_param *q = &params[i];
-        if (!name_is_good(p, PARAM_NAME_BYTES)) {
+        if (!kernel_file_name_is_good(p, PARAM_NAME_BYTES)) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: the name of parameter %u is damaged", kernel->name,
                             i);
         }
         q->name = (const char *)p;
-        q->kind = get32(p + PARAM_NAME_BYTES);
-        q->access = get32(p + PARAM_NAME_BYTES + 4);
-        q->offset = get32(p + PARAM_NAME_BYTES + 8);
-        q->size = get32(p + PARAM_NAME_BYTES + 12);
+        q->kind = kernel_file_get32(p + PARAM_NAME_BYTES);
+        q->access = HDI_PARAM_ACCESS(kernel_file_get32(p + PARAM_NAME_BYTES + 4));
+        q->element = HDI_PARAM_ELEMENT(kernel_file_get32(p + PARAM_NAME_BYTES + 4));
+        q->offset = kernel_file_get32(p + PARAM_NAME_BYTES + 8);
+        q->size = kernel_file_get32(p + PARAM_NAME_BYTES + 12);
         bool buffer = q->kind == HD_ARG_BUFFER;
-        if (q->kind == HD_ARG_NONE || q->kind > HD_ARG_BYTES || q->access > 3 || buffer != (q->access != 0)) {
+        uint32_t element = q->element & 0xff;
+        bool odd_element = element > HD_ARG_BYTES || element == HD_ARG_BUFFER || (q->element != 0 && !buffer);
+        if (q->kind == HD_ARG_NONE || q->kind > HD_ARG_BYTES || q->access > 3 || buffer != (q->access != 0) ||
+            odd_element) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s, parameter %s: kind %u with access %u",
                             kernel->name, q->name, q->kind, q->access);
         }
-        uint32_t size = kind_size(q->kind);
+        uint32_t size = kernel_file_kind_size(q->kind);
         if (q->size == 0 || (size != 0 && q->size != size) || q->offset < end || q->offset > kernel->argument_bytes ||
             q->size > kernel->argument_bytes - q->offset || (size != 0 && q->offset % size != 0)) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s, parameter %s: %u bytes at offset %u of %u",
@@ -393,10 +404,11 @@ static hd_status parse_params(const unsigned char *p, const hdi_kernel_entry *ke
     return HD_OK;
 }
 
-static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_file *out)
+static hd_status kernel_file_parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_file *out)
 {
-    uint32_t n = bytes < 8 ? 0 : get32(p);
-    if (bytes < 8 || n > HDI_KERNEL_FILE_KERNELS_MAX || get32(p + 4) != 0 || n > (bytes - 8) / KERNEL_BYTES) {
+    uint32_t n = bytes < 8 ? 0 : kernel_file_get32(p);
+    if (bytes < 8 || n > HDI_KERNEL_FILE_KERNELS_MAX || kernel_file_get32(p + 4) != 0 ||
+        n > (bytes - 8) / KERNEL_BYTES) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n,
                         bytes);
     }
@@ -411,14 +423,14 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
     p += 8;
     for (uint32_t i = 0; i < n; i++) {
         hdi_kernel_entry *k = &out->kernels[i];
-        if ((size_t)(end - p) < KERNEL_BYTES || !name_is_good(p, NAME_BYTES)) {
+        if ((size_t)(end - p) < KERNEL_BYTES || !kernel_file_name_is_good(p, NAME_BYTES)) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: the description of kernel %u of %u is damaged", i, n);
         }
         k->name = (const char *)p;
-        k->n_params = get32(p + NAME_BYTES);
-        k->argument_bytes = get32(p + NAME_BYTES + 4);
-        k->static_shared_bytes = get32(p + NAME_BYTES + 8);
-        k->max_threads = get32(p + NAME_BYTES + 12);
+        k->n_params = kernel_file_get32(p + NAME_BYTES);
+        k->argument_bytes = kernel_file_get32(p + NAME_BYTES + 4);
+        k->static_shared_bytes = kernel_file_get32(p + NAME_BYTES + 8);
+        k->max_threads = kernel_file_get32(p + NAME_BYTES + 12);
         p += KERNEL_BYTES;
         if (k->n_params > HDI_KERNEL_PARAMS_MAX || k->n_params > (size_t)(end - p) / PARAM_BYTES ||
             k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
@@ -434,7 +446,7 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
         if (hdi_kernel_file_find(out, k->name) != k) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: there are two kernels %s", k->name);
         }
-        hd_status status = parse_params(p, k, params);
+        hd_status status = kernel_file_parse_params(p, k, params);
         if (status != HD_OK) {
             return status;
         }
@@ -447,10 +459,11 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
     return HD_OK;
 }
 
-static hd_status parse_globals(const unsigned char *p, size_t bytes, hdi_kernel_file *out)
+static hd_status kernel_file_parse_globals(const unsigned char *p, size_t bytes, hdi_kernel_file *out)
 {
-    uint32_t n = bytes < 8 ? 0 : get32(p);
-    if (n == 0 || n > HDI_KERNEL_FILE_GLOBALS_MAX || get32(p + 4) != 0 || bytes - 8 != n * (size_t)GLOBAL_BYTES) {
+    uint32_t n = bytes < 8 ? 0 : kernel_file_get32(p);
+    if (n == 0 || n > HDI_KERNEL_FILE_GLOBALS_MAX || kernel_file_get32(p + 4) != 0 ||
+        bytes - 8 != n * (size_t)GLOBAL_BYTES) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of variables is damaged (%u variables in %zu bytes)", n,
                         bytes);
     }
@@ -460,9 +473,10 @@ static hd_status parse_globals(const unsigned char *p, size_t bytes, hdi_kernel_
     }
     p += 8;
     for (uint32_t i = 0; i < n; i++, p += GLOBAL_BYTES) {
-        uint64_t size = get64(p + NAME_BYTES);
-        uint32_t constant = get32(p + NAME_BYTES + 8);
-        if (!name_is_good(p, NAME_BYTES) || size == 0 || constant > 1 || get32(p + NAME_BYTES + 12) != 0) {
+        uint64_t size = kernel_file_get64(p + NAME_BYTES);
+        uint32_t constant = kernel_file_get32(p + NAME_BYTES + 8);
+        if (!kernel_file_name_is_good(p, NAME_BYTES) || size == 0 || constant > 1 ||
+            kernel_file_get32(p + NAME_BYTES + 12) != 0) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: the description of variable %u of %u is damaged", i, n);
         }
         out->globals[i] = (hdi_kernel_global){(const char *)p, size, constant != 0};
@@ -474,11 +488,11 @@ static hd_status parse_globals(const unsigned char *p, size_t bytes, hdi_kernel_
     return HD_OK;
 }
 
-static hd_status parse_section(const unsigned char *image, size_t bytes, const unsigned char *entry,
-                               hdi_kernel_file *out)
+static hd_status kernel_file_parse_section(const unsigned char *image, size_t bytes, const unsigned char *entry,
+                                           hdi_kernel_file *out)
 {
-    uint32_t type = get32(entry), machine = get32(entry + 4);
-    uint64_t offset = get64(entry + 8), size = get64(entry + 16);
+    uint32_t type = kernel_file_get32(entry), machine = kernel_file_get32(entry + 4);
+    uint64_t offset = kernel_file_get64(entry + 8), size = kernel_file_get64(entry + 16);
     if (offset % ALIGNMENT != 0 || offset > bytes || size > bytes - offset || size == 0) {
         return hdi_fail(HD_ERROR_IMAGE,
                         "kernel file: a section of %llu bytes at offset %llu is not inside its %zu bytes",
@@ -512,12 +526,12 @@ static hd_status parse_section(const unsigned char *image, size_t bytes, const u
         if (out->kernels != NULL) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is there twice");
         }
-        return parse_kernels(p, size, out);
+        return kernel_file_parse_kernels(p, size, out);
     case SECTION_GLOBALS:
         if (out->globals != NULL) {
             return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of variables is there twice");
         }
-        return parse_globals(p, size, out);
+        return kernel_file_parse_globals(p, size, out);
     default:
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: unknown section type %u", type);
     }
@@ -532,26 +546,26 @@ hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file
     if (bytes < HEADER_BYTES) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: only %zu bytes, cut off?", bytes);
     }
-    if (get32(p + 4) != VERSION) {
+    if (kernel_file_get32(p + 4) != VERSION) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: version %u, this library reads version %u; compile it again",
-                        get32(p + 4), VERSION);
+                        kernel_file_get32(p + 4), VERSION);
     }
-    if (get64(p + 8) != bytes) {
+    if (kernel_file_get64(p + 8) != bytes) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: %zu bytes, but its head states %llu; cut off?", bytes,
-                        (unsigned long long)get64(p + 8));
+                        (unsigned long long)kernel_file_get64(p + 8));
     }
-    if (get64(p + 16) != checksum(p, bytes)) {
+    if (kernel_file_get64(p + 16) != kernel_file_checksum(p, bytes)) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: damaged (its checksum does not match)");
     }
-    uint32_t n = get32(p + 24);
-    if (n > SECTIONS_MAX || n * (size_t)SECTION_BYTES > bytes - HEADER_BYTES || get32(p + 28) != 0) {
+    uint32_t n = kernel_file_get32(p + 24);
+    if (n > SECTIONS_MAX || n * (size_t)SECTION_BYTES > bytes - HEADER_BYTES || kernel_file_get32(p + 28) != 0) {
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: damaged header (%u sections)", n);
     }
     hdi_kernel_file file;
     memset(&file, 0, sizeof file);
     hd_status status = HD_OK;
     for (uint32_t i = 0; i < n && status == HD_OK; i++) {
-        status = parse_section(p, bytes, p + HEADER_BYTES + i * (size_t)SECTION_BYTES, &file);
+        status = kernel_file_parse_section(p, bytes, p + HEADER_BYTES + i * (size_t)SECTION_BYTES, &file);
     }
     if (status == HD_OK && (file.kernels == NULL || (file.ptx == NULL && file.n_cpu == 0))) {
         status =
@@ -603,7 +617,7 @@ const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file)
 }
 
 /* The name of an ELF e_machine, such as "x86-64", for messages. */
-static const char *machine_name(uint32_t machine)
+static const char *kernel_file_machine_name(uint32_t machine)
 {
     switch (machine) {
     case HDI_ELF_X86_64:
@@ -619,10 +633,10 @@ static const char *machine_name(uint32_t machine)
     }
 }
 
-/* Reserves room for a section at *end, and writes its entry into the table. Returns where its bytes go. Without an
- * image it only counts, and returns NULL. */
-static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type, uint32_t machine,
-                            size_t bytes)
+/* Reserves room for a section at *end, and writes its entry into the table. Returns the place of
+ * its bytes. Without an image it only counts, and returns NULL. */
+static unsigned char *kernel_file_place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type,
+                                        uint32_t machine, size_t bytes)
 {
     size_t offset = (*end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     *end = offset + bytes;
@@ -631,27 +645,27 @@ static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, 
         return NULL;
     }
     unsigned char *entry = image + HEADER_BYTES + i * (size_t)SECTION_BYTES;
-    put32(entry, type);
-    put32(entry + 4, machine);
-    put64(entry + 8, offset);
-    put64(entry + 16, bytes);
+    kernel_file_put32(entry, type);
+    kernel_file_put32(entry + 4, machine);
+    kernel_file_put64(entry + 8, offset);
+    kernel_file_put64(entry + 16, bytes);
     return image + offset;
 }
 
-static void write_globals(const hdi_kernel_file *file, unsigned char *p)
+static void kernel_file_write_globals(const hdi_kernel_file *file, unsigned char *p)
 {
-    put32(p, file->n_globals);
+    kernel_file_put32(p, file->n_globals);
     p += 8;
     for (uint32_t i = 0; i < file->n_globals; i++, p += GLOBAL_BYTES) {
         const hdi_kernel_global *g = &file->globals[i];
         memcpy(p, g->name, strlen(g->name));
-        put64(p + NAME_BYTES, g->bytes);
-        put32(p + NAME_BYTES + 8, g->constant);
+        kernel_file_put64(p + NAME_BYTES, g->bytes);
+        kernel_file_put32(p + NAME_BYTES + 8, g->constant);
     }
 }
 
 /* Computes the layout, and writes the image unless `image` is NULL. Returns the size. */
-static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
+static size_t kernel_file_lay_out(const hdi_kernel_file *file, unsigned char *image)
 {
     uint32_t n_sections = file->n_cpu + 1 + (file->ptx != NULL) + (file->n_globals != 0), index = 0;
     size_t end = HEADER_BYTES + n_sections * (size_t)SECTION_BYTES;
@@ -659,52 +673,52 @@ static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
     for (uint32_t i = 0; i < file->n_kernels; i++) {
         bytes += KERNEL_BYTES + file->kernels[i].n_params * (size_t)PARAM_BYTES;
     }
-    unsigned char *p = place(image, &index, &end, SECTION_KERNELS, 0, bytes);
+    unsigned char *p = kernel_file_place(image, &index, &end, SECTION_KERNELS, 0, bytes);
     if (p != NULL) {
-        put32(p, file->n_kernels);
+        kernel_file_put32(p, file->n_kernels);
         p += 8;
         for (uint32_t i = 0; i < file->n_kernels; i++) {
             const hdi_kernel_entry *k = &file->kernels[i];
             memcpy(p, k->name, strlen(k->name));
-            put32(p + NAME_BYTES, k->n_params);
-            put32(p + NAME_BYTES + 4, k->argument_bytes);
-            put32(p + NAME_BYTES + 8, k->static_shared_bytes);
-            put32(p + NAME_BYTES + 12, k->max_threads);
+            kernel_file_put32(p + NAME_BYTES, k->n_params);
+            kernel_file_put32(p + NAME_BYTES + 4, k->argument_bytes);
+            kernel_file_put32(p + NAME_BYTES + 8, k->static_shared_bytes);
+            kernel_file_put32(p + NAME_BYTES + 12, k->max_threads);
             p += KERNEL_BYTES;
             for (uint32_t j = 0; j < k->n_params; j++, p += PARAM_BYTES) {
                 const hdi_kernel_param *q = &k->params[j];
                 memcpy(p, q->name, strlen(q->name));
-                put32(p + PARAM_NAME_BYTES, q->kind);
-                put32(p + PARAM_NAME_BYTES + 4, q->access);
-                put32(p + PARAM_NAME_BYTES + 8, q->offset);
-                put32(p + PARAM_NAME_BYTES + 12, q->size);
+                kernel_file_put32(p + PARAM_NAME_BYTES, q->kind);
+                kernel_file_put32(p + PARAM_NAME_BYTES + 4, q->access | q->element << 8);
+                kernel_file_put32(p + PARAM_NAME_BYTES + 8, q->offset);
+                kernel_file_put32(p + PARAM_NAME_BYTES + 12, q->size);
             }
         }
     }
     if (file->n_globals != 0) {
-        p = place(image, &index, &end, SECTION_GLOBALS, 0, 8 + file->n_globals * (size_t)GLOBAL_BYTES);
+        p = kernel_file_place(image, &index, &end, SECTION_GLOBALS, 0, 8 + file->n_globals * (size_t)GLOBAL_BYTES);
         if (p != NULL) {
-            write_globals(file, p);
+            kernel_file_write_globals(file, p);
         }
     }
     if (file->ptx != NULL) {
-        p = place(image, &index, &end, SECTION_PTX, 0, file->ptx_bytes);
+        p = kernel_file_place(image, &index, &end, SECTION_PTX, 0, file->ptx_bytes);
         if (p != NULL) {
             memcpy(p, file->ptx, file->ptx_bytes);
         }
     }
     for (uint32_t i = 0; i < file->n_cpu; i++) {
-        p = place(image, &index, &end, SECTION_CPU, file->cpu[i].machine, file->cpu[i].bytes);
+        p = kernel_file_place(image, &index, &end, SECTION_CPU, file->cpu[i].machine, file->cpu[i].bytes);
         if (p != NULL) {
             memcpy(p, file->cpu[i].image, file->cpu[i].bytes);
         }
     }
     if (image != NULL) {
         memcpy(image, "HDKF", 4);
-        put32(image + 4, VERSION);
-        put64(image + 8, end);
-        put32(image + 24, n_sections);
-        put64(image + 16, checksum(image, end));
+        kernel_file_put32(image + 4, VERSION);
+        kernel_file_put64(image + 8, end);
+        kernel_file_put32(image + 24, n_sections);
+        kernel_file_put64(image + 16, kernel_file_checksum(image, end));
     }
     return end;
 }
@@ -728,12 +742,12 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
                             k->name);
         }
     }
-    size_t bytes = lay_out(file, NULL);
+    size_t bytes = kernel_file_lay_out(file, NULL);
     unsigned char *image = calloc(1, bytes);
     if (image == NULL) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "kernel file: no memory for %s", HDI_BYTES(bytes));
     }
-    lay_out(file, image);
+    kernel_file_lay_out(file, image);
     *out = image;
     *out_bytes = bytes;
     return HD_OK;
@@ -741,10 +755,10 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
 
 /* ---- building ---- */
 
-/* That a kernel may declare, on any GPU: the driver loads no code with more. */
+/* The most that a kernel may declare, on any GPU: the driver loads no code with more. */
 enum { SHARED_BYTES_MAX = 49152 };
 
-static bool has_same_globals(const hdi_kernel_file *a, const hdi_kernel_file *b)
+static bool kernel_file_has_same_globals(const hdi_kernel_file *a, const hdi_kernel_file *b)
 {
     bool equal = a->n_globals == b->n_globals;
     for (uint32_t i = 0; equal && i < a->n_globals; i++) {
@@ -754,8 +768,9 @@ static bool has_same_globals(const hdi_kernel_file *a, const hdi_kernel_file *b)
     return equal;
 }
 
-/* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes into the file. */
-static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
+/* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes
+ * into the file. */
+static hd_status kernel_file_check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
 {
     hdi_kernel_file other;
     memset(&other, 0, sizeof other);
@@ -763,7 +778,7 @@ static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kerne
     if (status != HD_OK) {
         return status;
     }
-    bool equal = other.n_kernels == file->n_kernels && has_same_globals(file, &other);
+    bool equal = other.n_kernels == file->n_kernels && kernel_file_has_same_globals(file, &other);
     for (uint32_t i = 0; equal && i < file->n_kernels; i++) {
         const hdi_kernel_entry *a = &file->kernels[i], *b = hdi_kernel_file_find(&other, a->name);
         equal = b != NULL && a->n_params == b->n_params && a->argument_bytes == b->argument_bytes &&
@@ -771,18 +786,19 @@ static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kerne
         for (uint32_t j = 0; equal && j < a->n_params; j++) {
             const hdi_kernel_param *p = &a->params[j], *q = &b->params[j];
             equal = strcmp(p->name, q->name) == 0 && p->kind == q->kind && p->access == q->access &&
-                    p->offset == q->offset && p->size == q->size;
+                    p->element == q->element && p->offset == q->offset && p->size == q->size;
         }
     }
     hdi_kernel_file_release(&other);
     return equal ? HD_OK
                  : hdi_fail(HD_ERROR_IMAGE,
                             "the CPU code for %s is not made from the source that the description is from",
-                            machine_name(cpu->machine));
+                            kernel_file_machine_name(cpu->machine));
 }
 
-/* Checks that the PTX has every described variable, of the same size and in the same memory. */
-static hd_status check_ptx_variables(const hdi_kernel_file *file, const hdi_ptx *ptx)
+/* Checks that the PTX contains every described variable, of the same size and in the same
+ * memory. */
+static hd_status kernel_file_check_ptx_variables(const hdi_kernel_file *file, const hdi_ptx *ptx)
 {
     for (uint32_t i = 0; i < file->n_globals; i++) {
         const hdi_kernel_global *g = &file->globals[i];
@@ -799,9 +815,9 @@ static hd_status check_ptx_variables(const hdi_kernel_file *file, const hdi_ptx 
     return HD_OK;
 }
 
-/* Checks that the PTX has every described kernel, with the same parameters. Copies static_shared_bytes from the PTX,
- * since the source does not contain it. */
-static hd_status check_ptx(hdi_kernel_file *file)
+/* Checks that the PTX contains every described kernel, with the same parameters. Copies
+ * static_shared_bytes from the PTX, since the source does not contain it. */
+static hd_status kernel_file_check_ptx(hdi_kernel_file *file)
 {
     hdi_ptx ptx;
     hd_status status = hdi_ptx_scan(file->ptx, file->ptx_bytes, &ptx);
@@ -834,12 +850,13 @@ static hd_status check_ptx(hdi_kernel_file *file)
             }
         }
     }
-    status = status ? status : check_ptx_variables(file, &ptx);
+    status = status ? status : kernel_file_check_ptx_variables(file, &ptx);
     hdi_ptx_release(&ptx);
     return status;
 }
 
-static hd_status build_file(const hd_kernel_file_parts *parts, hdi_kernel_file *file, void **out, size_t *out_bytes)
+static hd_status kernel_file_build_image(const hd_kernel_file_parts *parts, hdi_kernel_file *file, void **out,
+                                         size_t *out_bytes)
 {
     for (size_t i = 0; i < parts->n_cpu; i++) {
         hdi_kernel_cpu *cpu = &file->cpu[i];
@@ -851,7 +868,7 @@ static hd_status build_file(const hd_kernel_file_parts *parts, hdi_kernel_file *
         }
         for (size_t j = 0; j < i; j++) {
             if (file->cpu[j].machine == cpu->machine) {
-                return hdi_fail(HD_ERROR_ARGUMENT, "two CPU images are for %s", machine_name(cpu->machine));
+                return hdi_fail(HD_ERROR_ARGUMENT, "two CPU images are for %s", kernel_file_machine_name(cpu->machine));
             }
         }
         file->n_cpu++;
@@ -860,10 +877,10 @@ static hd_status build_file(const hd_kernel_file_parts *parts, hdi_kernel_file *
     hd_status status = hdi_elf_describe(own ? parts->description : parts->cpu[0],
                                         own ? parts->description_bytes : parts->cpu_bytes[0], file);
     for (size_t i = own ? 0 : 1; status == HD_OK && i < parts->n_cpu; i++) {
-        status = check_same_kernels(file, &file->cpu[i]);
+        status = kernel_file_check_same_kernels(file, &file->cpu[i]);
     }
     if (status == HD_OK && file->ptx != NULL) {
-        status = check_ptx(file);
+        status = kernel_file_check_ptx(file);
     }
     void *image = NULL;
     size_t bytes = 0;
@@ -886,6 +903,7 @@ static hd_status build_file(const hd_kernel_file_parts *parts, hdi_kernel_file *
 
 hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes)
 {
+    HDI_UNCANCELLED;
     HDI_CALL();
     if (parts == NULL || out == NULL || out_bytes == NULL) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", parts == NULL ? "parts" : out == NULL ? "out" : "out_bytes");
@@ -920,7 +938,7 @@ hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, si
         file.ptx = ptx;
         file.ptx_bytes = n + 1;
     }
-    hd_status status = build_file(parts, &file, out, out_bytes);
+    hd_status status = kernel_file_build_image(parts, &file, out, out_bytes);
     hdi_kernel_file_release(&file);
     free(ptx);
     return status;

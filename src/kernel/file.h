@@ -1,22 +1,26 @@
 /* file.h - the kernel file: PTX, CPU code and the description of each kernel in one image.
  *
  * Layout; all numbers are little-endian:
- *     header       "HDKF", u32 version, u64 bytes of the image, u64 checksum (FNV-1a of the image with this field zero),
- *                  u32 number of sections, u32 0
- *     section      one entry for each: u32 type, u32 machine (an ELF e_machine, for CPU code), u64 offset, u64 bytes
+ *     header       "HDKF", u32 version, u64 bytes of the image, u64 checksum (FNV-1a of the image
+ *                  with this field zero), u32 number of sections, u32 0
+ *     section      one entry for each: u32 type, u32 machine (an ELF e_machine, for CPU code),
+ *                  u64 offset, u64 bytes
  *     contents     each at a multiple of 64
  * Types of sections:
  *     1            PTX text with a zero at its end
  *     2            an ELF shared object: CPU code
- *     3            kernels: u32 their number, u32 0; then the kernels, each followed by its parameters
- *     4            variables, where there are any: u32 their number, u32 0; then the variables
- *       kernel     name[128], u32 parameters, u32 argument bytes, u32 static shared bytes, u32 max threads
- *       parameter  name[64], u32 kind, u32 access, u32 offset, u32 size
- *       variable   name[128], u64 bytes, u32 whether it is in constant memory, u32 0
+ *     3            kernels: u32 their number, u32 0; then the kernels, each followed by its
+ *                  parameters
+ *     4            variables, if any: u32 their number, u32 0; then the variables
+ *       kernel     name[128], u32 parameters, u32 argument bytes, u32 static shared bytes,
+ *                  u32 max threads
+ *       parameter  name[64], u32 kind, u32 access and from bit 8 on the element's type, u32 offset,
+ *                  u32 size
+ *       variable   name[128], u64 bytes, u32 1 if in constant memory and else 0, u32 0
  *
- * CPU code is ELF. Only 64-bit little-endian files are read, and they may be damaged. The descriptions of their kernels are
- * in the section "hd_kernels", where heddle/kernel.h puts them. Its variables are the global symbols in the sections "hd_globals" and
- * "hd_constants".
+ * CPU code is ELF. Only 64-bit little-endian files are read, and they may be damaged. The section
+ * "hd_kernels" describes their kernels; heddle/kernel.h puts the descriptions there. Their
+ * variables are the global symbols in the sections "hd_globals" and "hd_constants".
  *
  * Threads: any; no state.
  * Locks: none.
@@ -39,12 +43,17 @@ enum {
     HDI_KERNEL_FILE_CPUS_MAX = 8
 };
 
+/* The two parts of the word "access" of a parameter's description. */
+#define HDI_PARAM_ACCESS(word) ((word)&0xffu)
+#define HDI_PARAM_ELEMENT(word) ((word) >> 8)
+
 typedef struct hdi_kernel_param {
     const char *name;
     uint32_t kind;   /* hd_arg_kind */
     uint32_t access; /* hd_access for buffers, else 0 */
     uint32_t offset; /* in the argument block */
     uint32_t size;
+    uint32_t element; /* of a buffer: hd_arg_kind, and from bit 8 on the size; 0: unknown */
 } hdi_kernel_param;
 
 typedef struct hdi_kernel_entry {
@@ -69,7 +78,8 @@ typedef struct hdi_kernel_cpu {
     uint32_t machine;
 } hdi_kernel_cpu;
 
-/* Everything points into an image, which must outlive this. Only `kernels` and `globals` are owned. */
+/* Everything points into an image, which must outlive this. Only `kernels` and `globals` are
+ * owned. */
 typedef struct hdi_kernel_file {
     const char *ptx;  /* zero-terminated; NULL: none */
     size_t ptx_bytes; /* with the zero */
@@ -81,7 +91,7 @@ typedef struct hdi_kernel_file {
     uint32_t n_globals;
 } hdi_kernel_file;
 
-/* Whether the bytes begin like a kernel file. */
+/* True if the bytes begin like a kernel file. */
 bool hdi_kernel_file_detect(const void *image, size_t bytes);
 
 /* Reads an image that may be damaged. `out` points into it.
@@ -89,15 +99,15 @@ bool hdi_kernel_file_detect(const void *image, size_t bytes);
 hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file *out);
 void hdi_kernel_file_release(hdi_kernel_file *file);
 
-/* The kernel, or the variable, of that name; NULL: there is none. */
+/* The kernel, or the variable, of that name; NULL: none. */
 const hdi_kernel_entry *hdi_kernel_file_find(const hdi_kernel_file *file, const char *name);
 const hdi_kernel_global *hdi_kernel_file_find_global(const hdi_kernel_file *file, const char *name);
 
-/* The code for the machine that this library was compiled for. NULL: there is none. */
+/* The code for the machine that this library was compiled for. NULL: none. */
 const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file);
 
-/* Writes an image from its parts. Does not check that the parts match. `file` comes from parse, or the caller filled it
- * in. The caller frees *out.
+/* Writes an image from its parts. Does not check that the parts match. `file` comes from parse, or
+ * the caller filled it in. The caller frees *out.
  * Errors: LIMIT, HOST_MEMORY. */
 hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t *out_bytes);
 
@@ -114,15 +124,17 @@ enum { HDI_ELF_PPC64 = 21, HDI_ELF_X86_64 = 62, HDI_ELF_AARCH64 = 183, HDI_ELF_R
 #elif defined(__powerpc64__)
 #define HDI_ELF_NATIVE HDI_ELF_PPC64
 #else
-#define HDI_ELF_NATIVE 0 /* no kernel file has code for it */
+#define HDI_ELF_NATIVE 0 /* no kernel file contains code for it */
 #endif
 
-/* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine is its e_machine.
+/* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine
+ * is its e_machine.
  * Errors: IMAGE. */
 hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine);
 
-/* The kernels and variables that an object file or shared object describes. `out` gets `kernels` and `globals` with their numbers,
- * to be released with hdi_kernel_file_release. Names are views into the image.
+/* Gets the kernels and variables that an object file or shared object describes. `out` gets
+ * `kernels` and `globals` with their numbers; the caller calls hdi_kernel_file_release. Names are
+ * views into the image.
  * Errors: IMAGE, LIMIT, HOST_MEMORY. */
 hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out);
 

@@ -1,23 +1,29 @@
-/* globals.c - hd_module_get_global: a module's variable on a device as a buffer, and launches as uses of it.
+/* globals.c - hd_module_get_global: a module's variable on a device as a buffer, and launches as
+ * uses of it.
  *
- * The memory belongs to the module (HDI_BUFFER_BORROWED). hd_free ends the handle, and an unload ends all of them.
+ * The memory belongs to the module (HDI_BUFFER_BORROWED). hd_free ends the handle, and an unload
+ * ends all of them.
  *
- * Once a variable was asked for, kernels of the module may read it, and write it unless it is constant. So their launches on that
- * device use its buffer. Modules without such a variable pay nothing for that. Where there is one, the heads of kernels have another state
- * (HDI_HANDLE_CAREFUL). The fast way of a launch finds the head changed under the order lock, and the slow way asks here for the uses.
- * A head also counts how often a variable was asked for. So a launch that asked before the last time is recognised under the order
- * lock, and asks again.
+ * Once a variable is requested, kernels of the module may read it, and write it unless it is
+ * constant. So their launches on that device use its buffer. Modules without such a variable pay
+ * nothing for that. Otherwise the heads of the module's kernels take another state
+ * (HDI_HANDLE_CAREFUL). The fast way of a launch finds the head changed under the order lock, and
+ * the slow way asks here for the uses.
+ * A head also counts the requests for variables. So a launch that asked before the last request is
+ * recognised under the order lock, and asks again.
  *
- * What was launched before is unfinished work that may use the variable, too. The buffer's record begins with all such work of the
- * device. It counts as readers. Behind them is a mark for a variable that kernels write, for readers to wait for.
+ * Earlier launches are unfinished work that may use the variable, too. The buffer's record begins
+ * with all such work of the device. It counts as readers. Behind them is a mark for a variable that
+ * kernels write, for readers to wait for.
  *
  * Threads: any.
- * Locks: hd_module_get_global holds `restarting` and `cold`, and `loading` while the device is asked. `globals_lock` guards the lists of
- * variables; no other lock is taken under it.
+ * Locks: hd_module_get_global holds `refilling` and `cold`, and `loading` while the device is
+ * asked. `globals_lock` guards the lists of variables; no other lock is taken under it.
  * Blocking: while the code is loaded and the device is asked.
  * Always:
- * - A variable in a module's list has a buffer whose handle was handed out. Its structure belongs to the buffer.
- * - A list has at most HDI_GLOBALS_MAX variables of a device with good handles.
+ * - Each variable in a module's list belongs to a buffer whose handle was handed out. Its structure
+ *   belongs to the buffer.
+ * - A list holds at most HDI_GLOBALS_MAX variables of a device with good handles.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,23 +42,23 @@ typedef struct hdi_global {
     uint64_t word, losses; /* as in hdi_use */
     int device;
     bool constant;
-    char symbol[]; /* as the code has it */
+    char symbol[]; /* as the code spells it */
 } hdi_global;
 
-static hdi_lock *lock_of(const hd_runtime *rt)
+static hdi_lock *globals_lock_of(const hd_runtime *rt)
 {
     return &hdi_kernel_of(rt)->modules->globals_lock;
 }
 
-static bool is_good(const hdi_global *g)
+static bool global_is_good(const hdi_global *g)
 {
     return hdi_self_get(&g->buffer->self) == g->word;
 }
 
 /* ---- the end of a handle ---- */
 
-/* Takes the variable out of its module's list. The lock is held. */
-static void leave_list(hdi_global *g)
+/* Takes the variable out of its module's list. The caller holds the lock. */
+static void global_leave_list(hdi_global *g)
 {
     hdi_global **link = &g->module->globals;
     while (*link != g) {
@@ -62,36 +68,37 @@ static void leave_list(hdi_global *g)
     g->module = NULL;
 }
 
-static void release_global(struct hd_buffer *b)
+static void global_release(struct hd_buffer *b)
 {
     hdi_global *g = b->of_kind;
-    hdi_lock_take(lock_of(b->runtime));
+    hdi_lock_take(globals_lock_of(b->runtime));
     if (g->module) {
-        leave_list(g);
+        global_leave_list(g);
     }
-    hdi_lock_release(lock_of(b->runtime));
+    hdi_lock_release(globals_lock_of(b->runtime));
     free(g);
 }
 
-static void forget_global(struct hd_buffer *b)
+static void global_forget(struct hd_buffer *b)
 {
     free(b->of_kind);
 }
 
-static const hdi_buffer_ops global_ops = {.release = release_global, .forget = forget_global};
+static const hdi_buffer_ops global_ops = {.release = global_release, .forget = global_forget};
 
 void hdi_globals_end(struct hd_module *m)
 {
-    hdi_attempt attempt; /* a handle that another thread frees meanwhile is no failure of the unload */
+    /* A handle that another thread frees meanwhile is no failure of the unload. */
+    hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_buffer *handle;
     do {
-        hdi_lock_take(lock_of(m->runtime));
+        hdi_lock_take(globals_lock_of(m->runtime));
         handle = m->globals ? m->globals->handle : NULL;
         if (handle) {
-            leave_list(m->globals);
+            global_leave_list(m->globals);
         }
-        hdi_lock_release(lock_of(m->runtime));
+        hdi_lock_release(globals_lock_of(m->runtime));
         if (handle && hdi_buffer_from_any_handle(handle)) {
             hdi_free(handle);
         }
@@ -101,11 +108,11 @@ void hdi_globals_end(struct hd_module *m)
 
 void hdi_globals_forget(struct hd_module *m)
 {
-    hdi_lock_take(lock_of(m->runtime));
+    hdi_lock_take(globals_lock_of(m->runtime));
     while (m->globals) {
-        leave_list(m->globals);
+        global_leave_list(m->globals);
     }
-    hdi_lock_release(lock_of(m->runtime));
+    hdi_lock_release(globals_lock_of(m->runtime));
 }
 
 /* ---- launches ---- */
@@ -114,11 +121,12 @@ size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi
                         size_t room)
 {
     size_t n = 0;
-    hdi_lock_take(lock_of(kernel->runtime));
-    /* With a good handle the module is there: an unload makes the kernels' handles stale, and then takes this lock. */
+    hdi_lock_take(globals_lock_of(kernel->runtime));
+    /* With a good handle the module exists: an unload makes the kernels' handles stale, and then
+     * takes this lock. */
     bool there = atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
     for (const hdi_global *g = there ? kernel->module->globals : NULL; g; g = g->next) {
-        if (g->device != device->index || !is_good(g)) {
+        if (g->device != device->index || !global_is_good(g)) {
             continue;
         }
         if (n < room) {
@@ -132,14 +140,14 @@ size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi
         }
         n++;
     }
-    hdi_lock_release(lock_of(kernel->runtime));
+    hdi_lock_release(globals_lock_of(kernel->runtime));
     return n;
 }
 
-/* ---- a variable that was not asked for before ---- */
+/* ---- a variable requested for the first time ---- */
 
-/* Asks the device for the variable's place; loads the code there first, where that was not done. */
-static hd_status find_on(struct hd_module *m, hdi_device *device, const char *symbol, hdi_global_place *out)
+/* Asks the device for the variable's place; loads the code there first, if necessary. */
+static hd_status global_find_on(struct hd_module *m, hdi_device *device, const char *symbol, hdi_global_place *out)
 {
     hdi_mutex *loading = &hdi_kernel_of(m->runtime)->modules->loading[device->index];
     hdi_mutex_lock(loading);
@@ -163,14 +171,14 @@ static hd_status find_on(struct hd_module *m, hdi_device *device, const char *sy
     return status;
 }
 
-/* Makes the buffer, with a handle that no other thread has. NULL: a failure, in *status. */
-static hdi_global *make(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted, const char *name,
-                        hd_status *status)
+/* Makes the buffer, with a handle that no other thread knows. NULL: a failure, in *status. */
+static hdi_global *global_make(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted,
+                               const char *name, hd_status *status)
 {
     hd_runtime *rt = m->runtime;
     hdi_global_place place = {0, 0};
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
-    *status = find_on(m, device, wanted->symbol, &place);
+    *status = global_find_on(m, device, wanted->symbol, &place);
     if (*status) {
         return NULL;
     }
@@ -199,8 +207,9 @@ static hdi_global *make(struct hd_module *m, hdi_device *device, const hdi_image
     return g;
 }
 
-/* From now on launches of the module's kernels use the variables in its list, or are refused under the order lock and begin again. */
-static void count_in_kernels(struct hd_module *m)
+/* From now on launches of the module's kernels use the variables in its list, or are refused under
+ * the order lock and begin again. */
+static void globals_count_in_kernels(struct hd_module *m)
 {
     struct hdi_modules *reg = hdi_kernel_of(m->runtime)->modules;
     hdi_mutex_lock(&reg->lock);
@@ -211,11 +220,13 @@ static void count_in_kernels(struct hd_module *m)
     hdi_mutex_unlock(&reg->lock);
 }
 
-/* Notes everything unfinished that was submitted to the device so far, since it may use the variable. Errors: HOST_MEMORY. */
-static hd_status note_earlier(hdi_device *device, struct hd_buffer *b, bool *any)
+/* Notes all unfinished work submitted to the device so far, since it may use the variable. Errors:
+ * HOST_MEMORY. */
+static hd_status global_note_earlier(hdi_device *device, struct hd_buffer *b, bool *any)
 {
     hd_runtime *rt = device->runtime;
-    hdi_lock_take(&device->order); /* launches that found the kernel as it was before are in their lanes now */
+    /* Launches that found the kernel in its earlier state are in their lanes now. */
+    hdi_lock_take(&device->order);
     hdi_lock_release(&device->order);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_point point = {(uint32_t)device->index * HDI_LANES_MAX + i, hdi_lane_submitted(device, i)};
@@ -234,7 +245,7 @@ static hd_status note_earlier(hdi_device *device, struct hd_buffer *b, bool *any
 }
 
 /* Submits a write of nothing behind all earlier work, for readers to wait for. */
-static hd_status mark(hdi_device *device, const hdi_global *g)
+static hd_status global_mark(hdi_device *device, const hdi_global *g)
 {
     hdi_use use = {.buffer = g->buffer,
                    .losses = g->losses,
@@ -247,25 +258,25 @@ static hd_status mark(hdi_device *device, const hdi_global *g)
     return hdi_submit(hdi_copy_lane(device, HDI_WAY_ON, HDI_LANES_QUICK), &use, 1, &command, NULL);
 }
 
-static hd_status add(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted, const char *name,
-                     hd_buffer **out)
+static hd_status global_add(struct hd_module *m, hdi_device *device, const hdi_image_global *wanted, const char *name,
+                            hd_buffer **out)
 {
     hd_status status = HD_OK;
-    hdi_global *g = make(m, device, wanted, name, &status);
+    hdi_global *g = global_make(m, device, wanted, name, &status);
     if (!g) {
         return status;
     }
     hd_buffer *handle = g->handle;
-    hdi_lock_take(lock_of(m->runtime));
+    hdi_lock_take(globals_lock_of(m->runtime));
     g->module = m;
     g->next = m->globals;
     m->globals = g;
-    hdi_lock_release(lock_of(m->runtime));
-    count_in_kernels(m);
+    hdi_lock_release(globals_lock_of(m->runtime));
+    globals_count_in_kernels(m);
     bool any = false;
-    status = note_earlier(device, g->buffer, &any);
+    status = global_note_earlier(device, g->buffer, &any);
     if (!status && any && !g->constant) {
-        status = mark(device, g);
+        status = global_mark(device, g);
     }
     if (!status && !hdi_buffer_from_handle(handle)) {
         status = hdi_runtime_is_open(m->runtime) ? hdi_loss_fail(m->runtime, device->index, "the variable is gone")
@@ -284,23 +295,24 @@ static hd_status add(struct hd_module *m, hdi_device *device, const hdi_image_gl
 
 /* ---- the call ---- */
 
-/* Looks in the module's list. *n: variables of the device that are there. NULL: it was not asked for, or its handle has ended. */
-static hd_buffer *find_in_list(struct hd_module *m, int device, const char *symbol, size_t *n)
+/* Looks in the module's list. *n: the device's variables in it. NULL: it was not requested, or its
+ * handle ended. */
+static hd_buffer *global_find_in_list(struct hd_module *m, int device, const char *symbol, size_t *n)
 {
     hd_buffer *found = NULL;
     *n = 0;
-    hdi_lock_take(lock_of(m->runtime));
+    hdi_lock_take(globals_lock_of(m->runtime));
     for (const hdi_global *g = m->globals; g; g = g->next) {
-        if (g->device == device && is_good(g)) {
+        if (g->device == device && global_is_good(g)) {
             ++*n;
             found = strcmp(g->symbol, symbol) == 0 ? g->handle : found;
         }
     }
-    hdi_lock_release(lock_of(m->runtime));
+    hdi_lock_release(globals_lock_of(m->runtime));
     return found;
 }
 
-static hd_status get_global(struct hd_module *m, int device, const char *name, hd_buffer **out)
+static hd_status global_get(struct hd_module *m, int device, const char *name, hd_buffer **out)
 {
     hdi_image_global wanted;
     hd_status status = hdi_image_find_global(&m->image, name, &wanted);
@@ -308,7 +320,7 @@ static hd_status get_global(struct hd_module *m, int device, const char *name, h
         return status;
     }
     size_t n;
-    hd_buffer *there = find_in_list(m, device, wanted.symbol, &n);
+    hd_buffer *there = global_find_in_list(m, device, wanted.symbol, &n);
     if (there) {
         *out = there;
         return HD_OK;
@@ -317,7 +329,7 @@ static hd_status get_global(struct hd_module *m, int device, const char *name, h
         return hdi_fail(HD_ERROR_LIMIT, "%zu variables of the module on device %d are in use; hd_free some handles", n,
                         device);
     }
-    return add(m, m->runtime->devices[device], &wanted, name, out);
+    return global_add(m, m->runtime->devices[device], &wanted, name, out);
 }
 
 hd_status hd_module_get_global(hd_module *handle, int device, const char *name, hd_buffer **out)
@@ -338,11 +350,11 @@ hd_status hd_module_get_global(hd_module *handle, int device, const char *name, 
         return hdi_fail(HD_ERROR_NOT_FOUND, "no variable has a name of more than %d characters here",
                         HDI_KERNEL_SYMBOL_BYTES - 1);
     }
-    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->refilling);
     hdi_mutex_lock(&rt->cold);
-    /* checked again: hd_module_unload holds `restarting` as well */
-    hd_status status = hdi_module_from_handle(handle) ? get_global(m, device, name, out) : hdi_module_refused(handle);
+    /* Checked again: hd_module_unload holds `refilling` as well. */
+    hd_status status = hdi_module_from_handle(handle) ? global_get(m, device, name, out) : hdi_module_refused(handle);
     hdi_mutex_unlock(&rt->cold);
-    hdi_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->refilling);
     return status;
 }

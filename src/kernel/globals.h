@@ -1,4 +1,4 @@
-/* globals.h - what a launch needs of the variables of its kernel's module (globals.c).
+/* globals.h - the variables of a kernel's module, as a launch needs them (globals.c).
  *
  * Threads: any. Locks: as globals.c describes. Blocking: none.
  */
@@ -7,10 +7,12 @@
 
 #include "kernel/module.h"
 
-/* The variables of a module on a device that have handles: at most half of the uses of a launch. */
+/* The most variables of a module on a device that can have handles: at most half of the uses of a
+ * launch. */
 #define HDI_GLOBALS_MAX (HDI_USES_OF_ONE / 2)
 
-/* The state of the head of a kernel whose module has such variables counts them, up to this number and then from 1. */
+/* If a module has such variables, the state of its kernels' heads counts the requests for
+ * variables, up to this number and then from 1. */
 #define HDI_CAREFUL_COUNTS 0x3fffu
 
 static inline int hdi_careful_state(uint32_t count)
@@ -18,8 +20,9 @@ static inline int hdi_careful_state(uint32_t count)
     return (int)(HDI_HANDLE_CAREFUL | count << 2);
 }
 
-/* The uses of variables that a launch of the kernel on the device has: up to `room` of them in `uses`. Returns their number. `word`: of
- * the kernel's head. Where that is another one by now, there are none, and the submission detects it. */
+/* The uses of variables by a launch of the kernel on the device: up to `room` of them in `uses`.
+ * Returns their number. `word`: of the kernel's head. If the head holds another word by now, it
+ * returns none, and the submission detects it. */
 size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi_device *device, hdi_use *uses,
                         size_t room);
 

@@ -1,4 +1,5 @@
-/* launch.c - hd_launch: checks a launch, packs its arguments, and submits it; with the option launch_wait also waits for it.
+/* launch.c - hd_launch: checks a launch, packs its arguments, and submits it; with the option
+ * launch_wait also waits for it.
  *
  * Threads: any.
  * Locks: none of its own; the submission takes the order locks.
@@ -6,11 +7,11 @@
  * - the first launch of a kernel on a device
  * - the first access from one device to another device's memory
  * - the first launch of a kernel that needs more shared memory than the driver allows by default
- * With launch_wait also until the kernel has ended. A failure is then reported with grid and arguments.
+ * With launch_wait also until the kernel ends. A failure is then reported with grid and arguments.
  * Always:
- * - Nothing is submitted before every check has passed.
- * - A kernel's description is read without a lock, and may be another kernel's after an unload. The submission checks
- *   the kernel's handle again under the lane's order lock.
+ * - Nothing is submitted before every check passes.
+ * - A kernel's description is read without a lock, and may describe another kernel after an unload.
+ *   The submission checks the kernel's handle again under the lane's order lock.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -18,11 +19,12 @@
 #include "base/error.h"
 #include "buffer/submit_fast.h"
 #include "engine/engine.h"
+#include "kernel/file.h"
 #include "kernel/globals.h"
 #include "kernel/module.h"
 #include "transfer/route.h"
 
-/* An argument that needs the slow way of packing, with what its messages need. */
+/* An argument that needs the slow way of packing, with the data for its messages. */
 typedef struct argument {
     hd_lane *lane;
     const struct hd_kernel *kernel; /* for messages */
@@ -31,7 +33,7 @@ typedef struct argument {
     const hd_arg *arg;
 } argument;
 
-static uint32_t kind_size(uint32_t kind)
+static uint32_t launch_kind_size(uint32_t kind)
 {
     static const uint8_t sizes[] = {
         [HD_ARG_BUFFER] = 8, [HD_ARG_I8] = 1,  [HD_ARG_U8] = 1,  [HD_ARG_I16] = 2,
@@ -41,13 +43,14 @@ static uint32_t kind_size(uint32_t kind)
     return kind < sizeof sizes ? sizes[kind] : 0;
 }
 
-/* Whether both are integers of one size. Signed and unsigned ones have the same bits. */
-static bool same_but_sign(uint32_t a, uint32_t b)
+/* True if both are integers of one size. Signed and unsigned ones have the same bits. */
+static bool launch_same_but_sign(uint32_t a, uint32_t b)
 {
-    return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 && kind_size(a) == kind_size(b);
+    return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 &&
+           launch_kind_size(a) == launch_kind_size(b);
 }
 
-static hd_status argument_failed(const argument *a, hd_status status)
+static hd_status launch_argument_failed(const argument *a, hd_status status)
 {
     const hdi_param *param = a->param;
     const hd_arg *arg = a->arg;
@@ -66,32 +69,34 @@ static hd_status argument_failed(const argument *a, hd_status status)
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
         return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel, a->index,
                         name, param->size, hdi_arg_kind_name(arg->kind),
-                        arg->kind == HD_ARG_BYTES ? arg->size : (size_t)kind_size(arg->kind));
+                        arg->kind == HD_ARG_BYTES ? arg->size : (size_t)launch_kind_size(arg->kind));
     }
     return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %s, got %s", kernel, a->index, name,
                     hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
 }
 
-/* Names the argument in a failure. Long names must leave room for a reason and what can be done about it. */
-static hd_status __attribute__((cold)) about_argument(const argument *a, hd_status status)
+/* Names the argument in a failure. Long names must leave room for a reason and a remedy. */
+static hd_status __attribute__((cold)) launch_about_argument(const argument *a, hd_status status)
 {
     return hdi_fail_about(status, "kernel '%.64s', argument %zu (%.24s)", a->kernel->name, a->index, a->param->name);
 }
 
 /* The error for a handle of a freed buffer, or one that is no buffer. */
-static hd_status buffer_refused(const argument *a)
+static hd_status launch_buffer_refused(const argument *a)
 {
-    return about_argument(a, hdi_buffer_refused(a->arg->value.buffer));
+    return launch_about_argument(a, hdi_buffer_refused(a->arg->value.buffer));
 }
 
-/* For plain stores at any address. In a hardened build, memcpy into memory of known size is a function call. */
+/* For plain stores at any address. In a hardened build, memcpy into memory of known size is a
+ * function call. */
 typedef uint32_t __attribute__((may_alias, aligned(1))) any_u32;
 typedef uint64_t __attribute__((may_alias, aligned(1))) any_u64;
 
-/* Packs a buffer argument that passed the checks: bytes `low` to `high`. The caller has read `losses` before this
- * function reads the address, so a later loss is detected. */
-static inline void pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t losses, uint64_t low, uint64_t high,
-                                    uint32_t access, uint64_t bytes, unsigned char *place, hdi_use *use)
+/* Packs a buffer argument that passed the checks: bytes `low` to `high`. The caller reads `losses`
+ * before this function reads the address, so a later loss is detected. */
+static inline void launch_pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t losses, uint64_t low,
+                                           uint64_t high, uint32_t access, uint64_t bytes, unsigned char *place,
+                                           hdi_use *use)
 {
     *(any_u64 *)place = b->address + low;
     *use = (hdi_use){.buffer = b,
@@ -104,11 +109,11 @@ static inline void pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t
                      .whole = high - low == bytes};
 }
 
-/* The access that the call states must be the kernel's. HD_READ_WRITE for a parameter that is only written is
- * harmless. */
-static hd_status check_access(const argument *a)
+/* The access that the call states must match the kernel's access. HD_READ_WRITE for a parameter
+ * that is only written is harmless. */
+static hd_status launch_check_access(const argument *a)
 {
-    uint32_t access = a->arg->access, wanted = a->param->access;
+    uint32_t access = HDI_PARAM_ACCESS(a->arg->access), wanted = a->param->access;
     if (access == 0 || access > 3) {
         return a->arg->kind == HD_ARG_ALSO
                    ? hdi_fail(HD_ERROR_ARGUMENT,
@@ -119,63 +124,91 @@ static hd_status check_access(const argument *a)
                               a->param->name, access);
     }
     bool fits = !wanted || access == wanted || (wanted == HD_WRITE && access == HD_READ_WRITE);
-    return fits ? HD_OK : argument_failed(a, HD_ERROR_ACCESS);
+    return fits ? HD_OK : launch_argument_failed(a, HD_ERROR_ACCESS);
 }
 
-static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
+/* Compares the elements of a buffer, if both sides give a type for them. Integers may differ in
+ * their sign. A structure and its members may stand for each other, so only their sizes are
+ * compared. */
+static hd_status launch_check_element(const argument *a)
+{
+    uint32_t wanted = a->param->element >> 8, got = a->arg->access >> 8;
+    uint32_t kind = wanted & 0xff, other = got & 0xff, size = wanted >> 8, other_size = got >> 8;
+    if (wanted == 0 || got == 0 || a->arg->kind != HD_ARG_BUFFER || size == 0 || other_size == 0) {
+        return HD_OK;
+    }
+    bool structure = kind == HD_ARG_BYTES || other == HD_ARG_BYTES;
+    bool fits = structure ? size % other_size == 0 || other_size % size == 0
+                          : kind == other || launch_same_but_sign(kind, other);
+    return fits ? HD_OK
+                : hdi_fail(HD_ERROR_ARGUMENT,
+                           "kernel '%s', argument %zu (%s): its elements are %s of %u bytes, and those of the buffer "
+                           "%s of %u. "
+                           "A buffer of std::byte may have any",
+                           a->kernel->name, a->index, a->param->name, hdi_arg_kind_name(kind), size,
+                           hdi_arg_kind_name(other), other_size);
+}
+
+static hd_status __attribute__((noinline))
+launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
 {
     const hd_arg *arg = a->arg;
     hdi_device *device = a->lane->device;
-    hd_status status = arg->kind == HD_ARG_ALSO ? check_access(a) : HD_OK; /* without a use there is no handle */
+    /* Without a use no handle is given. */
+    hd_status status = arg->kind == HD_ARG_ALSO ? launch_check_access(a) : HD_OK;
     if (status) {
         return status;
     }
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (!b) {
-        return buffer_refused(a);
+        return launch_buffer_refused(a);
     }
     if (b->runtime != device->runtime) {
         return hdi_fail(HD_ERROR_HANDLE, "kernel '%s', argument %zu (%s): the buffer is of another runtime",
                         a->kernel->name, a->index, a->param->name);
     }
-    status = check_access(a);
+    status = launch_check_access(a);
+    status = status ? status : launch_check_element(a);
     if (status) {
         return status;
     }
     if (arg->offset >= b->bytes || arg->size > b->bytes - arg->offset) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
-            return buffer_refused(a);
+            return launch_buffer_refused(a);
         }
         return hdi_fail(HD_ERROR_RANGE, "kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
                         a->kernel->name, a->index, a->param->name, arg->offset, arg->size,
                         (unsigned long long)b->bytes);
     }
-    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
+    /* Read once: the structure may pass to another buffer, which the submission detects. */
+    int owner = b->owner;
     if (!hdi_buffer_is_reached(b, owner, device->index)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
-            return buffer_refused(a);
+            return launch_buffer_refused(a);
         }
-        return about_argument(a, hdi_buffer_reach_failed(b, owner, device->index));
+        return launch_about_argument(a, hdi_buffer_reach_failed(b, owner, device->index));
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {
-        return buffer_refused(a);
+        return launch_buffer_refused(a);
     }
     uint64_t bytes = b->bytes, high = arg->size ? arg->offset + arg->size : bytes;
-    pack_buffer_into(b, hdi_self_word(arg->value.buffer), losses, arg->offset, high, arg->access, bytes,
-                     block + a->param->offset, use);
+    launch_pack_buffer_into(b, hdi_self_word(arg->value.buffer), losses, arg->offset, high, arg->access, bytes,
+                            block + a->param->offset, use);
     return HD_OK;
 }
 
-/* The fast way for live memory of the lane's own device. False: the argument needs pack_buffer_slow. */
-static inline bool pack_buffer(const hdi_device *device, const hd_arg *arg, unsigned char *place, hdi_use *use)
+/* The fast way for live memory of the lane's own device. False: the argument needs
+ * launch_pack_buffer_slow. */
+static inline bool launch_pack_buffer(const hdi_device *device, const hd_arg *arg, unsigned char *place, hdi_use *use)
 {
     struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(arg->value.buffer);
     uint64_t word = hdi_self_word(arg->value.buffer);
     if (!b || hdi_self_get(&b->self) != word || b->runtime != device->runtime || b->owner != device->index) {
         return false;
     }
-    uint64_t losses = hdi_buffer_losses(b); /* read before the address, as pack_buffer_into requires */
+    /* Read before the address, as launch_pack_buffer_into requires. */
+    uint64_t losses = hdi_buffer_losses(b);
     uint64_t bytes = b->bytes, low = arg->offset, size = arg->size;
     if (__builtin_expect((low | size) != 0, 0)) {
         if (low >= bytes || size > bytes - low) {
@@ -188,15 +221,16 @@ static inline bool pack_buffer(const hdi_device *device, const hd_arg *arg, unsi
     if (losses == HDI_LOST) {
         return false;
     }
-    pack_buffer_into(b, word, losses, low, low + size, arg->access, bytes, place, use);
+    launch_pack_buffer_into(b, word, losses, low, low + size, arg->access, bytes, place, use);
     return true;
 }
 
-static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, unsigned char *block)
+static hd_status __attribute__((noinline)) launch_pack_value_slow(const argument *a, unsigned char *block)
 {
     const hdi_param *param = a->param;
     const hd_arg *arg = a->arg;
-    uint32_t offset = param->offset, param_size = param->size; /* read once: they may be another kernel's by now */
+    /* Read once: they may belong to another kernel by now. */
+    uint32_t offset = param->offset, param_size = param->size;
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
             return hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): null bytes", a->kernel->name, a->index,
@@ -204,26 +238,29 @@ static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, un
         }
         if (arg->size != param_size || offset + param_size > HDI_ARGUMENT_BYTES_MAX ||
             (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
-            return argument_failed(a, HD_ERROR_ARGUMENT);
+            return launch_argument_failed(a, HD_ERROR_ARGUMENT);
         }
         memcpy(block + offset, arg->value.bytes, param_size);
         return HD_OK;
     }
-    uint32_t size = kind_size(arg->kind);
+    uint32_t size = launch_kind_size(arg->kind);
     bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param_size) ||
-                same_but_sign(param->kind, arg->kind) || (arg->kind == HD_ARG_ADDRESS && param->kind == HD_ARG_BUFFER);
+                launch_same_but_sign(param->kind, arg->kind) ||
+                (arg->kind == HD_ARG_ADDRESS && param->kind == HD_ARG_BUFFER);
     if (!size || !fits) {
-        return argument_failed(a, HD_ERROR_ARGUMENT);
+        return launch_argument_failed(a, HD_ERROR_ARGUMENT);
     }
-    /* A small integer is in the low bytes of the union, since every host with a GPU is little-endian. */
+    /* A small integer is in the low bytes of the union, since every host with a GPU is
+     * little-endian. */
     memcpy(block + offset, &arg->value, size);
     return HD_OK;
 }
 
-/* Whether the argument has the parameter's kind and access. */
-static inline bool is_alike(const hdi_param *param, const hd_arg *arg)
+/* True if the argument matches the parameter's kind and access, and its elements, if given. */
+static inline bool launch_argument_is_alike(const hdi_param *param, const hd_arg *arg)
 {
-    return *(const any_u64 *)param == *(const any_u64 *)arg;
+    uint64_t difference = *(const any_u64 *)param ^ *(const any_u64 *)arg;
+    return difference == 0 || difference == (uint64_t)param->element << 32;
 }
 _Static_assert(offsetof(hdi_param, kind) == 0 && offsetof(hdi_param, access) == 4 && offsetof(hd_arg, kind) == 0 &&
                    offsetof(hd_arg, access) == 4,
@@ -231,25 +268,25 @@ _Static_assert(offsetof(hdi_param, kind) == 0 && offsetof(hdi_param, access) == 
 
 /* Packs an argument that is not usual. *n_uses: the number of uses in `uses`. */
 static hd_status __attribute__((noinline))
-pack_slow(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses)
+launch_pack_slow(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses)
 {
     if (a->arg->kind != HD_ARG_BUFFER) {
-        return pack_value_slow(a, block);
+        return launch_pack_value_slow(a, block);
     }
     if (a->param->kind != HD_ARG_BUFFER && !(a->param->kind == HD_ARG_NONE && a->param->size == 8)) {
-        return argument_failed(a, HD_ERROR_ARGUMENT);
+        return launch_argument_failed(a, HD_ERROR_ARGUMENT);
     }
     if (*n_uses == HDI_USES_OF_ONE) {
         return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers", a->kernel->name, HDI_USES_OF_ONE);
     }
-    return pack_buffer_slow(a, block, &uses[(*n_uses)++]);
+    return launch_pack_buffer_slow(a, block, &uses[(*n_uses)++]);
 }
 
-/* Packs all arguments into `block`. Fills in `uses` and *n_uses. *locks: the union of the buffers' `locks`. */
-static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *lane, const struct hd_kernel *kernel,
-                                                                      const hdi_params *params, const hd_arg *args,
-                                                                      size_t n_args, unsigned char *block,
-                                                                      hdi_use *uses, size_t *n_uses, uint64_t *locks)
+/* Packs all arguments into `block`. Fills in `uses` and *n_uses. *locks: the union of the buffers'
+ * `locks`. */
+static inline __attribute__((always_inline)) hd_status
+launch_pack_arguments(hd_lane *lane, const struct hd_kernel *kernel, const hdi_params *params, const hd_arg *args,
+                      size_t n_args, unsigned char *block, hdi_use *uses, size_t *n_uses, uint64_t *locks)
 {
     const hdi_device *device = lane->device;
     const hdi_param *param = params->of;
@@ -257,9 +294,9 @@ static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *l
     uint64_t all = 0;
     for (size_t i = 0; i < n_args; i++, param++) {
         const hd_arg *arg = &args[i];
-        uint32_t usual = is_alike(param, arg) ? param->usual : HDI_PARAM_ODD;
+        uint32_t usual = launch_argument_is_alike(param, arg) ? param->usual : HDI_PARAM_ODD;
         unsigned char *place = block + param->offset;
-        if (usual == HDI_PARAM_BUFFER && n < HDI_USES_OF_ONE && pack_buffer(device, arg, place, &uses[n])) {
+        if (usual == HDI_PARAM_BUFFER && n < HDI_USES_OF_ONE && launch_pack_buffer(device, arg, place, &uses[n])) {
             all |= uses[n++].buffer->locks;
         } else if (usual == HDI_PARAM_4) {
             *(any_u32 *)place = *(const any_u32 *)&arg->value;
@@ -267,7 +304,7 @@ static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *l
             *(any_u64 *)place = *(const any_u64 *)&arg->value;
         } else {
             size_t counted = n; /* a copy, so that `n` stays in a register */
-            hd_status status = pack_slow(&(argument){lane, kernel, i, param, arg}, block, uses, &counted);
+            hd_status status = launch_pack_slow(&(argument){lane, kernel, i, param, arg}, block, uses, &counted);
             if (status) {
                 return status;
             }
@@ -280,12 +317,13 @@ static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *l
     return HD_OK;
 }
 
-static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t kernel_word, hd_dims grid, hd_dims block,
-                             size_t shared_bytes)
+static hd_status launch_check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t kernel_word, hd_dims grid,
+                                    hd_dims block, size_t shared_bytes)
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        return hdi_lane_refuses(lane); /* a kernel that was looked up since has none of what follows */
+        /* A kernel looked up since then has none of the facts used below. */
+        return hdi_lane_refuses(lane);
     }
     const hdi_limits *limits = &device->limits;
     const char *name = kernel->name;
@@ -320,33 +358,34 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
     return HD_OK;
 }
 
-/* Compares two numbers below 2^31 at once, one in each half. In the result a half has its top bit set if its number is
- * 0 or above that of `most`. */
-static inline uint64_t pair_excess(uint64_t pair, uint64_t most)
+/* Compares two numbers below 2^31 at once, one in each half. In the result the top bit of a half is
+ * set if its number is 0 or above that of `most`. */
+static inline uint64_t launch_pair_excess(uint64_t pair, uint64_t most)
 {
     return (pair - 0x100000001u) | (most - pair);
 }
 
-static inline uint64_t pair_of(uint32_t low, uint32_t high)
+static inline uint64_t launch_pair_of(uint32_t low, uint32_t high)
 {
     return (uint64_t)high << 32 | low;
 }
 
 /* One test that passes nearly every launch: no extent is zero, and none is over a limit. */
-static inline bool shape_is_plain(const hdi_device *device, const struct hd_kernel *k, hd_dims g, hd_dims b,
-                                  size_t shared)
+static inline bool launch_shape_is_plain(const hdi_device *device, const struct hd_kernel *k, hd_dims g, hd_dims b,
+                                         size_t shared)
 {
     const hdi_limits *l = &device->limits;
-    uint64_t excess = pair_excess(pair_of(g.x, g.y), pair_of(l->grid[0], l->grid[1])) |
-                      pair_excess(pair_of(b.x, b.y), pair_of(l->block[0], l->block[1])) |
-                      pair_excess(pair_of(g.z, b.z), pair_of(device->depths[0], device->depths[1]));
+    uint64_t excess =
+        launch_pair_excess(launch_pair_of(g.x, g.y), launch_pair_of(l->grid[0], l->grid[1])) |
+        launch_pair_excess(launch_pair_of(b.x, b.y), launch_pair_of(l->block[0], l->block[1])) |
+        launch_pair_excess(launch_pair_of(g.z, b.z), launch_pair_of(device->depths[0], device->depths[1]));
     return !(excess & 0x8000000080000000u) &&
            (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device->index], memory_order_acquire) &&
            shared <= atomic_load_explicit(&k->dynamic_shared[device->index], memory_order_acquire);
 }
 
-/* Sets extents that were left out at the end to 1. */
-static inline hd_dims complete(hd_dims d)
+/* Sets extents left out at the end to 1. */
+static inline hd_dims launch_complete_dims(hd_dims d)
 {
     if (d.z == 0) {
         d.y = d.y ? d.y : 1;
@@ -356,8 +395,8 @@ static inline hd_dims complete(hd_dims d)
 }
 
 /* Writes the command except for the arguments. */
-static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, uint32_t bytes, hd_dims grid,
-                                hd_dims block, size_t shared_bytes)
+static inline void launch_write_command(hdi_command *c, const struct hd_kernel *kernel, uint32_t bytes, hd_dims grid,
+                                        hd_dims block, size_t shared_bytes)
 {
     size_t inside = sizeof c->launch.arguments;
     c->op = HDI_OP_LAUNCH;
@@ -380,7 +419,8 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
         return hdi_lane_refuses(lane);
     }
     if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire) == 0) {
-        hd_status status = hdi_kernel_prepare(kernel, 0, device); /* first launch, as in check_shape */
+        /* First launch, as in launch_check_shape. */
+        hd_status status = hdi_kernel_prepare(kernel, 0, device);
         if (status) {
             return status;
         }
@@ -395,11 +435,11 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
     hdi_command command[HDI_COMMAND_SLOTS_MAX];
     uint32_t bytes = hdi_kernel_params(kernel)->argument_bytes;
     memcpy((unsigned char *)command + offsetof(hdi_command, launch.arguments), arguments, bytes);
-    write_launch(command, kernel, bytes, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
+    launch_write_command(command, kernel, bytes, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
     return hdi_submit_linked(lane, uses, n_uses, command, link, out);
 }
 
-static hd_status count_failed(const hdi_params *params, const char *name, const hd_arg *args, size_t n_args)
+static hd_status launch_count_failed(const hdi_params *params, const char *name, const hd_arg *args, size_t n_args)
 {
     size_t also = 0;
     for (size_t i = 0; i < n_args; i++) {
@@ -418,25 +458,25 @@ static hd_status count_failed(const hdi_params *params, const char *name, const 
                           name);
 }
 
-/* Replaces an error by that of a stale handle if the module was unloaded meanwhile. What the check read may have been
- * another kernel's. */
-static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
+/* Replaces an error by that of a stale handle if the module was unloaded meanwhile. The check may
+ * have read another kernel's data. */
+static hd_status launch_unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
 {
     atomic_thread_fence(memory_order_acquire);
     bool there = hdi_handle_word_is_good(atomic_load_explicit(&kernel->head.word, memory_order_relaxed), word);
     return there ? status : hdi_kernel_refused();
 }
 
-/* Arguments are written at the parameters' offsets before it is certain that the parameters are this kernel's. The
- * widest argument at the last byte of a block still lies inside `command`. */
+/* Arguments are written at the parameters' offsets before it is certain that the parameters belong
+ * to this kernel. The widest argument at the last byte of a block still lies inside `command`. */
 _Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_command, launch.arguments) >=
                    HDI_ARGUMENT_BYTES_MAX + sizeof(uint64_t),
                "room behind an argument block");
 
-/* ---- kernels of modules with variables that were asked for (globals.c) ---- */
+/* ---- kernels of modules with requested variables (globals.c) ---- */
 
 /* Adds the uses of the variables to those of the launch, which come first. *n: their number. */
-static hd_status add_globals(const hd_lane *lane, const hdi_same *same, hdi_use *uses, size_t *n)
+static hd_status launch_add_globals(const hd_lane *lane, const hdi_same *same, hdi_use *uses, size_t *n)
 {
     const struct hd_kernel *kernel = (const struct hd_kernel *)same->kernel;
     size_t room = HDI_USES_OF_ONE - *n, more;
@@ -450,8 +490,9 @@ static hd_status add_globals(const hd_lane *lane, const hdi_same *same, hdi_use 
 }
 _Static_assert(offsetof(struct hd_kernel, head) == 0, "a kernel's head leads to the kernel");
 
-/* Whether a failure was that a variable was asked for, or a handle of one ended, after the uses were collected. */
-static bool is_outdated(const hdi_same *same, const hdi_use *globals, size_t n)
+/* True if the failure has this cause: a variable was requested, or a handle of one ended, after the
+ * uses were collected. */
+static bool launch_is_outdated(const hdi_same *same, const hdi_use *globals, size_t n)
 {
     bool outdated = hdi_kernel_is_changed(same);
     for (size_t i = 0; i < n; i++) {
@@ -474,10 +515,10 @@ hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_u
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
         size_t n = n_uses;
-        hd_status status = add_globals(lane, &now, all, &n);
+        hd_status status = launch_add_globals(lane, &now, all, &n);
         status = status ? status : hdi_submit_linked(lane, all, n, command, (hdi_linked){.same = &now}, out);
-        if (!status || !is_outdated(&now, all + n_uses, n - n_uses)) {
-            /* NOT_FOUND has no message: the module was unloaded since */
+        if (!status || !launch_is_outdated(&now, all + n_uses, n - n_uses)) {
+            /* NOT_FOUND records no message: the module was unloaded since. */
             status = status == HD_ERROR_NOT_FOUND ? hdi_kernel_refused() : status;
             return hdi_attempt_result(&attempt, status);
         }
@@ -485,9 +526,9 @@ hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_u
     }
 }
 
-/* The kernel where its handle is good, and its module has such variables. The submission finds another word than that of the handle, and so
- * takes the way above. NULL: the handle is not good. */
-static struct hd_kernel *__attribute__((noinline, cold)) careful_kernel(const hd_kernel *handle)
+/* The kernel, if its handle is good and its module has requested variables. The submission finds
+ * another word than the handle's word, and so takes the way above. NULL: the handle is not good. */
+static struct hd_kernel *__attribute__((noinline, cold)) launch_careful_kernel(const hd_kernel *handle)
 {
     struct hd_kernel *k = hdi_handle_object(handle);
     uint64_t word = k ? atomic_load_explicit(&k->head.word, memory_order_acquire) : 0;
@@ -496,10 +537,10 @@ static struct hd_kernel *__attribute__((noinline, cold)) careful_kernel(const hd
 
 /* ---- the call ---- */
 
-/* Adds the uses of buffers that stand behind `n_args` arguments. *n: the number of uses. */
+/* Adds the uses of buffers that follow `n_args` arguments. *n: the number of uses. */
 static hd_status __attribute__((noinline, cold))
-add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *also, size_t n_also, size_t n_args, hdi_use *uses,
-         size_t *n, uint64_t *locks)
+launch_add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *also, size_t n_also, size_t n_args,
+                hdi_use *uses, size_t *n, uint64_t *locks)
 {
     static const hdi_param param = {.kind = HD_ARG_BUFFER, .size = sizeof(uint64_t), .name = "also"};
     unsigned char address[sizeof(uint64_t)];
@@ -509,7 +550,7 @@ add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *also, size
     }
     for (size_t i = 0; i < n_also; i++) {
         const argument a = {lane, kernel, n_args + i, &param, &also[i]};
-        hd_status status = pack_buffer_slow(&a, address, &uses[*n]);
+        hd_status status = launch_pack_buffer_slow(&a, address, &uses[*n]);
         if (status) {
             return status;
         }
@@ -518,10 +559,11 @@ add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *also, size
     return HD_OK;
 }
 
-/* How many buffers stand behind the arguments of all parameters; 0: none, or something else stands there, too. */
-static size_t also_of(const hdi_params *params, const hd_arg *args, size_t n_args)
+/* The number of buffers that follow the arguments of all parameters; 0: none, or something else
+ * follows, too. */
+static size_t launch_also_of(const hdi_params *params, const hd_arg *args, size_t n_args)
 {
-    uint32_t n = params->n; /* read once: they may be another kernel's by now */
+    uint32_t n = params->n; /* read once: they may belong to another kernel by now */
     size_t also = params->described && n_args > n ? n_args - n : 0;
     for (size_t i = 0; i < also; i++) {
         if (args[n + i].kind != HD_ARG_ALSO) {
@@ -534,11 +576,11 @@ static size_t also_of(const hdi_params *params, const hd_arg *args, size_t n_arg
 static hd_status launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
                              size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out);
 
-/* hd_launch, inside of the runtime. `also`: buffers may stand behind the arguments, a constant of the caller. */
-static inline __attribute__((always_inline)) hd_status launch(const hd_lane *lane_handle,
-                                                              const hd_kernel *kernel_handle, hd_dims grid,
-                                                              hd_dims block, size_t shared_bytes, const hd_arg *args,
-                                                              size_t n_args, bool also, hd_ticket *out)
+/* hd_launch, inside of the runtime. `also`: buffers may follow the arguments, a constant of the
+ * caller. */
+static inline __attribute__((always_inline)) hd_status
+launch_submit(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
+              size_t shared_bytes, const hd_arg *args, size_t n_args, bool also, hd_ticket *out)
 {
     hd_lane *lane = hdi_lane_from_handle(lane_handle);
     if (__builtin_expect(!lane, 0)) {
@@ -547,7 +589,7 @@ static inline __attribute__((always_inline)) hd_status launch(const hd_lane *lan
     struct hd_kernel *kernel = hdi_kernel_from_handle(kernel_handle);
     hdi_device *device = lane->device;
     if (__builtin_expect(!kernel || kernel->runtime != device->runtime, 0)) {
-        kernel = careful_kernel(kernel_handle);
+        kernel = launch_careful_kernel(kernel_handle);
         if (!kernel || kernel->runtime != device->runtime) {
             return kernel
                        ? hdi_fail(HD_ERROR_HANDLE, "the kernel is of another runtime than the lane")
@@ -564,36 +606,38 @@ static inline __attribute__((always_inline)) hd_status launch(const hd_lane *lan
         if (!also) {
             return launch_also(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, out);
         }
-        n_also = also_of(params, args, n_args);
+        n_also = launch_also_of(params, args, n_args);
         if (!n_also) {
-            return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, args, n_args));
+            return launch_unless_unloaded(kernel, same.kernel_word,
+                                          launch_count_failed(params, kernel->name, args, n_args));
         }
         n_args -= n_also;
     }
-    if (__builtin_expect(!shape_is_plain(device, kernel, grid, block, shared_bytes), 0)) {
-        grid = complete(grid);
-        block = complete(block);
-        hd_status status = check_shape(lane, kernel, same.kernel_word, grid, block, shared_bytes);
+    if (__builtin_expect(!launch_shape_is_plain(device, kernel, grid, block, shared_bytes), 0)) {
+        grid = launch_complete_dims(grid);
+        block = launch_complete_dims(block);
+        hd_status status = launch_check_shape(lane, kernel, same.kernel_word, grid, block, shared_bytes);
         if (status) {
-            return unless_unloaded(kernel, same.kernel_word, status);
+            return launch_unless_unloaded(kernel, same.kernel_word, status);
         }
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots in use are written */
-    /* Clears the gaps between arguments in the first slot, since an engine compares launches by their bytes. */
+    /* Clears the gaps between arguments in the first slot, since an engine compares launches by
+     * their bytes. */
     memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
     hdi_use uses[HDI_USES_OF_ONE];
     size_t n_uses;
     uint64_t locks;
-    hd_status status =
-        pack_arguments(lane, kernel, params, args, n_args,
-                       (unsigned char *)command + offsetof(hdi_command, launch.arguments), uses, &n_uses, &locks);
+    hd_status status = launch_pack_arguments(lane, kernel, params, args, n_args,
+                                             (unsigned char *)command + offsetof(hdi_command, launch.arguments), uses,
+                                             &n_uses, &locks);
     if (also && !status) {
-        status = add_also(lane, kernel, args + n_args, n_also, n_args, uses, &n_uses, &locks);
+        status = launch_add_also(lane, kernel, args + n_args, n_also, n_args, uses, &n_uses, &locks);
     }
     if (__builtin_expect(status != HD_OK, 0)) {
-        return unless_unloaded(kernel, same.kernel_word, status);
+        return launch_unless_unloaded(kernel, same.kernel_word, status);
     }
-    write_launch(command, kernel, params->argument_bytes, grid, block, shared_bytes);
+    launch_write_command(command, kernel, params->argument_bytes, grid, block, shared_bytes);
     return hdi_submit_launch(lane, uses, n_uses, command, &same, locks, out);
 }
 
@@ -601,28 +645,30 @@ static hd_status __attribute__((noinline, cold))
 launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
             size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out)
 {
-    return launch(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, true, out);
+    return launch_submit(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, true, out);
 }
 
 hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
                     const hd_arg *args, size_t n_args, hd_ticket *out)
 {
     HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane));
-    /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
+    /* Rounded up to units before the checks, so that the checks see the amount that the driver
+     * gets. */
     if (__builtin_expect(shared_bytes != 0, 0)) {
         shared_bytes = shared_bytes > UINT32_MAX
                            ? UINT32_MAX
                            : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     }
-    return launch(lane, kernel, grid, block, shared_bytes, args, n_args, false, out);
+    return launch_submit(lane, kernel, grid, block, shared_bytes, args, n_args, false, out);
 }
 
 /* ---- the option launch_wait ---- */
 
 enum { LAUNCH_BYTES = 240 };
 
-/* Writes "y at 0x7f0000000000" or "n = 7", and returns the length. `block`: the launch's arguments. */
-static int name_value(const hdi_param *param, const unsigned char *block, char *out, size_t bytes)
+/* Writes "y at 0x7f0000000000" or "n = 7", and returns the length. `block`: the launch's
+ * arguments. */
+static int launch_name_value(const hdi_param *param, const unsigned char *block, char *out, size_t bytes)
 {
     const char *name = param->name[0] ? param->name : "an argument";
     bool is_number = param->size <= sizeof(uint64_t) && param->kind != HD_ARG_BYTES;
@@ -654,10 +700,11 @@ static int name_value(const hdi_param *param, const unsigned char *block, char *
     }
 }
 
-/* Writes the launch's kernel, grid, block and arguments. Arguments that do not fit are replaced by "...". */
-static void name_launch(hd_runtime *rt, const hdi_command *c, char *out)
+/* Writes the launch's kernel, grid, block and arguments. Arguments that do not fit are replaced by
+ * "...". */
+static void launch_name_command(hd_runtime *rt, const hdi_command *c, char *out)
 {
-    /* another kernel's if this one's module was unloaded meanwhile */
+    /* May belong to another kernel if this kernel's module was unloaded meanwhile. */
     const hdi_params *params = hdi_kernel_params(hdi_kernel_numbered(rt, c->kernel));
     char name[HDI_KERNEL_NAME_BYTES];
     hdi_kernel_name(rt, c->kernel, name);
@@ -667,7 +714,7 @@ static void name_launch(hd_runtime *rt, const hdi_command *c, char *out)
     const unsigned char *block = (const unsigned char *)c + offsetof(hdi_command, launch.arguments);
     for (uint32_t i = 0; params && i < params->n; i++) {
         char value[96];
-        int more = name_value(&params->of[i], block, value, sizeof value);
+        int more = launch_name_value(&params->of[i], block, value, sizeof value);
         if (length + more + 8 > LAUNCH_BYTES) {
             snprintf(out + length, (size_t)(LAUNCH_BYTES - length), ", ...");
             break;
@@ -680,7 +727,7 @@ hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t p
 {
     hd_runtime *rt = lane->device->runtime;
     char launch[LAUNCH_BYTES];
-    name_launch(rt, command, launch);
+    launch_name_command(rt, command, launch);
     hdi_wait_position_at_leisure(rt, lane->global, position, INT64_MAX);
     return HDI_FAIL_ABOUT(hdi_position_status(rt, lane->global, position), "%s", launch);
 }

@@ -1,4 +1,4 @@
-/* listing.c - the listing of an image: what all its parts have in common, and PTX. See listing.h.
+/* listing.c - the listing of an image: code shared by all its parts, and PTX. See listing.h.
  *
  * Threads: any; no state. Locks: none. Blocking: as in listing.h.
  * Always: as in listing.h.
@@ -27,8 +27,8 @@ void hdi_listing_unread(hdi_listing *listing, const char *why)
     }
 }
 
-/* The place of a symbol, or the free one for it. There is one, since half of the table is free. */
-static uint32_t *place_of(const hdi_listed_names *names, const char *symbol, size_t length)
+/* The place of a symbol, or the free one for it. One is always free, since half of the table is. */
+static uint32_t *listing_place_of(const hdi_listed_names *names, const char *symbol, size_t length)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < length; i++) {
@@ -44,9 +44,10 @@ static uint32_t *place_of(const hdi_listed_names *names, const char *symbol, siz
 }
 
 /* Doubles the room for names. False: no memory. */
-static bool grow(hdi_listed_names *names)
+static bool listing_grow_names(hdi_listed_names *names)
 {
-    uint32_t room = names->n_places ? names->n_places : 8; /* names, in a table that is twice as large */
+    /* Names, in a table that is twice as large. */
+    uint32_t room = names->n_places ? names->n_places : 8;
     hdi_listed *more = realloc(names->of, room * sizeof *more);
     if (!more) {
         return false;
@@ -60,18 +61,18 @@ static bool grow(hdi_listed_names *names)
     names->places = places;
     names->n_places = 2 * room;
     for (uint32_t i = 0; i < names->n; i++) {
-        *place_of(names, more[i].symbol, strlen(more[i].symbol)) = i + 1;
+        *listing_place_of(names, more[i].symbol, strlen(more[i].symbol)) = i + 1;
     }
     return true;
 }
 
 /* Adds a name, or finds it. NULL: no memory. */
-static hdi_listed *listed(hdi_listed_names *names, const char *symbol, size_t length)
+static hdi_listed *listing_add_name(hdi_listed_names *names, const char *symbol, size_t length)
 {
-    if (2 * names->n == names->n_places && !grow(names)) {
+    if (2 * names->n == names->n_places && !listing_grow_names(names)) {
         return NULL;
     }
-    uint32_t *place = place_of(names, symbol, length);
+    uint32_t *place = listing_place_of(names, symbol, length);
     if (!*place) {
         char *copy = malloc(length + 1);
         if (!copy) {
@@ -87,15 +88,15 @@ static hdi_listed *listed(hdi_listed_names *names, const char *symbol, size_t le
 
 hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length)
 {
-    return listed(&listing->kernels, symbol, length);
+    return listing_add_name(&listing->kernels, symbol, length);
 }
 
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant)
 {
     if (memchr(symbol, '$', length)) {
-        return HD_OK; /* a compiler's own: no name of C++ has it */
+        return HD_OK; /* a compiler's own variable: no name of C++ contains it */
     }
-    hdi_listed *variable = listed(&listing->variables, symbol, length);
+    hdi_listed *variable = listing_add_name(&listing->variables, symbol, length);
     if (!variable) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of variables");
     }
@@ -118,8 +119,9 @@ void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t
     }
 }
 
-/* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers look the same there. */
-static uint32_t kind_of_ptx(const hdi_ptx_param *p)
+/* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers
+ * look the same there. */
+static uint32_t listing_kind_of_ptx(const hdi_ptx_param *p)
 {
     if (p->type == 'a') {
         return HD_ARG_BYTES;
@@ -127,7 +129,7 @@ static uint32_t kind_of_ptx(const hdi_ptx_param *p)
     return p->type == 'f' && p->size == 4 ? HD_ARG_F32 : p->type == 'f' && p->size == 8 ? HD_ARG_F64 : HD_ARG_NONE;
 }
 
-static hd_status add_entry(hdi_listing *listing, const hdi_ptx_entry *entry)
+static hd_status listing_add_entry(hdi_listing *listing, const hdi_ptx_entry *entry)
 {
     hdi_listed *kernel = hdi_listing_kernel(listing, entry->name, strlen(entry->name));
     hdi_listed_param *params = calloc(entry->n_params ? entry->n_params : 1, sizeof *params);
@@ -137,7 +139,7 @@ static hd_status add_entry(hdi_listing *listing, const hdi_ptx_entry *entry)
     }
     for (uint32_t i = 0; i < entry->n_params; i++) {
         const hdi_ptx_param *p = &entry->params[i];
-        params[i] = (hdi_listed_param){kind_of_ptx(p), p->offset, p->size};
+        params[i] = (hdi_listed_param){listing_kind_of_ptx(p), p->offset, p->size};
     }
     hdi_listing_describe(kernel, params, entry->n_params);
     return HD_OK;
@@ -151,7 +153,7 @@ hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t byt
         return status;
     }
     for (uint32_t i = 0; i < ptx.n_entries && !status; i++) {
-        status = add_entry(listing, &ptx.entries[i]);
+        status = listing_add_entry(listing, &ptx.entries[i]);
     }
     for (uint32_t i = 0; i < ptx.n_variables && !status; i++) {
         const hdi_ptx_variable *v = &ptx.variables[i];
@@ -176,7 +178,7 @@ hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out)
     return hdi_listing_add_ptx(out, image, bytes);
 }
 
-static void release_names(hdi_listed_names *names)
+static void listing_release_names(hdi_listed_names *names)
 {
     for (uint32_t i = 0; i < names->n; i++) {
         free(names->of[i].symbol);
@@ -189,7 +191,7 @@ static void release_names(hdi_listed_names *names)
 
 void hdi_listing_release(hdi_listing *listing)
 {
-    release_names(&listing->kernels);
-    release_names(&listing->variables);
+    listing_release_names(&listing->kernels);
+    listing_release_names(&listing->variables);
     memset(listing, 0, sizeof *listing);
 }

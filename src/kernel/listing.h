@@ -1,16 +1,18 @@
-/* listing.h - what an image of CUDA code has in it: kernels with their parameters, variables, texture references, functions that
- * are missing.
+/* listing.h - the contents of an image of CUDA code: kernels with their parameters, variables,
+ * texture references, missing functions.
  *
- * Images are PTX, cubins, fatbins, and what nvcc packs into them. They may be damaged. A part that cannot be read is noted, and
- * the driver decides about it: a later toolkit may write what is not known here.
+ * Images are PTX, cubins, fatbins, and the files that nvcc packs into them. They may be damaged. A
+ * part that cannot be read is noted, and the driver decides about it: a later toolkit may write
+ * things unknown here.
  *
  * Threads: any; no state, but for the library of a decompressor, which is opened once.
  * Locks: none.
  * Blocking: the first compressed part opens a library.
  * Always:
  * - a byte is read only after a check that it is inside the image
- * - every kernel and every variable is listed once, and a kernel's parameters lie inside its argument bytes
- * - the time is proportional to the size of the image and of what is packed in it
+ * - every kernel and every variable is listed once, and a kernel's parameters lie inside its
+ *   argument bytes
+ * - the time is proportional to the size of the image and of its packed contents
  */
 #ifndef HDI_KERNEL_LISTING_H
 #define HDI_KERNEL_LISTING_H
@@ -20,8 +22,8 @@
 #include <stdint.h>
 #include <heddle/status.h>
 
-/* One parameter: its place in the argument block, and what is known of its kind: hd_arg_kind, HD_ARG_NONE where only the
- * size is known. */
+/* One parameter: its place in the argument block, and its kind as far as known: hd_arg_kind,
+ * HD_ARG_NONE if only the size is known. */
 typedef struct hdi_listed_param {
     uint32_t kind, offset, size;
 } hdi_listed_param;
@@ -29,7 +31,7 @@ typedef struct hdi_listed_param {
 /* A kernel, or a variable in memory of the device. */
 typedef struct hdi_listed {
     char *symbol;   /* as in the image */
-    char *readable; /* demangled; NULL: the symbol is not mangled, or there is no demangler */
+    char *readable; /* demangled; NULL: the symbol is not mangled, or no demangler is installed */
     bool constant;  /* a variable: in constant memory, so no kernel writes it */
     bool described; /* a kernel: the fields below are known */
     uint32_t n_params, argument_bytes;
@@ -46,16 +48,19 @@ enum { HDI_LISTED_PARAMS_MAX = 4096, HDI_LISTED_NAME_BYTES = 128 };
 
 typedef struct hdi_listing {
     hdi_listed_names kernels, variables;
-    char texture[HDI_LISTED_NAME_BYTES]; /* the name of a texture, surface or sampler reference; "": there is none */
-    char missing[HDI_LISTED_NAME_BYTES]; /* a function that is to be linked in; "": none, as far as is known */
-    bool intermediate;                   /* it has code that a link compiles */
-    bool relocatable;                    /* device code that is to be linked */
-    char unread
-        [HDI_LISTED_NAME_BYTES]; /* why part of the image was not read, so that kernels may be missing; "": all was */
+    /* The name of a texture, surface or sampler reference; "": none. */
+    char texture[HDI_LISTED_NAME_BYTES];
+    char missing[HDI_LISTED_NAME_BYTES]; /* a function still to be linked in; "": none known */
+    bool intermediate;                   /* it contains code that a link compiles */
+    bool relocatable;                    /* device code still to be linked */
+    /* The reason why part of the image was not read, so that kernels may be missing; "": all was
+     * read. */
+    char unread[HDI_LISTED_NAME_BYTES];
 } hdi_listing;
 
-/* Lists a cubin, a fatbin, or PTX text, which ends at `bytes` or at a zero before that. To be released also after a failure.
- * Errors: IMAGE (PTX with an error; the message has the line), HOST_MEMORY. */
+/* Lists a cubin, a fatbin, or PTX text, which ends at `bytes` or at a zero before that. The caller
+ * releases it, also after a failure.
+ * Errors: IMAGE (PTX with an error; the message names the line), HOST_MEMORY. */
 hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out);
 void hdi_listing_release(hdi_listing *listing);
 
@@ -72,16 +77,18 @@ bool hdi_fatbin_detect(const void *image, size_t bytes);
 hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t bytes);
 void hdi_listing_unread(hdi_listing *listing, const char *why);
 
-/* Adds a kernel, or finds the one of that name where another part has it. NULL: no memory. */
+/* Adds a kernel, or finds the one of that name if another part contains it. NULL: no memory. */
 hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length);
 
-/* The same for a variable of the source. Those that a compiler made for itself, such as texts, are left out. Errors: HOST_MEMORY. */
+/* The same for a variable of the source. Variables that a compiler made for itself, such as texts,
+ * are left out. Errors: HOST_MEMORY. */
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant);
 
-/* The kernel's parameters; takes `params`, which the listing frees, at once if the kernel is described already. */
+/* Sets the kernel's parameters. Takes over `params`, which the listing frees, at once if the kernel
+ * is already described. */
 void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t n);
 
-/* Copies a name that is not under our control. What cannot be printed becomes "?". */
+/* Copies a name that is not under our control. Unprintable characters become "?". */
 void hdi_listing_name(char out[HDI_LISTED_NAME_BYTES], const char *name, size_t length);
 
 #endif

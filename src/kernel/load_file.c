@@ -1,4 +1,4 @@
-/* load_file.c - hd_module_load_file: reads a file and loads what is in it.
+/* load_file.c - hd_module_load_file: reads a file and loads its content.
  *
  * Threads: any; no state.
  * Locks: none of its own.
@@ -13,25 +13,26 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "engine/engine.h"
 
-static hd_status refused(const char *path, int error)
+static hd_status load_file_refused(const char *path, int error)
 {
     return hdi_fail(error == ENOENT || error == ENOTDIR ? HD_ERROR_NOT_FOUND : HD_ERROR_SYSTEM, "%s: %s", path,
                     strerror(error));
 }
 
 /* Reads the file, with a zero byte behind it as PTX text needs one. */
-static hd_status read_open(const char *path, int descriptor, char **out, size_t *out_bytes)
+static hd_status load_file_read_open(const char *path, int descriptor, char **out, size_t *out_bytes)
 {
     struct stat s;
     if (fstat(descriptor, &s) != 0) {
-        return refused(path, errno);
+        return load_file_refused(path, errno);
     }
     if (!S_ISREG(s.st_mode)) {
-        return S_ISDIR(s.st_mode) ? refused(path, EISDIR)
+        return S_ISDIR(s.st_mode) ? load_file_refused(path, EISDIR)
                                   : hdi_fail(HD_ERROR_SYSTEM, "%s: not a regular file; use hd_module_load", path);
     }
     size_t bytes = (size_t)s.st_size, n = 0;
@@ -47,10 +48,10 @@ static hd_status read_open(const char *path, int descriptor, char **out, size_t 
         if (got < 0) {
             int error = errno;
             free(content);
-            return refused(path, error);
+            return load_file_refused(path, error);
         }
         if (got == 0) {
-            break; /* it became shorter meanwhile; what was read is checked like any image */
+            break; /* it became shorter meanwhile; the bytes read are checked like any image */
         }
         n += (size_t)got;
     }
@@ -73,13 +74,14 @@ hd_status hd_module_load_file(hd_runtime *rt, const char *path, hd_module **out)
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* does not wait for a pipe's writer */
+    /* Does not wait for a pipe's writer. */
+    int descriptor = hdi_descriptor_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (descriptor < 0) {
-        return refused(path, errno);
+        return load_file_refused(path, errno);
     }
     char *content = NULL;
     size_t bytes = 0;
-    hd_status status = read_open(path, descriptor, &content, &bytes);
+    hd_status status = load_file_read_open(path, descriptor, &content, &bytes);
     close(descriptor);
     if (!status) {
         status = HDI_FAIL_ABOUT(hd_module_load(rt, content, bytes, out), "%s", path);

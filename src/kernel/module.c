@@ -1,34 +1,41 @@
-/* module.c - modules and their kernels: loads images, gets code to devices, and finds kernels by name.
+/* module.c - modules and their kernels: loads images, gets code to devices, and finds kernels by
+ * name.
  * Unloading is in unload.c, variables of modules are in globals.c.
  *
- * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one device. Every other
- * device gets both at the first launch there, on the launching thread. With the option modules=all every device gets
- * them at once. A restarted device gets all that it had.
+ * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one
+ * device. Every other device gets both at the first launch there, on the launching thread. With the
+ * option modules=all every device gets them at once. A restarted device gets back everything that
+ * it had.
  *
- * Parameters: hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle again when it holds the
- * order lock. Until then the parameters may have become another kernel's. So this memory passes from kernel to kernel, by
- * room, and serves nothing else before hd_close.
+ * Parameters: hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle
+ * again when it holds the order lock. Until then the parameters may have become another kernel's
+ * parameters. So this memory passes from kernel to kernel, by room, and serves nothing else before
+ * hd_close.
  *
  * Threads: any.
  * Locks, in this order:
- * - `restarting`: a device's restart sees either all of a load or unload, or nothing of it
+ * - `refilling`: a device's restart sees either all of a load or unload, or nothing of it
  * - `cold`: held while a kernel is looked up
- * - `loading` of a device: protects the numbers of modules and the facts of kernels on that device. It is held while the
- *   driver is called.
- * - the registry's mutex: protects its lists. It is held across requests only while a device is restarted.
+ * - `loading` of a device: protects the numbers of modules and the facts of kernels on that device.
+ *   It is held while the driver is called.
+ * - the registry's mutex: protects its lists. It is held across requests only while a device is
+ *   restarted.
  * - `params_lock`: protects the lists of parameters. No other lock is taken while it is held.
  * - `globals_lock`: see globals.c
- * - those of the memory layer, where a load finds no room.
- * Blocking: while the driver loads or unloads code, is asked about kernels, or waits for work on the device.
+ * - those of the memory layer, if a load finds no room.
+ * Blocking: while the driver loads or unloads code, is asked about kernels, or waits for work on
+ * the device.
  * Always:
- * - A structure is used again only after every device has unloaded the module and all submitted launches are done.
+ * - A structure is used again only after every device unloads the module and all submitted launches
+ *   are done.
  * - Handles carry a generation, so stale ones are refused.
- * - A kernel's facts on a device are complete when its max_threads there is not 0, since that is stored last.
+ * - A kernel's facts on a device are complete when its max_threads there is not 0, since that is
+ *   stored last.
  * - A kernel that was handed out is known on a device, unless all devices are lost.
  * - A kernel's number is its place in the runtime's table.
  * - The room of a piece of parameters never changes.
- * - Each parameter in a piece lies inside an argument block, field by field. So a mixture of two kernels' parameters is
- *   wrong, but leads nowhere outside.
+ * - Each parameter in a piece lies inside an argument block, field by field. So a mixture of two
+ *   kernels' parameters is wrong, but leads nowhere outside.
  * - A launch that read such a mixture is refused, since its kernel's handle is stale.
  */
 #include <stdio.h>
@@ -42,7 +49,7 @@
 
 _Static_assert(1 << (HDI_PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
 
-/* The structure of a kernel, aligned so that a handle can have its address. */
+/* The structure of a kernel, aligned so that its address can be a handle. */
 typedef struct hdi_kernel_place {
     _Alignas(HDI_SELF_ALIGN) struct hd_kernel kernel;
 } kernel_place;
@@ -60,12 +67,12 @@ struct hd_module *hdi_module_from_handle(const hd_module *handle)
 }
 
 /* The structure belongs to nothing. No other thread can reach it. */
-static void set_dead(hdi_handle_head *head, uint32_t magic)
+static void module_set_dead(hdi_handle_head *head, uint32_t magic)
 {
     hdi_handle_set(head, magic, hdi_handle_head_generation(head), HDI_HANDLE_DEAD);
 }
 
-/* Whether every device gets code before its first use there. */
+/* True if every device gets code before its first use there. */
 static bool modules_everywhere(const hd_runtime *rt)
 {
     return rt->options.modules == HDI_MODULES_ALL;
@@ -89,10 +96,11 @@ hd_status hdi_module_refused(const hd_module *handle)
 
 /* ---- memory for parameters ---- */
 
-/* For so long parameters stay as they are after their kernel went. A thread in hd_launch may read them, and does not block meanwhile. */
+/* Parameters stay unchanged for this long after their kernel goes. A thread in hd_launch may read
+ * them, and does not block meanwhile. */
 #define PARAMS_KEPT_NS 10000000000
 
-static unsigned class_of(uint32_t n)
+static unsigned params_class_of(uint32_t n)
 {
     unsigned class = 0;
     while ((uint32_t)1 << class < n) {
@@ -101,26 +109,27 @@ static unsigned class_of(uint32_t n)
     return class;
 }
 
-static bool is_alike(const hdi_params *p, const hdi_signature *s)
+static bool params_are_alike(const hdi_params *p, const hdi_signature *s)
 {
     bool alike = p->n == s->n_params && p->argument_bytes == s->argument_bytes && p->described == s->described;
     for (uint32_t i = 0; alike && i < p->n; i++) {
         const hdi_param *a = &p->of[i], *b = &s->params[i];
-        alike = a->kind == b->kind && a->access == b->access && a->offset == b->offset && a->size == b->size &&
-                strcmp(a->name, b->name) == 0;
+        alike = a->kind == b->kind && a->access == b->access && a->element == b->element && a->offset == b->offset &&
+                a->size == b->size && strcmp(a->name, b->name) == 0;
     }
     return alike;
 }
 
-/* Takes a piece for that many parameters, which is at most HDI_ARGUMENT_BYTES_MAX, since each has a byte. A piece with the same content comes
- * first. Else it is one that no thread can still read, or a new one. */
-static hdi_params *take_params(struct hdi_modules *reg, const hdi_signature *signature)
+/* Takes a piece for that many parameters: at most HDI_ARGUMENT_BYTES_MAX, since each takes a byte.
+ * A piece with the same content comes first. Else it is one that no thread can still read, or a new
+ * one. */
+static hdi_params *params_take(struct hdi_modules *reg, const hdi_signature *signature)
 {
-    unsigned class = class_of(signature->n_params);
+    unsigned class = params_class_of(signature->n_params);
     int64_t now = hdi_clock_ns();
     hdi_lock_take(&reg->params_lock);
     hdi_params **link = &reg->free_params[class], **oldest = link;
-    while (*link && !is_alike(*link, signature)) {
+    while (*link && !params_are_alike(*link, signature)) {
         oldest = link;
         link = &(*link)->next;
     }
@@ -142,7 +151,7 @@ static hdi_params *take_params(struct hdi_modules *reg, const hdi_signature *sig
     return p;
 }
 
-static uint32_t usual_of(const hdi_param *p)
+static uint32_t params_usual_of(const hdi_param *p)
 {
     if (p->kind == HD_ARG_BUFFER) {
         return p->access ? HDI_PARAM_BUFFER : HDI_PARAM_ODD;
@@ -153,7 +162,8 @@ static uint32_t usual_of(const hdi_param *p)
     return p->size == 4 ? HDI_PARAM_4 : p->size == 8 ? HDI_PARAM_8 : HDI_PARAM_ODD;
 }
 
-/* Frees a kernel's parameters for other kernels. The kernel's handles are stale, or it gets other parameters. */
+/* Frees a kernel's parameters for other kernels. The kernel's handles are stale, or it gets other
+ * parameters. */
 static void params_give(struct hd_kernel *k)
 {
     struct hdi_modules *reg = hdi_kernel_of(k->runtime)->modules;
@@ -177,12 +187,12 @@ static void params_fill(hdi_params *p, const hdi_signature *signature)
         memcpy(p->of, signature->params, signature->n_params * sizeof p->of[0]);
     }
     for (uint32_t i = 0; i < p->n; i++) {
-        p->of[i].usual = usual_of(&p->of[i]);
+        p->of[i].usual = params_usual_of(&p->of[i]);
     }
 }
 
-/* Sets the parameters that hd_launch uses. The kernel is not handed out yet, or was not described so far. The
- * caller holds `cold`.
+/* Sets the parameters that hd_launch uses. The kernel is not handed out yet, or was not described
+ * so far. The caller holds `cold`.
  * Errors: LIMIT, HOST_MEMORY. */
 static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
 {
@@ -190,16 +200,16 @@ static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
         return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
                         signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
     }
-    hdi_params *p = take_params(hdi_kernel_of(k->runtime)->modules, signature);
+    hdi_params *p = params_take(hdi_kernel_of(k->runtime)->modules, signature);
     if (!p) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
-    if (!is_alike(p, signature)) { /* else a thread may still read what is the same */
+    if (!params_are_alike(p, signature)) { /* else a thread may still read the same content */
         params_fill(p, signature);
     }
     params_give(k); /* the former ones, of a kernel that was not described */
     k->has_params = true;
-    /* pairs with the acquire load in hdi_kernel_params: the parameters are complete */
+    /* Pairs with the acquire load in hdi_kernel_params: the parameters are complete. */
     atomic_store_explicit(&k->params, p, memory_order_release);
     return HD_OK;
 }
@@ -216,8 +226,8 @@ static void params_release(struct hdi_modules *reg)
 
 /* ---- code on devices ---- */
 
-/* Gives back the device's memory that nothing is in. The thread's message stays. False: there was none. */
-static bool free_idle(hdi_device *device)
+/* Gives back the device's unused memory. The thread's message stays. False: none was unused. */
+static bool module_free_idle(hdi_device *device)
 {
     size_t returned = 0;
     hdi_attempt attempt;
@@ -228,7 +238,7 @@ static bool free_idle(hdi_device *device)
     return returned != 0;
 }
 
-static hd_status load_failed(const struct hd_module *m, hdi_device *device, hdi_answer answer, const char *log)
+static hd_status module_load_failed(const struct hd_module *m, hdi_device *device, hdi_answer answer, const char *log)
 {
     switch (answer.code) {
     case HDCU_ERROR_INVALID_IMAGE:
@@ -266,17 +276,17 @@ hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
         hdi_pause_end(
             &device->runtime->recorder, began,
             (hdi_pause){.kind = HDI_RECORD_PAUSE_CODE, .device = (uint8_t)device->index, .bytes = m->code.size});
-        again = answer.code == HDCU_ERROR_OUT_OF_MEMORY && !again && free_idle(device);
+        again = answer.code == HDCU_ERROR_OUT_OF_MEMORY && !again && module_free_idle(device);
     } while (again);
     if (hdi_answered(answer)) {
         return HD_OK;
     }
     m->loaded[device->index] = 0;
     log[sizeof log - 1] = 0;
-    return load_failed(m, device, answer, log);
+    return module_load_failed(m, device, answer, log);
 }
 
-static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
+static hd_status kernel_driver_refused(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
 {
     if (answer.code == HDCU_ERROR_NOT_FOUND) {
         char names[256] = "";
@@ -290,9 +300,9 @@ static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_ans
     return hdi_answer_failed(device, answer);
 }
 
-/* Looks a kernel up on a device that has its module. Asks the driver for the signature if the image does not describe
- * it. */
-static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature)
+/* Looks a kernel up on a device that loaded its module. Asks the driver for the signature if the
+ * image does not describe it. */
+static hd_status kernel_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature)
 {
     int d = device->index;
     hdi_kernel_facts *facts = malloc(sizeof *facts);
@@ -300,9 +310,10 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = HD_OK;
-    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->symbol, k->number, facts);
+    hdi_answer answer =
+        device->port->calls->kernel(device->port, m->loaded[d], k->symbol, k->number, !signature->described, facts);
     if (!hdi_answered(answer)) {
-        status = driver_said_no(m, device, answer, k->symbol);
+        status = kernel_driver_refused(m, device, answer, k->symbol);
     } else if (!signature->described) {
         status = hdi_image_describe_by_driver(facts, k->name, signature);
     }
@@ -312,7 +323,8 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
         uint64_t usual = device->limits.shared_default;
         uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
         atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
-        /* Stored last. Pairs with the acquire loads in launch.c: after them the other facts are complete. */
+        /* Stored last. Pairs with the acquire loads in launch.c: after them the other facts are
+         * complete. */
         atomic_store_explicit(&k->max_threads[d], facts->max_threads < most ? facts->max_threads : most,
                               memory_order_release);
     }
@@ -320,25 +332,25 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
     return status;
 }
 
-/* `loading` of the device is held by the caller. */
-static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
-                                  hdi_signature *signature)
+/* The caller holds `loading` of the device. */
+static hd_status kernel_load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
+                                         hdi_signature *signature)
 {
     hd_status status = hdi_module_load_on(m, device);
-    return status ? status : look_up(m, k, device, signature);
+    return status ? status : kernel_look_up(m, k, device, signature);
 }
 
-/* Looks a kernel up on a device, where it is possible. `load`: also where the module is not loaded so far.
- * True: the kernel's facts are known there. False with *status unchanged or OK: the device is lost, or has not got the
- * module. False with another *status: an error. */
-static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load, hdi_signature *signature,
-                   hd_status *status)
+/* Looks a kernel up on a device, if possible. `load`: also if the module is not loaded yet.
+ * True: the kernel's facts are known there. False with *status unchanged or OK: the device is lost,
+ * or the module is not loaded there. False with another *status: an error. */
+static bool kernel_try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load,
+                          hdi_signature *signature, hd_status *status)
 {
     hd_runtime *rt = m->runtime;
     bool known = false;
     hdi_mutex_lock(&hdi_kernel_of(rt)->modules->loading[device->index]);
     if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
-        *status = load_and_look_up(m, k, device, signature);
+        *status = kernel_load_and_look_up(m, k, device, signature);
         known = *status == HD_OK;
         if (*status == HD_ERROR_DEVICE_LOST && rt->is_process) {
             *status = HD_OK; /* a launch after the restart looks it up */
@@ -348,8 +360,9 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
     return known;
 }
 
-/* Looks up a kernel that no other thread can reach: on one device, or on all with the option modules=all. Gets the
- * signature from the driver if the image does not describe it. Skips lost devices.
+/* Looks up a kernel that no other thread can reach: on one device, or on all with the option
+ * modules=all. Gets the signature from the driver if the image does not describe it. Skips lost
+ * devices.
  * Errors: as hd_kernel_get. */
 static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
 {
@@ -357,12 +370,13 @@ static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signa
     bool all = modules_everywhere(rt), known = false;
     hd_status status = HD_OK;
     for (int i = 0; i < rt->n_devices; i++) {
-        atomic_store_explicit(&k->max_threads[i], 0, memory_order_relaxed); /* not a former kernel's */
+        /* Not a value of a former kernel. */
+        atomic_store_explicit(&k->max_threads[i], 0, memory_order_relaxed);
     }
-    /* First on devices that have the module, then on those that can load it. */
+    /* First on devices that loaded the module, then on those that can load it. */
     for (int load = 0; load < 2 && !known && !status; load++) {
         for (int i = 0; i < rt->n_devices && !status && (all || !known); i++) {
-            known |= try_on(m, k, rt->devices[i], load, signature, &status);
+            known |= kernel_try_on(m, k, rt->devices[i], load, signature, &status);
         }
     }
     return status;
@@ -382,10 +396,12 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
     if (!there) {
         status = hdi_kernel_refused();
     } else if (hdi_device_lost(device)) {
-        status = hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* a restart looks up kernels again */
+        /* A restart looks up kernels again. */
+        status = hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
-        hdi_signature signature = {.described = true}; /* so that the driver is not asked for it again */
-        status = load_and_look_up(k->module, k, device, &signature);
+        /* So that the driver is not asked for it again. */
+        hdi_signature signature = {.described = true};
+        status = kernel_load_and_look_up(k->module, k, device, &signature);
     }
     hdi_mutex_unlock(loading);
     return status;
@@ -393,9 +409,9 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
 
 /* ---- a device that comes back ---- */
 
-/* Gives a restarted device the code of a module that it had. Also looks up kernels whose parameters no device could
- * report so far. */
-static hd_status restart_module(struct hd_module *m, hdi_device *device)
+/* Gives a restarted device the code of a module that it had. Also looks up kernels whose parameters
+ * no device has reported yet. */
+static hd_status module_restart(struct hd_module *m, hdi_device *device)
 {
     int d = device->index;
     bool was_loaded = m->loaded[d] != 0;
@@ -407,7 +423,7 @@ static hd_status restart_module(struct hd_module *m, hdi_device *device)
         if (was && atomic_load_explicit(&k->max_threads[d], memory_order_relaxed) == 0) {
             continue;
         }
-        status = load_and_look_up(m, k, device, &signature);
+        status = kernel_load_and_look_up(m, k, device, &signature);
         if (!status && !was && signature.described) {
             status = params_set(k, &signature);
         }
@@ -420,8 +436,8 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hd_status status = HD_OK;
-    /* `cold` keeps kernels from being looked up. `lock` keeps modules from being unloaded. Both are for rare calls, so
-     * holding them for long does no harm. */
+    /* `cold` prevents the look-up of kernels. `lock` prevents the unloading of modules. Both are
+     * for rare calls, so holding them for long does no harm. */
     hdi_mutex_lock(&rt->cold);
     hdi_mutex_lock(&reg->loading[device->index]);
     hdi_mutex_lock(&reg->lock);
@@ -429,7 +445,7 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
         m->loaded[device->index] = 0; /* none of its kernels runs there any more */
     }
     for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
-        status = restart_module(m, device);
+        status = module_restart(m, device);
     }
     hdi_mutex_unlock(&reg->lock);
     hdi_mutex_unlock(&reg->loading[device->index]);
@@ -445,9 +461,9 @@ const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t numbe
     return &places[number % HDI_KERNEL_CHUNK].kernel;
 }
 
-/* Makes another block of kernel structures, with their entries for the engines. The caller holds the registry's lock.
- * False: no memory, or the table is full. */
-static bool add_kernels(hd_runtime *rt)
+/* Makes another block of kernel structures, with their entries for the engines. The caller holds
+ * the registry's lock. False: no memory, or the table is full. */
+static bool modules_add_kernels(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
@@ -455,8 +471,9 @@ static bool add_kernels(hd_runtime *rt)
         return false;
     }
     hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
-    kernel_place *places = hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places);
-    if (!entries || !places) {
+    /* Last, since this memory is never given back. */
+    kernel_place *places = entries ? hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places) : NULL;
+    if (!places) {
         free(entries);
         return false;
     }
@@ -470,17 +487,18 @@ static bool add_kernels(hd_runtime *rt)
     }
     reg->blocks[chunk] = places;
     rt->n_kernels += HDI_KERNEL_CHUNK;
-    /* pairs with the acquire load in hdi_kernel_at: the entries are zeroed before they are reachable */
+    /* Pairs with the acquire load in hdi_kernel_at: the entries are zeroed before they are
+     * reachable. */
     atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
     return true;
 }
 
-static struct hd_kernel *take_kernel(hd_runtime *rt)
+static struct hd_kernel *kernel_take(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     struct hd_kernel *k = NULL;
-    if (reg->free_kernels || add_kernels(rt)) {
+    if (reg->free_kernels || modules_add_kernels(rt)) {
         k = reg->free_kernels;
         reg->free_kernels = k->next;
         k->next = NULL;
@@ -489,14 +507,15 @@ static struct hd_kernel *take_kernel(hd_runtime *rt)
     return k;
 }
 
-/* Releases what a kernel owns and puts its structure into the free list. No thread uses the kernel any more. */
+/* Releases everything that a kernel owns and puts its structure into the free list. No thread uses
+ * the kernel any more. */
 static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
 {
     params_give(k);
     free(k->symbol);
     k->symbol = NULL;
     k->module = NULL;
-    set_dead(&k->head, HDI_KERNEL_MAGIC);
+    module_set_dead(&k->head, HDI_KERNEL_MAGIC);
     if (hdi_handle_head_generation(&k->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
@@ -507,7 +526,7 @@ static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
 }
 
 /* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
-static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
+static hd_status kernel_fill_in(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
 {
     hd_status status = k->symbol ? hdi_image_describe(&m->image, k->symbol, signature)
                                  : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of a kernel");
@@ -515,10 +534,10 @@ static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, hdi_signature
     return status ? status : params_set(k, signature);
 }
 
-static hd_status make_kernel(struct hd_module *m, const char *symbol, const char *shown, struct hd_kernel **out)
+static hd_status kernel_make(struct hd_module *m, const char *symbol, const char *shown, struct hd_kernel **out)
 {
     hd_runtime *rt = m->runtime;
-    struct hd_kernel *k = take_kernel(rt);
+    struct hd_kernel *k = kernel_take(rt);
     if (!k) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory, or more than %d kernels",
                         HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
@@ -528,7 +547,7 @@ static hd_status make_kernel(struct hd_module *m, const char *symbol, const char
     k->symbol = strdup(symbol);
     hdi_kernel_set_name(rt, k->number, shown);
     hdi_signature signature = {0};
-    hd_status status = fill_in(m, k, &signature);
+    hd_status status = kernel_fill_in(m, k, &signature);
     free(signature.params);
     if (status) {
         kernel_give(rt, k);
@@ -538,8 +557,8 @@ static hd_status make_kernel(struct hd_module *m, const char *symbol, const char
     return HD_OK;
 }
 
-/* The module's kernel of that name: one that was asked for before, or a new one. The caller holds `cold`. */
-static hd_status get_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+/* The module's kernel of that name: one requested before, or a new one. The caller holds `cold`. */
+static hd_status kernel_get_named(struct hd_module *m, const char *name, struct hd_kernel **out)
 {
     const char *symbol;
     char shown[HDI_KERNEL_NAME_BYTES];
@@ -552,7 +571,7 @@ static hd_status get_kernel(struct hd_module *m, const char *name, struct hd_ker
         k = k->next;
     }
     if (!k) {
-        status = make_kernel(m, symbol, shown, &k);
+        status = kernel_make(m, symbol, shown, &k);
         if (status) {
             return status;
         }
@@ -581,16 +600,16 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         return hdi_fail(HD_ERROR_NOT_FOUND, "no kernel has a name of more than %d characters here",
                         HDI_KERNEL_SYMBOL_BYTES - 1);
     }
-    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->refilling);
     hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
-    /* checked again: hd_module_unload holds `restarting` as well */
-    hd_status status = hdi_module_from_handle(handle) ? get_kernel(m, name, &k) : hdi_module_refused(handle);
+    /* Checked again: hd_module_unload holds `refilling` as well. */
+    hd_status status = hdi_module_from_handle(handle) ? kernel_get_named(m, name, &k) : hdi_module_refused(handle);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
     hdi_mutex_unlock(&rt->cold);
-    hdi_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->refilling);
     return status;
 }
 
@@ -600,7 +619,7 @@ hd_status hdi_kernel_refused(void)
 }
 
 /* The caller holds `cold` and has checked the kernel's handle. */
-static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
+static hd_status kernel_set_shared_limit(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
 {
     int d = device->index;
     uint32_t own = atomic_load_explicit(&kernel->static_shared[d], memory_order_relaxed);
@@ -626,7 +645,7 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_d
     hdi_mutex_lock(&rt->cold); /* hd_module_unload waits for this lock */
     bool there =
         word == 0 || hdi_handle_word_is_good(atomic_load_explicit(&kernel->head.word, memory_order_acquire), word);
-    hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused();
+    hd_status status = there ? kernel_set_shared_limit(kernel, device, bytes) : hdi_kernel_refused();
     hdi_mutex_unlock(&rt->cold);
     return status;
 }
@@ -650,7 +669,7 @@ static hd_status modules_create(hd_runtime *rt)
     return HD_OK;
 }
 
-static struct hd_module *take_module(hd_runtime *rt)
+static struct hd_module *modules_take(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
@@ -691,7 +710,7 @@ void hdi_module_give(struct hd_module *m, bool driver_usable)
     free(m->points);
     m->points = NULL;
     m->n_points = 0;
-    set_dead(&m->head, HDI_MODULE_MAGIC);
+    module_set_dead(&m->head, HDI_MODULE_MAGIC);
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
@@ -745,7 +764,7 @@ const hdi_lifetime hdi_modules_lifetime = {
 /* ---- loading ---- */
 
 /* Opens the image and makes its code available to the ports of all devices. */
-static hd_status open_image(struct hd_module *m, const void *image, size_t bytes)
+static hd_status module_open_image(struct hd_module *m, const void *image, size_t bytes)
 {
     hd_runtime *rt = m->runtime;
     hd_status status =
@@ -763,8 +782,9 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
     return status;
 }
 
-/* Loads on the first device that works, or on all with the option modules=all. Errors: as hd_module_load. */
-static hd_status load_first(struct hd_module *m)
+/* Loads on the first device that works, or on all with the option modules=all. Errors: as
+ * hd_module_load. */
+static hd_status module_load_first(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
     hd_status status = HD_OK;
@@ -773,7 +793,7 @@ static hd_status load_first(struct hd_module *m)
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
             status = hdi_module_load_on(m, rt->devices[i]);
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* lost just now: the other devices go on */
+                status = HD_OK; /* lost just now: try the other devices */
             } else {
                 alive++;
             }
@@ -782,22 +802,22 @@ static hd_status load_first(struct hd_module *m)
     return status || alive ? status : hdi_loss_fail(rt, 0, "all devices are lost");
 }
 
-static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases, size_t n_aliases,
-                            struct hd_module **out)
+static hd_status module_load_image(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases,
+                                   size_t n_aliases, struct hd_module **out)
 {
     hdi_modules_reap(rt, true);
-    struct hd_module *m = take_module(rt);
+    struct hd_module *m = modules_take(rt);
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hd_status status = open_image(m, image, bytes);
+    hd_status status = module_open_image(m, image, bytes);
     for (size_t i = 0; i < n_aliases && !status; i++) {
         status = hdi_image_add_alias(&m->image, aliases[i].name, aliases[i].symbol);
     }
     if (!status) {
-        status = load_first(m);
+        status = module_load_first(m);
         while (status == HD_ERROR_MEMORY && hdi_modules_reap(rt, true)) {
-            status = load_first(m);
+            status = module_load_first(m);
         }
     }
     if (status) {
@@ -820,9 +840,9 @@ hd_status hdi_module_load_made(hd_runtime *rt, const void *image, size_t bytes, 
                                size_t n_aliases, hd_module **out)
 {
     struct hd_module *m;
-    hdi_mutex_lock(&rt->restarting);
-    hd_status status = load_image(rt, image, bytes, aliases, n_aliases, &m);
-    hdi_mutex_unlock(&rt->restarting);
+    hdi_mutex_lock(&rt->refilling);
+    hd_status status = module_load_image(rt, image, bytes, aliases, n_aliases, &m);
+    hdi_mutex_unlock(&rt->refilling);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
@@ -859,18 +879,19 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
         [HDI_BUILTIN_PROBE] = {hdi_image_probe, hdi_image_probe_end},
     };
     hd_status status = HD_OK;
-    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->refilling);
     hdi_mutex_lock(&rt->cold);
     struct hd_module **place = &hdi_kernel_of(rt)->modules->builtin[which];
     if (!*place) {
-        status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), NULL, 0, place);
+        status =
+            module_load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), NULL, 0, place);
         if (!status) {
             (*place)->is_builtin = true;
         }
     }
     struct hd_module *m = *place;
     hdi_mutex_unlock(&rt->cold);
-    hdi_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->refilling);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }

@@ -1,10 +1,11 @@
-/* module.h - the structures behind hd_module and hd_kernel, and the interface between the files of kernel/ and other
- * folders.
+/* module.h - the structures behind hd_module and hd_kernel, and the interface between the files of
+ * kernel/ and other folders.
  *
  * Threads: any.
  * Locks: see module.c.
  * Blocking: calls that load code or look kernels up block while the driver works.
- * Always: structures of modules and kernels stay until hd_close, so a stale handle can be checked at any time.
+ * Always: structures of modules and kernels stay until hd_close, so a stale handle can be checked
+ * at any time.
  */
 #ifndef HDI_KERNEL_MODULE_H
 #define HDI_KERNEL_MODULE_H
@@ -14,22 +15,23 @@
 #include "engine/runtime.h"
 #include "kernel/describe_image.h"
 
-/* A kernel's parameters. hd_launch reads them before it checks the kernel's handle again. By then the kernel may be gone.
- * So they stay as they are for seconds, and this memory serves only parameters until hd_close. A read of it finds at most as many parameters
- * as it has room for, all inside an argument block (module.c). */
+/* A kernel's parameters. hd_launch reads them before it checks the kernel's handle again. By then
+ * the kernel may be gone.
+ * So they stay unchanged for seconds, and this memory serves only parameters until hd_close. A read
+ * of it finds at most as many parameters as fit there, all inside an argument block (module.c). */
 typedef struct hdi_params {
     uint32_t n;
     uint32_t argument_bytes;
     bool described;          /* the other fields are known */
     uint8_t class;           /* room for 2^class parameters */
-    struct hdi_params *next; /* in a free list, from the last one that was freed on */
+    struct hdi_params *next; /* in a free list, from the last freed one on */
     int64_t freed;           /* clock */
-    struct hdi_params *made; /* the one that was allocated before this one */
+    struct hdi_params *made; /* the one allocated before this one */
     hdi_param of[];
 } hdi_params;
 
-/* The structure is used again after an unload. The generation in `head` distinguishes old handles. `number` is the
- * kernel's place in the runtime's table. */
+/* The structure is used again after an unload. The generation in `head` distinguishes old handles.
+ * `number` is the kernel's place in the runtime's table. */
 struct hd_kernel {
     hdi_handle_head head;
     uint32_t number;
@@ -38,29 +40,34 @@ struct hd_kernel {
     struct hd_module *module;
     _Atomic(hdi_params *) params;
     char name[HDI_KERNEL_NAME_BYTES]; /* for messages */
-    char *symbol;                     /* as the code has it; owned */
-    /* For each device. max_threads is 0 where the kernel was not looked up. A lookup may run while other threads
-     * launch. */
+    char *symbol;                     /* as the code spells it; owned */
+    /* For each device. max_threads is 0 if the kernel was not looked up. A lookup may run while
+     * other threads launch. */
     _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
     _Atomic uint32_t static_shared[HDI_DEVICES_MAX];
-    _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX]; /* bytes allowed without a call of the driver */
-    struct hd_kernel *next;                           /* of the same module, or in the free list */
+    /* Bytes allowed without a call of the driver. */
+    _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX];
+    struct hd_kernel *next; /* of the same module, or in the free list */
 };
 
 struct hd_module {
     hdi_handle_head head;
     hd_runtime *runtime;
-    uint64_t loaded[HDI_DEVICES_MAX]; /* the module's number on each device's port; 0: not loaded there */
+    /* The module's number on each device's port; 0: not loaded there. */
+    uint64_t loaded[HDI_DEVICES_MAX];
     hdi_image image;
-    hdi_code code; /* what is loaded; points into the image */
+    hdi_code code; /* the loaded code; points into the image */
     hdi_shm file;  /* a copy of the code for worker processes */
     struct hd_kernel *kernels;
-    struct hdi_global *globals; /* variables that were asked for, see globals.c */
-    uint32_t variables_asked;   /* how often: 0, or counted from 1 to HDI_CAREFUL_COUNTS and again from 1 */
-    bool is_builtin;            /* belongs to the runtime: not unloaded before hd_close */
-    hdi_point *points;          /* after an unload: work that may still use it, the last one in each lane */
+    struct hdi_global *globals; /* requested variables, see globals.c */
+    /* How often variables were requested: 0, or counted from 1 to HDI_CAREFUL_COUNTS and again from
+     * 1. */
+    uint32_t variables_asked;
+    bool is_builtin;   /* belongs to the runtime: not unloaded before hd_close */
+    hdi_point *points; /* after an unload: work that may still use it, the last one in each lane */
     size_t n_points;
-    struct hd_module *next; /* in the list of loaded modules, of unloaded ones, or of free structures */
+    /* In the list of loaded modules, of unloaded ones, or of free structures. */
+    struct hd_module *next;
 };
 
 /* The word in the head of a kernel that a good handle leads to. */
@@ -76,8 +83,8 @@ static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
     return k && hdi_handle_fits(handle, &k->head, HDI_KERNEL_MAGIC) ? k : NULL;
 }
 
-/* For handles of built-in modules. Their kernels stay until the last call has returned, even if hd_close has ended all
- * handles meanwhile. */
+/* For handles of built-in modules. Their kernels stay until the last call returns, even if hd_close
+ * ends all handles meanwhile. */
 static inline struct hd_kernel *hdi_kernel_of_builtin(const hd_kernel *handle)
 {
     return (struct hd_kernel *)hdi_handle_object(handle);
@@ -85,29 +92,32 @@ static inline struct hd_kernel *hdi_kernel_of_builtin(const hd_kernel *handle)
 
 static inline const hdi_params *hdi_kernel_params(const struct hd_kernel *kernel)
 {
-    /* pairs with the release store in module.c: the parameters are complete */
+    /* Pairs with the release store in module.c: the parameters are complete. */
     return atomic_load_explicit(&kernel->params, memory_order_acquire);
 }
 
-/* Loads a kernel's code on a device and looks the kernel up there, unless that was done. `word`: as for
- * hdi_kernel_allow_shared.
+/* Loads a kernel's code on a device and looks the kernel up there, unless that was done. `word`: as
+ * for hdi_kernel_allow_shared.
  * Blocking: while the driver works.
  * Errors: as hd_module_load and hd_kernel_get; HANDLE (unloaded meanwhile). */
 hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device *device);
 
 /* Allows launches of the kernel with `bytes` of dynamic shared memory on a device.
- * `word`: the expected word in the kernel's head (hdi_handle_head). 0: the kernel is never unloaded.
+ * `word`: the expected word in the kernel's head (hdi_handle_head). 0: the kernel is never
+ * unloaded.
  * Blocking: while the driver works.
  * Errors: LIMIT, DRIVER, DEVICE_LOST, HANDLE (unloaded meanwhile). */
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes);
 
-/* The kernel with this number, which was looked up at some time. After an unload it may be another one. */
+/* The kernel with this number, which was looked up at some time. After an unload it may be another
+ * one. */
 const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t number);
 
 /* Fails with "not a kernel of this runtime, or its module was unloaded". */
 hd_status hdi_kernel_refused(void);
 
-/* Launches one of the library's own kernels. The caller guarantees that shape and arguments are right.
+/* Launches one of the library's own kernels. The caller guarantees that shape and arguments are
+ * right.
  * - `arguments`: the argument block, of kernel->argument_bytes bytes
  * - `uses`: all buffers that the kernel uses, each reachable from the lane's device
  * - `link`: as for hdi_submit_linked
@@ -115,16 +125,17 @@ hd_status hdi_kernel_refused(void);
 hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
                             const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, hd_ticket *out);
 
-/* hdi_buffer_part.on_changed: submits a launch whose kernel's module has variables that were asked for, with their uses (globals.c). */
+/* hdi_buffer_part.on_changed: submits a launch together with the uses of its module's requested
+ * variables (globals.c). */
 hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                   const hdi_same *same, hd_ticket *out);
 
-/* hd_runtime.on_launched with the option launch_wait. Waits until the launch has ended.
- * Returns the launch's status. The message names grid and arguments. */
+/* hd_runtime.on_launched with the option launch_wait. Waits until the launch ends. Returns the
+ * launch's status. The message names grid and arguments. */
 hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t position);
 
-/* The library's own kernel files, embedded by cmake/builtin.cmake. Each is loaded at the first request and belongs to
- * the runtime.
+/* The library's own kernel files, embedded by cmake/builtin.cmake. Each is loaded at the first
+ * request and belongs to the runtime.
  * Errors: as hd_module_get_builtin. */
 typedef enum hdi_builtin {
     HDI_BUILTIN_BASIC, /* hd_module_get_builtin */
@@ -137,15 +148,17 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out);
 
 extern const hdi_lifetime hdi_modules_lifetime;
 
-/* hd_module_load for code that the library made. `aliases`: further names of kernels. The runtime is open and the caller is inside of
- * it. Errors: as hd_module_load. */
+/* hd_module_load for code that the library made. `aliases`: further names of kernels. The runtime
+ * is open and the caller is inside of it. Errors: as hd_module_load. */
 hd_status hdi_module_load_made(hd_runtime *rt, const void *image, size_t bytes, const hdi_alias *aliases,
                                size_t n_aliases, hd_module **out);
 
-/* Loads on a device with a fresh worker process all that the device had. Errors: as hd_module_load and hd_kernel_get. */
+/* Loads on a device with a fresh worker process everything that was loaded on the device before.
+ * Errors: as hd_module_load and hd_kernel_get. */
 hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device);
 
-/* The name of a hd_arg_kind in messages: "f32", "a buffer", "bytes" for structures. The text is static. */
+/* The name of a hd_arg_kind in messages: "f32", "a buffer", "bytes" for structures. The text is
+ * static. */
 const char *hdi_arg_kind_name(uint32_t kind);
 
 #endif

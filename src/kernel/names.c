@@ -1,8 +1,10 @@
-/* names.c - kernels and variables by the names of their source (names.h). Threads, locks and blocking: see there.
+/* names.c - kernels and variables by the names of their source (names.h). Threads, locks and
+ * blocking: see there.
  *
- * Names are compared in one form: without blanks that separate nothing, suffixes of integers (256u), and the type that the
- * function returns. `const` of a parameter is behind its type.
+ * Names are compared in one form: without blanks that separate nothing, suffixes of integers
+ * (256u), and the type that the function returns. `const` of a parameter is behind its type.
  */
+#include "base/descriptor.h"
 #include "kernel/names.h"
 
 #include <ctype.h>
@@ -16,11 +18,11 @@
 
 static char *(*demangle)(const char *symbol, char *out, size_t *bytes, int *status);
 
-static void open_demangler(void)
+static void name_open_demangler(void)
 {
     static const char *const names[] = {"libstdc++.so.6", "libc++abi.so.1"};
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !demangle; i++) {
-        void *library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
+        void *library = hdi_descriptor_library(names[i], RTLD_LAZY | RTLD_LOCAL);
         void *symbol = library ? dlsym(library, "__cxa_demangle") : NULL;
         memcpy(&demangle, &symbol, sizeof demangle);
     }
@@ -29,12 +31,13 @@ static void open_demangler(void)
 bool hdi_name_has_demangler(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_demangler);
+    pthread_once(&once, name_open_demangler);
     return demangle != NULL;
 }
 
-/* Takes out the namespace in front that nvcc makes for what is static: "_INTERNAL_5fe37001_4_k_cu_table::ns::last". */
-static void drop_internal(char *name)
+/* Removes the namespace that nvcc puts in front of static names:
+ * "_INTERNAL_5fe37001_4_k_cu_table::ns::last". */
+static void name_drop_internal(char *name)
 {
     static const char begin[] = "_INTERNAL_";
     char *from = name + (strncmp(name, "void ", 5) == 0 ? 5 : 0);
@@ -52,29 +55,29 @@ char *hdi_name_demangle(const char *symbol)
     int status = 0;
     char *name = demangle(symbol, NULL, NULL, &status);
     if (name) {
-        drop_internal(name);
+        name_drop_internal(name);
     }
     return name;
 }
 
 /* ---- parts of a name ---- */
 
-static bool is_word(char c)
+static bool name_is_word(char c)
 {
     return isalnum((unsigned char)c) || c == '_' || c == '$';
 }
 
-static int depth_change(char c)
+static int name_depth_change(char c)
 {
     return c == '(' || c == '<' || c == '{' || c == '[' ? 1 : c == ')' || c == '>' || c == '}' || c == ']' ? -1 : 0;
 }
 
-/* Where the bracket opens that the last character closes; NULL: it closes none. */
-static const char *opening(const char *from, const char *end)
+/* The opening bracket of the one that the last character closes; NULL: it closes none. */
+static const char *name_opening_bracket(const char *from, const char *end)
 {
     int depth = 0;
     for (const char *p = end; p > from; p--) {
-        depth -= depth_change(p[-1]);
+        depth -= name_depth_change(p[-1]);
         if (depth == 0) {
             return p - 1;
         }
@@ -82,36 +85,36 @@ static const char *opening(const char *from, const char *end)
     return NULL;
 }
 
-/* The pieces of a name: [from, arguments) is the qualified name, [arguments, params) the arguments of its template,
- * [params, end) its parameters. Each of the last two may be empty. */
+/* The pieces of a name: [from, arguments) is the qualified name, [arguments, params) the arguments
+ * of its template, [params, end) its parameters. Each of the last two may be empty. */
 typedef struct pieces {
     const char *from, *arguments, *params, *end;
 } pieces;
 
-static pieces take_apart(const char *name)
+static pieces name_take_apart(const char *name)
 {
     pieces p = {.from = name, .end = name + strlen(name)};
     if (strncmp(name, "void ", 5) == 0) {
         p.from += 5;
     }
-    const char *open = p.end > p.from && p.end[-1] == ')' ? opening(p.from, p.end) : NULL;
+    const char *open = p.end > p.from && p.end[-1] == ')' ? name_opening_bracket(p.from, p.end) : NULL;
     p.params = open ? open : p.end;
     const char *end = p.params;
     while (end > p.from && end[-1] == ' ') {
         end--;
     }
-    open = end > p.from && end[-1] == '>' ? opening(p.from, end) : NULL;
+    open = end > p.from && end[-1] == '>' ? name_opening_bracket(p.from, end) : NULL;
     p.arguments = open ? open : p.params;
     return p;
 }
 
-/* Where the name begins without its namespaces. */
-static const char *unqualified(const pieces *p)
+/* The start of the name without its namespaces. */
+static const char *name_unqualified(const pieces *p)
 {
     const char *last = p->from;
     int depth = 0;
     for (const char *c = p->from; c < p->arguments; c++) {
-        depth += depth_change(*c);
+        depth += name_depth_change(*c);
         if (depth == 0 && c[0] == ':' && c + 1 < p->arguments && c[1] == ':') {
             last = c + 2;
         }
@@ -121,8 +124,9 @@ static const char *unqualified(const pieces *p)
 
 /* ---- one form ---- */
 
-/* Appends a piece without needless blanks and without suffixes of integers. `out` has room for the piece. */
-static char *append_plain(char *out, const char *begin, const char *from, const char *end)
+/* Appends a piece without needless blanks and without suffixes of integers. `out` has room for the
+ * piece. */
+static char *name_append_plain(char *out, const char *begin, const char *from, const char *end)
 {
     while (from < end) {
         char before = out > begin ? out[-1] : 0;
@@ -131,11 +135,11 @@ static char *append_plain(char *out, const char *begin, const char *from, const 
             while (next < end && isblank((unsigned char)*next)) {
                 next++;
             }
-            if (is_word(before) && next < end && is_word(*next)) {
+            if (name_is_word(before) && next < end && name_is_word(*next)) {
                 *out++ = ' ';
             }
             from = next;
-        } else if (isdigit((unsigned char)*from) && !is_word(before)) {
+        } else if (isdigit((unsigned char)*from) && !name_is_word(before)) {
             while (from < end && isdigit((unsigned char)*from)) {
                 *out++ = *from++;
             }
@@ -143,7 +147,7 @@ static char *append_plain(char *out, const char *begin, const char *from, const 
             while (suffix < end && strchr("uUlL", *suffix)) {
                 suffix++;
             }
-            from = suffix == end || !is_word(*suffix) ? suffix : from;
+            from = suffix == end || !name_is_word(*suffix) ? suffix : from;
         } else {
             *out++ = *from++;
         }
@@ -152,17 +156,17 @@ static char *append_plain(char *out, const char *begin, const char *from, const 
 }
 
 /* The end of the parameter that begins at `from`. */
-static const char *param_end(const char *from, const char *end)
+static const char *name_param_end(const char *from, const char *end)
 {
     int depth = 0;
     for (; from < end && (depth > 0 || (*from != ',' && *from != ')')); from++) {
-        depth += depth_change(*from);
+        depth += name_depth_change(*from);
     }
     return from;
 }
 
 /* Appends one parameter, with a leading `const` behind the type. */
-static char *append_param(char *out, const char *begin, const char *from, const char *end)
+static char *name_append_param(char *out, const char *begin, const char *from, const char *end)
 {
     while (from < end && isblank((unsigned char)*from)) {
         from++;
@@ -172,25 +176,26 @@ static char *append_param(char *out, const char *begin, const char *from, const 
     const char *type = from;
     int depth = 0;
     while (type < end && (depth > 0 || (*type != '*' && *type != '&'))) {
-        depth += depth_change(*type++);
+        depth += name_depth_change(*type++);
     }
-    out = append_plain(out, begin, from, leads ? type : end);
+    out = name_append_plain(out, begin, from, leads ? type : end);
     if (leads) {
         static const char word[] = " const";
-        out = append_plain(out, begin, word, word + sizeof word - 1);
-        out = append_plain(out, begin, type, end);
+        out = name_append_plain(out, begin, word, word + sizeof word - 1);
+        out = name_append_plain(out, begin, type, end);
     }
     return out;
 }
 
-/* "ns::scale<float>(float*,int)". To be freed; NULL: no memory. `whole`: with its parameters. */
-static char *one_form(const char *name, const char *from, const pieces *p, bool with_arguments, bool with_params)
+/* "ns::scale<float>(float*,int)". The caller frees it; NULL: no memory. `whole`: with its
+ * parameters. */
+static char *name_one_form(const char *name, const char *from, const pieces *p, bool with_arguments, bool with_params)
 {
     char *text = calloc(1, strlen(name) + 16), *out = text;
     if (!text) {
         return NULL;
     }
-    out = append_plain(out, text, from, with_arguments ? p->params : p->arguments);
+    out = name_append_plain(out, text, from, with_arguments ? p->params : p->arguments);
     while (out > text && out[-1] == ' ') {
         out--;
     }
@@ -198,8 +203,8 @@ static char *one_form(const char *name, const char *from, const pieces *p, bool 
         const char *at = p->params + 1, *end = p->end - 1;
         *out++ = '(';
         while (at < end) {
-            const char *next = param_end(at, end);
-            out = append_param(out, text, at, next);
+            const char *next = name_param_end(at, end);
+            out = name_append_param(out, text, at, next);
             if (next < end) {
                 *out++ = ',';
             }
@@ -213,15 +218,15 @@ static char *one_form(const char *name, const char *from, const pieces *p, bool 
 
 /* ---- finding ---- */
 
-static const char *name_of(const hdi_listed *listed)
+static const char *name_of_listed(const hdi_listed *listed)
 {
     return listed->readable ? listed->readable : listed->symbol;
 }
 
-static void add_candidate(const hdi_listed *listed, char *out, size_t room)
+static void name_add_candidate(const hdi_listed *listed, char *out, size_t room)
 {
     size_t used = strlen(out);
-    snprintf(out + used, room - used, "%s%s", used ? ", " : "", name_of(listed));
+    snprintf(out + used, room - used, "%s%s", used ? ", " : "", name_of_listed(listed));
 }
 
 /* A way to look at a name: with template arguments, with parameters, with namespaces. */
@@ -229,19 +234,19 @@ typedef struct way {
     bool arguments, params, namespaces;
 } way;
 
-static int find_by(const hdi_listed_names *names, const char *wanted, way w, char *candidates, size_t room)
+static int name_find_by(const hdi_listed_names *names, const char *wanted, way w, char *candidates, size_t room)
 {
     int found = HDI_NAME_NONE;
     candidates[0] = 0;
     for (uint32_t i = 0; i < names->n; i++) {
-        const char *name = name_of(&names->of[i]);
-        pieces p = take_apart(name);
-        char *text = one_form(name, w.namespaces ? p.from : unqualified(&p), &p, w.arguments, w.params);
+        const char *name = name_of_listed(&names->of[i]);
+        pieces p = name_take_apart(name);
+        char *text = name_one_form(name, w.namespaces ? p.from : name_unqualified(&p), &p, w.arguments, w.params);
         if (!text) {
             return HDI_NAME_NO_MEMORY;
         }
         if (strcmp(text, wanted) == 0) {
-            add_candidate(&names->of[i], candidates, room);
+            name_add_candidate(&names->of[i], candidates, room);
             found = found == HDI_NAME_NONE ? (int)i : HDI_NAME_AMBIGUOUS;
         }
         free(text);
@@ -260,11 +265,11 @@ int hdi_name_find(const hdi_listed_names *names, const char *wanted, char *candi
         }
     }
     wanted += strspn(wanted, " \t");
-    pieces p = take_apart(wanted);
-    char *text = one_form(wanted, p.from, &p, true, true);
+    pieces p = name_take_apart(wanted);
+    char *text = name_one_form(wanted, p.from, &p, true, true);
     int found = text ? HDI_NAME_NONE : HDI_NAME_NO_MEMORY;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && found == HDI_NAME_NONE; i++) {
-        found = find_by(names, text, ways[i], candidates, room);
+        found = name_find_by(names, text, ways[i], candidates, room);
     }
     free(text);
     return found;
@@ -274,7 +279,7 @@ int hdi_name_find(const hdi_listed_names *names, const char *wanted, char *candi
 
 void hdi_name_short(const hdi_listed *listed, char *out, size_t room)
 {
-    pieces p = take_apart(name_of(listed));
+    pieces p = name_take_apart(name_of_listed(listed));
     snprintf(out, room, "%.*s", (int)(p.params - p.from), p.from);
 }
 
@@ -283,14 +288,14 @@ bool hdi_name_param(const hdi_listed *kernel, uint32_t index, uint32_t n, char *
     if (!kernel->readable) {
         return false;
     }
-    pieces p = take_apart(kernel->readable);
+    pieces p = name_take_apart(kernel->readable);
     if (p.params == p.end) {
         return false;
     }
     uint32_t count = 0;
     bool found = false;
     for (const char *at = p.params + 1, *end = p.end - 1; at < end; count++) {
-        const char *next = param_end(at, end);
+        const char *next = name_param_end(at, end);
         if (count == index) {
             at += strspn(at, " ");
             snprintf(out, room, "%.*s", (int)(next - at), at);

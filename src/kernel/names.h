@@ -1,9 +1,13 @@
-/* names.h - the names of kernels and variables as CUDA C++ sources have them: demangled, and found by what a program asks for.
+/* names.h - the names of kernels and variables as in CUDA C++ sources: demangled, and found by the
+ * name that a program gives.
  *
- * A variable has no signature, and else the names that a kernel has. A kernel is asked for by its symbol, its signature, its name with template arguments, or its bare name. Of each of these
- * without the namespaces in front, too. The first of these ways that fits one kernel decides. Blanks do not matter.
+ * A variable has no signature; otherwise its names are like those of a kernel. A program names a
+ * kernel by its symbol, its signature, its name with template arguments, or its bare name. Each of
+ * these also works without the namespaces in front. The first of these ways that fits one kernel
+ * decides. Blanks do not matter.
  *
- * The demangler is that of the C++ library, libstdc++.so.6 or libc++abi.so.1, opened once at the first need. It stays open.
+ * The demangler is that of the C++ library, libstdc++.so.6 or libc++abi.so.1, opened once at the
+ * first need. It stays open.
  * Without it symbols are the only names.
  *
  * Threads: any. Locks: those of pthread_once. Blocking: the first name opens a library.
@@ -16,21 +20,21 @@
 #include <stdint.h>
 #include "kernel/listing.h"
 
-/* "void ns::scale<float>(float*, int)" of a mangled symbol, to be freed. NULL: it is not mangled, there is no demangler, or no
- * memory. */
+/* "void ns::scale<float>(float*, int)" of a mangled symbol; the caller frees it. NULL: it is not
+ * mangled, or no demangler or no memory is available. */
 char *hdi_name_demangle(const char *symbol);
 bool hdi_name_has_demangler(void);
 
 enum { HDI_NAME_NONE = -1, HDI_NAME_AMBIGUOUS = -2, HDI_NAME_NO_MEMORY = -3 };
 
-/* The index of the name that `wanted` stands for, or one of the above. With AMBIGUOUS `candidates` has what it may mean, cut to
- * `room`. */
+/* The index of the name that `wanted` stands for, or one of the above. With AMBIGUOUS `candidates`
+ * lists the possible names, cut to `room`. */
 int hdi_name_find(const hdi_listed_names *names, const char *wanted, char *candidates, size_t room);
 
 /* A name for messages, "ns::scale<float>" for the above, cut to `room`. */
 void hdi_name_short(const hdi_listed *listed, char *out, size_t room);
 
-/* The type of parameter `index` of `n`, as the signature has it: "float*". False: it is not known. */
+/* The type of parameter `index` of `n`, as in the signature: "float*". False: unknown. */
 bool hdi_name_param(const hdi_listed *kernel, uint32_t index, uint32_t n, char *out, size_t room);
 
 #endif

@@ -1,8 +1,9 @@
 /* nvjitlink.c - links device code with nvJitLink, whose ABI is declared here as far as it is used.
  *
- * tests/kernel/test_compile.c runs it with a library that only looks like nvJitLink, and with the real one where there is one.
+ * tests/kernel/test_compile.c runs it with a library that only looks like nvJitLink, and with the
+ * real one if installed.
  * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
- * Always: a linker that was made is destroyed, whatever fails.
+ * Always: every linker made is destroyed, whatever fails.
  */
 #include <ctype.h>
 #include <elf.h>
@@ -38,7 +39,7 @@ typedef struct entries {
 #undef MEMBER
 } entries;
 
-static hd_status open_library(const char *option, entries *out)
+static hd_status nvjitlink_open(const char *option, entries *out)
 {
     static const char *const names[] = {"libnvJitLink.so.13", "libnvJitLink.so.12", NULL};
     char why[sizeof((hdi_blas_facts *)0)->why] = "";
@@ -63,7 +64,7 @@ static hd_status open_library(const char *option, entries *out)
 
 /* ---- parts ---- */
 
-static int kind_of_elf(const void *bytes, size_t n)
+static int nvjitlink_kind_of_elf(const void *bytes, size_t n)
 {
     Elf64_Ehdr h;
     if (n < sizeof h) {
@@ -73,7 +74,7 @@ static int kind_of_elf(const void *bytes, size_t n)
     return h.e_machine == EM_CUDA ? CUBIN : OBJECT;
 }
 
-static int kind_of(const hd_code_part *part)
+static int nvjitlink_kind_of(const hd_code_part *part)
 {
     uint32_t magic = 0;
     memcpy(&magic, part->bytes, part->count >= sizeof magic ? sizeof magic : 0);
@@ -87,15 +88,15 @@ static int kind_of(const hd_code_part *part)
         return LIBRARY;
     }
     if (part->count > 4 && memcmp(part->bytes, "\177ELF", 4) == 0) {
-        return kind_of_elf(part->bytes, part->count);
+        return nvjitlink_kind_of_elf(part->bytes, part->count);
     }
     return hdi_ptx_detect(part->bytes, part->count) ? PTX : NONE;
 }
 
-/* Whether a part is compiled at the link. */
-static bool is_intermediate(const hd_code_part *part)
+/* True if a part is compiled at the link. */
+static bool nvjitlink_is_intermediate(const hd_code_part *part)
 {
-    int kind = kind_of(part);
+    int kind = nvjitlink_kind_of(part);
     bool found = kind == INTERMEDIATE;
     if (kind == FATBIN) {
         hdi_listing listing;
@@ -111,7 +112,7 @@ static bool is_intermediate(const hd_code_part *part)
 
 /* ---- linking ---- */
 
-static hd_status link_failed(const entries *e, linker l, result r, const char *what)
+static hd_status nvjitlink_failed(const entries *e, linker l, result r, const char *what)
 {
     size_t bytes = 0;
     char *log = NULL;
@@ -135,13 +136,13 @@ static hd_status link_failed(const entries *e, linker l, result r, const char *w
                     r);
 }
 
-/* A part as the library gets it. It has to stay as long as the linker. */
+/* A part as the library gets it. It must stay as long as the linker. */
 typedef struct kept {
     char name[128];
     char *text; /* of PTX: a copy that ends in a zero, which counts */
 } kept;
 
-static void release_kept(kept *k, size_t n)
+static void nvjitlink_release_kept(kept *k, size_t n)
 {
     for (size_t i = 0; k && i < n; i++) {
         free(k[i].text);
@@ -149,20 +150,21 @@ static void release_kept(kept *k, size_t n)
     free(k);
 }
 
-static hd_status add_part(const entries *e, linker l, const hd_code_part *part, size_t number, kept *k)
+static hd_status nvjitlink_add_part(const entries *e, linker l, const hd_code_part *part, size_t number, kept *k)
 {
     if (part->name) {
         snprintf(k->name, sizeof k->name, "%s", part->name);
     } else {
         snprintf(k->name, sizeof k->name, "part %zu", number);
     }
-    int kind = kind_of(part);
+    int kind = nvjitlink_kind_of(part);
     if (kind == NONE) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%.100s: these %zu bytes are no device code (PTX, cubin, fatbin, object, library)", k->name,
                         part->count);
     }
-    size_t length = kind == PTX ? strnlen(part->bytes, part->count) : 0; /* it need not end with a zero */
+    /* It need not end with a zero. */
+    size_t length = kind == PTX ? strnlen(part->bytes, part->count) : 0;
     k->text = kind == PTX ? malloc(length + 1) : NULL;
     if (kind == PTX && !k->text) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a part");
@@ -173,16 +175,16 @@ static hd_status add_part(const entries *e, linker l, const hd_code_part *part, 
     }
     const void *bytes = k->text ? k->text : part->bytes;
     result r = e->nvJitLinkAddData(l, kind, bytes, k->text ? length + 1 : part->count, k->name);
-    return r == SUCCESS ? HD_OK : link_failed(e, l, r, k->name);
+    return r == SUCCESS ? HD_OK : nvjitlink_failed(e, l, r, k->name);
 }
 
-static hd_status take_code(const entries *e, linker l, hdi_made_code *out)
+static hd_status nvjitlink_take_code(const entries *e, linker l, hdi_made_code *out)
 {
     result r = e->nvJitLinkComplete(l);
     size_t bytes = 0;
     r = r == SUCCESS ? e->nvJitLinkGetLinkedCubinSize(l, &bytes) : r;
     if (r != SUCCESS || bytes == 0) {
-        return link_failed(e, l, r, "the parts cannot be linked");
+        return nvjitlink_failed(e, l, r, "the parts cannot be linked");
     }
     out->bytes = calloc(1, bytes + 1);
     out->size = bytes;
@@ -190,13 +192,13 @@ static hd_status take_code(const entries *e, linker l, hdi_made_code *out)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for linked code");
     }
     r = e->nvJitLinkGetLinkedCubin(l, out->bytes);
-    return r == SUCCESS ? HD_OK : link_failed(e, l, r, "the parts cannot be linked");
+    return r == SUCCESS ? HD_OK : nvjitlink_failed(e, l, r, "the parts cannot be linked");
 }
 
 hd_status hdi_link(const char *option, const hd_code_part *parts, size_t n, int compute, hdi_made_code *out)
 {
     entries e;
-    hd_status status = open_library(option, &e);
+    hd_status status = nvjitlink_open(option, &e);
     if (status) {
         return status;
     }
@@ -205,22 +207,22 @@ hd_status hdi_link(const char *option, const hd_code_part *parts, size_t n, int 
     const char *options[] = {arch, "-lto"};
     uint32_t n_options = 1;
     for (size_t i = 0; i < n && n_options == 1; i++) {
-        n_options += is_intermediate(&parts[i]);
+        n_options += nvjitlink_is_intermediate(&parts[i]);
     }
     linker l = NULL;
     hdi_made_code made = {NULL, 0, NULL, 0};
     result r = e.nvJitLinkCreate(&l, n_options, options);
     if (r != SUCCESS) {
-        status = link_failed(&e, NULL, r, arch);
+        status = nvjitlink_failed(&e, NULL, r, arch);
     } else {
         kept *k = calloc(n, sizeof *k);
         status = k ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parts");
         for (size_t i = 0; i < n && !status; i++) {
-            status = add_part(&e, l, &parts[i], i, &k[i]);
+            status = nvjitlink_add_part(&e, l, &parts[i], i, &k[i]);
         }
-        status = status ? status : take_code(&e, l, &made);
+        status = status ? status : nvjitlink_take_code(&e, l, &made);
         e.nvJitLinkDestroy(&l);
-        release_kept(k, n);
+        nvjitlink_release_kept(k, n);
     }
     if (status) {
         hdi_made_code_release(&made);

@@ -1,13 +1,16 @@
 /* nvrtc.c - compiles CUDA C++ with NVRTC, whose ABI is declared here as far as it is used.
  *
- * tests/kernel/test_compile.c runs it with a library that only looks like NVRTC, and with the real one where there is one.
+ * tests/kernel/test_compile.c runs it with a library that only looks like NVRTC, and with the real
+ * one if installed.
  * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
- * Always: a program that was made is destroyed, whatever fails.
+ * Always: every program made is destroyed, whatever fails.
  */
 #include <ctype.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/error.h"
 #include "blas/blas.h"
 #include "kernel/toolkit.h"
@@ -17,7 +20,7 @@ typedef struct program_of_nvrtc *program;
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 1, INVALID_OPTION = 5, ARCHS_MOST = 256 };
 
-/* X(name, (parameters)): NVRTC 11.2 and later have them all. */
+/* X(name, (parameters)): NVRTC 11.2 and later offer them all. */
 #define ENTRIES(X)                                                                                                     \
     X(nvrtcVersion, (int *major, int *minor))                                                                          \
     X(nvrtcGetNumSupportedArchs, (int *n))                                                                             \
@@ -42,7 +45,7 @@ typedef struct hdi_nvrtc_entries {
     const char *(*nvrtcGetErrorString)(result code);
 } entries;
 
-/* What kernel.h includes and NVRTC does not have. */
+/* The headers that kernel.h includes and NVRTC lacks. */
 static const char stdint_header[] =
     "#pragma once\n"
     "typedef signed char int8_t;\ntypedef short int16_t;\ntypedef int int32_t;\ntypedef long int64_t;\n"
@@ -54,7 +57,7 @@ static const char stdint_header[] =
     "#define INT64_MIN (-INT64_MAX - 1)\n#define UINT8_MAX 255\n#define UINT16_MAX 65535\n"
     "#define UINT32_MAX 4294967295U\n#define UINT64_MAX 18446744073709551615UL\n";
 static const char stddef_header[] = "#pragma once\n#ifndef NULL\n#define NULL 0\n#endif\n";
-static const char instead[] = "#include <heddle/kernel.h>\n"; /* of what the system's headers are for */
+static const char instead[] = "#include <heddle/kernel.h>\n"; /* replaces the system's headers */
 
 /* First those of the library, in the order of header.S. */
 #define HEADERS_OWN 7
@@ -72,7 +75,7 @@ static const char *const header_names[] = {"heddle/kernel.h",
                                            "assert.h"};
 #define HEADERS ((int)(sizeof header_names / sizeof header_names[0]))
 
-static void list_headers(const char **headers)
+static void nvrtc_list_headers(const char **headers)
 {
     const char *at = hdi_kernel_header;
     for (int i = 0; i < HEADERS_OWN; i++) {
@@ -88,7 +91,7 @@ static void list_headers(const char **headers)
 
 /* ---- opening ---- */
 
-static hd_status take_entries(hdi_nvrtc *nvrtc, void *library)
+static hd_status nvrtc_take_entries(hdi_nvrtc *nvrtc, void *library)
 {
     entries *e = nvrtc->entries;
     const char *missing = NULL;
@@ -108,6 +111,19 @@ static hd_status take_entries(hdi_nvrtc *nvrtc, void *library)
                         : hdi_fail(HD_ERROR_UNSUPPORTED, "NVRTC does not start: %.200s", e->nvrtcGetErrorString(r));
 }
 
+/* Notes the size and time of the library's file. */
+static void nvrtc_look_at_file(hdi_nvrtc *nvrtc)
+{
+    Dl_info info;
+    struct stat s;
+    void *entry;
+    memcpy(&entry, &nvrtc->entries->nvrtcVersion, sizeof entry);
+    if (dladdr(entry, &info) && info.dli_fname && stat(info.dli_fname, &s) == 0) {
+        nvrtc->file_bytes = (uint64_t)s.st_size;
+        nvrtc->file_time = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+    }
+}
+
 hd_status hdi_nvrtc_open(const char *option, hdi_nvrtc *out)
 {
     static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", NULL};
@@ -122,11 +138,12 @@ hd_status hdi_nvrtc_open(const char *option, hdi_nvrtc *out)
     if (!nvrtc.entries) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for NVRTC");
     }
-    hd_status status = take_entries(&nvrtc, library);
+    hd_status status = nvrtc_take_entries(&nvrtc, library);
     if (status) {
         hdi_nvrtc_release(&nvrtc);
         return status;
     }
+    nvrtc_look_at_file(&nvrtc);
     *out = nvrtc;
     return HD_OK;
 }
@@ -168,8 +185,8 @@ typedef struct work {
     const hd_compile_options *options;
 } work;
 
-/* The first line of the log that has an error, else its first line. Cuts the log. */
-static const char *first_error(char *log)
+/* The first line of the log that contains an error, else its first line. Cuts the log. */
+static const char *nvrtc_first_error(char *log)
 {
     char *found = strstr(log, "error");
     char *line = log + strspn(log, "\n");
@@ -185,7 +202,7 @@ static const char *first_error(char *log)
     return line;
 }
 
-static hd_status compile_failed(const work *w, result r)
+static hd_status nvrtc_failed(const work *w, result r)
 {
     size_t bytes = 0;
     char *log = NULL;
@@ -193,7 +210,7 @@ static hd_status compile_failed(const work *w, result r)
         log = calloc(1, bytes + 1);
     }
     bool has_log = log && w->e->nvrtcGetProgramLog(w->program, log) == SUCCESS;
-    const char *text = has_log ? first_error(log) : "";
+    const char *text = has_log ? nvrtc_first_error(log) : "";
     hd_status status = r == OUT_OF_MEMORY    ? HD_ERROR_HOST_MEMORY
                        : r == INVALID_OPTION ? HD_ERROR_ARGUMENT
                                              : HD_ERROR_IMAGE;
@@ -202,7 +219,7 @@ static hd_status compile_failed(const work *w, result r)
     return status;
 }
 
-static hd_status compile(const work *w, const char *arch)
+static hd_status nvrtc_compile(const work *w, const char *arch)
 {
     const hd_compile_options *o = w->options;
     const char **list = calloc(o->n_options + 1, sizeof *list);
@@ -219,11 +236,11 @@ static hd_status compile(const work *w, const char *arch)
     }
     r = r == SUCCESS ? w->e->nvrtcCompileProgram(w->program, (int)o->n_options + 1, list) : r;
     free(list);
-    return r == SUCCESS ? HD_OK : compile_failed(w, r);
+    return r == SUCCESS ? HD_OK : nvrtc_failed(w, r);
 }
 
-/* Machine code where it was made, else PTX. */
-static hd_status take_code(const work *w, hdi_made_code *out)
+/* Takes machine code if it was made, else PTX. */
+static hd_status nvrtc_take_code(const work *w, hdi_made_code *out)
 {
     size_t bytes = 0;
     bool machine = w->e->nvrtcGetCUBINSize(w->program, &bytes) == SUCCESS && bytes > 0;
@@ -238,10 +255,10 @@ static hd_status take_code(const work *w, hdi_made_code *out)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for compiled code");
     }
     r = machine ? w->e->nvrtcGetCUBIN(w->program, out->bytes) : w->e->nvrtcGetPTX(w->program, out->bytes);
-    return r == SUCCESS ? HD_OK : compile_failed(w, r);
+    return r == SUCCESS ? HD_OK : nvrtc_failed(w, r);
 }
 
-static hd_status take_symbols(const work *w, hdi_made_code *out)
+static hd_status nvrtc_take_symbols(const work *w, hdi_made_code *out)
 {
     size_t n = w->options->n_kernels;
     out->aliases = calloc(n ? n : 1, sizeof *out->aliases);
@@ -265,7 +282,7 @@ hd_status hdi_nvrtc_compile(const hdi_nvrtc *nvrtc, const char *source, const hd
                             const char *arch, hdi_made_code *out)
 {
     const char *headers[HEADERS];
-    list_headers(headers);
+    nvrtc_list_headers(headers);
     work w = {.e = nvrtc->entries, .options = options};
     hdi_made_code made = {NULL, 0, NULL, 0};
     result r = w.e->nvrtcCreateProgram(&w.program, source, options->name, HEADERS, headers, header_names);
@@ -273,9 +290,9 @@ hd_status hdi_nvrtc_compile(const hdi_nvrtc *nvrtc, const char *source, const hd
         return hdi_fail(r == OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY : HD_ERROR_IMAGE,
                         "NVRTC does not take the source: %.200s", w.e->nvrtcGetErrorString(r));
     }
-    hd_status status = compile(&w, arch);
-    status = status ? status : take_symbols(&w, &made);
-    status = status ? status : take_code(&w, &made);
+    hd_status status = nvrtc_compile(&w, arch);
+    status = status ? status : nvrtc_take_symbols(&w, &made);
+    status = status ? status : nvrtc_take_code(&w, &made);
     w.e->nvrtcDestroyProgram(&w.program);
     if (status) {
         hdi_made_code_release(&made);

@@ -1,9 +1,9 @@
-/* part.h - what the layer of modules has in each runtime, behind what the layers below have there.
+/* part.h - the module layer's part of each runtime, behind the parts of the layers below.
  *
- * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
- * and a layer sees only those below.
+ * hd_open allocates the last layer's structure, which includes all others. So every part of an
+ * hd_runtime lies at a constant place, and a layer sees only those below.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. All zeros is its state before hd_open creates what it has.
+ * Always: a part has the address of its runtime. It is all zeros until hd_open fills it in.
  */
 #ifndef HDI_KERNEL_PART_H
 #define HDI_KERNEL_PART_H
@@ -15,7 +15,7 @@ typedef struct hdi_kernel_part {
     struct hdi_modules *modules;
 } hdi_kernel_part;
 
-/* A const runtime does not change itself; what it leads to may. */
+/* A const runtime does not change itself; the objects it points to may. */
 static inline hdi_kernel_part *hdi_kernel_of(const hd_runtime *rt)
 {
     return (hdi_kernel_part *)rt;

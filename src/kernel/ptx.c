@@ -37,13 +37,13 @@ typedef struct scanner {
     uint32_t bodies;
 } scanner;
 
-static bool is_word(char c)
+static bool ptx_is_word(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
            c == '%';
 }
 
-static void skip_blank(scanner *s)
+static void ptx_skip_blank(scanner *s)
 {
     while (s->at < s->end) {
         if (*s->at == '\n') {
@@ -68,10 +68,11 @@ static void skip_blank(scanner *s)
     }
 }
 
-/* Takes the next word: a name, a number, a directive with its dot, a string, or one other character. */
-static void next(scanner *s)
+/* Takes the next word: a name, a number, a directive with its dot, a string, or one other
+ * character. */
+static void ptx_next_word(scanner *s)
 {
-    skip_blank(s);
+    ptx_skip_blank(s);
     const char *from = s->at;
     if (s->at < s->end) {
         if (*s->at == '"') {
@@ -80,9 +81,9 @@ static void next(scanner *s)
                 s->at++;
             }
             s->at += s->at < s->end && *s->at == '"';
-        } else if (is_word(*s->at) || *s->at == '.') {
+        } else if (ptx_is_word(*s->at) || *s->at == '.') {
             s->at++;
-            while (s->at < s->end && is_word(*s->at)) {
+            while (s->at < s->end && ptx_is_word(*s->at)) {
                 s->at++;
             }
         } else {
@@ -92,25 +93,25 @@ static void next(scanner *s)
     s->now = (word){from, (size_t)(s->at - from)};
 }
 
-static bool same(word w, const char *text)
+static bool ptx_word_is(word w, const char *text)
 {
     size_t n = strlen(text);
     return w.n == n && memcmp(w.at, text, n) == 0;
 }
 
-static bool is(const scanner *s, const char *text)
+static bool ptx_now_is(const scanner *s, const char *text)
 {
-    return same(s->now, text);
+    return ptx_word_is(s->now, text);
 }
 
-static hd_status damaged(const scanner *s, const char *what)
+static hd_status ptx_damaged(const scanner *s, const char *what)
 {
     return hdi_fail(HD_ERROR_IMAGE, "PTX, line %u: expected %s, found '%.*s'", s->line, what,
                     (int)(s->now.n < 40 ? s->now.n : 40), s->now.at);
 }
 
 /* Reads a number, decimal or hexadecimal, up to 2^31 - 1. */
-static bool number(word w, uint32_t *out)
+static bool ptx_read_number(word w, uint32_t *out)
 {
     uint64_t v = 0;
     size_t i = 0;
@@ -139,7 +140,7 @@ static bool number(word w, uint32_t *out)
 }
 
 /* The size of a type such as ".u32"; 0: it is no type. *letter: as in hdi_ptx_param. */
-static uint32_t type_size(word w, char *letter)
+static uint32_t ptx_type_size(word w, char *letter)
 {
     static const struct {
         const char *name;
@@ -153,7 +154,7 @@ static uint32_t type_size(word w, char *letter)
         {".texref", 8, 'b'}, {".samplerref", 8, 'b'}, {".surfref", 8, 'b'},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (same(w, types[i].name)) {
+        if (ptx_word_is(w, types[i].name)) {
             *letter = types[i].letter;
             return types[i].size;
         }
@@ -161,16 +162,16 @@ static uint32_t type_size(word w, char *letter)
     return 0;
 }
 
-/* Whether the type is that of a texture, surface or sampler reference. */
-static bool is_reference(word w)
+/* True if the type is that of a texture, surface or sampler reference. */
+static bool ptx_is_reference(word w)
 {
-    return same(w, ".texref") || same(w, ".surfref") || same(w, ".samplerref");
+    return ptx_word_is(w, ".texref") || ptx_word_is(w, ".surfref") || ptx_word_is(w, ".samplerref");
 }
 
-/* Notes the first reference: what the current word names. */
-static void note_reference(scanner *s)
+/* Notes the first reference: the name that is the current word. */
+static void ptx_note_reference(scanner *s)
 {
-    if (s->out->texture_bytes == 0 && s->now.n > 0 && is_word(s->now.at[0])) {
+    if (s->out->texture_bytes == 0 && s->now.n > 0 && ptx_is_word(s->now.at[0])) {
         s->out->texture = s->now.at;
         s->out->texture_bytes = s->now.n;
     }
@@ -178,70 +179,70 @@ static void note_reference(scanner *s)
 
 /* Reads a declaration from behind its state space to behind its name and bounds:
  *     [.align N] [.v2|.v4] .type [.ptr ...] name [N]... */
-static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
+static hd_status ptx_read_declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
 {
     uint64_t bytes = 0;
     uint32_t vector = 1, given = 0, of = 0;
     bool pointer = false, reference = false;
     while (s->now.n > 1 && s->now.at[0] == '.') {
         char letter = 0;
-        uint32_t n = type_size(s->now, &letter);
+        uint32_t n = ptx_type_size(s->now, &letter);
         if (n != 0) {
             bytes = of = n;
             *type = letter;
-            reference = is_reference(s->now);
-        } else if (is(s, ".align")) {
+            reference = ptx_is_reference(s->now);
+        } else if (ptx_now_is(s, ".align")) {
             uint32_t value;
-            next(s);
-            if (!number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
-                return damaged(s, "an alignment");
+            ptx_next_word(s);
+            if (!ptx_read_number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
+                return ptx_damaged(s, "an alignment");
             }
             given = pointer ? given : value; /* behind .ptr it is the alignment of the target */
-        } else if (is(s, ".v2") || is(s, ".v4")) {
-            vector = is(s, ".v2") ? 2 : 4;
-        } else if (is(s, ".ptr")) {
+        } else if (ptx_now_is(s, ".v2") || ptx_now_is(s, ".v4")) {
+            vector = ptx_now_is(s, ".v2") ? 2 : 4;
+        } else if (ptx_now_is(s, ".ptr")) {
             pointer = true;
         }
-        next(s);
+        ptx_next_word(s);
     }
     if (of == 0) {
-        return damaged(s, "a type");
+        return ptx_damaged(s, "a type");
     }
-    if (s->now.n == 0 || !is_word(s->now.at[0])) {
-        return damaged(s, "a name");
+    if (s->now.n == 0 || !ptx_is_word(s->now.at[0])) {
+        return ptx_damaged(s, "a name");
     }
     *name = s->now;
     if (reference) {
-        note_reference(s);
+        ptx_note_reference(s);
     }
     bytes *= vector;
     *align = given > of * vector ? given : of * vector;
-    next(s);
-    while (is(s, "[")) {
+    ptx_next_word(s);
+    while (ptx_now_is(s, "[")) {
         uint32_t count = 0;
         *type = 'a';
         *align = given > of ? given : of;
-        next(s);
-        if (!is(s, "]")) {
-            if (!number(s->now, &count)) {
-                return damaged(s, "a number of elements");
+        ptx_next_word(s);
+        if (!ptx_now_is(s, "]")) {
+            if (!ptx_read_number(s->now, &count)) {
+                return ptx_damaged(s, "a number of elements");
             }
-            next(s);
+            ptx_next_word(s);
         }
-        if (!is(s, "]")) {
-            return damaged(s, "]");
+        if (!ptx_now_is(s, "]")) {
+            return ptx_damaged(s, "]");
         }
-        next(s);
+        ptx_next_word(s);
         bytes *= count;
         if (bytes > INT32_MAX) {
-            return damaged(s, "fewer elements");
+            return ptx_damaged(s, "fewer elements");
         }
     }
     *size = (uint32_t)bytes;
     return HD_OK;
 }
 
-static bool add_to_shared(uint32_t *total, uint32_t size, uint32_t align)
+static bool ptx_add_to_shared(uint32_t *total, uint32_t size, uint32_t align)
 {
     uint64_t end = ((uint64_t)*total + align - 1) / align * align + size;
     if (end > INT32_MAX) {
@@ -252,23 +253,23 @@ static bool add_to_shared(uint32_t *total, uint32_t size, uint32_t align)
 }
 
 /* Reads the parameter list, from behind "(" to behind ")". */
-static hd_status params(scanner *s, hdi_ptx_entry *entry)
+static hd_status ptx_read_params(scanner *s, hdi_ptx_entry *entry)
 {
-    while (!is(s, ")")) {
-        if (!is(s, ".param")) {
-            return damaged(s, ".param");
+    while (!ptx_now_is(s, ")")) {
+        if (!ptx_now_is(s, ".param")) {
+            return ptx_damaged(s, ".param");
         }
-        next(s);
+        ptx_next_word(s);
         word name;
         uint32_t size, align;
         char type = 0;
-        hd_status status = declaration(s, &name, &size, &align, &type);
+        hd_status status = ptx_read_declaration(s, &name, &size, &align, &type);
         if (status != HD_OK) {
             return status;
         }
         uint32_t end = entry->argument_bytes;
-        if (!add_to_shared(&end, size, align) || entry->n_params == PARAMS_MAX) {
-            return damaged(s, "fewer parameters");
+        if (!ptx_add_to_shared(&end, size, align) || entry->n_params == PARAMS_MAX) {
+            return ptx_damaged(s, "fewer parameters");
         }
         if ((entry->n_params & (entry->n_params - 1)) == 0) { /* the array grows at powers of two */
             size_t room = entry->n_params == 0 ? 4 : entry->n_params * (size_t)2;
@@ -282,45 +283,47 @@ static hd_status params(scanner *s, hdi_ptx_entry *entry)
         }
         entry->params[entry->n_params++] = (hdi_ptx_param){end - size, size, type};
         entry->argument_bytes = end;
-        if (is(s, ",")) {
-            next(s);
-        } else if (!is(s, ")")) {
-            return damaged(s, ", or )");
+        if (ptx_now_is(s, ",")) {
+            ptx_next_word(s);
+        } else if (!ptx_now_is(s, ")")) {
+            return ptx_damaged(s, ", or )");
         }
     }
-    next(s);
+    ptx_next_word(s);
     return HD_OK;
 }
 
-/* Reads the directives between the parameters and the body. Keeps thread bounds and skips the rest. */
-static hd_status directives(scanner *s, hdi_ptx_entry *entry)
+/* Reads the directives between the parameters and the body. Keeps thread bounds and skips the
+ * rest. */
+static hd_status ptx_read_directives(scanner *s, hdi_ptx_entry *entry)
 {
-    while (!is(s, "{") && !is(s, ";")) {
+    while (!ptx_now_is(s, "{") && !ptx_now_is(s, ";")) {
         if (s->now.n == 0) {
-            return damaged(s, "{");
+            return ptx_damaged(s, "{");
         }
-        bool bound = is(s, ".maxntid") || is(s, ".reqntid");
-        next(s);
+        bool bound = ptx_now_is(s, ".maxntid") || ptx_now_is(s, ".reqntid");
+        ptx_next_word(s);
         if (!bound) {
             continue;
         }
         uint64_t threads = 1;
         uint32_t n;
-        while (number(s->now, &n)) {
+        while (ptx_read_number(s->now, &n)) {
             threads = threads * n > UINT32_MAX ? UINT32_MAX : threads * n;
-            next(s);
-            if (!is(s, ",")) {
+            ptx_next_word(s);
+            if (!ptx_now_is(s, ",")) {
                 break;
             }
-            next(s);
+            ptx_next_word(s);
         }
         entry->max_threads = (uint32_t)threads;
     }
     return HD_OK;
 }
 
-/* The place of the variable with that name, or the free place for it. There is one, since half of the table is free. */
-static variable *place_of(const scanner *s, word name)
+/* The place of the variable with that name, or the free place for it. One is always free, since
+ * half of the table is. */
+static variable *ptx_place_of(const scanner *s, word name)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < name.n; i++) {
@@ -335,61 +338,64 @@ static variable *place_of(const scanner *s, word name)
     }
 }
 
-/* Adds the module-wide variable that a body names to *total, once for each body. False: the total is too large. */
-static bool count_use(scanner *s, uint32_t *total)
+/* Adds the module-wide variable that a body names to *total, once for each body. False: the total
+ * is too large. */
+static bool ptx_count_use(scanner *s, uint32_t *total)
 {
-    variable *v = s->n_shared != 0 ? place_of(s, s->now) : NULL;
+    variable *v = s->n_shared != 0 ? ptx_place_of(s, s->now) : NULL;
     if (v == NULL || v->name.n == 0 || v->counted == s->bodies) {
         return true;
     }
     v->counted = s->bodies;
-    return add_to_shared(total, v->bytes, v->align);
+    return ptx_add_to_shared(total, v->bytes, v->align);
 }
 
-/* Reads a body, from "{" to behind its "}". `entry` is NULL for a body that is no kernel's. */
-static hd_status body(scanner *s, hdi_ptx_entry *entry)
+/* Reads a body, from "{" to behind its "}". `entry` is NULL for a body that belongs to no
+ * kernel. */
+static hd_status ptx_read_body(scanner *s, hdi_ptx_entry *entry)
 {
     hd_status status = HD_OK;
     unsigned depth = 0;
     s->bodies++;
     do {
         if (s->now.n == 0) {
-            status = damaged(s, "}");
-        } else if (is(s, "{")) {
+            status = ptx_damaged(s, "}");
+        } else if (ptx_now_is(s, "{")) {
             depth++;
-            next(s);
-        } else if (is(s, "}")) {
+            ptx_next_word(s);
+        } else if (ptx_now_is(s, "}")) {
             depth--;
-            next(s);
-        } else if (entry != NULL && is(s, ".shared")) {
-            /* In a declaration, .shared is followed by a type or .align. In an instruction (ld.shared.u32) it is
-             * followed by a type, too. But there a name precedes it without a blank. */
+            ptx_next_word(s);
+        } else if (entry != NULL && ptx_now_is(s, ".shared")) {
+            /* In a declaration, .shared is followed by a type or .align. In an instruction
+             * (ld.shared.u32) it is followed by a type, too. But there a name precedes it without a
+             * blank. */
             bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' ||
                             s->now.at[-1] == '{' || s->now.at[-1] == ';';
-            next(s);
+            ptx_next_word(s);
             if (declares) {
                 word name;
                 uint32_t size, align;
                 char type = 0;
-                status = declaration(s, &name, &size, &align, &type);
-                if (status == HD_OK && !add_to_shared(&entry->static_shared_bytes, size, align)) {
-                    status = damaged(s, "less shared memory");
+                status = ptx_read_declaration(s, &name, &size, &align, &type);
+                if (status == HD_OK && !ptx_add_to_shared(&entry->static_shared_bytes, size, align)) {
+                    status = ptx_damaged(s, "less shared memory");
                 }
             }
         } else {
-            if (entry != NULL && !count_use(s, &entry->static_shared_bytes)) {
-                status = damaged(s, "less shared memory");
+            if (entry != NULL && !ptx_count_use(s, &entry->static_shared_bytes)) {
+                status = ptx_damaged(s, "less shared memory");
             }
-            next(s);
+            ptx_next_word(s);
         }
     } while (status == HD_OK && depth != 0);
     return status;
 }
 
-static hd_status entry_point(scanner *s)
+static hd_status ptx_read_entry(scanner *s)
 {
-    if (s->now.n == 0 || !is_word(s->now.at[0]) || s->now.n > NAME_MAX_BYTES) {
-        return damaged(s, "the name of a kernel");
+    if (s->now.n == 0 || !ptx_is_word(s->now.at[0]) || s->now.n > NAME_MAX_BYTES) {
+        return ptx_damaged(s, "the name of a kernel");
     }
     if (s->out->n_entries == s->entries_room) {
         size_t room = s->entries_room == 0 ? 8 : 2 * s->entries_room;
@@ -409,36 +415,36 @@ static hd_status entry_point(scanner *s)
     memcpy(entry->name, s->now.at, s->now.n);
     entry->name[s->now.n] = 0;
     s->out->n_entries++;
-    next(s);
-    if (is(s, "(")) {
-        next(s);
-        hd_status status = params(s, entry);
+    ptx_next_word(s);
+    if (ptx_now_is(s, "(")) {
+        ptx_next_word(s);
+        hd_status status = ptx_read_params(s, entry);
         if (status != HD_OK) {
             return status;
         }
     }
-    hd_status status = directives(s, entry);
-    if (status == HD_OK && is(s, "{")) {
-        return body(s, entry);
+    hd_status status = ptx_read_directives(s, entry);
+    if (status == HD_OK && ptx_now_is(s, "{")) {
+        return ptx_read_body(s, entry);
     }
     if (status == HD_OK) { /* only declared here; the definition follows */
         s->out->n_entries--;
         free(entry->name);
         free(entry->params);
-        next(s);
+        ptx_next_word(s);
     }
     return status;
 }
 
 /* Doubles the number of places. False: no memory. */
-static bool grow_table(scanner *s)
+static bool ptx_grow_table(scanner *s)
 {
     scanner grown = *s;
     grown.shared_places = s->shared_places == 0 ? 16 : 2 * s->shared_places;
     grown.shared = calloc(grown.shared_places, sizeof *grown.shared);
     for (size_t i = 0; grown.shared != NULL && i < s->shared_places; i++) {
         if (s->shared[i].name.n != 0) {
-            *place_of(&grown, s->shared[i].name) = s->shared[i];
+            *ptx_place_of(&grown, s->shared[i].name) = s->shared[i];
         }
     }
     if (grown.shared != NULL) {
@@ -449,27 +455,27 @@ static bool grow_table(scanner *s)
     return grown.shared != NULL;
 }
 
-static hd_status module_variable(scanner *s)
+static hd_status ptx_read_module_variable(scanner *s)
 {
     variable v = {.counted = 0};
     char type = 0;
-    hd_status status = declaration(s, &v.name, &v.bytes, &v.align, &type);
+    hd_status status = ptx_read_declaration(s, &v.name, &v.bytes, &v.align, &type);
     if (status != HD_OK) {
         return status;
     }
     if (s->n_shared == SHARED_MAX) {
-        return damaged(s, "fewer shared variables");
+        return ptx_damaged(s, "fewer shared variables");
     }
-    if (2 * s->n_shared == s->shared_places && !grow_table(s)) {
+    if (2 * s->n_shared == s->shared_places && !ptx_grow_table(s)) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of shared variables");
     }
-    variable *place = place_of(s, v.name);
+    variable *place = ptx_place_of(s, v.name);
     s->n_shared += place->name.n == 0;
     *place = v;
     return HD_OK;
 }
 
-static hd_status add_variable(scanner *s, hdi_ptx_variable v)
+static hd_status ptx_add_variable(scanner *s, hdi_ptx_variable v)
 {
     if (s->out->n_variables == s->variables_room) {
         size_t room = s->variables_room == 0 ? 8 : 2 * s->variables_room;
@@ -485,81 +491,81 @@ static hd_status add_variable(scanner *s, hdi_ptx_variable v)
 }
 
 /* Reads the bounds of an array: [N][M]. An amount that is not a number becomes 0. */
-static uint64_t bounds(scanner *s, uint64_t bytes)
+static uint64_t ptx_read_bounds(scanner *s, uint64_t bytes)
 {
-    while (is(s, "[")) {
+    while (ptx_now_is(s, "[")) {
         uint32_t count = 0;
-        next(s);
-        bytes = number(s->now, &count) && bytes <= INT32_MAX ? bytes * count : 0;
-        while (s->now.n != 0 && !is(s, "]")) {
-            next(s);
+        ptx_next_word(s);
+        bytes = ptx_read_number(s->now, &count) && bytes <= INT32_MAX ? bytes * count : 0;
+        while (s->now.n != 0 && !ptx_now_is(s, "]")) {
+            ptx_next_word(s);
         }
-        next(s);
+        ptx_next_word(s);
     }
     return bytes;
 }
 
-/* Reads a variable in global or constant memory, from behind the state space up to its initial value. What is not known here is
- * skipped: the driver decides about it. */
-static hd_status device_variable(scanner *s, bool constant)
+/* Reads a variable in global or constant memory, from behind the state space up to its initial
+ * value. Skips unknown constructs: the driver decides about them. */
+static hd_status ptx_read_device_variable(scanner *s, bool constant)
 {
     hdi_ptx_variable v = {.constant = constant};
     uint64_t of = 0, vector = 1;
-    while (s->now.n != 0 && !is(s, ";") && !is(s, "=") && !is(s, "[") && !is(s, "{")) {
+    while (s->now.n != 0 && !ptx_now_is(s, ";") && !ptx_now_is(s, "=") && !ptx_now_is(s, "[") && !ptx_now_is(s, "{")) {
         char letter;
-        uint32_t size = type_size(s->now, &letter);
-        if (is_reference(s->now)) {
-            next(s);
-            note_reference(s);
+        uint32_t size = ptx_type_size(s->now, &letter);
+        if (ptx_is_reference(s->now)) {
+            ptx_next_word(s);
+            ptx_note_reference(s);
             return HD_OK;
         }
         of = size != 0 ? size : of;
-        if (is(s, ".v2") || is(s, ".v4")) {
-            vector = is(s, ".v2") ? 2 : 4;
-        } else if (is(s, ".align")) {
-            next(s);
-        } else if (is(s, "(")) { /* .attribute(.managed) */
-            while (s->now.n != 0 && !is(s, ")")) {
-                next(s);
+        if (ptx_now_is(s, ".v2") || ptx_now_is(s, ".v4")) {
+            vector = ptx_now_is(s, ".v2") ? 2 : 4;
+        } else if (ptx_now_is(s, ".align")) {
+            ptx_next_word(s);
+        } else if (ptx_now_is(s, "(")) { /* .attribute(.managed) */
+            while (s->now.n != 0 && !ptx_now_is(s, ")")) {
+                ptx_next_word(s);
             }
-        } else if (is_word(s->now.at[0])) {
+        } else if (ptx_is_word(s->now.at[0])) {
             v.name = s->now.at;
             v.name_bytes = s->now.n;
         }
-        next(s);
+        ptx_next_word(s);
     }
-    v.bytes = bounds(s, of * vector);
-    return v.name_bytes != 0 && v.name_bytes <= NAME_MAX_BYTES ? add_variable(s, v) : HD_OK;
+    v.bytes = ptx_read_bounds(s, of * vector);
+    return v.name_bytes != 0 && v.name_bytes <= NAME_MAX_BYTES ? ptx_add_variable(s, v) : HD_OK;
 }
 
-static hd_status scan(scanner *s)
+static hd_status ptx_scan(scanner *s)
 {
-    next(s);
+    ptx_next_word(s);
     bool external = false;
     while (s->now.n != 0) {
         hd_status status = HD_OK;
-        if (is(s, ".entry")) {
-            next(s);
-            status = entry_point(s);
+        if (ptx_now_is(s, ".entry")) {
+            ptx_next_word(s);
+            status = ptx_read_entry(s);
             external = false;
-        } else if (is(s, ".extern")) {
+        } else if (ptx_now_is(s, ".extern")) {
             external = true;
-            next(s);
-        } else if (is(s, ".shared") && !external) {
-            next(s);
-            status = module_variable(s);
-        } else if ((is(s, ".global") || is(s, ".const")) && !external) {
-            bool constant = is(s, ".const");
-            next(s);
-            status = device_variable(s, constant);
-        } else if (is_reference(s->now)) {
-            next(s);
-            note_reference(s);
-        } else if (is(s, "{")) {
-            status = body(s, NULL); /* of a function, or a variable's initial value */
+            ptx_next_word(s);
+        } else if (ptx_now_is(s, ".shared") && !external) {
+            ptx_next_word(s);
+            status = ptx_read_module_variable(s);
+        } else if ((ptx_now_is(s, ".global") || ptx_now_is(s, ".const")) && !external) {
+            bool constant = ptx_now_is(s, ".const");
+            ptx_next_word(s);
+            status = ptx_read_device_variable(s, constant);
+        } else if (ptx_is_reference(s->now)) {
+            ptx_next_word(s);
+            ptx_note_reference(s);
+        } else if (ptx_now_is(s, "{")) {
+            status = ptx_read_body(s, NULL); /* of a function, or a variable's initial value */
         } else {
-            external = external && !is(s, ";");
-            next(s);
+            external = external && !ptx_now_is(s, ";");
+            ptx_next_word(s);
         }
         if (status != HD_OK) {
             return status;
@@ -571,8 +577,8 @@ static hd_status scan(scanner *s)
 bool hdi_ptx_detect(const void *image, size_t bytes)
 {
     scanner s = {.at = image, .end = (const char *)image + bytes, .line = 1};
-    next(&s);
-    return is(&s, ".version");
+    ptx_next_word(&s);
+    return ptx_now_is(&s, ".version");
 }
 
 hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out)
@@ -580,7 +586,7 @@ hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out)
     hdi_ptx ptx = {.n_entries = 0};
     const char *zero = memchr(text, 0, bytes);
     scanner s = {.at = text, .end = zero != NULL ? zero : text + bytes, .line = 1, .out = &ptx};
-    hd_status status = scan(&s);
+    hd_status status = ptx_scan(&s);
     free(s.shared);
     if (status != HD_OK) {
         hdi_ptx_release(&ptx);

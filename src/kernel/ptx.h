@@ -1,7 +1,8 @@
-/* ptx.h - lists the kernels and variables of PTX text: names, the places of parameters, shared memory and thread bounds.
+/* ptx.h - lists the kernels and variables of PTX text: names, the places of parameters, shared
+ * memory and thread bounds.
  *
- * It is a scanner, not a compiler: it reads declarations and skips instructions. PTX does not contain the types of
- * buffers: every 8-byte integer parameter may be an address.
+ * It is a scanner, not a compiler: it reads declarations and skips instructions. PTX does not
+ * contain the types of buffers: every 8-byte integer parameter may be an address.
  *
  * Threads: any; no state.
  * Locks: none.
@@ -18,19 +19,22 @@
 typedef struct hdi_ptx_param {
     uint32_t offset; /* in the parameter block */
     uint32_t size;
-    char type; /* 'b', 'u', 's' and 'f' as in .b32 .u64 .s16 .f32; 'a': an array (a structure by value) */
+    /* 'b', 'u', 's' and 'f' as in .b32 .u64 .s16 .f32; 'a': an array (a structure by value) */
+    char type;
 } hdi_ptx_param;
 
 typedef struct hdi_ptx_entry {
     char *name;
     hdi_ptx_param *params;
     uint32_t n_params;
-    uint32_t argument_bytes;      /* end of the last parameter */
-    uint32_t static_shared_bytes; /* what the kernel declares, and the module-wide variables that it names */
-    uint32_t max_threads;         /* from .maxntid or .reqntid; 0: neither is there */
+    uint32_t argument_bytes; /* end of the last parameter */
+    /* Declared by the kernel, and by the module-wide variables that it names. */
+    uint32_t static_shared_bytes;
+    uint32_t max_threads; /* from .maxntid or .reqntid; 0: neither is given */
 } hdi_ptx_entry;
 
-/* A variable outside of functions that the text defines, in global or constant memory. Its name is in the text. */
+/* A variable that the text defines outside of functions, in global or constant memory. Its name is
+ * in the text. */
 typedef struct hdi_ptx_variable {
     const char *name;
     size_t name_bytes;
@@ -44,18 +48,18 @@ typedef struct hdi_ptx {
     hdi_ptx_variable *variables;
     uint32_t n_variables;
     const char *texture;  /* the name of a texture, surface or sampler reference, in the text */
-    size_t texture_bytes; /* 0: there is none */
+    size_t texture_bytes; /* 0: none */
 } hdi_ptx;
 
-/* Whether the bytes begin like PTX text: the first word outside of comments is .version. */
+/* True if the bytes begin like PTX text: the first word outside of comments is .version. */
 bool hdi_ptx_detect(const void *image, size_t bytes);
 
 /* Scans the text, which ends at `bytes` or at a zero before that.
- * Errors: IMAGE (the message has the line), HOST_MEMORY. */
+ * Errors: IMAGE (the message names the line), HOST_MEMORY. */
 hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out);
 void hdi_ptx_release(hdi_ptx *ptx);
 
-/* The kernel, or the variable, of that name; NULL: there is none. */
+/* The kernel, or the variable, of that name; NULL: none. */
 const hdi_ptx_entry *hdi_ptx_find(const hdi_ptx *ptx, const char *name);
 const hdi_ptx_variable *hdi_ptx_find_variable(const hdi_ptx *ptx, const char *name);
 

@@ -1,6 +1,8 @@
-/* toolkit.c - opens libraries of the CUDA toolkit (toolkit.h). Threads, locks and blocking: see there.
+/* toolkit.c - opens libraries of the CUDA toolkit (toolkit.h). Threads, locks and blocking: see
+ * there.
  *
- * Always: all signals are blocked while a library is opened, so that its threads take none of the program.
+ * Always: all signals are blocked while a library is opened, so that its threads take no signals of
+ * the program.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/descriptor.h"
 #include "blas/blas.h"
 #include "kernel/toolkit.h"
 
@@ -22,14 +25,14 @@ void hdi_made_code_release(hdi_made_code *made)
     memset(made, 0, sizeof *made);
 }
 
-/* Where the loader looks, then in the usual folder of the toolkit. */
-static void *open_one(const char *name, char *why)
+/* Searches the loader's places, then the usual folder of the toolkit. */
+static void *toolkit_open_one(const char *name, char *why)
 {
     void *library = hdi_blas_load(name, why);
     if (!library && !strchr(name, '/')) {
         char path[256];
         snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", name);
-        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+        library = hdi_descriptor_library(path, RTLD_LAZY | RTLD_LOCAL);
     }
     return library;
 }
@@ -42,7 +45,7 @@ void *hdi_toolkit_open(const char *option, const char *const *names, char *why)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (strcmp(option, "auto") == 0) {
         for (size_t i = 0; names[i] && !library; i++) {
-            library = open_one(names[i], why);
+            library = toolkit_open_one(names[i], why);
         }
     } else if (option[0]) { /* the loader would open the program itself for "" */
         library = hdi_blas_load(option, why);

@@ -1,31 +1,36 @@
-/* unload.c - hd_module_unload, and when the driver unloads a module.
+/* unload.c - hd_module_unload, and the time at which the driver unloads a module.
  *
- * An unload looks through the commands of all lanes that are not done, and notes the last launch of the module in each. The module goes once
- * these are done, whatever else is in flight. It notes more in two cases:
- * - Copies use the bytes of variables, too. Where some were asked for, all work in flight counts.
- * - The driver of GPUs waits for all that runs on the device before it unloads (hdi_provider.unload_waits). There all work in flight on the
- *   devices that have the module counts. Loads wait for it as well, so few modules are left behind.
+ * An unload looks through the commands of all lanes that are not done, and notes the last launch of
+ * the module in each. The module goes once these are done, whatever else is in flight. It notes
+ * more in two cases:
+ * - Copies use the bytes of variables, too. If variables were requested, all work in flight counts.
+ * - The driver of GPUs waits for all work that runs on the device before it unloads
+ *   (hdi_provider.unload_waits). There all work in flight on the devices that loaded the module
+ *   counts. Loads wait for it as well, so few modules are left behind.
  *
  * Threads: any.
- * Locks: `restarting`, for a whole unload. Under it those of module.c, and order locks, one at a time and for few commands.
+ * Locks: `refilling`, for a whole unload. Under it those of module.c, and order locks, one at a
+ * time and for few commands.
  * Blocking: while the driver unloads.
  * Always:
  * - A module stays on a device as long as a launch of its kernels is in flight there.
- * - After an unload or a load, the list `unloaded` has only modules with such work in flight, and those that the driver would wait for.
+ * - After an unload or a load, the list `unloaded` holds only modules with such work in flight, and
+ *   those that the driver would wait for.
  */
 #include <stdlib.h>
 #include "base/error.h"
 #include "engine/engine.h"
 #include "kernel/module_internal.h"
 
-/* Commands that are looked at in one go under an order lock. */
+/* Commands to look at in one go under an order lock. */
 #define WALK_MOST 1024
 
-/* ---- what of a module is in flight ---- */
+/* ---- a module's work in flight ---- */
 
-/* Waits for all threads that found a handle good before it became stale. Such a thread may be submitting a launch, or
- * asking the driver about a kernel. Later threads check the handle again and find it stale. */
-static void await_users(hd_runtime *rt)
+/* Waits for all threads that found a handle good before it became stale. Such a thread may be
+ * submitting a launch, or asking the driver about a kernel. Later threads check the handle again
+ * and find it stale. */
+static void unload_await_users(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_lock_take(&rt->devices[i]->order);
@@ -39,30 +44,33 @@ static void await_users(hd_runtime *rt)
     hdi_mutex_unlock(&rt->cold);
 }
 
-/* Whether the kernel with this number is the module's. `restarting` is held, so kernels neither come nor go. */
-static bool has_kernel(const struct hd_module *m, uint32_t number)
+/* True if the kernel with this number belongs to the module. The caller holds `refilling`, so
+ * kernels neither come nor go. */
+static bool unload_has_kernel(const struct hd_module *m, uint32_t number)
 {
     return number < m->runtime->n_kernels && hdi_kernel_numbered(m->runtime, number)->module == m;
 }
 
-/* Where the last launch of the module ends in the lane, among commands up to `head` that are not done. 0: there is none. Under the order
- * lock no submission writes over what is read, and between two goes only what is done may be written over. */
-static uint64_t last_launch(const struct hd_module *m, hdi_device *device, uint32_t number, uint64_t head)
+/* The end of the module's last launch in the lane, among commands up to `head` that are not done.
+ * 0: none. Under the order lock no submission overwrites the commands read. Between two goes only
+ * finished commands may be overwritten. */
+static uint64_t unload_last_launch(const struct hd_module *m, hdi_device *device, uint32_t number, uint64_t head)
 {
     const hdi_channel *channel = &device->channel;
     uint64_t at = 0, last = 0;
     while (at < head) {
         hdi_lock_take(&device->order);
-        /* pairs with the engine's store of `done`, as in hdi_point_done */
+        /* Pairs with the engine's store of `done`, as in hdi_point_done. */
         uint64_t done = atomic_load_explicit(&channel->lanes[number].done, memory_order_acquire);
         at = at > done ? at : done;
         if (at < head && head - at > channel->slots) {
-            at = last = head; /* a worker reports what cannot be: nothing is known of the lane */
+            /* A worker reports an impossible value: nothing is known of the lane. */
+            at = last = head;
         }
         for (uint64_t end = at + WALK_MOST; at < head && at < end;) {
             const hdi_command *c = hdi_command_at(channel, number, at);
             at += c->slots ? c->slots : 1;
-            if (c->op == HDI_OP_LAUNCH && has_kernel(m, c->kernel)) {
+            if (c->op == HDI_OP_LAUNCH && unload_has_kernel(m, c->kernel)) {
                 last = at;
             }
         }
@@ -71,45 +79,47 @@ static uint64_t last_launch(const struct hd_module *m, hdi_device *device, uint3
     return last;
 }
 
-/* How far a lane has to be done before the module goes. 0: it has no work that counts. */
-static uint64_t last_use(const struct hd_module *m, uint32_t lane)
+/* The position up to which a lane must be done before the module goes. 0: no work of it counts. */
+static uint64_t unload_last_use(const struct hd_module *m, uint32_t lane)
 {
     hd_runtime *rt = m->runtime;
     hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
     uint64_t head = hdi_lane_submitted(device, number);
     bool any_use = m->variables_asked || rt->provider->unload_waits;
-    if (!m->variables_asked && !m->loaded[device->index]) {
-        return 0;
+    if (head == 0 || (!m->variables_asked && !m->loaded[device->index])) {
+        return 0; /* a lane without work may never have been made, and a restart clears it */
     }
     if (any_use || hdi_point_done(rt, (hdi_point){lane, head})) {
         return head;
     }
-    return m->kernels ? last_launch(m, device, number, head) : 0;
+    return m->kernels ? unload_last_launch(m, device, number, head) : 0;
 }
 
-/* Notes everything submitted so far that counts. No thread submits more that uses the module. False: no memory. */
-static bool note_users(struct hd_module *m)
+/* Notes everything submitted so far that counts. No thread submits more that uses the module.
+ * False: no memory. */
+static bool unload_note_users(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
     size_t room = (size_t)rt->n_devices * HDI_LANES_MAX;
     m->points = malloc(room * sizeof *m->points);
     m->n_points = 0;
     for (uint32_t lane = 0; m->points && lane < room; lane++) {
-        hdi_point point = {lane, last_use(m, lane)};
-        if (!hdi_point_done(rt, point)) {
+        hdi_point point = {lane, unload_last_use(m, lane)};
+        if (point.position && !hdi_point_done(rt, point)) {
             m->points[m->n_points++] = point;
         }
     }
-    hdi_point *fits = m->n_points ? realloc(m->points, m->n_points * sizeof *fits) : NULL; /* many may be kept */
+    /* Many may be kept. */
+    hdi_point *fits = m->n_points ? realloc(m->points, m->n_points * sizeof *fits) : NULL;
     m->points = fits ? fits : m->points;
     return m->points != NULL;
 }
 
 /* ---- when a module goes ---- */
 
-/* Whether the driver can unload the module now. `waits`: even if it waits for other work. */
-static bool may_go(const struct hd_module *m, bool waits)
+/* True if the driver can unload the module now. `waits`: even if it waits for other work. */
+static bool unload_may_go(const struct hd_module *m, bool waits)
 {
     hd_runtime *rt = m->runtime;
     for (size_t i = 0; i < m->n_points; i++) {
@@ -131,7 +141,7 @@ bool hdi_modules_reap(hd_runtime *rt, bool waits)
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->unloaded; *link;) {
         struct hd_module *m = *link;
-        if (may_go(m, waits)) {
+        if (unload_may_go(m, waits)) {
             *link = m->next;
             m->next = done;
             done = m;
@@ -154,8 +164,9 @@ bool hdi_modules_reap(hd_runtime *rt, bool waits)
 
 /* ---- the call ---- */
 
-/* Takes the module out of the list of loaded ones, and makes its handles stale. False: another call did, or it is built in. */
-static bool leave(struct hd_module *m)
+/* Takes the module out of the list of loaded ones, and makes its handles stale. False: another call
+ * did, or it is built in. */
+static bool unload_leave_list(struct hd_module *m)
 {
     struct hdi_modules *reg = hdi_kernel_of(m->runtime)->modules;
     bool ours = false;
@@ -182,13 +193,13 @@ static void unload_module(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
-    if (!leave(m)) {
+    if (!unload_leave_list(m)) {
         return;
     }
     hdi_globals_end(m);
-    await_users(rt);
-    /* Without memory for what uses it, the module stays loaded until hd_close. */
-    bool noted = note_users(m);
+    unload_await_users(rt);
+    /* Without memory to note its users, the module stays loaded until hd_close. */
+    bool noted = unload_note_users(m);
     hdi_mutex_lock(&reg->lock);
     struct hd_module **list = noted ? &reg->unloaded : &reg->loaded;
     m->next = *list;
@@ -205,11 +216,12 @@ hd_status hd_module_unload(hd_module *handle)
         return handle ? hdi_module_refused(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    hdi_mutex_lock(&rt->restarting);                     /* a restart changes the module's numbers */
+    /* A restart changes the module's numbers. */
+    hdi_mutex_lock(&rt->refilling);
     bool there = hdi_module_from_handle(handle) != NULL; /* else it may be another module by now */
     if (there) {
         unload_module(m);
     }
-    hdi_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->refilling);
     return there ? HD_OK : hdi_module_refused(handle);
 }

@@ -1,9 +1,11 @@
-/* unpack.c - blocks of LZ4, and zstd by its library (unpack.h). Threads, locks, blocking, and what always holds: see there.
+/* unpack.c - blocks of LZ4, and zstd by its library (unpack.h). Threads, locks, blocking, and
+ * guarantees: see there.
  *
- * A block of LZ4 is a row of sequences. Each has a token, literals, and a match: bytes that are repeated from up to 64 KiB
- * before. The token has both lengths, 4 bits each; 15 means that bytes follow which are added to it. The last sequence has
- * literals only.
+ * A block of LZ4 is a row of sequences. Each consists of a token, literals, and a match: bytes that
+ * repeat others from up to 64 KiB before. The token holds both lengths, 4 bits each; 15 means that
+ * bytes follow which are added to it. The last sequence consists only of literals.
  */
+#include "base/descriptor.h"
 #include "kernel/unpack.h"
 
 #include <dlfcn.h>
@@ -14,7 +16,7 @@
 enum { LEAST_MATCH = 4, LENGTH_GOES_ON = 15 };
 
 /* Adds the bytes that follow a length of 15. False: they are cut off. */
-static bool whole_length(const unsigned char **at, const unsigned char *end, size_t *length)
+static bool unpack_whole_length(const unsigned char **at, const unsigned char *end, size_t *length)
 {
     if (*length != LENGTH_GOES_ON) {
         return true;
@@ -38,7 +40,7 @@ bool hdi_unpack_lz4(const void *packed, size_t bytes, void *out, size_t room)
     while (at < end) {
         unsigned char token = *at++;
         size_t literals = token >> 4, match = token & 15;
-        if (!whole_length(&at, end, &literals) || literals > (size_t)(end - at) || literals > room - done) {
+        if (!unpack_whole_length(&at, end, &literals) || literals > (size_t)(end - at) || literals > room - done) {
             return false;
         }
         memcpy(to + done, at, literals);
@@ -52,14 +54,15 @@ bool hdi_unpack_lz4(const void *packed, size_t bytes, void *out, size_t room)
         }
         size_t back = at[0] | (size_t)at[1] << 8;
         at += 2;
-        if (!whole_length(&at, end, &match)) {
+        if (!unpack_whole_length(&at, end, &match)) {
             return false;
         }
         match += LEAST_MATCH;
         if (back == 0 || back > done || match > room - done) {
             return false;
         }
-        for (size_t i = 0; i < match; i++, done++) { /* byte by byte: the match may overlap what it makes */
+        /* Byte by byte: the match may overlap its own output. */
+        for (size_t i = 0; i < match; i++, done++) {
             to[done] = to[done - back];
         }
     }
@@ -70,9 +73,9 @@ bool hdi_unpack_lz4(const void *packed, size_t bytes, void *out, size_t room)
 
 static size_t (*zstd)(void *out, size_t room, const void *packed, size_t bytes);
 
-static void open_zstd(void)
+static void unpack_open_zstd(void)
 {
-    void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *library = hdi_descriptor_library("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "ZSTD_decompress") : NULL;
     memcpy(&zstd, &symbol, sizeof zstd);
 }
@@ -80,11 +83,12 @@ static void open_zstd(void)
 bool hdi_unpack_has_zstd(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_zstd);
+    pthread_once(&once, unpack_open_zstd);
     return zstd != NULL;
 }
 
 bool hdi_unpack_zstd(const void *packed, size_t bytes, void *out, size_t room)
 {
-    return hdi_unpack_has_zstd() && zstd(out, room, packed, bytes) == room; /* an error is a number beyond any room */
+    /* An error is a number beyond any room. */
+    return hdi_unpack_has_zstd() && zstd(out, room, packed, bytes) == room;
 }

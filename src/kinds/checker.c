@@ -1,13 +1,19 @@
-/* checker.c - guards of freed buffers whose work is not over: what hd_free leaves to a thread, the checker.
+/* checker.c - guards of freed buffers with unfinished work: hd_free leaves them to a thread, the
+ * checker.
  *
- * hd_free must not wait for a claim, which the same thread may have to end. So the memory of such a buffer stays in a hold of the library's.
- * The checker ends the hold once nothing uses the buffer any more. Then the guards are looked at, as hd_free would have done it (guard.c).
- * Each device has a lane for what guards need. Nothing in it waits for work of the program, so no claim holds it up.
+ * hd_free must not wait for a claim, since the same thread may have to end it. So the library puts
+ * the memory of such a buffer into a hold.
+ * Once nothing uses the buffer any more, the checker ends the hold. Then it checks the guards, as
+ * hd_free would (guard.c).
+ * Each device provides a lane for guards. Nothing in it waits for work of the program, so no claim
+ * holds it up.
  *
  * Threads: any; the checker, which starts when it is first needed.
- * Locks: the list's. Below it the record of a buffer.
- * Blocking: the stop, for work in flight (option close_timeout), but not where the program has left claims open.
- * Always: a buffer is in the list, or one thread has it. While the checker is inside a call of the runtime's, hd_close waits for it.
+ * Locks: the list's lock; inside it the lock of a buffer's record.
+ * Blocking: the stop waits for work in flight (option close_timeout), but not if the program left
+ * claims open.
+ * Always: a buffer is in the list, or one thread owns it. While the checker is inside a call of the
+ * runtime, hd_close waits for it.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,14 +26,15 @@
 #include "engine/engine.h"
 #include "kinds/kinds.h"
 #include "kinds/part.h"
+/* while entries exist, the checker looks at all of them at least this often */
 
-#define LOOK_NS INT64_C(10000000) /* the checker looks at all entries at least so often while there are any */
+#define LOOK_NS INT64_C(10000000)
 
 struct hdi_checker {
     hd_runtime *runtime;
     hdi_mutex lock;
     pthread_cond_t changed;
-    struct hd_buffer *first, *last; /* freed, and in a hold of the checker's */
+    struct hd_buffer *first, *last; /* freed, and in a hold of the checker */
     bool started, stop;
     pthread_t thread;
     hd_lane *lanes[HDI_DEVICES_MAX];
@@ -45,7 +52,7 @@ hd_lane *hdi_checker_lane(const hdi_device *device)
 
 /* ---- the list: the lock is held ---- */
 
-static void append(struct hdi_checker *all, struct hd_buffer *b)
+static void checker_append(struct hdi_checker *all, struct hd_buffer *b)
 {
     b->next = NULL;
     if (all->last) {
@@ -56,7 +63,7 @@ static void append(struct hdi_checker *all, struct hd_buffer *b)
     all->last = b;
 }
 
-static struct hd_buffer *take_all(struct hdi_checker *all)
+static struct hd_buffer *checker_take_all(struct hdi_checker *all)
 {
     struct hd_buffer *first = all->first;
     all->first = NULL;
@@ -64,17 +71,18 @@ static struct hd_buffer *take_all(struct hdi_checker *all)
     return first;
 }
 
-static void put_back(struct hdi_checker *all, struct hd_buffer *b)
+static void checker_put_back(struct hdi_checker *all, struct hd_buffer *b)
 {
     hdi_mutex_lock(&all->lock);
-    append(all, b);
+    checker_append(all, b);
     hdi_mutex_unlock(&all->lock);
 }
 
 /* ---- the end of a buffer ---- */
 
-/* Nothing uses the buffer any more, and it is this thread's. Where its guards cannot be read now, it comes into the list again. */
-static void finish(struct hd_buffer *b)
+/* Nothing uses the buffer any more, and this thread owns it. If its guards cannot be read now, it
+ * returns to the list. */
+static void checker_finish(struct hd_buffer *b)
 {
     hdi_device *device = b->runtime->devices[b->owner];
     hdi_hold_end(b);
@@ -82,27 +90,28 @@ static void finish(struct hd_buffer *b)
 }
 
 /* One look at everything in the list. Position 0: nothing in it waits for work. */
-static hdi_point look(struct hdi_checker *all)
+static hdi_point checker_look(struct hdi_checker *all)
 {
     hdi_point wait = {0, 0};
     hdi_mutex_lock(&all->lock);
-    struct hd_buffer *next, *b = take_all(all);
+    struct hd_buffer *next, *b = checker_take_all(all);
     hdi_mutex_unlock(&all->lock);
     for (; b; b = next) {
         next = b->next;
         hdi_point point = hdi_buffer_awaited(b);
         if (point.position) {
             wait = point;
-            put_back(all, b);
+            checker_put_back(all, b);
         } else {
-            HDI_INSIDE_STILL(all->runtime); /* a finding calls the program, which may call the library */
-            finish(b);
+            /* a finding calls the program, which may call the library */
+            HDI_INSIDE_STILL(all->runtime);
+            checker_finish(b);
         }
     }
     return wait;
 }
 
-static void *run(void *context)
+static void *checker_run(void *context)
 {
     struct hdi_checker *all = context;
     hd_runtime *rt = all->runtime;
@@ -114,7 +123,7 @@ static void *run(void *context)
             continue;
         }
         hdi_mutex_unlock(&all->lock);
-        hdi_point wait = look(all);
+        hdi_point wait = checker_look(all);
         if (wait.position && !hdi_is_closing(rt)) {
             hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
         } else {
@@ -131,16 +140,17 @@ bool hdi_checker_keep(struct hd_buffer *b)
     struct hdi_checker *all = checker_of(b->runtime);
     hdi_mutex_lock(&all->lock);
     if (!all->started && !all->stop) {
-        all->started = hdi_thread_start(&all->thread, run, all) == 0;
+        all->started = hdi_thread_start(&all->thread, checker_run, all) == 0;
     }
-    bool kept = all->started || all->stop; /* once it is stopped, the end of the runtime looks at the list */
+    /* after the stop, the end of the runtime looks at the list */
+    bool kept = all->started || all->stop;
     hdi_mutex_unlock(&all->lock);
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
         hdi_hold_begin(b, 0); /* no handle leads to it, so this succeeds, and the hold keeps it */
         hdi_hold_keeps(b);
         hdi_mutex_lock(&all->lock);
-        append(all, b);
+        checker_append(all, b);
         pthread_cond_signal(&all->changed);
         hdi_mutex_unlock(&all->lock);
     }
@@ -185,7 +195,7 @@ static hd_status checker_create_in(hdi_device *device)
 }
 
 /* False: the deadline passed. */
-static bool await(struct hd_buffer *b, int64_t deadline)
+static bool checker_await(struct hd_buffer *b, int64_t deadline)
 {
     for (hdi_point point; (point = hdi_buffer_awaited(b)).position != 0;) {
         if (!hdi_wait_position(b->runtime, point.lane, point.position, deadline)) {
@@ -195,7 +205,8 @@ static bool await(struct hd_buffer *b, int64_t deadline)
     return true;
 }
 
-/* Ends the thread, and takes its place for what is left. Memory behind a claim that was never ended stays in the list. */
+/* Ends the thread, and finishes its work. Memory behind a claim that was never ended stays in the
+ * list. */
 static void checker_stop(hd_runtime *rt)
 {
     struct hdi_checker *all = checker_of(rt);
@@ -212,20 +223,20 @@ static void checker_stop(hd_runtime *rt)
         pthread_join(all->thread, NULL);
     }
     hdi_mutex_lock(&all->lock);
-    struct hd_buffer *next, *b = take_all(all);
+    struct hd_buffer *next, *b = checker_take_all(all);
     hdi_mutex_unlock(&all->lock);
     int64_t deadline = b && !hdi_claims_are_open(rt) ? hdi_close_deadline(rt) : 0;
     for (; b; b = next) {
         next = b->next;
-        if (await(b, deadline)) {
-            finish(b);
+        if (checker_await(b, deadline)) {
+            checker_finish(b);
         } else {
-            put_back(all, b);
+            checker_put_back(all, b);
         }
     }
 }
 
-/* The buffers go with the list of all buffers. */
+/* The list of all buffers drops them. */
 static void checker_release(hd_runtime *rt)
 {
     struct hdi_checker *all = checker_of(rt);

@@ -1,11 +1,14 @@
-/* checkpoint.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
+/* checkpoint.c - copies of a device buffer in pinned host memory, which restore it after a loss of
+ * its device.
  *
- * Threads: any; the one that restarts a device restores its buffers.
- * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not while one is waited for. The order lock of the device, for a
- * moment.
- * Blocking: hd_buffer_save waits for the save before it, and a restart for the copy of each buffer (option transfer_timeout).
- * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
- * damages nothing. A save begins only when the one before it is finished. A buffer becomes live again only when its content is restored.
+ * Threads: any; the thread that restarts a device restores its buffers.
+ * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not during a wait
+ * for one. The order lock of the device, for a moment.
+ * Blocking: hd_buffer_save waits for the save before it, and a restart for the copy of each buffer
+ * (option transfer_timeout).
+ * Always: there are two copies. A save never overwrites the copy of the last save that is known to
+ * have worked, so an unfinished save damages nothing. A save begins only after the one before it is
+ * finished. A buffer becomes live again only after its content is restored.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -23,7 +26,7 @@ struct hdi_checkpoint {
     struct hd_buffer *copy[2];
     hdi_point saved[2]; /* the last save into each; position 0: none */
     bool good[2];       /* that save is known to have worked */
-    int newest;         /* where the last save went */
+    int newest;         /* the copy of the last save */
 };
 
 static struct hdi_checkpoint *checkpoint_of(const struct hd_buffer *b)
@@ -33,23 +36,23 @@ static struct hdi_checkpoint *checkpoint_of(const struct hd_buffer *b)
 
 /* ---- the buffer ---- */
 
-static void destroy(struct hdi_checkpoint *checkpoint)
+static void checkpoint_destroy(struct hdi_checkpoint *checkpoint)
 {
     hdi_mutex_destroy(&checkpoint->lock);
     free(checkpoint);
 }
 
-static void release_all(struct hdi_checkpoint *checkpoint)
+static void checkpoint_release_all(struct hdi_checkpoint *checkpoint)
 {
     for (int i = 0; i < 2; i++) {
         if (checkpoint->copy[i]) {
             hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
         }
     }
-    destroy(checkpoint);
+    checkpoint_destroy(checkpoint);
 }
 
-static hd_status create(struct hd_buffer *b)
+static hd_status checkpoint_make(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint) {
@@ -62,7 +65,7 @@ static hd_status create(struct hd_buffer *b)
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             checkpoint->copy[i] = NULL;
-            release_all(checkpoint);
+            checkpoint_release_all(checkpoint);
             hdi_attempt_end(&attempt);
             return status;
         }
@@ -71,33 +74,33 @@ static hd_status create(struct hd_buffer *b)
     return HD_OK;
 }
 
-static void drop(struct hd_buffer *b)
+static void checkpoint_drop(struct hd_buffer *b)
 {
     HDI_HANDOVER_BEGIN();
     b->of_kind = NULL;
     HDI_HANDOVER_END();
 }
 
-static void forget(struct hd_buffer *b)
+static void checkpoint_forget(struct hd_buffer *b)
 {
-    destroy(checkpoint_of(b));
-    drop(b);
+    checkpoint_destroy(checkpoint_of(b));
+    checkpoint_drop(b);
 }
 
-static void release(struct hd_buffer *b)
+static void checkpoint_release(struct hd_buffer *b)
 {
-    release_all(checkpoint_of(b));
-    drop(b);
+    checkpoint_release_all(checkpoint_of(b));
+    checkpoint_drop(b);
 }
 
 /* ---- saves ---- */
 
-/* Copies all of one buffer into another, in a copy lane of the device that has one of them. `to_device`: that is `dst`. Errors: as
- * hdi_submit, DEVICE_LOST. */
-static hd_status copy_all(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
+/* Copies all of one buffer into another, in a lane of the device that owns one of them.
+ * `to_device`: it owns `dst`. Errors: as hdi_submit, DEVICE_LOST. */
+static hd_status checkpoint_copy_all(hd_lane *lane, struct hd_buffer *dst, struct hd_buffer *src, bool to_device,
+                                     hd_ticket *out)
 {
     const struct hd_buffer *owned = to_device ? dst : src;
-    const hdi_device *device = owned->runtime->devices[owned->owner];
     uint64_t bytes = owned->bytes;
     const hdi_use uses[2] = {
         {.buffer = src, .losses = hdi_buffer_losses(src), .high = bytes, .read = true, .whole = bytes == src->bytes},
@@ -110,16 +113,16 @@ static hd_status copy_all(struct hd_buffer *dst, struct hd_buffer *src, bool to_
     command.copy.src = src->address;
     command.copy.dst = dst->address;
     command.copy.bytes = bytes;
-    return hdi_submit(to_device ? device->lane_in : device->lane_out, uses, 2, &command, out);
+    return hdi_submit(lane, uses, 2, &command, out);
 }
 
-static bool is_finished(hd_runtime *rt, hdi_point point)
+static bool checkpoint_is_finished(hd_runtime *rt, hdi_point point)
 {
     return point.position == 0 || hdi_point_done(rt, point);
 }
 
-/* Checks whether a finished save has worked. The lock is held. */
-static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
+/* Checks if a finished save worked. The lock is held. */
+static void checkpoint_settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 {
     hdi_failure failure;
     hdi_point point = checkpoint->saved[i];
@@ -129,33 +132,35 @@ static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
     }
 }
 
-/* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
-static struct hd_buffer *content(struct hd_buffer *b)
+/* The copy of the last save that finished in time; NULL: none. No save may be submitted
+ * meanwhile. */
+static struct hd_buffer *checkpoint_content(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = checkpoint_of(b);
     hdi_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
-    settle(checkpoint, b->runtime, newest);
+    checkpoint_settle(checkpoint, b->runtime, newest);
     int chosen = checkpoint->good[newest] ? newest : 1 - newest;
     struct hd_buffer *copy = checkpoint->good[chosen] ? checkpoint->copy[chosen] : NULL;
     hdi_mutex_unlock(&checkpoint->lock);
     return copy;
 }
 
-/* Submits a save. Else *wait is the save that has to finish first; position 0: there is none. */
-static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
+/* Submits a save. Otherwise *wait is the save that must finish first; position 0: none. */
+static hd_status checkpoint_save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
     struct hdi_checkpoint *checkpoint = checkpoint_of(b);
     hd_runtime *rt = b->runtime;
     hd_status status = HD_OK;
     hdi_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
-    *wait = is_finished(rt, checkpoint->saved[newest]) ? (hdi_point){0, 0} : checkpoint->saved[newest];
+    *wait = checkpoint_is_finished(rt, checkpoint->saved[newest]) ? (hdi_point){0, 0} : checkpoint->saved[newest];
     if (!wait->position) {
-        settle(checkpoint, rt, newest);
+        checkpoint_settle(checkpoint, rt, newest);
         int target = checkpoint->good[newest] ? 1 - newest : newest;
         hd_ticket ticket = {NULL, 0};
-        status = copy_all(checkpoint->copy[target], b, false, &ticket);
+        status =
+            checkpoint_copy_all(b->runtime->devices[b->owner]->lane_out, checkpoint->copy[target], b, false, &ticket);
         if (!status) {
             checkpoint->good[target] = false;
             checkpoint->saved[target] = hdi_ticket_point(ticket);
@@ -167,13 +172,13 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
     return status;
 }
 
-/* Submits a save when the one before it is finished. */
-static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
+/* Submits a save once the one before it is finished. */
+static hd_status checkpoint_save_in_turn(struct hd_buffer *b, hd_ticket *out)
 {
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     hdi_point wait;
     hd_status status;
-    while (!(status = save(b, &wait, out)) && wait.position) {
+    while (!(status = checkpoint_save(b, &wait, out)) && wait.position) {
         if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
             return hdi_not_done(b->runtime, wait.lane, wait.position,
                                 "the save before this one is not finished (option transfer_timeout)");
@@ -183,10 +188,10 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
 }
 
 static const hdi_buffer_ops checkpoint_ops = {
-    .create = create,
-    .release = release,
-    .forget = forget,
-    .content = content,
+    .create = checkpoint_make,
+    .release = checkpoint_release,
+    .forget = checkpoint_forget,
+    .content = checkpoint_content,
 };
 
 static hd_status checkpoint_create(hd_runtime *rt)
@@ -216,7 +221,7 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
         return hdi_buffer_refused(handle);
     }
     hd_ticket ticket = {NULL, 0};
-    status = save_in_turn(b, &ticket);
+    status = checkpoint_save_in_turn(b, &ticket);
     hdi_hold_end(b);
     if (!status && out) {
         *out = ticket;
@@ -226,12 +231,14 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 
 /* ---- restoring ---- */
 
-/* Copies the checkpoint into fresh memory. The handle is lost, and hd_free waits. But an operation that was checked before the loss may still
- * come. Under the order lock it finds other `losses` than it was checked with. */
-static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b, struct hd_buffer *content)
+/* Copies the checkpoint into fresh memory. The handle is lost, and hd_free waits. But an operation
+ * that was checked before the loss may still come. Under the order lock it finds that `losses`
+ * changed. */
+static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct hd_buffer *content)
 {
+    hd_runtime *rt = b->runtime;
     struct hd_buffer fresh = {.runtime = rt};
-    hd_status status = hdi_buffer_place(&fresh, device->lane_in, b->bytes);
+    hd_status status = hdi_buffer_place(&fresh, lane, b->bytes);
     if (status) {
         return status;
     }
@@ -244,7 +251,7 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
     hdi_record_unlock(b);
     hd_ticket ticket;
-    status = copy_all(b, content, true, &ticket);
+    status = checkpoint_copy_all(lane, b, content, true, &ticket);
     if (!status) {
         hdi_point saved = hdi_ticket_point(ticket);
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
@@ -259,16 +266,43 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     return status;
 }
 
-hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
+/* Takes a lane without waits: work from before the loss may stand in a copy lane until the program
+ * acts. *own: the caller destroys the lane. */
+static hd_status checkpoint_take_lane(hdi_device *device, hd_lane **out, bool *own)
 {
+    hd_lane *lane = device->lane_in;
+    *out = lane;
+    *own = !hdi_point_done(device->runtime, (hdi_point){lane->global, hdi_lane_submitted(device, lane->number)});
+    hd_status status = *own ? hdi_lane_make(device, false, false, out) : HD_OK;
+    *own &= !status;
+    return status;
+}
+
+static hd_status checkpoint_restore_all(hd_runtime *rt, hdi_device *device)
+{
+    hd_lane *lane = NULL;
+    bool own = false;
     hd_status status = HD_OK;
-    hdi_reclaim_forbid(
-        true); /* hd_free of a buffer that is being restored waits for the restart, which this thread runs */
     for (struct hd_buffer *b = NULL; !status && (b = hdi_buffers_next_to_restore(rt, device->index, b)) != NULL;) {
         struct hd_buffer *content = b->kind->content(b);
-        status = content ? restore(rt, device, b, content) : HD_OK;
+        status = content && !lane ? checkpoint_take_lane(device, &lane, &own) : HD_OK;
+        status = content && !status ? checkpoint_restore(lane, b, content) : status;
         hdi_buffers_restored(rt, b);
     }
+    if (own && lane) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hd_lane_destroy(hdi_lane_handle(lane));
+        hdi_attempt_end(&attempt);
+    }
+    return status;
+}
+
+hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
+{
+    /* hd_free of a buffer under restore waits for the restart, which this thread runs */
+    hdi_reclaim_forbid(true);
+    hd_status status = checkpoint_restore_all(rt, device);
     hdi_reclaim_forbid(false);
     return status;
 }

@@ -1,14 +1,18 @@
-/* guard.c - the work of the option memory_debug: guards, fresh and freed content, and what it has found.
+/* guard.c - the option memory_debug: guards, patterns for fresh and freed content, and findings.
  *
- * A guarded buffer's block begins GUARD_BYTES in front of its content, and ends as many behind it.
- * At both ends of the buffer's life no other thread has it. Then a structure covers the whole block, and is used to write and read the block.
+ * A guarded buffer's block begins GUARD_BYTES before its content, and ends as many after it.
+ * At both ends of the buffer's life no other thread uses it. Then a structure covers the whole
+ * block, and serves to write and read the block.
  * So use records order that work like any other. It runs in a lane of its own (checker.c).
- * Where the guards cannot be looked at when a buffer is freed, the checker does it later.
+ * If the guards cannot be checked when a buffer is freed, the checker does it later.
  *
  * Threads: any.
- * Locks: the order lock of the device, for a moment; a mutex for the findings that are kept. None while a finding is reported.
- * Blocking: see kinds.h. A line waits up to LINE_WAIT_NS for a pipe, and a finding for the program's callback.
- * Always: findings are counted until hd_close, in their device's counters, too. The first HDI_REPORT_FINDINGS are kept as text.
+ * Locks: the order lock of the device, for a moment; a mutex for the kept findings. None while a
+ * finding is reported.
+ * Blocking: see kinds.h. A line waits up to LINE_WAIT_NS for a pipe, and a finding for the
+ * program's callback.
+ * Always: findings are counted until hd_close, and also in their device's counters. The text of the
+ * first HDI_REPORT_FINDINGS is kept.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/handle.h"
@@ -35,9 +40,10 @@
 static const hdi_buffer_ops guard_ops;
 
 /* ---- findings: the list, the callback, and the lines ---- */
+/* a program with findings in a loop must not fill the disk */
 
-#define LINES_MOST 1000                  /* a program that makes findings in a loop must not fill the disk */
-#define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost where a pipe accepts nothing for so long */
+#define LINES_MOST 1000
+#define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost if a pipe accepts nothing for so long */
 #define KINDS (HD_FINDING_LEAK + 1)
 
 struct hdi_findings {
@@ -46,20 +52,20 @@ struct hdi_findings {
     hdi_finding list[HDI_REPORT_FINDINGS];
     hdi_hook hook;
     _Atomic uint64_t pinned_double_frees;
-    int descriptor;         /* where lines go; -1: nowhere */
+    int descriptor;         /* for lines; -1: none */
     _Atomic uint64_t lines; /* written so far */
 };
 
 static _Thread_local bool inside;
 
 /* Opens the file for the lines. -1: failed, with a message. */
-static int open_lines(const char *path)
+static int findings_open_lines(const char *path)
 {
     if (path[0] == 0) {
         return STDERR_FILENO;
     }
     /* O_NONBLOCK: a pipe must not block */
-    int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    int descriptor = hdi_descriptor_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY, 0666);
     if (descriptor < 0) {
         hdi_fail(HD_ERROR_SYSTEM, "option memory_debug_file=%s: %s; name a file that can be written", path,
                  strerror(errno));
@@ -74,7 +80,7 @@ static hd_status findings_create(hd_runtime *rt)
     }
     int descriptor = -1;
     if (rt->options.memory_debug == HDI_MEMORY_DEBUG_REPORT) {
-        descriptor = open_lines(rt->options.memory_debug_file);
+        descriptor = findings_open_lines(rt->options.memory_debug_file);
         if (descriptor < 0) {
             return HD_ERROR_SYSTEM;
         }
@@ -134,7 +140,7 @@ uint64_t hdi_findings_of_pinned(hd_runtime *rt)
 
 /* ---- lines ---- */
 
-static void write_line(const struct hdi_findings *f, const char *text)
+static void findings_write_line(const struct hdi_findings *f, const char *text)
 {
     char line[640];
     int n = snprintf(line, sizeof line, "heddle: memory_debug: %s", text);
@@ -143,33 +149,33 @@ static void write_line(const struct hdi_findings *f, const char *text)
     hdi_write_quietly(f->descriptor, line, length + 1, hdi_clock_ns() + LINE_WAIT_NS);
 }
 
-static void report(struct hdi_findings *f, const char *text)
+static void findings_report(struct hdi_findings *f, const char *text)
 {
     if (f->descriptor < 0) {
         return;
     }
     uint64_t lines = atomic_fetch_add_explicit(&f->lines, 1, memory_order_relaxed);
     if (lines < LINES_MOST) {
-        write_line(f, text);
+        findings_write_line(f, text);
     } else if (lines == LINES_MOST) {
-        write_line(f, "further findings are only counted");
+        findings_write_line(f, "further findings are only counted");
     }
 }
 
 /* Writes a count such as "2 double frees, ". */
-static size_t put_count(char *out, size_t room, uint64_t count, const char *kind, const char *rest)
+static size_t findings_put_count(char *out, size_t room, uint64_t count, const char *kind, const char *rest)
 {
     int n = count ? snprintf(out, room, "%" PRIu64 " %s%s%s, ", count, kind, count == 1 ? "" : "s", rest) : 0;
     return n > 0 && (size_t)n < room ? (size_t)n : 0;
 }
 
-static void summarize(struct hdi_findings *f, uint64_t buffers, uint64_t bytes)
+static void findings_summarize(struct hdi_findings *f, uint64_t buffers, uint64_t bytes)
 {
     char text[256] = "", unfreed[HDI_AMOUNT_BYTES];
     hdi_mutex_lock(&f->lock);
-    size_t n = put_count(text, sizeof text, f->of_kind[HD_FINDING_OVERRUN], "overrun", "");
-    n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_DOUBLE_FREE], "double free", "");
-    n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_USE_AFTER_FREE], "use", " after free");
+    size_t n = findings_put_count(text, sizeof text, f->of_kind[HD_FINDING_OVERRUN], "overrun", "");
+    n += findings_put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_DOUBLE_FREE], "double free", "");
+    n += findings_put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_USE_AFTER_FREE], "use", " after free");
     hdi_mutex_unlock(&f->lock);
     if (buffers) {
         snprintf(text + n, sizeof text - n, "%" PRIu64 " buffer%s of %s not freed", buffers, buffers == 1 ? "" : "s",
@@ -179,14 +185,14 @@ static void summarize(struct hdi_findings *f, uint64_t buffers, uint64_t bytes)
     }
     char line[320];
     snprintf(line, sizeof line, "until hd_close: %s", text[0] ? text : "nothing was found");
-    write_line(f, line);
+    findings_write_line(f, line);
 }
 
 /* ---- reports of a finding ---- */
 
-static void tell(struct hdi_findings *f, const hd_finding *what)
+static void findings_tell(struct hdi_findings *f, const hd_finding *what)
 {
-    report(f, what->message);
+    findings_report(f, what->message);
     hdi_installed *now = inside ? NULL : hdi_hook_enter(&f->hook);
     if (now) {
         hdi_attempt attempt;
@@ -203,18 +209,19 @@ static void tell(struct hdi_findings *f, const hd_finding *what)
 }
 
 /* Copies the thread's last message, which is one line without control characters. */
-static void put_message(hd_finding *finding)
+static void findings_put_message(hd_finding *finding)
 {
     memcpy(finding->message, hd_message(), strnlen(hd_message(), sizeof finding->message - 1));
 }
 
-/* Notes a finding whose message is the thread's last one. The callback's own failures do not change that message. */
-static void note_finding(hd_runtime *rt, const hd_finding *what)
+/* Notes a finding whose message is the thread's last one. Failures inside the callback do not
+ * change that message. */
+static void findings_note(hd_runtime *rt, const hd_finding *what)
 {
     struct hdi_findings *f = hdi_kinds_of(rt)->findings;
     hd_finding finding = *what;
     finding.size = sizeof finding;
-    put_message(&finding);
+    findings_put_message(&finding);
     hdi_finding kept = {.kind = (int32_t)finding.kind, .device = finding.device};
     memcpy(kept.text, finding.message, strnlen(finding.message, sizeof kept.text - 1));
     if (finding.kind == HD_FINDING_DOUBLE_FREE && finding.device == HD_DEVICE_HOST) {
@@ -227,7 +234,7 @@ static void note_finding(hd_runtime *rt, const hd_finding *what)
     finding.number = ++f->count;
     f->of_kind[finding.kind]++;
     hdi_mutex_unlock(&f->lock);
-    tell(f, &finding);
+    findings_tell(f, &finding);
 }
 
 void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index)
@@ -245,15 +252,15 @@ void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index)
     hdi_fail(HD_ERROR_ACCESS, "%" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", finding.count,
              one ? "" : "s", HDI_BYTES(finding.bytes), one ? "was" : "were", named ? "'" : "", finding.label,
              named ? "', " : "", site);
-    put_message(&finding);
-    tell(f, &finding);
+    findings_put_message(&finding);
+    findings_tell(f, &finding);
     hdi_attempt_end(&attempt);
 }
 
 void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes)
 {
     if (hdi_kinds_of(rt)->findings->descriptor >= 0) {
-        summarize(hdi_kinds_of(rt)->findings, leaked_buffers, leaked_bytes);
+        findings_summarize(hdi_kinds_of(rt)->findings, leaked_buffers, leaked_bytes);
     }
 }
 
@@ -280,12 +287,12 @@ hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, voi
 #define FRESH_WORD 0x7ff7fff7u /* a NaN as a float of 16, 32 or 64 bits, and as a bfloat16 */
 #define FREED_WORD 0xddddddddu
 
-/* "'weights', 4 KiB on device 0, allocated by main+0x12" */
+/* Such as `'weights', 4 KiB on device 0, allocated by main+0x12`. */
 typedef struct description {
     char text[HD_LABEL_BYTES + HDI_SITE_BYTES + 80];
 } description;
 
-static description describe(const struct hd_buffer *b)
+static description findings_describe(const struct hd_buffer *b)
 {
     description d;
     const char *label = b->label;
@@ -299,8 +306,10 @@ static description describe(const struct hd_buffer *b)
     return d;
 }
 
-/* Notes the thread's last message as a finding about a buffer. `known`: *was has more than the owner. */
-static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known, const void *found_at)
+/* Notes the thread's last message as a finding about a buffer. `known`: *was holds more than the
+ * owner. */
+static void findings_note_buffer(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known,
+                                 const void *found_at)
 {
     hd_finding finding = {.kind = kind,
                           .device = was->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : was->owner,
@@ -311,33 +320,34 @@ static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *w
         finding.call_site = was->call_site;
         memcpy(finding.label, was->label, strnlen(was->label, sizeof finding.label - 1));
     }
-    note_finding(rt, &finding);
+    findings_note(rt, &finding);
 }
 
 /* ---- stale handles ---- */
 
 typedef enum past {
     PAST_UNKNOWN, /* never a handle of a buffer, or not stale */
-    PAST_REUSED,  /* another buffer has its structure now */
+    PAST_REUSED,  /* another buffer uses its structure now */
     PAST_THERE    /* its structure still describes it */
 } past;
 
-/* What became of a handle. For PAST_THERE *was describes its buffer. For PAST_REUSED *was has only the owner of the buffer that took its place.
- * `handle` may be any value that hdi_buffer_from_handle accepts. */
-static past look_back(const hd_buffer *handle, struct hd_buffer *was)
+/* The fate of a handle. For PAST_THERE *was describes its buffer. For PAST_REUSED *was holds only
+ * the owner of the buffer that replaced it. `handle` may be any value that hdi_buffer_from_handle
+ * accepts. */
+static past guard_look_back(const hd_buffer *handle, struct hd_buffer *was)
 {
     struct hd_buffer *b = hdi_buffer_from_stale_handle(handle);
     if (!b || !hdi_kinds_of(b->runtime)->findings) {
         return PAST_UNKNOWN;
     }
-    /* A stale handle has an earlier generation. */
+    /* A stale handle carries an earlier generation. */
     uint64_t word = hdi_self_get(&b->self);
     uint32_t age =
         (hdi_self_generation(word) - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
     if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
         return PAST_UNKNOWN;
     }
-    hdi_buffers_lock(b->runtime); /* structures are given out under it */
+    hdi_buffers_lock(b->runtime); /* guards the giving out of structures */
     bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && !b->making && b->call_site;
     was->owner = b->owner;
     if (there) {
@@ -349,23 +359,24 @@ static past look_back(const hd_buffer *handle, struct hd_buffer *was)
     return there ? PAST_THERE : PAST_REUSED;
 }
 
-static hd_runtime *runtime_of(const hd_buffer *handle)
+static hd_runtime *guard_runtime_of(const hd_buffer *handle)
 {
     return ((struct hd_buffer *)hdi_self_object(handle))->runtime;
 }
 
-static hd_status refuse_free(const hd_buffer *handle, const void *call_site)
+static hd_status guard_refuse_free(const hd_buffer *handle, const void *call_site)
 {
     struct hd_buffer was;
-    past found = look_back(handle, &was);
+    past found = guard_look_back(handle, &was);
     if (found == PAST_UNKNOWN) {
         return HD_OK;
     }
-    hd_runtime *rt = runtime_of(handle);
+    hd_runtime *rt = guard_runtime_of(handle);
     char site[HDI_SITE_BYTES];
     hdi_site_text(call_site, site);
     if (found == PAST_THERE) {
-        hdi_fail(HD_ERROR_HANDLE, "a buffer was freed twice, the second time by %s: %s", site, describe(&was).text);
+        hdi_fail(HD_ERROR_HANDLE, "a buffer was freed twice, the second time by %s: %s", site,
+                 findings_describe(&was).text);
     } else {
         hdi_fail(HD_ERROR_HANDLE,
                  "a handle was freed twice, the second time by %s; what it was is not known "
@@ -375,37 +386,37 @@ static hd_status refuse_free(const hd_buffer *handle, const void *call_site)
     if (was.owner != HDI_OWNER_HOST) {
         hdi_counts_add(&rt->devices[was.owner]->memory->double_frees, 1);
     }
-    note(rt, HD_FINDING_DOUBLE_FREE, &was, found == PAST_THERE, call_site);
+    findings_note_buffer(rt, HD_FINDING_DOUBLE_FREE, &was, found == PAST_THERE, call_site);
     return HD_ERROR_HANDLE;
 }
 
-static hd_status refuse(const hd_buffer *handle)
+static hd_status guard_refuse(const hd_buffer *handle)
 {
     struct hd_buffer was;
-    past found = look_back(handle, &was);
+    past found = guard_look_back(handle, &was);
     if (found == PAST_UNKNOWN) {
         return HD_OK;
     }
     hd_status status;
     if (found == PAST_THERE) {
-        status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed: %s", describe(&was).text);
+        status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed: %s", findings_describe(&was).text);
     } else {
         status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed, and another one was allocated since");
     }
-    note(runtime_of(handle), HD_FINDING_USE_AFTER_FREE, &was, found == PAST_THERE, NULL);
+    findings_note_buffer(guard_runtime_of(handle), HD_FINDING_USE_AFTER_FREE, &was, found == PAST_THERE, NULL);
     return status;
 }
 
 /* ---- the block as a whole ---- */
 
-static uint64_t block_bytes(uint64_t bytes)
+static uint64_t guard_block_bytes(uint64_t bytes)
 {
     return bytes + 2 * GUARD_BYTES;
 }
 
-/* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole words. The up to 3 bytes more are in the guard
- * behind, or in the rest of the block. */
-static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, hd_ticket *out)
+/* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole
+ * words. Up to 3 more bytes fall into the guard behind, or into the rest of the block. */
+static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, hd_ticket *out)
 {
     hdi_use use = {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .write = true};
     hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
@@ -415,8 +426,8 @@ static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, 
     return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), &use, 1, &command, out);
 }
 
-/* Reduces the record to the content, whose writer is the operation of the point. */
-static void set_uses(struct hd_buffer *b, hdi_point writer)
+/* Reduces the record to the content, with the operation of the point as its writer. */
+static void guard_set_uses(struct hd_buffer *b, hdi_point writer)
 {
     hdi_record_lock(b);
     hdi_uses_release(&b->uses);
@@ -425,8 +436,9 @@ static void set_uses(struct hd_buffer *b, hdi_point writer)
     hdi_record_unlock(b);
 }
 
-/* The buffer gets the block's record. So all unfinished work with the block counts as use of the buffer from now on. */
-static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
+/* Moves the block's record to the buffer. So all unfinished work on the block now counts as use of
+ * the buffer. */
+static void guard_take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 {
     hdi_record_lock(b);
     hdi_uses_release(&b->uses);
@@ -435,19 +447,21 @@ static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 }
 
 /* Fills the guards, and the content. */
-static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+static hd_status guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        return hdi_buffer_place_plain(b, lane, bytes); /* its message: there is not so much memory */
+        /* its message reports that there is not so much memory */
+        return hdi_buffer_place_plain(b, lane, bytes);
     }
-    hd_status status = hdi_buffer_place_plain(b, lane, block_bytes(bytes));
+    hd_status status = hdi_buffer_place_plain(b, lane, guard_block_bytes(bytes));
     if (status) {
         return status;
     }
-    /* No other thread has the buffer yet: until the guards are written its structure is that of the whole block. */
+    /* No other thread uses the buffer yet. Until the guards are written, its structure covers the
+     * whole block. */
     hd_ticket ticket;
-    status = fill(b, 0, b->bytes, GUARD_WORD, &ticket);
-    status = status ? status : fill(b, GUARD_BYTES, bytes, FRESH_WORD, &ticket);
+    status = guard_fill(b, 0, b->bytes, GUARD_WORD, &ticket);
+    status = status ? status : guard_fill(b, GUARD_BYTES, bytes, FRESH_WORD, &ticket);
     if (status) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
@@ -460,13 +474,13 @@ static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
     b->bytes = bytes;
     HDI_HANDOVER_END();
     b->special |= HDI_BUFFER_GUARDED;
-    set_uses(b, hdi_ticket_point(ticket));
+    guard_set_uses(b, hdi_ticket_point(ticket));
     return HD_OK;
 }
 
-/* Makes the structure that covers a buffer's whole block, with a record of the unfinished work. The caller ends it with hdi_uses_release. False:
- * no host memory. */
-static bool cover(struct hd_buffer *b, struct hd_buffer *block)
+/* Makes the structure that covers a buffer's whole block, with a record of the unfinished work. The
+ * caller ends it with hdi_uses_release. False: no host memory. */
+static bool guard_cover(struct hd_buffer *b, struct hd_buffer *block)
 {
     hdi_point on_stack[HDI_POINTS_ON_STACK];
     hdi_point *points;
@@ -478,7 +492,7 @@ static bool cover(struct hd_buffer *b, struct hd_buffer *block)
         .order = b->order,
         .address = b->block,
         .block = b->block,
-        .bytes = block_bytes(b->bytes),
+        .bytes = guard_block_bytes(b->bytes),
     };
     atomic_store_explicit(&block->losses, hdi_buffer_losses(b), memory_order_release);
     hdi_uses_init(&block->uses, block->bytes);
@@ -496,7 +510,7 @@ static bool cover(struct hd_buffer *b, struct hd_buffer *block)
 }
 
 /* Copies one guard of a block into pinned memory. */
-static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *to, uint64_t at, hd_ticket *out)
+static hd_status guard_copy(struct hd_buffer *block, uint64_t offset, struct hd_buffer *to, uint64_t at, hd_ticket *out)
 {
     hdi_use uses[2] = {
         {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .read = true},
@@ -511,12 +525,13 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
 
 typedef enum reading {
     READ,
-    NOT_NOW, /* it can be tried again */
+    NOT_NOW, /* try again later */
     FAILED
 } reading;
 
-/* A chunk for the guards. Where a claim is open, others in the pool may be in use until it ends. Then this waits for none. */
-static reading take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk)
+/* Takes a chunk for the guards. While a claim is open, other chunks of the pool may stay in use
+ * until it ends. Then this waits for none. */
+static reading guard_take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk)
 {
     bool waits = !hdi_claims_are_open(pool->runtime);
     *chunk = NULL;
@@ -526,19 +541,19 @@ static reading take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk
 }
 
 /* Reads both guards as they are now, the front one first. No other work uses the block. */
-static reading read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
+static reading guard_read_both(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
     hdi_chunk *chunk;
     hd_ticket ticket = {NULL, 0};
     hdi_staging *pool = hdi_staging_of(rt->devices[block->owner], false, false);
-    reading can = pool ? take_chunk(pool, deadline, &chunk) : FAILED;
+    reading can = pool ? guard_take_chunk(pool, deadline, &chunk) : FAILED;
     if (can != READ) {
         return can;
     }
     struct hd_buffer *to = chunk->buffer;
-    hd_status status = copy_guard(block, 0, to, 0, &ticket);
-    status = status ? status : copy_guard(block, block->bytes - GUARD_BYTES, to, GUARD_BYTES, &ticket);
+    hd_status status = guard_copy(block, 0, to, 0, &ticket);
+    status = status ? status : guard_copy(block, block->bytes - GUARD_BYTES, to, GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
     bool done = hdi_wait_position(rt, last.lane, last.position, deadline);
     bool good = !status && done && !hdi_position_status(rt, last.lane, last.position);
@@ -549,15 +564,15 @@ static reading read_guards(struct hd_buffer *block, int64_t deadline, unsigned c
     return good ? READ : !done && hdi_is_closing(rt) ? NOT_NOW : FAILED;
 }
 
-static unsigned char byte_of(uint32_t word, uint64_t index)
+static unsigned char guard_byte_of(uint32_t word, uint64_t index)
 {
     unsigned char bytes[4];
     memcpy(bytes, &word, 4);
     return bytes[index % 4];
 }
 
-/* Reports which bytes of the guards changed, by their offsets in the buffer. */
-static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
+/* Reports the changed bytes of the guards, by their offsets in the buffer. */
+static void guard_compare_both(struct hd_buffer *b, const unsigned char *guards)
 {
     uint64_t words_end = (b->bytes + 3) / 4 * 4; /* the content was filled up to here */
     uint64_t changed = 0;
@@ -566,7 +581,7 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
         bool front = i < GUARD_BYTES;
         uint64_t behind = b->bytes + i - GUARD_BYTES;
         uint32_t word = !front && behind < words_end ? FRESH_WORD : GUARD_WORD;
-        if (guards[i] != byte_of(word, front ? i : behind)) {
+        if (guards[i] != guard_byte_of(word, front ? i : behind)) {
             last = front ? (int64_t)i - GUARD_BYTES : (int64_t)behind;
             first = changed++ ? first : last;
         }
@@ -577,16 +592,17 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     hd_runtime *rt = b->runtime;
     hdi_fail(HD_ERROR_ACCESS,
              "bytes outside a buffer were overwritten, %" PRIu64 " from offset %" PRId64 " to %" PRId64 ": %s", changed,
-             first, last, describe(b).text);
+             first, last, findings_describe(b).text);
     hdi_counts_add(&rt->devices[b->owner]->memory->overruns, 1);
-    note(rt, HD_FINDING_OVERRUN, b, true, NULL);
+    findings_note_buffer(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-#define LOOK_NS INT64_C(10000000) /* between two looks whether a claim has begun meanwhile */
+#define LOOK_NS INT64_C(10000000) /* between two checks for a claim that began meanwhile */
 
-/* Waits for the work that uses the buffer, but not while a claim is open. The thread that frees a buffer may have to end that, and any work
- * may be behind it. False: some is unfinished. */
-static bool await_work(struct hd_buffer *b, int64_t deadline)
+/* Waits for the work that uses the buffer, but not while a claim is open. The thread that frees a
+ * buffer may have to end that claim, and any work may stand behind it. False: some work is
+ * unfinished. */
+static bool guard_await_work(struct hd_buffer *b, int64_t deadline)
 {
     hd_runtime *rt = b->runtime;
     for (;;) {
@@ -601,21 +617,21 @@ static bool await_work(struct hd_buffer *b, int64_t deadline)
     }
 }
 
-/* Fills everything with FREED_WORD, behind all work. `block` covers the buffer. */
-static void poison(struct hd_buffer *b, struct hd_buffer *block)
+/* Fills everything with FREED_WORD, after all other work. `block` covers the buffer. */
+static void guard_poison(struct hd_buffer *b, struct hd_buffer *block)
 {
     hd_ticket ticket;
-    if (!fill(block, 0, block->bytes, FREED_WORD, &ticket)) {
-        set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
+    if (!guard_fill(block, 0, block->bytes, FREED_WORD, &ticket)) {
+        guard_set_uses(b, hdi_ticket_point(ticket)); /* after everything else */
         hdi_record_release(block);
     } else {
-        take_uses(b, block);
+        guard_take_uses(b, block);
     }
 }
 
-/* Once nothing uses the buffer: notes what has changed in the guards, and fills everything. Before that, the checker has it do this later. Does
- * nothing where the device is lost. */
-static bool check(struct hd_buffer *b)
+/* Once nothing uses the buffer: reports changes in the guards, and fills everything. Before that,
+ * leaves the buffer to the checker. Does nothing if the device is lost. */
+static bool guard_check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     struct hd_buffer block;
@@ -625,21 +641,22 @@ static bool check(struct hd_buffer *b)
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     int64_t deadline = hdi_checker_deadline(rt);
-    reading found = await_work(b, deadline) ? READ : NOT_NOW;
-    bool covered = cover(b, &block);
+    reading found = guard_await_work(b, deadline) ? READ : NOT_NOW;
+    bool covered = guard_cover(b, &block);
     unsigned char guards[2 * GUARD_BYTES];
-    found = !covered ? FAILED : found == READ ? read_guards(&block, deadline, guards) : found;
+    found = !covered ? FAILED : found == READ ? guard_read_both(&block, deadline, guards) : found;
     bool kept = found == NOT_NOW && hdi_checker_keep(b);
     if (covered && !kept) {
-        poison(b, &block);
+        guard_poison(b, &block);
     } else if (covered) {
         hdi_record_release(&block);
     }
     hdi_attempt_end(&attempt);
     if (found == READ) {
-        compare_guards(b, guards);
+        guard_compare_both(b, guards);
     }
     return !kept;
 }
 
-static const hdi_buffer_ops guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};
+static const hdi_buffer_ops guard_ops = {
+    .place = guard_place, .check = guard_check, .refuse = guard_refuse, .refuse_free = guard_refuse_free};

@@ -1,17 +1,22 @@
-/* kinds.h - buffers of a special kind: what the runtime and its reports need of them.
+/* kinds.h - buffers of special kinds, for the runtime and its reports.
  *
- * A buffer with a checkpoint has copies in pinned memory, from which it is restored after its device was lost (checkpoint.c).
- * The option memory_debug has guard bytes around device buffers, fill patterns for fresh and freed content, and findings about them (guard.c).
- * Where guards cannot be checked when a buffer is freed, the checker does it later (checker.c).
- * Findings are kept for reports, passed to the program's callback, and written as lines with memory_debug=report. See heddle/memory.h for what the
- * program sees.
+ * A checkpointed buffer keeps copies in pinned memory, which restore it after a loss of its device
+ * (checkpoint.c).
+ * The option memory_debug adds guard bytes around device buffers, fill patterns for fresh and freed
+ * content, and findings about them (guard.c).
+ * If guards cannot be checked when a buffer is freed, the checker does it later (checker.c).
+ * Findings are kept for reports, passed to the program's callback, and written as lines with
+ * memory_debug=report. heddle/memory.h describes the program's view.
  *
  * Threads: any.
- * Locks: one mutex per checkpointed buffer; the order lock of a guarded buffer's device. A mutex for the findings, which is not held during the
- * callback and while a line is written. A caller holds no lock of the library.
- * Blocking: for saves and restores (checkpoint.c), and for the work on a guarded buffer when its memory is given back.
+ * Locks: one mutex per checkpointed buffer; the order lock of a guarded buffer's device. A mutex
+ * for the findings, not held during the callback or while a line is written. A caller holds no lock
+ * of the library.
+ * Blocking: for saves and restores (checkpoint.c), and for the work on a guarded buffer when its
+ * memory is given back.
  * A finding waits for the program's callback, and up to one second for a pipe that accepts nothing.
- * Always: a copy that is known to be good stays until another one is. hdi_kinds_part.findings is NULL where the option is off.
+ * Always: a copy that is known to be good stays until another one is. hdi_kinds_part.findings is
+ * NULL if the option is off.
  */
 #ifndef HDI_KINDS_KINDS_H
 #define HDI_KINDS_KINDS_H
@@ -22,11 +27,11 @@
 
 /* ---- checkpoint.c ---- */
 
-/* Buffers with HD_ALLOC_KEEP are of this kind. */
+/* The kind of buffers with HD_ALLOC_KEEP. */
 extern const hdi_lifetime hdi_checkpoint_lifetime;
 
-/* The device works again. Gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
- * FAILED, TIMEOUT. */
+/* The device works again: restores the content of its checkpointed buffers. Errors: MEMORY,
+ * HOST_MEMORY, DEVICE_LOST, DRIVER, FAILED, TIMEOUT. */
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
 
 /* ---- guard.c ---- */
@@ -36,19 +41,21 @@ hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
 
 typedef struct hdi_finding {
     int32_t kind;   /* hd_finding_kind */
-    int32_t device; /* HD_DEVICE_HOST: of pinned memory */
+    int32_t device; /* HD_DEVICE_HOST: pinned memory */
     char text[HDI_FINDING_BYTES];
 } hdi_finding;
 
-/* With the option memory_debug; device memory then has guards. Errors: HOST_MEMORY, SYSTEM (option memory_debug_file). */
+/* With the option memory_debug; device memory then gets guards. Errors: HOST_MEMORY, SYSTEM (option
+ * memory_debug_file). */
 extern const hdi_lifetime hdi_findings_lifetime;
 
-/* For hd_close: reports one of the leaks, with its device, label, call site, count and bytes; `index` counts them from 0. The second reports
- * the summary, with what all leaks together are. The thread's message stays as it was. */
+/* For hd_close: the first reports one leak, with its device, label, call site, count and bytes;
+ * `index` counts leaks from 0. The second reports the summary, with the totals of all leaks. Both
+ * leave the thread's message alone. */
 void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index);
 void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes);
 
-/* Copies the first findings. Returns how many these are; *count: all findings so far. */
+/* Copies the first findings, and returns their number. *count: all findings so far. */
 uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS], uint64_t *count);
 
 /* The number of double frees of pinned memory. */
@@ -56,17 +63,19 @@ uint64_t hdi_findings_of_pinned(hd_runtime *rt);
 
 /* ---- checker.c ---- */
 
-/* With the option memory_debug: the checker, and the lanes. Errors: HOST_MEMORY, and those of hdi_lane_make. */
+/* With the option memory_debug: the checker, and the lanes. Errors: HOST_MEMORY, and those of
+ * hdi_lane_make. */
 extern const hdi_lifetime hdi_checker_lifetime;
 
 /* The lane for guards of a device's buffers. */
 hd_lane *hdi_checker_lane(const hdi_device *device);
 
-/* Keeps the memory of a freed buffer, and gives it to hdi_buffer_end again once nothing uses it. No handle leads to it, and no hold has it.
- * False: no thread can be started. */
+/* Keeps the memory of a freed buffer, and passes it to hdi_buffer_end again once nothing uses it.
+ * No handle leads to the buffer, and no hold keeps it. False: no thread can be started. */
 bool hdi_checker_keep(struct hd_buffer *b);
 
-/* Until when a check may wait: for the option transfer_timeout, or in hd_close for that call's limit. */
+/* How long a check may wait: for the option transfer_timeout, or in hd_close until that call's
+ * limit. */
 int64_t hdi_checker_deadline(hd_runtime *rt);
 
 #endif

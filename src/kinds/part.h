@@ -1,9 +1,11 @@
-/* part.h - what the layer of special kinds of buffers has in each runtime, behind what the layers below have there.
+/* part.h - the part of each runtime for special kinds of buffers, on top of the parts of the layers
+ * below.
  *
- * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
- * and a layer sees only those below.
+ * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
+ * an hd_runtime is at a constant place, and a layer sees only those below it.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. All zeros is its state before hd_open creates what it has.
+ * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
+ * zeros.
  */
 #ifndef HDI_KINDS_PART_H
 #define HDI_KINDS_PART_H
@@ -11,12 +13,12 @@
 #include "transfer/part.h"
 
 typedef struct hdi_kinds_part {
-    hdi_transfer_part below;       /* first: the runtime's address is that of each part */
-    struct hdi_findings *findings; /* what the option memory_debug found; NULL: it is off */
-    struct hdi_checker *checker;   /* likewise: freed buffers with guards that are still to be checked */
+    hdi_transfer_part below;       /* first, since all parts share the runtime's address */
+    struct hdi_findings *findings; /* of the option memory_debug; NULL: it is off */
+    struct hdi_checker *checker;   /* likewise: freed buffers whose guards are not checked yet */
 } hdi_kinds_part;
 
-/* A const runtime does not change itself; what it leads to may. */
+/* The part of a const runtime may still change. */
 static inline hdi_kinds_part *hdi_kinds_of(const hd_runtime *rt)
 {
     return (hdi_kinds_part *)rt;

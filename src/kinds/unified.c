@@ -1,18 +1,21 @@
-/* unified.c - buffers that the CPU and the GPU both use: memory on a device, and a mirror of it in pinned memory. See heddle/unified.h.
+/* unified.c - buffers for the CPU and the GPU: memory on a device, and a mirror of it in pinned
+ * memory. See heddle/unified.h.
  *
- * Such a buffer's use record is that of its device memory.
- * The mirror's pinned buffer has a record of its own, for the copies between the two and for the accesses by the host alone.
- * The mirror records per chunk which side has the newer bytes.
- * Copies to the device are submitted with the operation that needs them.
+ * The use record of such a buffer covers its device memory.
+ * The mirror's pinned buffer keeps its own record, for the copies between the two and for the
+ * host's own accesses.
+ * The mirror records per chunk which side is newer.
+ * Copies to the device are submitted with the operation that needs them, in lanes for copies.
  * Copies to the host are submitted when the host requests the bytes.
- * After a copy that fails, a chunk stays newer on the side that it was copied from.
+ * After a failed copy, a chunk stays newer on its source side.
  *
  * Threads: any.
- * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but not while one is waited for. Several are taken
- * by rising address. Below it: order locks.
+ * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but
+ * not during a wait for one. Several are taken by rising address. Inside it: order locks.
  * Blocking: access by the host, until the copies to it are done. Operations: as hdi_submit.
- * Always: a chunk is newer on at most one side. `readable` and `writable` of the buffer (buffer.h) have only chunks whose bytes are on the
- * host and settled. `writable` has only chunks that count as newer on the host.
+ * Always: a chunk is newer on at most one side. `readable` and `writable` of the buffer (buffer.h)
+ * contain only chunks whose bytes are on the host and settled. `writable` contains only chunks that
+ * count as newer on the host.
  */
 #include <heddle/unified.h>
 #include <pthread.h>
@@ -26,6 +29,7 @@
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "engine/engine.h"
+#include "transfer/route.h"
 
 #define CHUNK_SHIFT_LEAST 16
 #define CHUNKS_MOST 64
@@ -35,41 +39,44 @@ static const hdi_buffer_ops unified_ops; /* below */
 struct hdi_mirror {
     hdi_mutex lock; /* for all that follows; `pinned` is constant */
     struct hd_buffer *pinned;
-    uint64_t host_newer, device_newer; /* the chunks that are newer on one side; none is in both */
-    uint64_t pushed; /* of host_newer: a copy to the device was submitted, and they are alike unless it fails */
-    uint64_t pulled; /* of device_newer: the same for a copy to the host */
-    uint32_t maps;   /* mappings that have begun and not ended */
-    bool writing;    /* some mappings are for writing; set until all have ended */
+    uint64_t host_newer, device_newer; /* chunks that are newer on one side; none is in both */
+    /* of host_newer: a copy to the device was submitted; the sides are equal unless it fails */
+    uint64_t pushed;
+    uint64_t pulled;  /* of device_newer: the same for a copy to the host */
+    uint64_t changes; /* count of changes of these four by operations and the host */
+    uint32_t maps;    /* mappings under way */
+    bool writing;     /* some mappings are for writing; set until all have ended */
 };
 
-static struct hdi_mirror *mirror_of(const struct hd_buffer *b)
+static struct hdi_mirror *unified_mirror_of(const struct hd_buffer *b)
 {
     return b->of_kind;
 }
 
 /* ---- chunks ---- */
 
-static uint64_t bits(unsigned first, unsigned last)
+static uint64_t unified_bits(unsigned first, unsigned last)
 {
     return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
 }
 
-/* The chunks of which [low, high), which is not empty, has bytes. */
-static uint64_t chunks_of(const struct hd_buffer *b, uint64_t low, uint64_t high)
+/* The chunks that overlap [low, high), which is not empty. */
+static uint64_t unified_chunks_of(const struct hd_buffer *b, uint64_t low, uint64_t high)
 {
-    return bits((unsigned)(low >> b->chunk_shift), (unsigned)((high - 1) >> b->chunk_shift));
+    return unified_bits((unsigned)(low >> b->chunk_shift), (unsigned)((high - 1) >> b->chunk_shift));
 }
 
-/* The chunks of which it has all bytes. */
-static uint64_t whole_chunks(const struct hd_buffer *b, uint64_t low, uint64_t high)
+/* The chunks that lie inside it. */
+static uint64_t unified_whole_chunks(const struct hd_buffer *b, uint64_t low, uint64_t high)
 {
     uint64_t first = (low + ((uint64_t)1 << b->chunk_shift) - 1) >> b->chunk_shift;
     uint64_t end = high == b->bytes ? ((high - 1) >> b->chunk_shift) + 1 : high >> b->chunk_shift;
-    return first < end ? bits((unsigned)first, (unsigned)(end - 1)) : 0;
+    return first < end ? unified_bits((unsigned)first, (unsigned)(end - 1)) : 0;
 }
 
-/* The bytes of the first run of neighbours among `chunks`, which is not 0. Returns the chunks of the run. */
-static uint64_t first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
+/* The bytes of the first run of neighbours among `chunks`, which is not 0. Returns the chunks of
+ * that run. */
+static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
 {
     unsigned first = (unsigned)__builtin_ctzll(chunks);
     uint64_t behind = ~(chunks >> first); /* the lowest bits that are 0 are the run */
@@ -77,17 +84,19 @@ static uint64_t first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *
     *low = (uint64_t)first << b->chunk_shift;
     uint64_t end = (uint64_t)(first + count) << b->chunk_shift;
     *high = end < b->bytes ? end : b->bytes;
-    return bits(first, first + count - 1);
+    return unified_bits(first, first + count - 1);
 }
 
-/* The chunks among `chunks` with bytes whose last writer has failed. *settled: of the others, those without an unfinished writer. */
-static uint64_t failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *settled)
+/* The chunks among `chunks` in which a last writer failed. *settled: of the others, those without
+ * an unfinished writer. */
+static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks,
+                                  uint64_t *settled)
 {
     uint64_t failed = 0;
     *settled = 0;
     for (uint64_t left = chunks; left != 0; left &= left - 1) {
         uint64_t low, high, one = left & -left;
-        first_run(b, one, &low, &high);
+        unified_first_run(b, one, &low, &high);
         unsigned state = hdi_buffer_state(record, low, high);
         failed |= state & HDI_USES_FAILED ? one : 0;
         *settled |= state & (HDI_USES_FAILED | HDI_USES_WRITTEN) ? 0 : one;
@@ -95,7 +104,23 @@ static uint64_t failed_of(const struct hd_buffer *b, struct hd_buffer *record, u
     return failed;
 }
 
-static void end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
+/* Like unified_first_run, but only the chunks, at least one, that one copy may take out of
+ * `record`. If a copy joined chunks of several unfinished writers, a failure of one writer would
+ * fail all of them. */
+static uint64_t unified_first_copy(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *low,
+                                   uint64_t *high)
+{
+    uint64_t run = unified_first_run(b, chunks, low, high), size = (uint64_t)1 << b->chunk_shift;
+    uint64_t end = hdi_buffer_alike_until(record, *low, *high);
+    if (end < *high) {
+        end = end >> b->chunk_shift << b->chunk_shift;
+        *high = end > *low ? end : *high - *low < size ? *high : *low + size;
+        run = unified_chunks_of(b, *low, *high);
+    }
+    return run;
+}
+
+static void unified_end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
 {
     atomic_fetch_and_explicit(&b->writable, ~chunks, memory_order_relaxed);
     if (reading_too) {
@@ -105,11 +130,15 @@ static void end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
 
 /* ---- copies: the mirror's lock held ---- */
 
-/* Copies the run [low, high) from one side to the other. `losses`: those of the buffer when its handle was checked. */
-static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, uint64_t losses, uint64_t low,
-                          uint64_t high)
+/* Copies the run [low, high) from one side to the other. `losses`: of the buffer, when its handle
+ * was checked. Uses no lane of the application. Such a lane may stop or fail for its own reasons,
+ * while other lanes use the bytes, too. */
+static hd_status unified_copy_run(struct hd_buffer *b, bool to_device, uint64_t losses, uint64_t low, uint64_t high)
 {
-    struct hd_buffer *pinned = mirror_of(b)->pinned;
+    struct hd_buffer *pinned = unified_mirror_of(b)->pinned;
+    const hdi_route route = hdi_route_plan(
+        &(hdi_route_facts){.src = to_device ? -1 : b->owner, .dst = to_device ? b->owner : -1, .bytes = high - low});
+    hd_lane *lane = hdi_copy_lane(b->runtime->devices[b->owner], to_device ? HDI_WAY_IN : HDI_WAY_OUT, route.lanes);
     const hdi_use uses[2] = {
         {.buffer = b, .losses = losses, .low = low, .high = high, .read = !to_device, .write = to_device},
         {.buffer = pinned, .low = low, .high = high, .read = to_device, .write = !to_device},
@@ -121,45 +150,45 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
     return hdi_submit_as_is(lane, uses, 2, &command, (hdi_linked){.ours = 0}, NULL);
 }
 
-/* Submits copies of `chunks`, which are newer on the host. Leaves out those with a copy that is under way, or that has not failed. */
-static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint64_t chunks)
+/* Submits copies of `chunks`, which are newer on the host. Skips chunks whose copy is under way or
+ * did not fail. */
+static hd_status unified_push(struct hd_buffer *b, uint64_t losses, uint64_t chunks)
 {
-    struct hdi_mirror *m = mirror_of(b);
+    struct hdi_mirror *m = unified_mirror_of(b);
     uint64_t settled, before = chunks & m->pushed;
-    m->pushed &= ~failed_of(b, b, before, &settled);
+    m->pushed &= ~unified_failed_of(b, b, before, &settled);
     m->pushed &= ~settled;
     m->host_newer &= ~settled;
     chunks &= m->host_newer & ~m->pushed;
-    /* In the lane of the operation the order costs nothing. A copy lane of the owner is used where another device's lane would have to write
-     * here. */
-    hd_lane *in = lane->device->index == b->owner ? lane : b->runtime->devices[b->owner]->lane_in;
     hd_status status = HD_OK;
     while (chunks != 0 && !status) {
-        uint64_t low, high, run = first_run(b, chunks, &low, &high);
-        status = copy_run(b, true, in, losses, low, high);
+        uint64_t low, high, run = unified_first_copy(b, m->pinned, chunks, &low, &high);
+        status = unified_copy_run(b, true, losses, low, high);
         if (!status) {
+            m->changes++;
             m->pushed |= run;
-            end_access(b, run, false);
+            unified_end_access(b, run, false);
         }
         chunks &= ~run;
     }
     return status;
 }
 
-/* Submits copies of `chunks`, which are newer on the device. Leaves out those with a copy that is under way or done. */
-static hd_status pull(struct hd_buffer *b, uint64_t chunks)
+/* Submits copies of `chunks`, which are newer on the device. Skips chunks whose copy is under way
+ * or done. */
+static hd_status unified_pull(struct hd_buffer *b, uint64_t chunks)
 {
-    struct hdi_mirror *m = mirror_of(b);
+    struct hdi_mirror *m = unified_mirror_of(b);
     chunks &= ~m->pulled;
-    hd_lane *lane = b->runtime->devices[b->owner]->lane_out;
     uint64_t losses = hdi_buffer_losses(b);
     if (chunks != 0 && losses == HDI_LOST) {
         return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
     }
     hd_status status = HD_OK;
     while (chunks != 0 && !status) {
-        uint64_t low, high, run = first_run(b, chunks, &low, &high);
-        status = copy_run(b, false, lane, losses, low, high);
+        uint64_t low, high, run = unified_first_copy(b, b, chunks, &low, &high);
+        status = unified_copy_run(b, false, losses, low, high);
+        m->changes++;
         m->pulled |= status ? 0 : run;
         chunks &= ~run;
     }
@@ -168,12 +197,13 @@ static hd_status pull(struct hd_buffer *b, uint64_t chunks)
 
 /* ---- operations ---- */
 
-/* The mirrors of an operation's uses; NULL where a use has none. Their buffers are held meanwhile (hold.c). */
+/* The mirrors of an operation's uses; NULL for a use without one. Their buffers are held meanwhile
+ * (hold.c). */
 typedef struct mirrors {
     struct hdi_mirror *of[HDI_USES_OF_ONE];
 } mirrors;
 
-static void let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_uses)
+static void unified_let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         if (all->of[i]) {
@@ -183,7 +213,7 @@ static void let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_use
 }
 
 /* Holds the buffers, so that a buffer that is freed from now on keeps its mirror. */
-static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
+static hd_status unified_hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         struct hd_buffer *b = uses[i].buffer;
@@ -192,16 +222,16 @@ static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
             continue; /* submitting detects it if another buffer takes over the structure */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
-            let_mirrors_go(all, uses, i);
+            unified_let_mirrors_go(all, uses, i);
             return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
         }
-        all->of[i] = mirror_of(b);
+        all->of[i] = unified_mirror_of(b);
     }
     return HD_OK;
 }
 
-/* The mirror with the lowest address above `after`. NULL: there is none. */
-static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const struct hdi_mirror *after)
+/* The mirror with the lowest address above `after`. NULL: none. */
+static struct hdi_mirror *unified_next_mirror(const mirrors *all, size_t n_uses, const struct hdi_mirror *after)
 {
     struct hdi_mirror *next = NULL;
     for (size_t i = 0; i < n_uses; i++) {
@@ -213,9 +243,9 @@ static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const s
     return next;
 }
 
-static hd_status check_maps(const hdi_use *use)
+static hd_status unified_check_maps(const hdi_use *use)
 {
-    const struct hdi_mirror *m = mirror_of(use->buffer);
+    const struct hdi_mirror *m = unified_mirror_of(use->buffer);
     if (m->maps && (m->writing || use->write)) {
         return hdi_fail(HD_ERROR_ACCESS, "a unified buffer of %s is mapped for %s: hd_unmap first",
                         HDI_BYTES(use->buffer->bytes), m->writing ? "writing" : "reading");
@@ -223,33 +253,35 @@ static hd_status check_maps(const hdi_use *use)
     return HD_OK;
 }
 
-/* Submits copies of the bytes that an operation needs on the device, and that are newer on the host. */
-static hd_status push_for(hd_lane *lane, const hdi_use *use)
+/* Submits copies of the bytes that an operation needs on the device, and that are newer on the
+ * host. */
+static hd_status unified_push_for(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
-    uint64_t chunks = chunks_of(b, use->low, use->high);
-    if (!use->read) { /* a chunk that is written in part becomes newer there, so its other bytes have to be there */
-        chunks &= ~whole_chunks(b, use->low, use->high);
+    uint64_t chunks = unified_chunks_of(b, use->low, use->high);
+    if (!use->read) { /* a partly written chunk becomes newer there, so it needs its other bytes */
+        chunks &= ~unified_whole_chunks(b, use->low, use->high);
     }
-    chunks &= mirror_of(b)->host_newer;
-    return chunks != 0 ? push(b, lane, use->losses, chunks) : HD_OK;
+    chunks &= unified_mirror_of(b)->host_newer;
+    return chunks != 0 ? unified_push(b, use->losses, chunks) : HD_OK;
 }
 
-/* The same for an operation of the host: copies of what it needs there, and that is newer on the device. *use becomes one of the pinned memory. */
-static hd_status pull_for(hdi_use *use)
+/* The same for an operation of the host: copies bytes that it needs there, and that are newer on
+ * the device. *use becomes a use of the pinned memory. */
+static hd_status unified_pull_for(hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
-    struct hdi_mirror *m = mirror_of(b);
-    uint64_t settled, chunks = chunks_of(b, use->low, use->high);
+    struct hdi_mirror *m = unified_mirror_of(b);
+    uint64_t settled, chunks = unified_chunks_of(b, use->low, use->high);
     if (use->losses == HDI_LOST || hdi_buffer_losses(b) != use->losses) {
         return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
     }
     if (!use->read) {
-        chunks &= ~whole_chunks(b, use->low, use->high);
+        chunks &= ~unified_whole_chunks(b, use->low, use->high);
     }
     chunks &= m->device_newer;
-    m->pulled &= ~failed_of(b, m->pinned, chunks & m->pulled, &settled);
-    hd_status status = pull(b, chunks);
+    m->pulled &= ~unified_failed_of(b, m->pinned, chunks & m->pulled, &settled);
+    hd_status status = unified_pull(b, chunks);
     bool whole = use->low == 0 && use->high == m->pinned->bytes;
     *use = (hdi_use){.buffer = m->pinned,
                      .losses = hdi_buffer_losses(m->pinned),
@@ -262,47 +294,87 @@ static hd_status pull_for(hdi_use *use)
 }
 
 /* An operation of the host was submitted. */
-static void note_host(const hdi_use *use)
+static void unified_note_host(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
-    struct hdi_mirror *m = mirror_of(b);
-    uint64_t chunks = chunks_of(b, use->low, use->high);
+    struct hdi_mirror *m = unified_mirror_of(b);
+    uint64_t chunks = unified_chunks_of(b, use->low, use->high);
     if (use->write) {
         m->host_newer |= chunks;
         m->pushed &= ~chunks;
         m->device_newer &= ~chunks;
         m->pulled &= ~chunks;
     }
-    end_access(b, chunks, use->write);
+    m->changes++;
+    unified_end_access(b, chunks, use->write);
 }
 
-static void note_written(const hdi_use *use)
+static void unified_note_written(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
-    struct hdi_mirror *m = mirror_of(b);
-    uint64_t chunks = chunks_of(b, use->low, use->high);
+    struct hdi_mirror *m = unified_mirror_of(b);
+    uint64_t chunks = unified_chunks_of(b, use->low, use->high);
     m->device_newer |= chunks;
     m->pulled &= ~chunks;
     m->host_newer &= ~chunks;
     m->pushed &= ~chunks;
-    end_access(b, chunks, true);
+    m->changes++;
+    unified_end_access(b, chunks, true);
 }
 
-/* For operations that use such buffers, beside others. On failure copies may have been submitted, which change nothing. Errors: also ACCESS
- * (mapped), and those of the copies. */
-static hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hdi_linked link,
-                        hd_ticket *out)
+/* An operation was submitted that uses the buffer. */
+static void unified_note(const hdi_use *use)
+{
+    if (use->host) {
+        unified_note_host(use);
+    } else if (use->write) {
+        unified_note_written(use);
+    }
+}
+
+/* The same if the operation may be withdrawn. The buffer stays held for that. */
+static void unified_note_to_undo(hdi_undo *undo, const hdi_use *use)
+{
+    struct hdi_mirror *m = unified_mirror_of(use->buffer);
+    hdi_undo_kind *own = &undo->kinds[undo->n_kinds++];
+    *own = (hdi_undo_kind){.buffer = use->buffer,
+                           .chunks = use->write ? unified_chunks_of(use->buffer, use->low, use->high) : 0,
+                           .was = {m->host_newer, m->pushed, m->device_newer, m->pulled},
+                           .host = use->host};
+    unified_note(use);
+    own->changes = use->host || use->write ? m->changes : 0;
+}
+
+static void unified_put_back(const hdi_undo_kind *was)
+{
+    struct hdi_mirror *m = unified_mirror_of(was->buffer);
+    hdi_mutex_lock(&m->lock);
+    if (was->changes && m->changes == was->changes) {
+        uint64_t kept = ~was->chunks;
+        m->changes--; /* as before the operation, for another use of it */
+        m->host_newer = (m->host_newer & kept) | (was->was[0] & was->chunks);
+        m->pushed = (m->pushed & kept) | (was->was[1] & was->chunks);
+        m->device_newer = (m->device_newer & kept) | (was->was[2] & was->chunks);
+        m->pulled = (m->pulled & kept) | (was->was[3] & was->chunks);
+    }
+    hdi_mutex_unlock(&m->lock);
+}
+
+/* For operations that use such buffers, among others. On failure some copies may be submitted,
+ * which changes nothing. Errors: also ACCESS (mapped), and those of the copies. */
+static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                hdi_linked link, hd_ticket *out)
 {
     mirrors all;
-    hd_status status = hold_mirrors(&all, uses, n_uses);
+    hd_status status = unified_hold_mirrors(&all, uses, n_uses);
     if (status) {
         return status;
     }
-    for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
+    for (struct hdi_mirror *m = NULL; (m = unified_next_mirror(&all, n_uses, m)) != NULL;) {
         hdi_mutex_lock(&m->lock);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        status = all.of[i] ? check_maps(&uses[i]) : HD_OK;
+        status = all.of[i] ? unified_check_maps(&uses[i]) : HD_OK;
     }
     hdi_use changed[HDI_USES_OF_ONE];
     bool of_host = false;
@@ -312,30 +384,36 @@ static hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const
     const hdi_use *submitted = of_host ? memcpy(changed, uses, n_uses * sizeof *uses) : uses;
     for (size_t i = 0; i < n_uses && !status; i++) {
         if (all.of[i]) {
-            status = uses[i].host ? pull_for(&changed[i]) : push_for(lane, &uses[i]);
+            status = uses[i].host ? unified_pull_for(&changed[i]) : unified_push_for(&uses[i]);
         }
+    }
+    hdi_undo *undo = hdi_linked_undo(&link);
+    if (!status && undo && !(undo->kinds = malloc(n_uses * sizeof *undo->kinds))) {
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it displaces");
     }
     if (!status) {
         status = hdi_submit_as_is(lane, submitted, n_uses, command, link, out);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        if (all.of[i] && uses[i].host) {
-            note_host(&uses[i]);
-        } else if (all.of[i] && uses[i].write) {
-            note_written(&uses[i]);
+        if (all.of[i] && undo) {
+            unified_note_to_undo(undo, &uses[i]);
+        } else if (all.of[i]) {
+            unified_note(&uses[i]);
         }
     }
-    for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
+    for (struct hdi_mirror *m = NULL; (m = unified_next_mirror(&all, n_uses, m)) != NULL;) {
         hdi_mutex_unlock(&m->lock);
     }
-    let_mirrors_go(&all, uses, n_uses);
+    if (status || !undo) {
+        unified_let_mirrors_go(&all, uses, n_uses);
+    }
     return status;
 }
 
 /* ---- the host ---- */
 
-/* Takes the mirror's lock. It may be held by a submission that waits for room in its lane. */
-static hd_status lock_until(struct hdi_mirror *m, int64_t deadline)
+/* Takes the mirror's lock. A submission that waits for room in its lane may hold it. */
+static hd_status unified_lock_until(struct hdi_mirror *m, int64_t deadline)
 {
     if (hdi_mutex_try(&m->lock)) {
         return HD_OK;
@@ -346,53 +424,57 @@ static hd_status lock_until(struct hdi_mirror *m, int64_t deadline)
                                             "in its lane (option transfer_timeout)");
 }
 
-/* If the chunks, bytes [low, high), are good on the host, notes what the host may do with them. The lock is held. */
-static bool note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64_t high, bool write)
+/* If the chunks, bytes [low, high), are good on the host, notes how the host may access them. The
+ * lock is held. */
+static bool unified_note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64_t high, bool write)
 {
-    struct hdi_mirror *m = mirror_of(b);
+    struct hdi_mirror *m = unified_mirror_of(b);
     unsigned busy = HDI_USES_WRITTEN | HDI_USES_FAILED | (write ? HDI_USES_READ : 0);
     if ((chunks & m->device_newer & ~m->pulled) || (hdi_buffer_state(m->pinned, low, high) & busy)) {
         return false; /* another operation came first */
     }
     m->device_newer &= ~chunks;
     m->pulled &= ~chunks;
-    /* pairs with the acquire loads of hd_element: it sees what the copies wrote */
+    /* pairs with the acquire loads of hd_element: makes the copies' results visible */
     atomic_fetch_or_explicit(&b->readable, chunks, memory_order_release);
     if (write) {
         m->host_newer |= chunks;
         m->pushed &= ~chunks;
+        m->changes++;
         atomic_fetch_or_explicit(&b->writable, chunks, memory_order_release);
     }
     return true;
 }
 
-/* Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and those of hdi_submit. The buffer is in a hold. */
-static hd_status bring_held(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline)
+/* Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and those of hdi_submit. The buffer is in a
+ * hold. */
+static hd_status unified_bring_held(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access,
+                                    int64_t deadline)
 {
-    struct hdi_mirror *m = mirror_of(b);
-    uint64_t chunks = chunks_of(b, low, high);
+    struct hdi_mirror *m = unified_mirror_of(b);
+    uint64_t chunks = unified_chunks_of(b, low, high);
     bool write = (access & HD_WRITE) != 0;
     uint64_t from = low >> b->chunk_shift << b->chunk_shift;
     uint64_t to = (((high - 1) >> b->chunk_shift) + 1) << b->chunk_shift;
     to = to < b->bytes ? to : b->bytes;
     for (;;) {
-        hd_status status = lock_until(m, deadline);
+        hd_status status = unified_lock_until(m, deadline);
         if (status) {
             return status;
         }
-        status = pull(b, chunks & m->device_newer);
-        bool here = !status && note_here(b, chunks, from, to, write);
+        status = unified_pull(b, chunks & m->device_newer);
+        bool here = !status && unified_note_here(b, chunks, from, to, write);
         hdi_mutex_unlock(&m->lock);
         if (status || here) {
             return status;
         }
-        /* Also where only writing is requested: the rest of a chunk has to be good. */
+        /* Even if only writing is requested: the rest of a chunk must be good. */
         status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline);
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */
                 uint64_t settled;
                 hdi_mutex_lock(&m->lock);
-                m->pulled &= ~failed_of(b, m->pinned, chunks & m->pulled, &settled);
+                m->pulled &= ~unified_failed_of(b, m->pinned, chunks & m->pulled, &settled);
                 hdi_mutex_unlock(&m->lock);
             }
             return status;
@@ -400,22 +482,22 @@ static hd_status bring_held(struct hd_buffer *b, uint64_t low, uint64_t high, hd
     }
 }
 
-static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
-                       int64_t deadline)
+static hd_status unified_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                               hd_access access, int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
-    hd_status status = bring_held(b, low, high, access, deadline);
+    hd_status status = unified_bring_held(b, low, high, access, deadline);
     hdi_hold_end(b);
     return status;
 }
 
 /* Brings all bytes. */
-static hd_status map(struct hd_buffer *b, hd_access access, int64_t deadline)
+static hd_status unified_map(struct hd_buffer *b, hd_access access, int64_t deadline)
 {
-    struct hdi_mirror *m = mirror_of(b);
-    hd_status status = lock_until(m, deadline);
+    struct hdi_mirror *m = unified_mirror_of(b);
+    hd_status status = unified_lock_until(m, deadline);
     if (status) {
         return status;
     }
@@ -423,7 +505,7 @@ static hd_status map(struct hd_buffer *b, hd_access access, int64_t deadline)
     m->writing |= (access & HD_WRITE) != 0;
     m->maps++;
     hdi_mutex_unlock(&m->lock);
-    status = bring_held(b, 0, b->bytes, access, deadline);
+    status = unified_bring_held(b, 0, b->bytes, access, deadline);
     if (status) {
         hdi_mutex_lock(&m->lock);
         m->maps--;
@@ -433,9 +515,9 @@ static hd_status map(struct hd_buffer *b, hd_access access, int64_t deadline)
     return status;
 }
 
-static void unmap(struct hd_buffer *b)
+static void unified_unmap(struct hd_buffer *b)
 {
-    struct hdi_mirror *m = mirror_of(b);
+    struct hdi_mirror *m = unified_mirror_of(b);
     hdi_mutex_lock(&m->lock);
     m->maps -= m->maps != 0;
     m->writing &= m->maps != 0;
@@ -444,7 +526,7 @@ static void unmap(struct hd_buffer *b)
 
 /* ---- the buffer ---- */
 
-static hd_status create(struct hd_buffer *b)
+static hd_status unified_create(struct hd_buffer *b)
 {
     struct hdi_mirror *m = calloc(1, sizeof *m);
     if (!m) {
@@ -468,9 +550,9 @@ static hd_status create(struct hd_buffer *b)
     return HD_OK;
 }
 
-static void forget(struct hd_buffer *b)
+static void unified_forget(struct hd_buffer *b)
 {
-    struct hdi_mirror *m = mirror_of(b);
+    struct hdi_mirror *m = unified_mirror_of(b);
     hdi_mutex_destroy(&m->lock);
     free(m);
     HDI_HANDOVER_BEGIN();
@@ -478,22 +560,23 @@ static void forget(struct hd_buffer *b)
     HDI_HANDOVER_END();
 }
 
-static void release(struct hd_buffer *b)
+static void unified_release(struct hd_buffer *b)
 {
-    struct hd_buffer *pinned = mirror_of(b)->pinned;
-    forget(b);
+    struct hd_buffer *pinned = unified_mirror_of(b)->pinned;
+    unified_forget(b);
     hdi_free(hdi_buffer_handle(pinned));
 }
 
 static const hdi_buffer_ops unified_ops = {
     .unified = true,
-    .create = create,
-    .release = release,
-    .forget = forget,
-    .submit = submit,
-    .map = map,
-    .unmap = unmap,
-    .bring = bring,
+    .create = unified_create,
+    .release = unified_release,
+    .forget = unified_forget,
+    .submit = unified_submit,
+    .put_back = unified_put_back,
+    .map = unified_map,
+    .unmap = unified_unmap,
+    .bring = unified_bring,
 };
 
 hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)

@@ -1,9 +1,10 @@
-/* part.h - what the layer of peer access has in each runtime, behind what the layers below have there.
+/* part.h - the peer layer's part of each runtime, on top of the parts of the layers below.
  *
- * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
- * and a layer sees only those below.
+ * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
+ * an hd_runtime is at a constant place, and a layer sees only those below it.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. All zeros is its state before hd_open creates what it has.
+ * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
+ * zeros.
  */
 #ifndef HDI_PEER_PART_H
 #define HDI_PEER_PART_H
@@ -11,12 +12,12 @@
 #include "memory/part.h"
 
 typedef struct hdi_peer_part {
-    hdi_memory_part below; /* first: the runtime's address is that of each part */
+    hdi_memory_part below; /* first, since all parts share the runtime's address */
     struct hdi_peers *peers;
     hdi_mutex linking; /* for changes of hdi_device.peer_access: granting, dropping */
 } hdi_peer_part;
 
-/* A const runtime does not change itself; what it leads to may. */
+/* The part of a const runtime may still change. */
 static inline hdi_peer_part *hdi_peer_of(const hd_runtime *rt)
 {
     return (hdi_peer_part *)rt;

@@ -1,13 +1,14 @@
 /* peers.c - the table of results of pairs of devices, and the ways to get a result.
  *
- * A result comes from the first of three sources that has one:
+ * A result comes from the first of three sources that can give one:
  * 1. The driver's own report, which costs nothing.
  * 2. The result files.
  * 3. The test, whose results go into table and files.
  *
- * A thread needs the turn to use 2 and 3. It marks its pairs, so that other threads wait for their results.
+ * A thread needs the turn to use 2 and 3. It marks its pairs, so that other threads wait for their
+ * results.
  *
- * Threads, locks, blocking, and what always holds: see peers.h.
+ * Threads, locks, blocking, and guarantees: see peers.h.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -31,30 +32,31 @@
 
 typedef struct entry {
     hd_peer_info info; /* verdict UNKNOWN: no result */
-    /* The last refusal to map the memory here. Verdict REFUSED: it holds, whatever the test found; UNKNOWN: none, or it
-     * may pass. */
+    /* The last refusal to map the memory here. Verdict REFUSED: it holds, whatever the test found;
+     * UNKNOWN: none, or it may pass. */
     hd_peer_info refused;
-    bool fleeting; /* of an inconclusive result: another test may have a result soon */
+    bool fleeting; /* for an inconclusive result: another test may decide soon */
     bool asked;    /* the thread with the turn is about to get a result */
 } entry;
 
 struct hdi_peers {
     hdi_mutex lock;
-    pthread_cond_t changed; /* an entry or the turn has changed */
+    pthread_cond_t changed; /* an entry or the turn changed */
     bool turn_taken;
     pthread_t turn_owner;
     int n_waiting;      /* threads that wait for the turn and need a result now */
     _Atomic bool ended; /* hd_close: no test begins or goes on, and no thread waits for one */
-    /* Constant from here to `cache`. Paths are absolute, since the application may change its folder. */
+    /* Constant from here to `cache`. Paths are absolute, since the application may change its
+     * folder. */
     char program[PATH_MAX];                     /* "": none */
     char why_none[sizeof(hd_error)];            /* the message for it */
-    const char *worker;                         /* of hdi_peers_create */
-    char cache[PATH_MAX];                       /* as the option, with an absolute path */
+    const char *worker;                         /* the worker program; "": none */
+    char cache[PATH_MAX];                       /* as in the option, with an absolute path */
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* under lock; by device and owner */
 };
 
 /* Finds the test program and the folder of results. */
-static void find_places(hd_runtime *rt)
+static void peers_find_places(hd_runtime *rt)
 {
     struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     hdi_attempt attempt;
@@ -84,9 +86,9 @@ static hd_status peers_create(hd_runtime *rt)
     if (!hdi_peer_of(rt)->peers) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    /* the program of worker processes, which tests use as this runtime does */
+    /* the worker program, so that tests use the same one */
     hdi_peer_of(rt)->peers->worker = rt->is_process ? hdi_worker_program(rt) : "";
-    find_places(rt);
+    peers_find_places(rt);
     hdi_mutex_init(&hdi_peer_of(rt)->peers->lock, HDI_RANK_PEERS);
     pthread_cond_init(&hdi_peer_of(rt)->peers->changed, NULL);
     return HD_OK;
@@ -113,7 +115,7 @@ void hdi_peers_end(hd_runtime *rt)
     hdi_mutex_unlock(&peers->lock);
 }
 
-static bool is_ended(const struct hdi_peers *peers)
+static bool peers_are_ended(const struct hdi_peers *peers)
 {
     return atomic_load_explicit(&peers->ended, memory_order_relaxed);
 }
@@ -124,7 +126,7 @@ const char *hdi_peers_program(const hd_runtime *rt)
 }
 
 /* The present result of a pair. The caller holds the lock. */
-static hd_peer_info knowledge(const struct hdi_peers *peers, int device, int owner)
+static hd_peer_info peers_knowledge(const struct hdi_peers *peers, int device, int owner)
 {
     const entry *e = &peers->of[device][owner];
     if (e->refused.verdict != HD_PEER_UNKNOWN) {
@@ -133,15 +135,15 @@ static hd_peer_info knowledge(const struct hdi_peers *peers, int device, int own
     return e->info.verdict != HD_PEER_UNKNOWN ? e->info : hdi_peer_blank();
 }
 
-static bool is_good(hd_peer_verdict verdict)
+static bool peers_verdict_is_good(hd_peer_verdict verdict)
 {
     return verdict == HD_PEER_USABLE || verdict == HD_PEER_SLOW;
 }
 
 /* ---- results without a test ---- */
 
-/* Sets *out to the driver's own report. False: that decides nothing. */
-static bool driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_info *out)
+/* Sets *out to the driver's own report. False: it decides nothing. */
+static bool peers_driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     *out = hdi_peer_blank();
     if (device == owner) {
@@ -163,9 +165,9 @@ static bool driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_
 bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     bool known = true;
-    if (!driver_decides(rt, device, owner, out)) {
+    if (!peers_driver_decides(rt, device, owner, out)) {
         hdi_mutex_lock(&hdi_peer_of(rt)->peers->lock);
-        *out = knowledge(hdi_peer_of(rt)->peers, device, owner);
+        *out = peers_knowledge(hdi_peer_of(rt)->peers, device, owner);
         known = out->verdict != HD_PEER_UNKNOWN &&
                 !(out->verdict == HD_PEER_INCONCLUSIVE && hdi_peer_of(rt)->peers->of[device][owner].fleeting);
         hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
@@ -175,9 +177,9 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 
 /* ---- results ---- */
 
-/* Makes the state of a pair's link follow its result: which links are used, and which are looked up again at the next
- * use. */
-static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
+/* Updates the state of a pair's link after its result: which links are used, and which are looked
+ * up again at the next use. */
+static void peers_apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
 {
     if (rt->options.peers != HDI_PEERS_VERIFY) {
         return; /* results then serve only the functions that ask for them */
@@ -187,7 +189,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     uint8_t before = atomic_load_explicit(reach, memory_order_relaxed), after = before;
     if (verdict == HD_PEER_CORRUPT) {
         after = HDI_PEERS_NO;
-    } else if (is_good(verdict) && before == HDI_PEERS_NO) {
+    } else if (peers_verdict_is_good(verdict) && before == HDI_PEERS_NO) {
         after = HDI_PEERS_UNKNOWN;
     } else if (verdict == HD_PEER_SLOW && before == HDI_PEERS_YES) {
         after = HDI_PEERS_SLOW;
@@ -196,32 +198,33 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     } else if (verdict == HD_PEER_USABLE && before == HDI_PEERS_SLOW_ASK) {
         after = HDI_PEERS_UNKNOWN;
     }
-    if (after != before) { /* otherwise another thread may have set HDI_PEERS_SOUGHT meanwhile, which stays */
+    /* otherwise another thread may have set HDI_PEERS_SOUGHT meanwhile, which stays */
+    if (after != before) {
         atomic_store_explicit(reach, after, memory_order_release);
     }
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }
 
-static bool says_something(hd_peer_verdict verdict)
+static bool peers_verdict_is_known(hd_peer_verdict verdict)
 {
     return verdict != HD_PEER_UNKNOWN && verdict != HD_PEER_INCONCLUSIVE;
 }
 
-/* Stores a result, except for an inconclusive one where there is a better one. */
-static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
+/* Stores a result, unless it is inconclusive and a better one exists. */
+static void peers_settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
 {
     struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     hdi_mutex_lock(&peers->lock);
     entry *e = &peers->of[device][owner];
-    if (says_something(info->verdict) || !says_something(e->info.verdict)) {
+    if (peers_verdict_is_known(info->verdict) || !peers_verdict_is_known(e->info.verdict)) {
         e->info = *info;
         e->fleeting = fleeting;
     }
-    e->refused = hdi_peer_blank(); /* mapping is to be tried again */
+    e->refused = hdi_peer_blank(); /* try mapping again */
     e->asked = false;
     pthread_cond_broadcast(&peers->changed);
     hdi_mutex_unlock(&peers->lock);
-    apply(rt, device, owner, info->verdict);
+    peers_apply(rt, device, owner, info->verdict);
 }
 
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good)
@@ -271,7 +274,7 @@ typedef struct inquiry {
     void *context;
 } inquiry;
 
-static bool make_key(inquiry *q, int device, int owner)
+static bool peers_make_key(inquiry *q, int device, int owner)
 {
     const hd_runtime *rt = q->rt;
     const hdi_facts *d = &rt->devices[device]->facts, *o = &rt->devices[owner]->facts;
@@ -291,36 +294,36 @@ static bool make_key(inquiry *q, int device, int owner)
     return hdi_result_key_make(&facts, &q->key);
 }
 
-/* Sets what all results of this runtime depend on. */
-static void prepare(inquiry *q)
+/* Sets the facts that all results of this runtime depend on. */
+static void peers_prepare(inquiry *q)
 {
     hd_runtime *rt = q->rt;
     hdi_result_machine_read(rt->provider->version_file, rt->driver_version, hdi_peer_of(rt)->peers->program,
                             &q->machine);
-    /* Without a boot id, nothing shows whether the machine is still as it was. */
+    /* Without a boot id, nothing shows if the machine is still the same. */
     q->has_folder =
         q->machine.boot[0] && hdi_results_folder(hdi_peer_of(rt)->peers->cache, q->folder, sizeof q->folder);
 }
 
-static void tell(inquiry *q, int device, int owner, const hd_peer_info *info, bool fleeting)
+static void peers_tell(inquiry *q, int device, int owner, const hd_peer_info *info, bool fleeting)
 {
-    settle(q->rt, device, owner, info, fleeting);
+    peers_settle(q->rt, device, owner, info, fleeting);
     if (q->tell) {
         q->tell(q->context, device, owner, info);
     }
 }
 
 /* Takes the pairs with a result of an earlier process out of the list. True: none is left. */
-static bool recall(void *context)
+static bool peers_recall(void *context)
 {
     inquiry *q = context;
     int left = 0;
     for (int i = 0; i < q->n_left; i++) {
         hd_peer_info info;
         int device = q->left[i].device, owner = q->left[i].owner;
-        if (q->has_folder && make_key(q, device, owner) && hdi_result_load(q->folder, &q->key, &info)) {
+        if (q->has_folder && peers_make_key(q, device, owner) && hdi_result_load(q->folder, &q->key, &info)) {
             hdi_peer_name_devices(&info, device, owner);
-            tell(q, device, owner, &info, false);
+            peers_tell(q, device, owner, &info, false);
         } else {
             q->left[left++] = q->left[i];
         }
@@ -329,21 +332,21 @@ static bool recall(void *context)
     return left == 0;
 }
 
-static void tested(void *context, const hdi_pair *pair, const hd_peer_info *found, bool fleeting)
+static void peers_tested(void *context, const hdi_pair *pair, const hd_peer_info *found, bool fleeting)
 {
     inquiry *q = context;
-    if (q->has_folder && make_key(q, pair->device, pair->owner)) {
+    if (q->has_folder && peers_make_key(q, pair->device, pair->owner)) {
         hdi_result_save(q->folder, &q->key, found);
         hdi_results_extend(q->lock);
     }
     hd_peer_info info = *found;
     hdi_peer_name_devices(&info, pair->device, pair->owner);
-    tell(q, pair->device, pair->owner, &info, fleeting);
+    peers_tell(q, pair->device, pair->owner, &info, fleeting);
 }
 
-/* Makes the settings for the test. It must use memory as this runtime does, but without the faults that the program's
- * options ask for. Only host_corrupt is kept. */
-static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
+/* Makes the settings for the test. It must use memory as this runtime does, but without the faults
+ * in the program's options. Keeps only host_corrupt. */
+static bool peers_make_settings(const hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
     const char *worker = hdi_peer_of(rt)->peers->worker;
@@ -359,7 +362,7 @@ static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
     return n > 0 && (size_t)n < bytes;
 }
 
-static void test(inquiry *q)
+static void peers_test(inquiry *q)
 {
     const hd_runtime *rt = q->rt;
     hdi_pair *pairs = q->left;
@@ -371,10 +374,11 @@ static void test(inquiry *q)
         ordinals[i] = rt->devices[i]->ordinal;
         memcpy(uuids[i], rt->devices[i]->facts.uuid, sizeof uuids[i]);
     }
-    const char *none = strchr(hdi_peer_of(rt)->peers->why_none, ':'); /* the text behind the call's name */
+    /* the text after the call's name */
+    const char *none = strchr(hdi_peer_of(rt)->peers->why_none, ':');
     hd_peer_info why_not = hdi_peer_inconclusive("%s", none ? none + 2 : "out of host memory");
     bool has_program = hdi_peer_of(rt)->peers->program[0] != 0;
-    if (has_program && settings && !make_settings(rt, settings, 8192)) {
+    if (has_program && settings && !peers_make_settings(rt, settings, 8192)) {
         why_not = hdi_peer_inconclusive("the options worker and host_corrupt cannot be handed to the test");
     } else if (has_program && settings) {
         const hdi_test t = {.program = hdi_peer_of(rt)->peers->program,
@@ -383,28 +387,29 @@ static void test(inquiry *q)
                             .uuids = (const uint8_t(*)[16])uuids,
                             .limit_ms = rt->options.peer_timeout,
                             .slow_margin = rt->provider->peer_slow_margin,
-                            .settled = tested,
+                            .settled = peers_tested,
                             .context = q,
                             .ended = &hdi_peer_of(rt)->peers->ended};
         hdi_test_pairs(&t, pairs, n);
         n = 0;
     }
     for (int i = 0; i < n; i++) {
-        tell(q, pairs[i].device, pairs[i].owner, &why_not, !settings);
+        peers_tell(q, pairs[i].device, pairs[i].owner, &why_not, !settings);
     }
     free(settings);
 }
 
-/* Gets results for pairs that are marked. The caller has the turn and holds no locks. `again`: the test runs even if
- * there are results. */
-static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
-                     void (*tell_whom)(void *context, int device, int owner, const hd_peer_info *info), void *context)
+/* Gets results for marked pairs. The caller holds the turn, but no locks. `again`: the test runs
+ * even if there are results. */
+static void peers_find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
+                           void (*tell_whom)(void *context, int device, int owner, const hd_peer_info *info),
+                           void *context)
 {
     inquiry *q = malloc(sizeof *q);
     if (!q) {
         hd_peer_info info = hdi_peer_inconclusive("there is no memory for the test");
         for (int i = 0; i < n; i++) {
-            settle(rt, pairs[i].device, pairs[i].owner, &info, true);
+            peers_settle(rt, pairs[i].device, pairs[i].owner, &info, true);
             if (tell_whom) {
                 tell_whom(context, pairs[i].device, pairs[i].owner, &info);
             }
@@ -418,14 +423,14 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     q->left = pairs;
     q->n_left = n;
     q->lock = -1;
-    prepare(q);
-    if (again || !recall(q)) {
-        /* The process with the lock may be about to have these results. */
+    peers_prepare(q);
+    if (again || !peers_recall(q)) {
+        /* The process with the lock may be about to get these results. */
         q->lock = !q->has_folder ? -1
                                  : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000,
-                                                    again ? NULL : recall, q, &hdi_peer_of(rt)->peers->ended);
+                                                    again ? NULL : peers_recall, q, &hdi_peer_of(rt)->peers->ended);
         if (q->n_left > 0) {
-            test(q);
+            peers_test(q);
         }
         hdi_results_unlock(q->lock);
     }
@@ -434,24 +439,24 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
 
 /* ---- turns ---- */
 
-/* Whether a pair needs a result now. The caller holds the lock. */
-static bool is_wanted(const hd_runtime *rt, int device, int owner, bool inconclusive_too)
+/* True if a pair needs a result now. The caller holds the lock. */
+static bool peers_pair_is_wanted(const hd_runtime *rt, int device, int owner, bool inconclusive_too)
 {
     const entry *e = &hdi_peer_of(rt)->peers->of[device][owner];
     return e->info.verdict == HD_PEER_UNKNOWN ||
            ((inconclusive_too || e->fleeting) && e->info.verdict == HD_PEER_INCONCLUSIVE);
 }
 
-/* Waits for the turn and takes it. The caller holds the lock, which is released while it waits. `later`: threads that
- * need a result now go first. False: the runtime is being closed. */
-static bool take_turn(struct hdi_peers *peers, bool later)
+/* Waits for the turn and takes it. The caller holds the lock, which is released during the wait.
+ * `later`: threads that need a result now go first. False: the runtime is being closed. */
+static bool peers_take_turn(struct hdi_peers *peers, bool later)
 {
     peers->n_waiting += !later;
-    while ((peers->turn_taken || (later && peers->n_waiting > 0)) && !is_ended(peers)) {
+    while ((peers->turn_taken || (later && peers->n_waiting > 0)) && !peers_are_ended(peers)) {
         hdi_mutex_wait(&peers->lock, &peers->changed);
     }
     peers->n_waiting -= !later;
-    if (is_ended(peers)) {
+    if (peers_are_ended(peers)) {
         return false;
     }
     peers->turn_taken = true;
@@ -459,13 +464,14 @@ static bool take_turn(struct hdi_peers *peers, bool later)
     return true;
 }
 
-/* Whether the calling thread has the turn, as in a progress callback. The caller holds the lock. */
-static bool has_turn(const struct hdi_peers *peers)
+/* True if the calling thread holds the turn, as in a progress callback. The caller holds the
+ * lock. */
+static bool peers_has_turn(const struct hdi_peers *peers)
 {
     return peers->turn_taken && pthread_equal(peers->turn_owner, pthread_self());
 }
 
-static void give_turn(struct hdi_peers *peers)
+static void peers_give_turn(struct hdi_peers *peers)
 {
     hdi_mutex_lock(&peers->lock);
     peers->turn_taken = false;
@@ -473,25 +479,25 @@ static void give_turn(struct hdi_peers *peers)
     hdi_mutex_unlock(&peers->lock);
 }
 
-static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bool later, hd_peer_info *out)
+static void peers_ask_pair(hd_runtime *rt, int device, int owner, bool inconclusive_too, bool later, hd_peer_info *out)
 {
-    if (driver_decides(rt, device, owner, out)) {
+    if (peers_driver_decides(rt, device, owner, out)) {
         return;
     }
     struct hdi_peers *peers = hdi_peer_of(rt)->peers;
     entry *e = &peers->of[device][owner];
     hdi_mutex_lock(&peers->lock);
-    bool waited = has_turn(peers), own = waited;
-    while (e->asked && !own && !is_ended(peers)) { /* the other thread's result serves, too */
+    bool waited = peers_has_turn(peers), own = waited;
+    while (e->asked && !own && !peers_are_ended(peers)) { /* another thread's result serves too */
         waited = true;
         hdi_mutex_wait(&peers->lock, &peers->changed);
     }
-    if (!own && is_wanted(rt, device, owner, inconclusive_too && !waited) && take_turn(peers, later)) {
+    if (!own && peers_pair_is_wanted(rt, device, owner, inconclusive_too && !waited) && peers_take_turn(peers, later)) {
         hdi_pair pairs[2];
         int n = 0;
-        if (is_wanted(rt, device, owner, inconclusive_too && !waited)) {
+        if (peers_pair_is_wanted(rt, device, owner, inconclusive_too && !waited)) {
             pairs[n++] = (hdi_pair){.device = device, .owner = owner};
-            if (hdi_peers_offered(rt, owner, device) && is_wanted(rt, owner, device, inconclusive_too)) {
+            if (hdi_peers_offered(rt, owner, device) && peers_pair_is_wanted(rt, owner, device, inconclusive_too)) {
                 pairs[n++] = (hdi_pair){.device = owner, .owner = device};
             }
         }
@@ -500,29 +506,32 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bo
         }
         hdi_mutex_unlock(&peers->lock);
         if (n > 0) {
-            find_out(rt, pairs, n, false, NULL, NULL);
+            peers_find_out(rt, pairs, n, false, NULL, NULL);
         }
-        give_turn(peers);
+        peers_give_turn(peers);
         hdi_mutex_lock(&peers->lock);
     }
-    *out = knowledge(peers, device, owner);
+    *out = peers_knowledge(peers, device, owner);
     hdi_mutex_unlock(&peers->lock);
 }
 
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out)
 {
-    ask(rt, device, owner, false, later, out);
+    HDI_UNCANCELLED; /* a launch may ask */
+    peers_ask_pair(rt, device, owner, false, later, out);
 }
 
 /* ---- public functions ---- */
 
-/* What a call returns after it waited for a test or made one. It fails where the runtime is being closed. */
-static hd_status check_end(const hd_runtime *rt)
+/* The status of a call after it waited for a test or made one. Fails if the runtime is being
+ * closed. */
+static hd_status peers_check_end(const hd_runtime *rt)
 {
-    return is_ended(hdi_peer_of(rt)->peers) ? hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile") : HD_OK;
+    return peers_are_ended(hdi_peer_of(rt)->peers) ? hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile")
+                                                   : HD_OK;
 }
 
-static hd_status check_pair(const hd_runtime *rt, int device, int owner)
+static hd_status peers_check_pair(const hd_runtime *rt, int device, int owner)
 {
     if (device < 0 || device >= rt->n_devices || owner < 0 || owner >= rt->n_devices) {
         return hdi_fail(HD_ERROR_ARGUMENT, "device %d, owner %d: there are %d devices", device, owner, rt->n_devices);
@@ -543,11 +552,11 @@ hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    status = check_pair(rt, device, owner);
+    status = peers_check_pair(rt, device, owner);
     if (!status) {
         hd_peer_info info;
-        ask(rt, device, owner, true, false, &info);
-        status = check_end(rt);
+        peers_ask_pair(rt, device, owner, true, false, &info);
+        status = peers_check_end(rt);
         if (!status) {
             HDI_SIZED_OUT(hd_peer_info, out, &info);
         }
@@ -561,7 +570,7 @@ typedef struct progress {
     int done, total;
 } progress;
 
-static void report(void *context, int device, int owner, const hd_peer_info *info)
+static void peers_report(void *context, int device, int owner, const hd_peer_info *info)
 {
     progress *p = context;
     p->done++;
@@ -593,12 +602,12 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     progress p = {call, context, 0, total};
     int n = 0;
     hdi_mutex_lock(&peers->lock);
-    bool nested = has_turn(peers);
-    bool ours = !nested && take_turn(peers, false);
+    bool nested = peers_has_turn(peers);
+    bool ours = !nested && peers_take_turn(peers, false);
     hdi_mutex_unlock(&peers->lock);
     if (!ours) {
         free(pairs);
-        return nested ? hdi_fail(HD_ERROR_ARGUMENT, "called from its own progress callback") : check_end(rt);
+        return nested ? hdi_fail(HD_ERROR_ARGUMENT, "called from its own progress callback") : peers_check_end(rt);
     }
     for (int i = 0; i < rt->n_devices; i++) {
         for (int j = 0; j < rt->n_devices; j++) {
@@ -606,25 +615,25 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
             if (i == j) {
                 continue;
             }
-            bool known = driver_decides(rt, i, j, &info);
+            bool known = peers_driver_decides(rt, i, j, &info);
             if (!known) {
                 hdi_mutex_lock(&peers->lock);
-                known = !again && !is_wanted(rt, i, j, true);
-                info = knowledge(peers, i, j);
+                known = !again && !peers_pair_is_wanted(rt, i, j, true);
+                info = peers_knowledge(peers, i, j);
                 peers->of[i][j].asked = !known;
                 hdi_mutex_unlock(&peers->lock);
             }
             if (known) {
-                report(&p, i, j, &info);
+                peers_report(&p, i, j, &info);
             } else {
                 pairs[n++] = (hdi_pair){.device = i, .owner = j};
             }
         }
     }
     if (n > 0) {
-        find_out(rt, pairs, n, again, report, &p);
+        peers_find_out(rt, pairs, n, again, peers_report, &p);
     }
-    give_turn(peers);
+    peers_give_turn(peers);
     free(pairs);
-    return check_end(rt);
+    return peers_check_end(rt);
 }

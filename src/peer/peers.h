@@ -1,12 +1,15 @@
-/* peers.h - which devices can use each other's memory: results of this process, the result files, the test.
+/* peers.h - which devices can use each other's memory: results of this process, the result files,
+ * the test.
  *
  * Threads: any.
- * Locks: the table's mutex for look-ups, and `linking` while a link in use changes. A test runs without locks.
- * Blocking: hdi_peers_ask, hd_peer_check and hd_peers_check wait for a test. Only one test runs at a time. A thread
- * that needs a pair under test waits for its result. hdi_results_lock waits for other processes.
+ * Locks: the table's mutex for look-ups, and `linking` while a link in use changes. A test runs
+ * without locks.
+ * Blocking: hdi_peers_ask, hd_peer_check and hd_peers_check wait for a test. Only one test runs at
+ * a time. A thread that needs a pair under test waits for its result. hdi_results_lock waits for
+ * other processes.
  * Always: the result of a pair changes only in three ways.
  * - An unknown or inconclusive pair gets a result.
- * - A test that was requested again has a result.
+ * - A test that was requested again ends with a result.
  * - The driver refuses to map memory for the pair in this process.
  */
 #ifndef HDI_PEER_PEERS_H
@@ -21,53 +24,58 @@
 #include "engine/runtime.h"
 
 extern const hdi_lifetime hdi_peers_lifetime;
-/* Called by hd_close. A test under way ends soon without a result, and threads stop waiting for it. */
+/* For hd_close. A test under way ends soon without a result, and threads stop waiting for it. */
 void hdi_peers_end(hd_runtime *rt);
 
-/* The path of the test program; "": there is none. */
+/* The path of the test program; "": none. */
 const char *hdi_peers_program(const hd_runtime *rt);
 
-/* Whether the driver offers `device` access to memory of `owner` at all. */
+/* True if the driver offers `device` access to memory of `owner` at all. */
 static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner)
 {
     const hdi_facts *facts = &rt->devices[device]->facts;
     return (facts->peers & ~facts->peers_denied) >> owner & 1;
 }
 
-/* Gets the result for `device` using memory of `owner`. Where there is none, it reads the result files and tests the
- * pair, and the other direction if that is unknown, too. The option peers does not matter here. `later`: threads that
- * wait for another pair's test go first.
+/* Gets the result for `device` using memory of `owner`. If there is none, reads the result files
+ * and tests the pair, and the other direction if that is unknown, too. Ignores the option peers.
+ * `later`: threads that wait for another pair's test go first.
  * Blocks for the test.
- * Never fails. A failure gives INCONCLUSIVE, which counts as a result. UNKNOWN: the runtime is being closed. */
+ * Never fails. A failure gives INCONCLUSIVE, which counts as a result. UNKNOWN: the runtime is
+ * being closed. */
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out);
 
-/* Gets the present result without a test. False: there is none, or none that lasts. */
+/* Gets the present result without a test. False: none, or none that lasts. */
 bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out);
 
-/* Records that the driver does not map memory of `owner` for `device` in this process. `for_good`: the pair is REFUSED
- * from now on, but not in other processes. Otherwise only hdi_peers_obstacle uses it. */
+/* Records that the driver does not map memory of `owner` for `device` in this process. `for_good`:
+ * the pair is REFUSED from now on, but not in other processes. Otherwise only hdi_peers_obstacle
+ * uses it. */
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good);
 /* The reason why the memory was not mapped the last time; "": not known. */
 void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES]);
-/* Called after a loss of the device, and of all its mappings. Drops the refusals of hdi_peers_refuse, so that access is
- * tried again. Results stay. */
+/* Call after a loss of the device and all its mappings. Drops the refusals of hdi_peers_refuse, so
+ * that access is tried again. Results stay. */
 void hdi_peers_forget(hd_runtime *rt, int device);
 
 /* ---- results.c: result files, in the user's cache folder, for later processes ----
  *
- * There is one file per ordered pair, provider, kind of placement and fault of the host provider. The file has the
- * whole key as text, and is ignored where any of it differs. So another boot, driver, kernel command line or test
- * program makes the result unknown. The next result replaces the file, so files do not pile up.
+ * Each ordered pair, provider, kind of placement and fault of the host provider gets its own file.
+ * The file contains the whole key as text, and is ignored if any part differs. So another boot,
+ * driver, kernel command line or test program makes the result unknown. The next result replaces
+ * the file, so files do not pile up.
  *
- * No lock of this process is taken. A lock file keeps processes from testing at the same time, which would
- * disturb the tests. Its time of change is that of the latest result of the process that has the lock.
+ * These functions take no lock of this process. A lock file keeps processes from testing at the
+ * same time, which would disturb the tests. Its modification time is the time of the holder's
+ * latest result.
  *
- * No function fails for the caller or records a message. A file that another user could have written is ignored. Files are
- * replaced as a whole. */
+ * No function fails for the caller or records a message. Files that another user could have written
+ * are ignored. Files are replaced as a whole. */
 
-#define HDI_RESULT_BYTES 16384 /* the largest file that is read */
+#define HDI_RESULT_BYTES 16384 /* the largest file to read */
 
-/* What a result depends on. The strings may have any content, and stay the caller's. */
+/* The facts that a result depends on. The strings may contain anything, and stay with the
+ * caller. */
 typedef struct hdi_result_facts {
     const char *boot, *kernel; /* boot id, and command line of the system's kernel */
     const char *driver;        /* versions */
@@ -77,12 +85,13 @@ typedef struct hdi_result_facts {
     const uint8_t *device_uuid, *owner_uuid; /* 16 bytes each */
 } hdi_result_facts;
 
-/* What results of all pairs depend on alike, as text. */
+/* The facts that the results of all pairs depend on, as text. */
 typedef struct hdi_result_machine {
     char boot[64], kernel[4096], driver[256], program[128];
 } hdi_result_machine;
 
-/* Reads it. `version_file`: the provider's (may be NULL). `program`: the path of the test program. */
+/* Reads them. `version_file`: from the provider (may be NULL). `program`: the path of the test
+ * program. */
 void hdi_result_machine_read(const char *version_file, int driver_version, const char *program,
                              hdi_result_machine *out);
 
@@ -91,31 +100,34 @@ typedef struct hdi_result_key {
     char text[8192];
 } hdi_result_key;
 
-/* Makes a key. False: it is too long. */
+/* Makes a key. False: too long. */
 bool hdi_result_key_make(const hdi_result_facts *facts, hdi_result_key *out);
 
-/* The folder that the option `cache` means, made where it is missing. False: there is none, or it cannot be made. */
+/* The folder for the option `cache`, made if it is missing. False: none, or it cannot be made. */
 bool hdi_results_folder(const char *option, char *out, size_t bytes);
 
-/* Loads a result of an earlier process, and sets `remembered`. False: there is none. */
+/* Loads a result of an earlier process, and sets `remembered`. False: none. */
 bool hdi_result_load(const char *folder, const hdi_result_key *key, hd_peer_info *out);
 
-/* Saves a result if it can. It does not save an inconclusive result, or a refusal for too many peers, which may
- * pass. */
+/* Saves a result if possible. Skips an inconclusive result, and a refusal for too many peers, which
+ * may pass. */
 void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_peer_info *info);
 
-/* Takes the lock of tests on this machine, and waits for the process that has it.
- * It waits `timeout_ns` after each result of that process (hdi_results_extend), and ten times as long in all.
- * It calls `enough` (may be NULL) after each such result and when it has the lock. Where `enough` returns true, or
- * *ended is set (may be NULL), it returns -1.
- * Returns a descriptor for hdi_results_unlock; -1: the lock is not taken, and other processes may test. */
+/* Takes the lock of tests on this machine, and waits for the process that holds it. Waits
+ * `timeout_ns` after each result of that process (hdi_results_extend), and ten times as long in
+ * all.
+ * Calls `enough` (may be NULL) after each such result and once it holds the lock. If `enough`
+ * returns true, or *ended is set (may be NULL), it returns -1.
+ * Returns a descriptor for hdi_results_unlock; -1: the lock is not taken, and other processes may
+ * test. */
 int hdi_results_lock(const char *folder, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                      const _Atomic bool *ended);
-/* Notes that the holder of the lock has another result. -1 is ignored. */
+/* Notes that the holder of the lock got another result. Ignores -1. */
 void hdi_results_extend(int descriptor);
 void hdi_results_unlock(int descriptor);
 
-/* Reads the first line of a system file, with "?" for what cannot be printed; "" where it cannot be read. */
+/* Reads the first line of a system file, with "?" for unprintable characters; "" if it cannot be
+ * read. */
 void hdi_results_read_line(const char *path, char *out, size_t bytes);
 
 #endif

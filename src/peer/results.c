@@ -1,6 +1,6 @@
 /* results.c - result files: results of pairs of devices, for later processes.
  *
- * Threads, locks, blocking, and what always holds: see peers.h.
+ * Threads, locks, blocking, and guarantees: see peers.h.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/wait.h"
 #include "driver/driver.h"
@@ -23,7 +24,7 @@
 
 /* ---- keys ---- */
 
-static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
+static uint64_t results_hash_bytes(uint64_t h, const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;
     for (size_t i = 0; i < n; i++) {
@@ -32,13 +33,13 @@ static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-static uint64_t hash_text(uint64_t h, const char *text)
+static uint64_t results_hash_text(uint64_t h, const char *text)
 {
-    return hash_bytes(h, text, strlen(text) + 1);
+    return results_hash_bytes(h, text, strlen(text) + 1);
 }
 
-/* Appends "NAME VALUE\n", with "?" for what cannot be printed. */
-static bool append(hdi_result_key *key, size_t *used, const char *name, const char *value)
+/* Appends "NAME VALUE\n", with "?" for unprintable characters. */
+static bool results_append(hdi_result_key *key, size_t *used, const char *name, const char *value)
 {
     size_t n = strlen(name) + strlen(value) + 2;
     if (n >= sizeof key->text - *used) {
@@ -53,43 +54,44 @@ static bool append(hdi_result_key *key, size_t *used, const char *name, const ch
     return true;
 }
 
-static bool append_device(hdi_result_key *key, size_t *used, const char *name, const char *bus, const uint8_t *uuid)
+static bool results_append_device(hdi_result_key *key, size_t *used, const char *name, const char *bus,
+                                  const uint8_t *uuid)
 {
     char value[128];
     int n = snprintf(value, sizeof value, "%.64s ", bus);
     for (int i = 0; i < 16; i++) {
         n += snprintf(value + n, sizeof value - (size_t)n, "%02x", uuid[i]);
     }
-    return append(key, used, name, value);
+    return results_append(key, used, name, value);
 }
 
 bool hdi_result_key_make(const hdi_result_facts *f, hdi_result_key *out)
 {
     uint64_t h = 0xcbf29ce484222325u;
-    h = hash_bytes(h, f->device_uuid, 16);
-    h = hash_bytes(h, f->owner_uuid, 16);
-    h = hash_text(h, f->device_bus);
-    h = hash_text(h, f->owner_bus);
-    h = hash_text(h, f->provider);
-    h = hash_text(h, f->placement);
-    h = hash_text(h, f->faults);
+    h = results_hash_bytes(h, f->device_uuid, 16);
+    h = results_hash_bytes(h, f->owner_uuid, 16);
+    h = results_hash_text(h, f->device_bus);
+    h = results_hash_text(h, f->owner_bus);
+    h = results_hash_text(h, f->provider);
+    h = results_hash_text(h, f->placement);
+    h = results_hash_text(h, f->faults);
     snprintf(out->name, sizeof out->name, "peer-%016llx.txt", (unsigned long long)h);
     char test[32];
     snprintf(test, sizeof test, "%d", HDI_PROBE_VERSION);
     size_t used = 0;
     out->text[0] = 0;
-    return append(out, &used, "test", test) && append(out, &used, "program", f->program) &&
-           append(out, &used, "boot", f->boot) && append(out, &used, "kernel", f->kernel) &&
-           append(out, &used, "driver", f->driver) && append(out, &used, "provider", f->provider) &&
-           append(out, &used, "placement", f->placement) && append(out, &used, "faults", f->faults) &&
-           append_device(out, &used, "device", f->device_bus, f->device_uuid) &&
-           append_device(out, &used, "owner", f->owner_bus, f->owner_uuid);
+    return results_append(out, &used, "test", test) && results_append(out, &used, "program", f->program) &&
+           results_append(out, &used, "boot", f->boot) && results_append(out, &used, "kernel", f->kernel) &&
+           results_append(out, &used, "driver", f->driver) && results_append(out, &used, "provider", f->provider) &&
+           results_append(out, &used, "placement", f->placement) && results_append(out, &used, "faults", f->faults) &&
+           results_append_device(out, &used, "device", f->device_bus, f->device_uuid) &&
+           results_append_device(out, &used, "owner", f->owner_bus, f->owner_uuid);
 }
 
 void hdi_results_read_line(const char *path, char *out, size_t bytes)
 {
     out[0] = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = hdi_descriptor_open(path, O_RDONLY | O_NOCTTY, 0);
     if (fd < 0) {
         return;
     }
@@ -126,7 +128,7 @@ void hdi_result_machine_read(const char *version_file, int driver_version, const
 /* ---- the folder ---- */
 
 /* Makes the folder and those above it. */
-static bool make_folder(const char *path)
+static bool results_make_folder(const char *path)
 {
     struct stat facts;
     if (stat(path, &facts) == 0) {
@@ -166,10 +168,10 @@ bool hdi_results_folder(const char *option, char *out, size_t bytes)
         }
         n = snprintf(out, bytes, "%s%s/heddle", has_cache ? cache : home, has_cache ? "" : "/.cache");
     }
-    return n > 0 && (size_t)n < bytes && make_folder(out);
+    return n > 0 && (size_t)n < bytes && results_make_folder(out);
 }
 
-static bool path_of(const char *folder, const char *name, char *out, size_t bytes)
+static bool results_path_of(const char *folder, const char *name, char *out, size_t bytes)
 {
     int n = snprintf(out, bytes, "%s/%s", folder, name);
     return n > 0 && (size_t)n < bytes;
@@ -177,8 +179,8 @@ static bool path_of(const char *folder, const char *name, char *out, size_t byte
 
 /* ---- reading ---- */
 
-/* Moves *at past "NAME VALUE\n" and ends the value with a zero. NULL: the line is another one. */
-static char *take_line(char **at, const char *name)
+/* Moves *at past "NAME VALUE\n" and terminates the value. NULL: another line. */
+static char *results_take_line(char **at, const char *name)
 {
     size_t length = strlen(name);
     char *end = strchr(*at, '\n');
@@ -191,9 +193,9 @@ static char *take_line(char **at, const char *name)
     return value;
 }
 
-static bool take_integer(char **at, const char *name, long low, long high, long *out)
+static bool results_take_integer(char **at, const char *name, long low, long high, long *out)
 {
-    char *value = take_line(at, name), *end;
+    char *value = results_take_line(at, name), *end;
     if (!value || !isdigit((unsigned char)value[0])) {
         return false;
     }
@@ -203,17 +205,17 @@ static bool take_integer(char **at, const char *name, long low, long high, long 
 }
 
 /* Rates are whole numbers, so that the program's locale does not matter. */
-static bool take_rate(char **at, const char *name, double *out)
+static bool results_take_rate(char **at, const char *name, double *out)
 {
     long rate = 0;
-    bool good = take_integer(at, name, 0, LONG_MAX, &rate);
+    bool good = results_take_integer(at, name, 0, LONG_MAX, &rate);
     *out = (double)rate;
     return good;
 }
 
-static bool take_verdict(char **at, hd_peer_verdict *out)
+static bool results_take_verdict(char **at, hd_peer_verdict *out)
 {
-    const char *word = take_line(at, "verdict");
+    const char *word = results_take_line(at, "verdict");
     static const hd_peer_verdict kept[] = {HD_PEER_USABLE, HD_PEER_SLOW, HD_PEER_REFUSED, HD_PEER_CORRUPT};
     for (size_t i = 0; word && i < sizeof kept / sizeof kept[0]; i++) {
         if (strcmp(word, hd_peer_verdict_text(kept[i])) == 0) {
@@ -224,9 +226,9 @@ static bool take_verdict(char **at, hd_peer_verdict *out)
     return false;
 }
 
-static bool take_reason(char **at, hd_peer_info *info)
+static bool results_take_reason(char **at, hd_peer_info *info)
 {
-    const char *reason = take_line(at, "reason");
+    const char *reason = results_take_line(at, "reason");
     if (!reason || strlen(reason) >= sizeof info->reason) {
         return false;
     }
@@ -239,7 +241,7 @@ static bool take_reason(char **at, hd_peer_info *info)
     return true;
 }
 
-static bool parse(char *text, const hdi_result_key *key, hd_peer_info *out)
+static bool results_parse(char *text, const hdi_result_key *key, hd_peer_info *out)
 {
     hd_peer_info info;
     memset(&info, 0, sizeof info);
@@ -250,9 +252,11 @@ static bool parse(char *text, const hdi_result_key *key, hd_peer_info *out)
     }
     char *at = text + heading + key_length;
     long code = 0, atomics = 0;
-    if (!take_verdict(&at, &info.verdict) || !take_integer(&at, "code", 0, 100000, &code) ||
-        !take_integer(&at, "atomics", 0, 1, &atomics) || !take_rate(&at, "direct", &info.direct_bytes_per_s) ||
-        !take_rate(&at, "staged", &info.staged_bytes_per_s) || !take_reason(&at, &info) || strcmp(at, "end\n") != 0) {
+    if (!results_take_verdict(&at, &info.verdict) || !results_take_integer(&at, "code", 0, 100000, &code) ||
+        !results_take_integer(&at, "atomics", 0, 1, &atomics) ||
+        !results_take_rate(&at, "direct", &info.direct_bytes_per_s) ||
+        !results_take_rate(&at, "staged", &info.staged_bytes_per_s) || !results_take_reason(&at, &info) ||
+        strcmp(at, "end\n") != 0) {
         return false;
     }
     info.driver_code = (int)code;
@@ -266,9 +270,9 @@ bool hdi_result_load(const char *folder, const hdi_result_key *key, hd_peer_info
 {
     char path[PATH_MAX], *text = NULL;
     size_t bytes;
-    bool good = path_of(folder, key->name, path, sizeof path) &&
+    bool good = results_path_of(folder, key->name, path, sizeof path) &&
                 hdi_file_read_own(path, HDI_RESULT_BYTES - 1, &text, &bytes) && !memchr(text, 0, bytes) &&
-                parse(text, key, out);
+                results_parse(text, key, out);
     free(text);
     return good;
 }
@@ -290,7 +294,7 @@ void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_pee
                      HEADING "\n%sverdict %s\ncode %d\natomics %d\ndirect %.0f\nstaged %.0f\nreason %s\nend\n",
                      key->text, hd_peer_verdict_text(info->verdict), info->driver_code > 0 ? info->driver_code : 0,
                      info->atomics, info->direct_bytes_per_s, info->staged_bytes_per_s, info->reason);
-    if (n > 0 && n < HDI_RESULT_BYTES && path_of(folder, key->name, path, sizeof path)) {
+    if (n > 0 && n < HDI_RESULT_BYTES && results_path_of(folder, key->name, path, sizeof path)) {
         hdi_file_sweep(path);
         hdi_file_replace(path, text, (size_t)n, 0600); /* for this user only */
     }
@@ -300,20 +304,20 @@ void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_pee
 /* ---- one test at a time ---- */
 
 /* The time of the latest result of the lock's holder. */
-static int64_t time_of(int fd)
+static int64_t results_time_of(int fd)
 {
     struct stat facts;
     return fstat(fd, &facts) == 0 ? (int64_t)facts.st_mtim.tv_sec * 1000000000 + facts.st_mtim.tv_nsec : 0;
 }
 
 /* Waits for the lock, see hdi_results_lock. False: it was not taken, or is not needed. */
-static bool lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context), void *context,
-                      const _Atomic bool *ended)
+static bool results_lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context), void *context,
+                              const _Atomic bool *ended)
 {
-    int64_t begun = hdi_clock_ns(), since = begun, seen = time_of(fd);
+    int64_t begun = hdi_clock_ns(), since = begun, seen = results_time_of(fd);
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         bool taken = errno == EWOULDBLOCK || errno == EINTR;
-        int64_t now = hdi_clock_ns(), latest = time_of(fd);
+        int64_t now = hdi_clock_ns(), latest = results_time_of(fd);
         if (latest != seen) {
             seen = latest;
             since = now;
@@ -330,9 +334,9 @@ static bool lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context),
     return !enough || !enough(context);
 }
 
-/* Whether the lock file is this user's own. In a folder that others can write, another user may have put one there, to
- * delay tests or to change another file's time. */
-static bool is_own_lock(int fd)
+/* True if this user owns the lock file. In a folder that others can write, another user may have
+ * put one there, to delay tests or to change another file's time. */
+static bool results_is_own_lock(int fd)
 {
     struct stat facts;
     return fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() && facts.st_nlink == 1 &&
@@ -344,14 +348,14 @@ int hdi_results_lock(const char *folder, int64_t timeout_ns, bool (*enough)(void
 {
     char path[PATH_MAX];
     int fd = -1;
-    if (path_of(folder, "lock", path, sizeof path)) {
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (results_path_of(folder, "lock", path, sizeof path)) {
+        fd = hdi_descriptor_open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     }
-    if (fd >= 0 && !is_own_lock(fd)) {
+    if (fd >= 0 && !results_is_own_lock(fd)) {
         close(fd);
         fd = -1;
     }
-    if (fd >= 0 && !lock_file(fd, timeout_ns, enough, context, ended)) {
+    if (fd >= 0 && !results_lock_file(fd, timeout_ns, enough, context, ended)) {
         hdi_results_unlock(fd);
         fd = -1;
     }
@@ -369,7 +373,8 @@ void hdi_results_extend(int descriptor)
 void hdi_results_unlock(int descriptor)
 {
     if (descriptor >= 0) {
-        flock(descriptor, LOCK_UN); /* also unlocks where a child of the program has a copy of the descriptor */
+        /* also unlocks if a child of the program holds a copy of the descriptor */
+        flock(descriptor, LOCK_UN);
         close(descriptor);
     }
 }

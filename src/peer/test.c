@@ -1,6 +1,6 @@
 /* test.c - makes verdicts from the records of heddle-probe, and runs it.
  *
- * Threads, locks, blocking, and what always holds: see test.h.
+ * Threads, locks, blocking, and guarantees: see test.h.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -12,16 +12,18 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/lock.h"
 #include "base/wait.h"
 #include "driver/driver.h"
 #include "peer/test.h"
 #include "process/spawn.h"
 
-#define END_NS 5000000000    /* time for a process to end after its last record, or after it was killed */
-#define LEAVE_NS 2000000000  /* the same where the results are not needed any more: hd_close waits for it */
+#define END_NS 5000000000 /* time for a process to end after its last record, or after a kill */
+/* the same if the results are no longer needed: hd_close waits for it */
+#define LEAVE_NS 2000000000
 #define END_SLEEP_NS 1000000 /* between checks for its end, on kernels without pidfd */
-#define LOOK_MS 25           /* between checks whether this process was stopped, and whether *ended is set */
+#define LOOK_MS 25           /* between checks if this process was stopped, and if *ended is set */
 #define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 
@@ -101,7 +103,7 @@ const char *hd_peer_verdict_text(hd_peer_verdict verdict)
 }
 
 /* Describes the bytes or counts that are wrong. */
-static void describe_bytes(const hdi_probe_record *step, char *out, size_t bytes)
+static void peer_test_describe_bytes(const hdi_probe_record *step, char *out, size_t bytes)
 {
     static const struct {
         const char *what, *where;
@@ -120,8 +122,8 @@ static void describe_bytes(const hdi_probe_record *step, char *out, size_t bytes
     }
 }
 
-/* Describes what the program did in a step. */
-static void describe_step(const hdi_probe_record *step, char *out, size_t bytes)
+/* Describes the program's action in a step. */
+static void peer_test_describe_step(const hdi_probe_record *step, char *out, size_t bytes)
 {
     unsigned long long n = step->bytes;
     switch (step->kind ? (hdi_step)step->step : HDI_STEP_OPEN) {
@@ -160,10 +162,10 @@ static void describe_step(const hdi_probe_record *step, char *out, size_t bytes)
     }
 }
 
-static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *format, ...)
+static void peer_test_conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *format, ...)
+static void peer_test_conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *format, ...)
 {
     h->decided = true;
     h->info.verdict = verdict;
@@ -173,8 +175,8 @@ static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *fo
     va_end(arguments);
 }
 
-/* Copies the text of a record, which comes from another process and may be anything. */
-static void clean_text(const hdi_probe_record *record, char *out)
+/* Copies the text of a record, which comes from another process and may contain anything. */
+static void peer_test_clean_text(const hdi_probe_record *record, char *out)
 {
     memcpy(out, record->text, sizeof record->text);
     out[sizeof record->text - 1] = 0;
@@ -185,7 +187,7 @@ static void clean_text(const hdi_probe_record *record, char *out)
 
 /* ---- verdicts: records ---- */
 
-static hdi_parsed begin_pair(hdi_peer_parser *h, const hdi_probe_record *r)
+static hdi_parsed peer_test_begin_pair(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     int next = h->current + 1;
     if (h->in_pair || next >= h->n || r->device != h->pairs[next].device_at || r->owner != h->pairs[next].owner_at) {
@@ -200,7 +202,7 @@ static hdi_parsed begin_pair(hdi_peer_parser *h, const hdi_probe_record *r)
     return HDI_PARSED_PAIR;
 }
 
-static hdi_parsed begin_step(hdi_peer_parser *h, const hdi_probe_record *r)
+static hdi_parsed peer_test_begin_step(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     bool opens = r->step == HDI_STEP_OPEN;
     if (r->step == 0 || r->step >= HDI_STEPS || opens != !h->in_pair || (opens && h->current >= 0)) {
@@ -212,7 +214,7 @@ static hdi_parsed begin_step(hdi_peer_parser *h, const hdi_probe_record *r)
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_probe_record *r)
+static hdi_parsed peer_test_take_wrong(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     bool counts = h->step.step == HDI_STEP_COUNT;
     if (h->step.step < HDI_STEP_COPY_TO || h->step.step > HDI_STEP_COUNT ||
@@ -220,24 +222,25 @@ static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_probe_record *r)
         return HDI_PARSED_MALFORMED;
     }
     char what[128];
-    describe_bytes(&h->step, what, sizeof what);
+    peer_test_describe_bytes(&h->step, what, sizeof what);
     long long at = r->at;
     if (counts) {
-        conclude(h, HD_PEER_CORRUPT, "%s: counter %lld is %llu instead of %llu", what, at, (unsigned long long)r->found,
-                 (unsigned long long)r->expected);
+        peer_test_conclude(h, HD_PEER_CORRUPT, "%s: counter %lld is %llu instead of %llu", what, at,
+                           (unsigned long long)r->found, (unsigned long long)r->expected);
     } else if (r->kind == HDI_PROBE_RECORD_WRONG) {
-        conclude(h, HD_PEER_CORRUPT, "%s did not arrive: first wrong byte %lld, found 0x%02x instead of 0x%02x", what,
-                 at, (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
+        peer_test_conclude(h, HD_PEER_CORRUPT,
+                           "%s did not arrive: first wrong byte %lld, found 0x%02x instead of 0x%02x", what, at,
+                           (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
     } else {
-        conclude(h, HD_PEER_CORRUPT, "%s went beside: byte %lld of them, found 0x%02x instead of 0x%02x", what, at,
-                 (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
+        peer_test_conclude(h, HD_PEER_CORRUPT, "%s went beside: byte %lld of them, found 0x%02x instead of 0x%02x",
+                           what, at, (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
     }
     return HDI_PARSED_MORE;
 }
 
-/* Whether a failed call means that its step ended the device. A driver's code decides where there is one: running out
- * of memory, for example, is no fault of the pair. */
-static bool is_loss(const hdi_probe_record *r)
+/* True if a failed call means that its step ended the device. If there is a driver's code, it
+ * decides: for example, running out of memory is no fault of the pair. */
+static bool peer_test_is_loss(const hdi_probe_record *r)
 {
     if (r->code > 0 && r->status != HD_ERROR_DEVICE_LOST) {
         return hdi_driver_code_is_fatal(r->code);
@@ -245,12 +248,12 @@ static bool is_loss(const hdi_probe_record *r)
     return r->status == HD_ERROR_FAILED || r->status == HD_ERROR_LANE_FAILED || r->status == HD_ERROR_DEVICE_LOST;
 }
 
-static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_probe_record *r)
+static hdi_parsed peer_test_take_failed(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     char text[sizeof r->text], what[128];
-    clean_text(r, text);
-    describe_step(&h->step, what, sizeof what);
-    bool loss = is_loss(r);
+    peer_test_clean_text(r, text);
+    peer_test_describe_step(&h->step, what, sizeof what);
+    bool loss = peer_test_is_loss(r);
     bool timing = h->step.step == HDI_STEP_TIME_DIRECT || h->step.step == HDI_STEP_TIME_STAGED;
     if (timing && !loss) {
         h->untimed = true; /* the verdict needs no rates */
@@ -258,25 +261,25 @@ static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_probe_record *r)
     }
     h->info.driver_code = r->code > 0 ? r->code : 0;
     bool guilty = h->risky && loss && h->step.step != HDI_STEP_TIME_STAGED;
-    conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test failed while %s: %s", what, text);
+    peer_test_conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test failed while %s: %s", what, text);
     h->failed_open = !h->in_pair;
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed take_refused(hdi_peer_parser *h, const hdi_probe_record *r)
+static hdi_parsed peer_test_take_refused(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     if (h->step.step != HDI_STEP_GRANT || r->code <= 0) {
         return HDI_PARSED_MALFORMED;
     }
     char text[sizeof r->text];
-    clean_text(r, text);
+    peer_test_clean_text(r, text);
     h->info.driver_code = r->code;
-    conclude(h, HD_PEER_REFUSED, "the driver refuses it: %s%s%s", text, text[0] ? ": " : "",
-             hdi_driver_code_name(r->code));
+    peer_test_conclude(h, HD_PEER_REFUSED, "the driver refuses it: %s%s%s", text, text[0] ? ": " : "",
+                       hdi_driver_code_name(r->code));
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed take_rates(hdi_peer_parser *h, const hdi_probe_record *r)
+static hdi_parsed peer_test_take_rates(hdi_peer_parser *h, const hdi_probe_record *r)
 {
     if (!(r->direct >= 0 && r->direct < RATE_MOST && r->staged >= 0 && r->staged < RATE_MOST)) {
         return HDI_PARSED_MALFORMED;
@@ -286,7 +289,7 @@ static hdi_parsed take_rates(hdi_peer_parser *h, const hdi_probe_record *r)
     return HDI_PARSED_MORE;
 }
 
-static hdi_parsed end_pair(hdi_peer_parser *h)
+static hdi_parsed peer_test_end_pair(hdi_peer_parser *h)
 {
     if (!h->decided && (h->steps & STEPS_NEEDED) != STEPS_NEEDED) {
         return HDI_PARSED_MALFORMED;
@@ -295,10 +298,10 @@ static hdi_parsed end_pair(hdi_peer_parser *h)
     if (h->decided) {
         h->info.atomics = h->info.atomics && h->info.verdict != HD_PEER_CORRUPT;
     } else if (direct > 0 && staged > h->slow_margin * direct) {
-        conclude(h, HD_PEER_SLOW, "bytes arrive, but at %.3g GB/s, and through pinned memory at %.3g GB/s",
-                 direct / 1e9, staged / 1e9);
+        peer_test_conclude(h, HD_PEER_SLOW, "bytes arrive, but at %.3g GB/s, and through pinned memory at %.3g GB/s",
+                           direct / 1e9, staged / 1e9);
     } else {
-        conclude(h, HD_PEER_USABLE, "%s", "");
+        peer_test_conclude(h, HD_PEER_USABLE, "%s", "");
     }
     h->in_pair = false;
     return HDI_PARSED_RESULT;
@@ -313,28 +316,29 @@ hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *r)
     bool over = h->in_pair && h->decided;
     if (over ? r->kind != HDI_PROBE_RECORD_PAIR_END
              : !h->in_pair && r->kind > HDI_PROBE_RECORD_STEP && r->kind != HDI_PROBE_RECORD_END) {
-        return r->kind == HDI_PROBE_RECORD_FAILED && h->current < 0 ? take_failed(h, r) : HDI_PARSED_MALFORMED;
+        return r->kind == HDI_PROBE_RECORD_FAILED && h->current < 0 ? peer_test_take_failed(h, r)
+                                                                    : HDI_PARSED_MALFORMED;
     }
     switch (r->kind) {
     case HDI_PROBE_RECORD_PAIR:
-        return begin_pair(h, r);
+        return peer_test_begin_pair(h, r);
     case HDI_PROBE_RECORD_STEP:
-        return begin_step(h, r);
+        return peer_test_begin_step(h, r);
     case HDI_PROBE_RECORD_WRONG:
     case HDI_PROBE_RECORD_BESIDE:
     case HDI_PROBE_RECORD_MISCOUNT:
-        return take_wrong(h, r);
+        return peer_test_take_wrong(h, r);
     case HDI_PROBE_RECORD_FAILED:
-        return take_failed(h, r);
+        return peer_test_take_failed(h, r);
     case HDI_PROBE_RECORD_REFUSED:
-        return take_refused(h, r);
+        return peer_test_take_refused(h, r);
     case HDI_PROBE_RECORD_COUNTS:
         h->info.atomics = h->step.step == HDI_STEP_COUNT;
         return h->info.atomics ? HDI_PARSED_MORE : HDI_PARSED_MALFORMED;
     case HDI_PROBE_RECORD_RATES:
-        return take_rates(h, r);
+        return peer_test_take_rates(h, r);
     case HDI_PROBE_RECORD_PAIR_END:
-        return end_pair(h);
+        return peer_test_end_pair(h);
     case HDI_PROBE_RECORD_END:
         h->ended = !h->in_pair && h->current == h->n - 1;
         return h->ended ? HDI_PARSED_END : HDI_PARSED_MALFORMED;
@@ -353,12 +357,12 @@ bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail)
         return open;
     }
     if (h->in_pair && h->untimed) { /* the program may end here */
-        conclude(h, HD_PEER_USABLE, "%s", "");
+        peer_test_conclude(h, HD_PEER_USABLE, "%s", "");
         h->in_pair = false;
         return true;
     }
     char what[128], how[64];
-    describe_step(&h->step, what, sizeof what);
+    peer_test_describe_step(&h->step, what, sizeof what);
     switch (ending) {
     case HDI_ENDING_EXIT:
         snprintf(how, sizeof how, "ended with status %d", detail);
@@ -378,18 +382,18 @@ bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail)
     }
     bool own = ending != HDI_ENDING_MALFORMED && (ending != HDI_ENDING_SIGNAL || hdi_signal_is_crash(detail));
     bool guilty = h->in_pair && h->risky && h->step.step != HDI_STEP_TIME_STAGED && own;
-    conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test %s while %s", how, what);
+    peer_test_conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test %s while %s", how, what);
     h->in_pair = false;
     return true;
 }
 
-/* ---- processes that did not end in time: each later test reaps those that have ended ---- */
+/* ---- processes that did not end in time: each later test reaps those that ended ---- */
 
 static hdi_mutex lingering_lock = HDI_MUTEX_INIT(LINGERING);
 static hdi_process lingering[LINGERING_MAX];
 static int n_lingering;
 
-static void close_process(hdi_process *process)
+static void peer_test_close_process(hdi_process *process)
 {
     if (process->pidfd >= 0) {
         close(process->pidfd);
@@ -397,20 +401,20 @@ static void close_process(hdi_process *process)
     *process = (hdi_process){0, -1};
 }
 
-/* True: the process has ended, or is no child of this process any more (then si_pid is 0). */
-static bool has_ended(const hdi_process *process, siginfo_t *info)
+/* True: the process ended, or is no longer a child of this process (then si_pid is 0). */
+static bool peer_test_process_ended(const hdi_process *process, siginfo_t *info)
 {
     return !hdi_process_look(process, info) || (info->si_pid == process->pid && info->si_code != CLD_STOPPED &&
                                                 info->si_code != CLD_CONTINUED && info->si_code != CLD_TRAPPED);
 }
 
-static void reap_lingering(hdi_process *also)
+static void peer_test_reap_lingering(hdi_process *also)
 {
     hdi_mutex_lock(&lingering_lock);
     for (int i = n_lingering - 1; i >= 0; i--) {
         siginfo_t info;
-        if (has_ended(&lingering[i], &info)) {
-            close_process(&lingering[i]);
+        if (peer_test_process_ended(&lingering[i], &info)) {
+            peer_test_close_process(&lingering[i]);
             lingering[i] = lingering[--n_lingering];
         }
     }
@@ -422,9 +426,9 @@ static void reap_lingering(hdi_process *also)
 }
 
 /* Waits for the end of the process. False: it did not end. */
-static bool await_end(const hdi_process *process, int64_t deadline, siginfo_t *info)
+static bool peer_test_await_end(const hdi_process *process, int64_t deadline, siginfo_t *info)
 {
-    while (!has_ended(process, info)) {
+    while (!peer_test_process_ended(process, info)) {
         int64_t left = deadline - hdi_clock_ns();
         if (left <= 0) {
             return false;
@@ -448,25 +452,25 @@ typedef struct run {
     hdi_peer_parser parser;
     hdi_process process;
     int pipe;
-    unsigned char bytes[sizeof(hdi_probe_record)]; /* of a record that is not complete */
+    unsigned char bytes[sizeof(hdi_probe_record)]; /* of an incomplete record */
     size_t n_bytes;
 } run;
 
-static void settle(run *r, int index)
+static void peer_test_settle(run *r, int index)
 {
     hd_peer_info info = r->parser.info;
     r->is_settled[index] = true;
     r->test->settled(r->test->context, &r->pairs[index], &info, false);
 }
 
-static bool is_ended(const hdi_test *test)
+static bool peer_test_is_ended(const hdi_test *test)
 {
     return test->ended && atomic_load_explicit(test->ended, memory_order_relaxed);
 }
 
 /* Gives all pairs that are not settled the result `info`. `is_settled` may be NULL. */
-static void give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, const hd_peer_info *info,
-                    bool fleeting)
+static void peer_test_give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled,
+                              const hd_peer_info *info, bool fleeting)
 {
     for (int i = 0; i < n; i++) {
         if (!is_settled || !is_settled[i]) {
@@ -478,21 +482,22 @@ static void give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is
     }
 }
 
-static void not_started(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, int error)
+static void peer_test_not_started(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, int error)
 {
     bool fleeting = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
     hd_peer_info info = hdi_peer_inconclusive("the program " HDI_PROBE_NAME " cannot be started: %s", strerror(error));
-    give_up(test, pairs, n, is_settled, &info, fleeting);
+    peer_test_give_up(test, pairs, n, is_settled, &info, fleeting);
 }
 
-static void not_wanted(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled)
+static void peer_test_not_wanted(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled)
 {
     hd_peer_info info = hdi_peer_inconclusive("the runtime was closed before the test was over");
-    give_up(test, pairs, n, is_settled, &info, true);
+    peer_test_give_up(test, pairs, n, is_settled, &info, true);
 }
 
 /* Writes the UUIDs of the devices. */
-static void make_names(const hdi_test *test, const int *devices, int n_devices, char out[HDI_TEST_DEVICES * 32 + 1])
+static void peer_test_make_names(const hdi_test *test, const int *devices, int n_devices,
+                                 char out[HDI_TEST_DEVICES * 32 + 1])
 {
     char *at = out;
     for (int i = 0; i < n_devices; i++) {
@@ -502,9 +507,11 @@ static void make_names(const hdi_test *test, const int *devices, int n_devices, 
     }
 }
 
-/* Writes the devices into the settings ("0:2:5"), and the list of pairs ("0>1,1>0"). False: too long. */
-static bool make_arguments(const hdi_test *test, const hdi_pair *pairs, int n, const int *devices, int n_devices,
-                           char *settings, size_t settings_bytes, char *list, size_t list_bytes)
+/* Writes the devices into the settings ("0:2:5"), and the list of pairs ("0>1,1>0"). False: too
+ * long. */
+static bool peer_test_make_arguments(const hdi_test *test, const hdi_pair *pairs, int n, const int *devices,
+                                     int n_devices, char *settings, size_t settings_bytes, char *list,
+                                     size_t list_bytes)
 {
     int used = snprintf(settings, settings_bytes, "%s devices=", test->settings);
     for (int i = 0; i < n_devices && used < (int)settings_bytes; i++) {
@@ -520,10 +527,10 @@ static bool make_arguments(const hdi_test *test, const hdi_pair *pairs, int n, c
 }
 
 /* Returns errno. */
-static int start(run *r, char *settings, char *list, char *names)
+static int peer_test_start(run *r, char *settings, char *list, char *names)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
+    if (hdi_descriptor_pipe(ends) != 0) {
         return errno;
     }
     int e = hdi_spawn_lift(&ends[1]) ? 0 : errno;
@@ -542,11 +549,12 @@ static int start(run *r, char *settings, char *list, char *names)
     return e;
 }
 
-/* Completes the record in r->bytes. False: the pipe has no more now; *closed: there will be nothing more. */
-static bool complete_record(run *r, bool *closed)
+/* Completes the record in r->bytes. False: the pipe is empty now; *closed: nothing more will
+ * come. */
+static bool peer_test_complete_record(run *r, bool *closed)
 {
     *closed = false;
-    while (r->n_bytes < sizeof r->bytes) { /* so a compiler, too, sees that what is read fits */
+    while (r->n_bytes < sizeof r->bytes) { /* so that a compiler, too, sees that the bytes fit */
         ssize_t n = read(r->pipe, r->bytes + r->n_bytes, sizeof r->bytes - r->n_bytes);
         if (n > 0) {
             r->n_bytes += (size_t)n;
@@ -559,16 +567,16 @@ static bool complete_record(run *r, bool *closed)
     return true;
 }
 
-/* Reads all that is in the pipe now. HDI_PARSED_MORE: there may be more later. *closed: there will be nothing more. A
- * new pair gets a new deadline. */
-static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
+/* Reads everything in the pipe now. HDI_PARSED_MORE: more may come later. *closed: nothing more
+ * will come. A new pair gets a new deadline. */
+static hdi_parsed peer_test_listen_now(run *r, int64_t *deadline, bool *closed)
 {
-    while (complete_record(r, closed)) {
+    while (peer_test_complete_record(r, closed)) {
         hdi_probe_record record;
         memcpy(&record, r->bytes, sizeof record);
         hdi_parsed parsed = hdi_peer_parser_take(&r->parser, &record);
         if (parsed == HDI_PARSED_RESULT) {
-            settle(r, r->parser.current);
+            peer_test_settle(r, r->parser.current);
         }
         if (parsed == HDI_PARSED_PAIR) {
             *deadline = hdi_deadline(r->test->limit_ms * 1000000);
@@ -580,15 +588,16 @@ static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
     return HDI_PARSED_MORE;
 }
 
-/* Reads until the program has sent all, has ended, or has sent nothing for too long. Time in which this process did not
- * read does not count: it may have been stopped, or its progress callback may have taken long. */
-static hdi_ending listen_all(run *r)
+/* Reads until the program sent everything, ended, or sends nothing for too long. Time in which this
+ * process did not read does not count: it may have been stopped, or its progress callback was
+ * slow. */
+static hdi_ending peer_test_listen_all(run *r)
 {
     int64_t deadline = hdi_deadline(r->test->limit_ms * 1000000), looked = hdi_clock_ns();
     for (;;) {
-        /* poll comes before read, so all that an ended program has written is read. */
+        /* poll comes before read, so everything that an ended program wrote is read. */
         struct pollfd polled[2] = {{.fd = r->pipe, .events = POLLIN}, {.fd = r->process.pidfd, .events = POLLIN}};
-        if (is_ended(r->test)) {
+        if (peer_test_is_ended(r->test)) {
             return HDI_ENDING_UNWANTED;
         }
         int64_t left = deadline - hdi_clock_ns();
@@ -596,12 +605,14 @@ static hdi_ending listen_all(run *r)
         int ready = poll(polled, 2, ms > LOOK_MS ? LOOK_MS : (int)ms);
         bool gone = ready > 0 && polled[1].revents, closed;
         int64_t now = hdi_clock_ns();
-        if (now - looked > HELD_UP_NS) { /* LOOK_MS of it does count, so that there is an end on any machine */
+        /* LOOK_MS of it does count, so that there is an end on any machine */
+        if (now - looked > HELD_UP_NS) {
             deadline += now - looked - LOOK_MS * 1000000;
         }
         looked = now;
-        int64_t rest = hdi_deadline(END_NS); /* a limit, in case another process holds the pipe open */
-        hdi_parsed parsed = listen_now(r, gone ? &rest : &deadline, &closed);
+        /* a limit, in case another process holds the pipe open */
+        int64_t rest = hdi_deadline(END_NS);
+        hdi_parsed parsed = peer_test_listen_now(r, gone ? &rest : &deadline, &closed);
         if (parsed == HDI_PARSED_MALFORMED) {
             return HDI_ENDING_MALFORMED;
         }
@@ -616,13 +627,13 @@ static hdi_ending listen_all(run *r)
 }
 
 /* Ends the process, which sends nothing more, and settles its pairs. */
-static void finish(run *r, hdi_ending ending)
+static void peer_test_finish(run *r, hdi_ending ending)
 {
     int detail = (int)r->test->limit_ms;
     siginfo_t info = {0};
     bool ended = false;
     if (ending == HDI_ENDING_EXIT) {
-        ended = await_end(&r->process, hdi_deadline(END_NS), &info);
+        ended = peer_test_await_end(&r->process, hdi_deadline(END_NS), &info);
         ending = !ended                       ? HDI_ENDING_GONE
                  : info.si_pid == 0           ? HDI_ENDING_GONE
                  : info.si_code == CLD_EXITED ? HDI_ENDING_EXIT
@@ -631,53 +642,72 @@ static void finish(run *r, hdi_ending ending)
     }
     if (!ended) {
         hdi_process_kill(&r->process);
-        ended = await_end(&r->process, hdi_deadline(ending == HDI_ENDING_UNWANTED ? LEAVE_NS : END_NS), &info);
+        ended =
+            peer_test_await_end(&r->process, hdi_deadline(ending == HDI_ENDING_UNWANTED ? LEAVE_NS : END_NS), &info);
     }
     if (!ended) {
-        reap_lingering(&r->process);
+        peer_test_reap_lingering(&r->process);
     }
-    close_process(&r->process);
+    peer_test_close_process(&r->process);
     close(r->pipe);
     if (ending == HDI_ENDING_UNWANTED) {
-        not_wanted(r->test, r->pairs, r->parser.n, r->is_settled);
+        peer_test_not_wanted(r->test, r->pairs, r->parser.n, r->is_settled);
     } else if (hdi_peer_parser_end(&r->parser, ending, detail)) {
         for (int i = 0; i < r->parser.n; i++) {
             if (!r->is_settled[i] && (r->parser.current == i || r->parser.current < 0)) {
-                settle(r, i);
+                peer_test_settle(r, i);
             }
         }
     }
 }
 
-/* Runs one process for the pairs. False: with `together`, it did not come as far as the first pair, so no pair has a
- * result. */
-static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *devices, int n_devices, bool together,
-                     bool *is_settled)
+/* The arguments of a process: too large for the stacks of some threads. */
+typedef struct texts {
+    char settings[16384], list[4096], names[HDI_TEST_DEVICES * 32 + 1];
+} texts;
+
+/* Returns errno. */
+static int peer_test_start_for(run *r, int n, const int *devices, int n_devices)
 {
-    char settings[16384], list[4096], names[HDI_TEST_DEVICES * 32 + 1] = "";
+    texts *t = malloc(sizeof *t);
+    if (t == NULL) {
+        return ENOMEM;
+    }
+    t->names[0] = 0;
+    peer_test_make_names(r->test, devices, n_devices, t->names);
+    int e = peer_test_make_arguments(r->test, r->pairs, n, devices, n_devices, t->settings, sizeof t->settings, t->list,
+                                     sizeof t->list)
+                ? peer_test_start(r, t->settings, t->list, t->names)
+                : E2BIG;
+    free(t);
+    return e;
+}
+
+/* Runs one process for the pairs. False: with `together`, it did not reach the first pair, so no
+ * pair gets a result. */
+static bool peer_test_run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *devices, int n_devices,
+                               bool together, bool *is_settled)
+{
     run r = {.test = test, .pairs = pairs, .is_settled = is_settled, .process = {0, -1}, .pipe = -1};
     hdi_peer_parser_begin(&r.parser, pairs, n, test->slow_margin);
-    make_names(test, devices, n_devices, names);
-    int e = make_arguments(test, pairs, n, devices, n_devices, settings, sizeof settings, list, sizeof list)
-                ? start(&r, settings, list, names)
-                : E2BIG;
+    int e = peer_test_start_for(&r, n, devices, n_devices);
     if (e) {
-        not_started(test, pairs, n, is_settled, e);
+        peer_test_not_started(test, pairs, n, is_settled, e);
         return true;
     }
-    hdi_ending ending = listen_all(&r);
+    hdi_ending ending = peer_test_listen_all(&r);
     if (together && r.parser.current < 0 && ending != HDI_ENDING_UNWANTED) {
         r.parser.n = 0; /* no pair gets a result here */
-        finish(&r, ending);
+        peer_test_finish(&r, ending);
         return false;
     }
-    finish(&r, ending);
+    peer_test_finish(&r, ending);
     return true;
 }
 
 /* ---- many pairs ---- */
 
-static int position_of(int *devices, int *n, int device, int most)
+static int peer_test_position_of(int *devices, int *n, int device, int most)
 {
     for (int i = 0; i < *n; i++) {
         if (devices[i] == device) {
@@ -691,15 +721,15 @@ static int position_of(int *devices, int *n, int device, int most)
     return (*n)++;
 }
 
-/* Moves pairs to the front that have no more than `most` devices between them. Returns how many. */
-static int gather(hdi_pair *pairs, int n, int most, int *devices, int *n_devices)
+/* Moves pairs to the front that use no more than `most` devices in all. Returns their number. */
+static int peer_test_gather(hdi_pair *pairs, int n, int most, int *devices, int *n_devices)
 {
     int gathered = 0;
     *n_devices = 0;
     for (int i = 0; i < n; i++) {
         int before = *n_devices;
-        int device_at = position_of(devices, n_devices, pairs[i].device, most);
-        int owner_at = device_at < 0 ? -1 : position_of(devices, n_devices, pairs[i].owner, most);
+        int device_at = peer_test_position_of(devices, n_devices, pairs[i].device, most);
+        int owner_at = device_at < 0 ? -1 : peer_test_position_of(devices, n_devices, pairs[i].owner, most);
         if (owner_at < 0) {
             *n_devices = before;
             continue;
@@ -713,26 +743,27 @@ static int gather(hdi_pair *pairs, int n, int most, int *devices, int *n_devices
 
 void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n)
 {
-    reap_lingering(NULL);
+    peer_test_reap_lingering(NULL);
     bool *is_settled = calloc((size_t)n + 1, sizeof *is_settled);
     int most = HDI_TEST_DEVICES;
     while (n > 0) {
         int devices[HDI_TEST_DEVICES], n_devices;
-        int now = gather(pairs, n, most, devices, &n_devices);
+        int now = peer_test_gather(pairs, n, most, devices, &n_devices);
         if (!is_settled) {
-            not_started(test, pairs, n, NULL, ENOMEM);
+            peer_test_not_started(test, pairs, n, NULL, ENOMEM);
             return;
         }
         memset(is_settled, 0, (size_t)n * sizeof *is_settled);
-        if (is_ended(test)) {
-            not_wanted(test, pairs, n, is_settled);
+        if (peer_test_is_ended(test)) {
+            peer_test_not_wanted(test, pairs, n, is_settled);
             break;
         }
-        if (!run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
-            most = 2; /* one of the devices keeps the others from being opened, so from now on two at a time */
+        if (!peer_test_run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
+            /* one of the devices keeps the others from opening, so from now on two at a time */
+            most = 2;
             continue;
         }
-        /* Pairs behind the one that ended the program are left for another process. */
+        /* Another process tests the pairs after the one that ended the program. */
         int left = 0;
         for (int i = 0; i < n; i++) {
             if (!is_settled[i]) {

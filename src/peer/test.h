@@ -1,12 +1,16 @@
-/* test.h - the test of pairs of devices: what heddle-probe reports, the verdicts that are made of it, and running it.
+/* test.h - the test of pairs of devices: the reports of heddle-probe, the verdicts made from them,
+ * and running it.
  *
- * Threads: one per parser. Any for hdi_test_pairs, whose calls share nothing but a list of processes that are still to be reaped.
- * Locks: one for that list, held for a moment. The caller must hold no lock that other threads need.
+ * Threads: one per parser. Any for hdi_test_pairs, whose calls share only a list of processes to
+ * reap.
+ * Locks: one for that list, held for a moment. The caller must hold no lock that other threads
+ * need.
  * Blocking: hdi_test_pairs blocks for the test, a second or so.
  * Always:
  * - The process that reads a record checks all of it.
- * - A verdict depends on the records and the end of the process alone, so tests can replay any run.
- * - The program is killed when it reports nothing for too long, and when the thread that waits for it ends.
+ * - A verdict depends only on the records and the end of the process, so tests can replay any run.
+ * - The program is killed when it reports nothing for too long, and when the thread that waits for
+ *   it ends.
  * - Every pair gets exactly one result.
  */
 #ifndef HDI_PEER_TEST_H
@@ -18,24 +22,25 @@
 #include <stdint.h>
 #include <heddle/peer.h>
 
-/* ---- records: what the program heddle-probe reports of the pairs that it tests, and its arguments ----
+/* ---- records: the reports of the program heddle-probe on the pairs that it tests, and its
+ * arguments ----
  *
  * It gets a descriptor of a pipe, and three arguments:
  * 1. Settings for hd_open.
  * 2. Pairs, as positions in the list of devices in those settings: "0>1,1>0".
- * 3. Hexadecimal UUIDs of these devices, one behind the other. Numbers may mean other devices in that process, as when
- *    the application has changed CUDA_VISIBLE_DEVICES.
+ * 3. Hexadecimal UUIDs of these devices, one after the other. Numbers may mean other devices in
+ *    that process, for example after the application changed CUDA_VISIBLE_DEVICES.
  *
- * It writes records of one size to the pipe, each in one write. It reports a step before it takes it, so the last
- * record names the step in which it hung or died. It also reports what it has found. The pairs come in the order of the
- * arguments. */
+ * It writes records of one size to the pipe, each in one write. It reports a step before it takes
+ * it, so the last record names the step in which it hung or died. It also reports its results. The
+ * pairs come in the order of the arguments. */
 
 #define HDI_PROBE_NAME "heddle-probe"
 /* The version of records, arguments and tests. A result of another version is ignored. */
 #define HDI_PROBE_VERSION 2
 #define HDI_PROBE_MAGIC 0x48504252u
 
-/* What the program does next. */
+/* The program's next step. */
 typedef enum hdi_step {
     HDI_STEP_OPEN = 1,    /* before the first pair: hd_open and kernels */
     HDI_STEP_PREPARE,     /* memory on both devices */
@@ -54,10 +59,11 @@ typedef enum hdi_probe_record_kind {
     HDI_PROBE_RECORD_PAIR = 1, /* the next pair begins */
     HDI_PROBE_RECORD_STEP,     /* the step `step` begins, with `bytes` */
     HDI_PROBE_RECORD_WRONG,    /* in the current step: byte `at` is `found` instead of `expected` */
-    /* In the current step: byte `at`, counted from the step's range and outside of it, is `found`. The step must not
-     * touch it. */
+    /* In the current step: byte `at`, counted from the step's range and outside of it, is `found`.
+     * The step must not touch it. */
     HDI_PROBE_RECORD_BESIDE,
-    HDI_PROBE_RECORD_MISCOUNT, /* in the current step: counter `at` is `found` instead of `expected` */
+    /* in the current step: counter `at` is `found` instead of `expected` */
+    HDI_PROBE_RECORD_MISCOUNT,
     HDI_PROBE_RECORD_FAILED,   /* a call of the current step failed: `status`, `code`, `text` */
     HDI_PROBE_RECORD_REFUSED,  /* the driver refused the grant: `code`; `text` is its entry point */
     HDI_PROBE_RECORD_COUNTS,   /* atomic operations count right */
@@ -79,8 +85,9 @@ typedef struct hdi_probe_record {
     char text[176];
 } hdi_probe_record;
 
-/* Whether this signal is the result of what the process itself did. Other signals come from outside: an administrator,
- * a job's end, a machine short of memory. They report nothing about the step of the process. */
+/* True if a signal results from the process's own action. Other signals come from outside: an
+ * administrator, a job's end, a machine short of memory. They prove nothing about the step of the
+ * process. */
 static inline bool hdi_signal_is_crash(int signal)
 {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT ||
@@ -90,9 +97,11 @@ static inline bool hdi_signal_is_crash(int signal)
 /* A write of one record is never split: pipes keep up to 4096 bytes together. */
 _Static_assert(sizeof(hdi_probe_record) == 256, "a record");
 
-/* ---- the parser: a verdict per pair from the records of one run and the end of that process ---- */
+/* ---- the parser: a verdict per pair from the records of one run and the end of that process
+ * ---- */
 
-/* An ordered pair of devices: their numbers in the runtime, and their positions in the program's list. */
+/* An ordered pair of devices: their numbers in the runtime, and their positions in the program's
+ * list. */
 typedef struct hdi_pair {
     int device, owner;
     int device_at, owner_at;
@@ -102,9 +111,9 @@ typedef enum hdi_ending {
     HDI_ENDING_EXIT,      /* `detail`: the status */
     HDI_ENDING_SIGNAL,    /* `detail`: the signal */
     HDI_ENDING_SILENT,    /* it reported nothing for `detail` milliseconds and was killed */
-    HDI_ENDING_GONE,      /* how it ended is not known */
+    HDI_ENDING_GONE,      /* the way it ended is unknown */
     HDI_ENDING_MALFORMED, /* it sent a wrong record and was killed */
-    HDI_ENDING_UNWANTED   /* it was killed since its result is not needed any more */
+    HDI_ENDING_UNWANTED   /* it was killed since its result is no longer needed */
 } hdi_ending;
 
 typedef struct hdi_peer_parser {
@@ -113,24 +122,24 @@ typedef struct hdi_peer_parser {
     double slow_margin;
     int current;    /* the current pair; -1: none yet */
     bool in_pair;   /* between PAIR and PAIR_END */
-    unsigned steps; /* of this pair: a bit each */
+    unsigned steps; /* of this pair: one bit each */
     bool risky;     /* of this pair: a step touched the other device's memory */
     bool decided;   /* of this pair: info.verdict is final */
     bool untimed;   /* of this pair: bytes arrive, but a copy to be timed failed */
     bool failed_open;
     bool ended;
     hdi_probe_record step; /* the last STEP; kind 0: none */
-    hd_peer_info info;     /* its reason has the placeholders below */
+    hd_peer_info info;     /* its reason contains the placeholders below */
 } hdi_peer_parser;
 
-/* Placeholders for the devices in a reason that is kept, since another runtime has other numbers. The function puts the
- * numbers in. */
+/* Placeholders for the devices in a stored reason, since another runtime numbers them differently.
+ * The function replaces them by numbers. */
 #define HDI_THE_DEVICE "<device>"
 #define HDI_THE_OWNER "<owner>"
 void hdi_peer_name_devices(hd_peer_info *info, int device, int owner);
 
-/* Starts a parser. `pairs` must stay valid as long as it. `slow_margin`: a pair is slow where pinned memory is more
- * than so many times as fast. */
+/* Starts a parser. `pairs` must stay valid as long as it. `slow_margin`: a pair is slow if pinned
+ * memory is more than so many times as fast. */
 void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin);
 
 typedef enum hdi_parsed {
@@ -143,8 +152,8 @@ typedef enum hdi_parsed {
 
 hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *record);
 
-/* Ends a parser when the program has ended. True: pair h->current was not over, and h->info is its result. Where no
- * pair had begun, h->current is -1 and h->info is the result of all pairs. */
+/* Ends a parser when the program has ended. True: pair h->current was not over, and h->info is its
+ * result. If no pair had begun, h->current is -1 and h->info is the result of all pairs. */
 bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
 
 /* An info without a verdict, and an inconclusive one with its reason. */
@@ -153,7 +162,7 @@ hd_peer_info hdi_peer_inconclusive(const char *format, ...) __attribute__((forma
 
 /* ---- running it for some pairs, in a process of its own ---- */
 
-#define HDI_TEST_DEVICES 8 /* most in one process, so that it has no more peers than any driver allows */
+#define HDI_TEST_DEVICES 8 /* most in one process, so that no driver refuses its number of peers */
 
 typedef struct hdi_test {
     const char *program;        /* path of heddle-probe */
@@ -162,16 +171,17 @@ typedef struct hdi_test {
     const uint8_t (*uuids)[16]; /* by number in the runtime */
     int64_t limit_ms;           /* for each pair, and before the first one */
     double slow_margin;         /* as in hdi_peer_parser_begin */
-    /* Called once for every pair, in any order, on the calling thread. `fleeting`: there was no descriptor, process or
-     * memory for the test, or `ended` was set. The next attempt may succeed. */
+    /* Called once for every pair, in any order, on the calling thread. `fleeting`: no descriptor,
+     * process or memory was available for the test, or `ended` was set. The next attempt may
+     * succeed. */
     void (*settled)(void *context, const hdi_pair *pair, const hd_peer_info *info, bool fleeting);
     void *context;
-    /* True: the results are not needed any more, so the program is killed. NULL: never. */
+    /* True: the results are no longer needed, so the program is killed. NULL: never. */
     const _Atomic bool *ended;
 } hdi_test;
 
-/* Tests the pairs, of which `device` and `owner` are set, and changes their order. A pair that is not over when *ended
- * becomes true is inconclusive and fleeting.
+/* Tests the pairs, in which `device` and `owner` are set, and changes their order. A pair that is
+ * not over when *ended becomes true is inconclusive and fleeting.
  * Blocks for the test.
  * Never fails: a failure makes pairs inconclusive. */
 void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n);

@@ -1,11 +1,14 @@
-/* spawn.c - programs of the library's own: finding one, starting it apart from the application, seeing it end.
+/* spawn.c - finds a helper program of the library, starts it apart from the application, and
+ * watches it end.
  *
- * A program is named by its option, or near the file with the library's code, or where it was installed.
+ * The option names a program; else it is near the file with the library's code, or in the
+ * installation.
  *
- * Threads: any. Locks: the dynamic loader's.
- * Always: what is found without the option is a regular file. It belongs to root, to the user of this process, or to the owner of the file
- * with the library's code. Only users that can write that file can write it, too. The name that the program was called by, the current
- * folder and the folders above have no influence.
+ * Threads: any. Locks: the dynamic loader's lock.
+ * Always: a program that is found without the option is a regular file. It belongs to root, to the
+ * user of this process, or to the owner of the file with the library's code. Only users that can
+ * write that file can write the program, too. The application's name, the current folder and the
+ * folders above do not matter.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,12 +25,13 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "process/spawn.h"
 
-/* From a program that is installed, and from the library, to where programs of the library's own are installed; "": they do not move
- * together. */
+/* The way from an installed program, and from the library, to the folder of the helper programs;
+ * "": they do not move together. */
 #ifndef HDI_PROGRAMS_FROM_PROGRAM
 #define HDI_PROGRAMS_FROM_PROGRAM "../libexec"
 #endif
@@ -35,15 +39,29 @@
 #define HDI_PROGRAMS_FROM_LIBRARY "../libexec"
 #endif
 
-/* ---- where they are: the file with this code ---- */
+/* ---- the place of the program ---- */
 
-/* The file that is mapped at an address, as the kernel names it. */
-static bool mapped_file(uintptr_t address, char *out, size_t bytes)
+typedef struct search {
+    const char *name;
+    char *out;
+    size_t bytes;
+    char own[PATH_MAX]; /* the folder of the file with this code; "": unknown */
+    struct stat file;   /* that file */
+    char looked[320];   /* in these folders */
+    char refused[160];  /* why the first candidate was refused */
+    /* Room for paths, which small stacks of threads lack. */
+    char joined[PATH_MAX], real[PATH_MAX], folder[PATH_MAX], folders[PATH_MAX], line[PATH_MAX + 128];
+} search;
+
+/* ---- the file with this code ---- */
+
+/* The file that is mapped at an address, with the kernel's name for it. */
+static bool search_mapped_file(search *s, uintptr_t address, char *out, size_t bytes)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[PATH_MAX + 128];
+    FILE *maps = hdi_descriptor_text("/proc/self/maps");
+    char *line = s->line;
     bool found = false;
-    while (maps != NULL && !found && fgets(line, sizeof line, maps) != NULL) {
+    while (maps != NULL && !found && fgets(line, sizeof s->line, maps) != NULL) {
         unsigned long from, to;
         int path = 0;
         if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &path) == 2 && path > 0 && address >= from &&
@@ -59,8 +77,8 @@ static bool mapped_file(uintptr_t address, char *out, size_t bytes)
     return found;
 }
 
-/* Its absolute path, links resolved; of the program from /proc/self/exe. False: it cannot be found out. */
-static bool own_file_path(char *out, size_t bytes)
+/* Its absolute path, with resolved links; for the program from /proc/self/exe. False: unknown. */
+static bool search_own_file(search *s, char *out, size_t bytes)
 {
     const char *object = hdi_own_file_name();
     if (object == NULL) {
@@ -71,34 +89,23 @@ static bool own_file_path(char *out, size_t bytes)
         out[n] = '\0';
         return out[0] == '/';
     }
-    char name[PATH_MAX], path[PATH_MAX];
-    if (object[0] != '/') { /* what it is relative to may be another folder now */
-        if (!mapped_file((uintptr_t)own_file_path, name, sizeof name)) {
+    if (object[0] != '/') { /* the current folder may have changed since */
+        if (!search_mapped_file(s, (uintptr_t)search_own_file, s->folder, sizeof s->folder)) {
             return false;
         }
-        object = name;
+        object = s->folder;
     }
-    if (realpath(object, path) == NULL || strlen(path) >= bytes) {
+    if (realpath(object, s->real) == NULL || strlen(s->real) >= bytes) {
         return false;
     }
-    snprintf(out, bytes, "%s", path);
+    snprintf(out, bytes, "%s", s->real);
     return true;
 }
 
-/* ---- where they are: the program ---- */
+/* ---- folders ---- */
 
-typedef struct search {
-    const char *name;
-    char *out;
-    size_t bytes;
-    char own[PATH_MAX]; /* the folder of the file with this code; "": unknown */
-    struct stat file;   /* that file */
-    char looked[320];   /* in these folders */
-    char refused[160];  /* why the first one that was there would not do */
-} search;
-
-/* NULL: it is to be trusted as far as this code is. */
-static const char *distrust(const search *s, const struct stat *it)
+/* NULL: it can be trusted as far as this code. */
+static const char *search_distrust(const search *s, const struct stat *it)
 {
     bool by_user = it->st_uid == 0 || it->st_uid == geteuid() || (s->own[0] != 0 && it->st_uid == s->file.st_uid);
     mode_t others = S_IWOTH;
@@ -110,8 +117,8 @@ static const char *distrust(const search *s, const struct stat *it)
                                                                   : NULL;
 }
 
-/* For the message, once each. */
-static void note_folder(search *s, const char *folder)
+/* Adds a folder to the message, once. */
+static void search_note_folder(search *s, const char *folder)
 {
     size_t length = strlen(folder), used = strlen(s->looked);
     for (const char *at = s->looked; (at = strstr(at, folder)) != NULL; at++) {
@@ -122,25 +129,25 @@ static void note_folder(search *s, const char *folder)
     snprintf(s->looked + used, sizeof s->looked - used, "%s%s", used > 0 ? ", " : "", folder);
 }
 
-/* True: it is there, and will do. */
-static bool is_in(search *s, const char *folder)
+/* True: the program is there, and acceptable. */
+static bool search_is_in(search *s, const char *folder)
 {
     struct stat entry, file;
-    char real[PATH_MAX];
+    char *real = s->real;
     if (realpath(folder, real) == NULL) {
         if (strstr(folder, "..") == NULL) {
-            note_folder(s, folder);
+            search_note_folder(s, folder);
         }
         return false;
     }
-    note_folder(s, real);
+    search_note_folder(s, real);
     int n = snprintf(s->out, s->bytes, "%s/%s", strcmp(real, "/") == 0 ? "" : real, s->name);
     if (n < 0 || (size_t)n >= s->bytes || lstat(s->out, &entry) != 0 || stat(s->out, &file) != 0 ||
         !S_ISREG(file.st_mode)) { /* such as a folder of the same name */
         return false;
     }
-    const char *why = distrust(s, &entry);
-    why = why != NULL ? why : distrust(s, &file);
+    const char *why = search_distrust(s, &entry);
+    why = why != NULL ? why : search_distrust(s, &file);
     if (why == NULL && access(s->out, X_OK) != 0) {
         why = strerror(errno);
     }
@@ -150,57 +157,67 @@ static bool is_in(search *s, const char *folder)
     return why == NULL;
 }
 
-static bool is_at(search *s, const char *folder, const char *relative)
+static bool search_is_at(search *s, const char *folder, const char *relative)
 {
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s", folder, relative);
-    return folder[0] == '/' && relative[0] != 0 && n > 0 && (size_t)n < sizeof path && is_in(s, path);
+    int n = snprintf(s->joined, sizeof s->joined, "%s/%s", folder, relative);
+    return folder[0] == '/' && relative[0] != 0 && n > 0 && (size_t)n < sizeof s->joined && search_is_in(s, s->joined);
 }
 
-/* Where the library was that the program was linked with: it may be the one inside of it, and nowhere else named. */
-static bool is_with_libraries(search *s)
+/* Looks in the folders of libraries that this file records. If the program contains the library, no
+ * other record names its place. */
+static bool search_is_with_libraries(search *s)
 {
-    char folders[PATH_MAX], *rest = folders;
-    if (!hdi_own_file_runpath(folders, sizeof folders)) {
+    char *rest = s->folders;
+    if (!hdi_own_file_runpath(s->folders, sizeof s->folders)) {
         return false;
     }
     for (char *folder; (folder = strsep(&rest, ":")) != NULL;) {
-        char path[PATH_MAX];
+        char *path = s->folder;
         const char *origin = strncmp(folder, "$ORIGIN", 7) == 0 && (folder[7] == '/' || folder[7] == 0) ? s->own : "";
-        int n = snprintf(path, sizeof path, "%s%s", origin, origin[0] ? folder + 7 : folder);
-        if (n > 0 && (size_t)n < sizeof path && (is_at(s, path, HDI_PROGRAMS_FROM_LIBRARY) || is_at(s, path, "."))) {
+        int n = snprintf(path, sizeof s->folder, "%s%s", origin, origin[0] ? folder + 7 : folder);
+        if (n > 0 && (size_t)n < sizeof s->folder &&
+            (search_is_at(s, path, HDI_PROGRAMS_FROM_LIBRARY) || search_is_at(s, path, "."))) {
             return true;
         }
     }
     return false;
 }
 
-static bool find(search *s)
+static bool search_find(search *s)
 {
-    if (own_file_path(s->own, sizeof s->own) && stat(s->own, &s->file) == 0) {
+    if (search_own_file(s, s->own, sizeof s->own) && stat(s->own, &s->file) == 0) {
         *strrchr(s->own, '/') = 0;
     } else {
         s->own[0] = 0;
     }
     const char *from_here = hdi_own_file_name() != NULL ? HDI_PROGRAMS_FROM_LIBRARY : HDI_PROGRAMS_FROM_PROGRAM;
-    return is_at(s, s->own, ".") || is_at(s, s->own, from_here) || is_with_libraries(s) || is_in(s, hdi_programs_place);
+    return search_is_at(s, s->own, ".") || search_is_at(s, s->own, from_here) || search_is_with_libraries(s) ||
+           search_is_in(s, hdi_programs_place);
 }
 
 bool hdi_program_beside(const char *name, char *out, size_t bytes, char *where, size_t where_bytes)
 {
-    search s = {.name = name, .out = out, .bytes = bytes};
-    if (find(&s)) {
-        return true;
+    search *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        snprintf(where, where_bytes, "any folder: there is no memory to look");
+        return false;
     }
-    snprintf(where, where_bytes, "%s%s", s.looked[0] ? s.looked : "any folder that is there", s.refused);
-    return false;
+    s->name = name;
+    s->out = out;
+    s->bytes = bytes;
+    bool found = search_find(s);
+    if (!found) {
+        snprintf(where, where_bytes, "%s%s", s->looked[0] ? s->looked : "any folder that is there", s->refused);
+    }
+    free(s);
+    return found;
 }
 
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes)
 {
     if (value[0]) {
-        /* absolute: it is started again after the program may have gone to another directory */
+        /* absolute: the program may change its directory before it starts this one again */
         char path[PATH_MAX];
         if (!realpath(value, path) || access(path, X_OK) != 0 || strlen(path) >= bytes) {
             return hdi_fail(HD_ERROR_SYSTEM, "%s=%s: %s", option, value, strerror(errno));
@@ -216,7 +233,7 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
                     where);
 }
 
-/* ---- starting one, and seeing it end ---- */
+/* ---- starting and watching ---- */
 
 #define DESCRIPTOR_LEAST (HDI_PROGRAM_DESCRIPTOR + HDI_PROGRAM_DESCRIPTORS)
 
@@ -224,7 +241,7 @@ extern char **environ;
 
 bool hdi_spawn_lift(int *descriptor)
 {
-    int high = fcntl(*descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST);
+    int high = hdi_descriptor_copy(*descriptor, DESCRIPTOR_LEAST);
     if (high >= 0) {
         close(*descriptor);
         *descriptor = high;
@@ -232,23 +249,23 @@ bool hdi_spawn_lift(int *descriptor)
     return high >= 0;
 }
 
-static int set_up_descriptors(posix_spawn_file_actions_t *actions, const int *descriptors, int n, bool prints)
+static int spawn_set_up_descriptors(posix_spawn_file_actions_t *actions, const int *descriptors, int n, bool prints)
 {
     bool has_output = prints && fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     int e = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    if (!e) { /* the first also where it is closed when a program is started */
+    if (!e) { /* the first also covers a closed standard error */
         e = has_output ? posix_spawn_file_actions_adddup2(actions, STDOUT_FILENO, STDOUT_FILENO)
                        : posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     }
     for (int i = 0; i < n && !e; i++) {
         e = posix_spawn_file_actions_adddup2(actions, descriptors[i], HDI_PROGRAM_DESCRIPTOR + i);
     }
-    /* whatever else the application has open without close-on-exec is not the program's business */
+    /* other open descriptors of the application, without close-on-exec, are not for the program */
     return e ? e : posix_spawn_file_actions_addclosefrom_np(actions, HDI_PROGRAM_DESCRIPTOR + n);
 }
 
-/* A process group of its own keeps the terminal's signals away; no signal is blocked or ignored. */
-static int set_up_attributes(posix_spawnattr_t *attributes)
+/* A separate process group keeps the terminal's signals away; no signal is blocked or ignored. */
+static int spawn_set_up_attributes(posix_spawnattr_t *attributes)
 {
     sigset_t none, all;
     sigemptyset(&none);
@@ -260,9 +277,10 @@ static int set_up_attributes(posix_spawnattr_t *attributes)
     return e ? e : posix_spawnattr_setsigdefault(attributes, &all);
 }
 
-/* The environment for a program of ours: this process's own. Where that comes from a user with fewer rights, only the variables that
- * determine which devices there are, so that it sees the same ones. `kept` has room for those. */
-static char **environment_for(char *kept[4])
+/* The environment for a helper program: that of this process. If it comes from a user with fewer
+ * rights, only the variables that select devices, so that the program sees the same ones. `kept`
+ * offers room for those. */
+static char **spawn_environment(char *kept[4])
 {
     static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS"};
     if (!getauxval(AT_SECURE)) {
@@ -293,22 +311,23 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
     }
     e = posix_spawnattr_init(&attributes);
     if (!e) {
-        e = set_up_descriptors(&actions, descriptors, n, prints);
-        e = e ? e : set_up_attributes(&attributes);
+        e = spawn_set_up_descriptors(&actions, descriptors, n, prints);
+        e = e ? e : spawn_set_up_attributes(&attributes);
         char *kept[4];
-        e = e ? e : posix_spawn(&pid, program, &actions, &attributes, arguments, environment_for(kept));
+        e = e ? e : posix_spawn(&pid, program, &actions, &attributes, arguments, spawn_environment(kept));
         posix_spawnattr_destroy(&attributes);
     }
     posix_spawn_file_actions_destroy(&actions);
     if (!e) {
-        *out = (hdi_process){pid, (int)syscall(SYS_pidfd_open, pid, 0)};
+        *out = (hdi_process){pid, hdi_descriptor_process(pid)};
     }
     return e;
 }
 
 void hdi_process_kill(const hdi_process *process)
 {
-    /* Not by its number where that may be another process's by now: the application may have waited for it itself. */
+    /* Does not use its number if that may belong to another process by now: the application may
+     * have reaped it. */
     if (process->pidfd < 0 || syscall(SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0) != 0) {
         if (process->pidfd < 0 || errno == ENOSYS) {
             kill(process->pid, SIGKILL);
@@ -329,7 +348,9 @@ bool hdi_process_look(const hdi_process *process, siginfo_t *info)
 
 void hdi_program_begin(void)
 {
-    /* Should the parent have died before this, what connects the program with it is closed. */
+    hdi_descriptors_fill();
+    /* If the parent died before this, the program's connections to it are closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a failure and not the end, also in the driver */
+    /* a limit on the size of files is an error and does not end the process, also in the driver */
+    signal(SIGXFSZ, SIG_IGN);
 }

@@ -1,7 +1,9 @@
-/* wire.c - messages with descriptors between two processes. Threads, locks and what always holds: see wire.h.
+/* wire.c - messages with descriptors between two processes. Threads, locks and invariants: see
+ * wire.h.
  *
- * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first and sleeps in ppoll only when it could not be done at once.
- * So it does not matter whether the other side of the pair made its end non-blocking.
+ * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first, and sleeps in ppoll only if the
+ * try cannot succeed at once. So each end works whether the other side made its own end
+ * non-blocking or not.
  */
 #include <errno.h>
 #include <poll.h>
@@ -10,6 +12,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "base/cancel.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "process/wire.h"
@@ -18,8 +22,9 @@
 
 hd_status hdi_wire_pair(int ends[2])
 {
+    HDI_UNCANCELLED;
     int made[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, made) != 0) {
+    if (hdi_descriptor_sockets(SOCK_SEQPACKET | SOCK_NONBLOCK, made) != 0) {
         return hdi_fail(HD_ERROR_SYSTEM, "socket pair to a worker process: %s", strerror(errno));
     }
     /* The system's default may be too small for the largest message. */
@@ -33,6 +38,7 @@ hd_status hdi_wire_pair(int ends[2])
 
 void hdi_wire_close(const int *descriptors, int n_descriptors)
 {
+    HDI_UNCANCELLED;
     for (int i = 0; i < n_descriptors; i++) {
         if (descriptors[i] >= 0) {
             close(descriptors[i]);
@@ -41,7 +47,7 @@ void hdi_wire_close(const int *descriptors, int n_descriptors)
 }
 
 /* Sleeps until the socket is worth another try. False: the deadline passed. */
-static bool wait_for(int socket, short events, int64_t deadline)
+static bool wire_await_socket(int socket, short events, int64_t deadline)
 {
     for (;;) {
         struct timespec limit, *limit_or_none = NULL;
@@ -60,19 +66,19 @@ static bool wait_for(int socket, short events, int64_t deadline)
             return true; /* also for an error: the next try returns it */
         }
         if (ready < 0 && errno != EINTR) {
-            hdi_sleep_for(SLEEP_NS); /* the system has no memory for the call */
+            hdi_sleep_for(SLEEP_NS); /* the system lacks memory for the call */
         }
-        /* nothing yet: `left` is whether there is time for more */
+        /* nothing yet: `left` is true while time remains */
     }
 }
 
-/* Room for the descriptors of one message, aligned as the kernel wants it. */
+/* Room for the descriptors of one message, aligned for the kernel. */
 typedef union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(HDI_WIRE_DESCRIPTORS * sizeof(int))];
 } control;
 
-static void attach(struct msghdr *message, control *c, const int *descriptors, int n_descriptors)
+static void wire_attach(struct msghdr *message, control *c, const int *descriptors, int n_descriptors)
 {
     size_t bytes = (size_t)n_descriptors * sizeof(int);
     memset(c, 0, sizeof *c);
@@ -88,6 +94,7 @@ static void attach(struct msghdr *message, control *c, const int *descriptors, i
 hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int *descriptors, int n_descriptors,
                               int64_t deadline)
 {
+    HDI_UNCANCELLED;
     if (n == 0 || n > HDI_WIRE_BYTES || n_descriptors < 0 || n_descriptors > HDI_WIRE_DESCRIPTORS) {
         return HDI_WIRE_BROKEN;
     }
@@ -95,7 +102,7 @@ hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     control c;
     if (n_descriptors > 0) {
-        attach(&message, &c, descriptors, n_descriptors);
+        wire_attach(&message, &c, descriptors, n_descriptors);
     }
     for (;;) {
         ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -106,11 +113,11 @@ hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int
         case EINTR:
             break;
         case EAGAIN:
-            if (!wait_for(socket, POLLOUT, deadline)) {
+            if (!wire_await_socket(socket, POLLOUT, deadline)) {
                 return HDI_WIRE_TIMEOUT;
             }
             break;
-        case ENOBUFS: /* the system is short of something for now */
+        case ENOBUFS: /* a resource of the system is short for now */
         case ENOMEM:
         case ETOOMANYREFS:
             if (hdi_clock_ns() >= deadline) {
@@ -128,8 +135,9 @@ hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int
     }
 }
 
-/* Takes over every descriptor of a received message: the first `room` of them are stored, the others closed. */
-static int detach(struct msghdr *message, int *descriptors, int room)
+/* Takes over every descriptor of a received message: stores the first `room` of them, and closes
+ * the others. */
+static int wire_detach(struct msghdr *message, int *descriptors, int room)
 {
     int stored = 0;
     for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL; head = CMSG_NXTHDR(message, head)) {
@@ -150,17 +158,17 @@ static int detach(struct msghdr *message, int *descriptors, int room)
     return stored;
 }
 
-/* One try. -1: look at errno. */
-static ssize_t take(int socket, void *bytes, size_t room, int *descriptors, int descriptors_room, int *n_descriptors,
-                    int *flags)
+/* One try. -1: see errno. */
+static ssize_t wire_try_receive(int socket, void *bytes, size_t room, int *descriptors, int descriptors_room,
+                                int *n_descriptors, int *flags)
 {
     struct iovec part = {.iov_base = bytes, .iov_len = room};
     control c;
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = c.bytes, .msg_controllen = sizeof c.bytes};
-    ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got = hdi_descriptor_receive(socket, &message, MSG_DONTWAIT);
     if (got >= 0) {
-        *n_descriptors = detach(&message, descriptors, descriptors_room);
+        *n_descriptors = wire_detach(&message, descriptors, descriptors_room);
         *flags = message.msg_flags;
     }
     return got;
@@ -169,18 +177,19 @@ static ssize_t take(int socket, void *bytes, size_t room, int *descriptors, int 
 hdi_wire_result hdi_wire_receive(int socket, void *bytes, size_t room, size_t *n, int *descriptors,
                                  int descriptors_room, int *n_descriptors, int64_t deadline)
 {
+    HDI_UNCANCELLED;
     *n = 0;
     *n_descriptors = 0;
     for (;;) {
         int stored = 0, flags = 0;
-        ssize_t got = take(socket, bytes, room, descriptors, descriptors_room, &stored, &flags);
+        ssize_t got = wire_try_receive(socket, bytes, room, descriptors, descriptors_room, &stored, &flags);
         if (got > 0 && !(flags & (MSG_TRUNC | MSG_CTRUNC))) {
             *n = (size_t)got;
             *n_descriptors = stored;
             return HDI_WIRE_OK;
         }
         if (got >= 0) {
-            /* 0 is the end; no process sends messages of no bytes */
+            /* 0 is the end; no process sends empty messages */
             hdi_wire_close(descriptors, stored);
             return got == 0 ? HDI_WIRE_CLOSED : HDI_WIRE_BROKEN;
         }
@@ -188,7 +197,7 @@ hdi_wire_result hdi_wire_receive(int socket, void *bytes, size_t room, size_t *n
         case EINTR:
             break;
         case EAGAIN:
-            if (!wait_for(socket, POLLIN, deadline)) {
+            if (!wire_await_socket(socket, POLLIN, deadline)) {
                 return HDI_WIRE_TIMEOUT;
             }
             break;

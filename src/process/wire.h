@@ -1,10 +1,12 @@
 /* wire.h - messages with descriptors between two processes: one end of a socket pair each.
  *
- * A message arrives whole or not at all, and in order. Sockets are close-on-exec; no call here blocks past its deadline.
+ * A message arrives whole or not at all, and in order. Sockets are close-on-exec; no call here
+ * blocks past its deadline.
  *
- * Threads: any. Those that receive from (or send to) one end at the same time get whole messages. Which of them gets which message is not
- * defined. shutdown() of an end from another thread ends what waits there with CLOSED. Locks: none.
- * Always: a descriptor that came with a message is either the caller's or closed.
+ * Threads: any. Threads that receive from (or send to) one end at the same time get whole messages.
+ * The order among them is not defined. shutdown() of an end from another thread ends waits there
+ * with CLOSED. Locks: none.
+ * Always: a descriptor that came with a message belongs to the caller or is closed.
  */
 #ifndef HDI_PROCESS_WIRE_H
 #define HDI_PROCESS_WIRE_H
@@ -14,26 +16,29 @@
 #include <heddle/status.h>
 
 #define HDI_WIRE_BYTES 65536    /* a message is 1..this many bytes */
-#define HDI_WIRE_DESCRIPTORS 64 /* and has at most as many descriptors */
+#define HDI_WIRE_DESCRIPTORS 64 /* and carries at most so many descriptors */
 
 typedef enum hdi_wire_result {
     HDI_WIRE_OK,
     HDI_WIRE_CLOSED,  /* the other end is gone, or one of them was shut down */
     HDI_WIRE_TIMEOUT, /* the deadline passed; nothing was sent or received */
-    HDI_WIRE_BROKEN   /* a message that did not fit, descriptors that could not be taken, or an unexpected error */
+    /* the message did not fit, some descriptors could not be received, or an unexpected error */
+    HDI_WIRE_BROKEN
 } hdi_wire_result;
 
 /* Errors: SYSTEM. */
 hd_status hdi_wire_pair(int ends[2]);
 
-/* Deadlines are hdi_clock_ns time, INT64_MAX: none. What can be done at once is done, even past the deadline. */
+/* Deadlines are hdi_clock_ns time, INT64_MAX: none. A call that can succeed at once does so, even
+ * past the deadline. */
 
 /* The caller keeps its descriptors. */
 hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int *descriptors, int n_descriptors,
                               int64_t deadline);
 
-/* One message into bytes[0..room). Of its descriptors up to `descriptors_room` are stored (close-on-exec), the others closed.
- * A message longer than `room`, or one whose descriptors did not all arrive, is BROKEN. *n and *n_descriptors are 0 unless OK. */
+/* Receives one message into bytes[0..room). Stores up to `descriptors_room` of its descriptors
+ * (close-on-exec), and closes the others. Returns BROKEN for a message longer than `room`, or if
+ * not all of its descriptors arrived. *n and *n_descriptors are 0 unless OK. */
 hdi_wire_result hdi_wire_receive(int socket, void *bytes, size_t room, size_t *n, int *descriptors,
                                  int descriptors_room, int *n_descriptors, int64_t deadline);
 

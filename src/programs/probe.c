@@ -1,10 +1,12 @@
-/* probe.c - the program heddle-probe: tests pairs of devices for peer access, in a process that may hang or die of it.
+/* probe.c - the program heddle-probe: tests pairs of devices for peer access, in a process that may
+ * hang or die from it.
  *
- * The library starts it (src/peer/test.c); it is of no use by itself. src/peer/test.h has its arguments and what it reports. It
- * opens the devices the way that the asking runtime does: by access to mapped memory, or, with worker processes, by descriptors.
- * So it tests the mappings that will be used.
+ * The library starts it (src/peer/test.c); it is useless by itself. src/peer/test.h describes its
+ * arguments and its reports. It opens the devices as the asking runtime does: by access to mapped
+ * memory, or, with worker processes, by descriptors. So it tests the same mappings that the runtime
+ * will use.
  *
- * Threads: one. Locks: none. Blocking: in the driver, for ever where a device hangs.
+ * Threads: one. Locks: none. Blocking: in the driver, forever if a device hangs.
  * Always: a step is reported before it is taken. Everything ends with the process.
  */
 #include <errno.h>
@@ -34,12 +36,13 @@ extern char **environ;
 
 #define EXIT_USAGE 2
 
-/* Buffers: large enough to time copies, or else as large as there is memory for; at most what the provider declares. */
+/* Buffers: large enough to time copies, or else as large as free memory allows; at most the size
+ * that the provider declares. */
 static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size_t)2 << 20) + 64, (size_t)80 << 10,
                                8 << 10};
 
 #define MARGIN ((size_t)64 << 10) /* bytes in front of and behind those that the cases use */
-#define AROUND ((size_t)4 << 10)  /* so many of them are looked at */
+#define AROUND ((size_t)4 << 10)  /* so many of them are checked */
 
 /* An ordered pair under test. */
 typedef struct subject {
@@ -47,22 +50,23 @@ typedef struct subject {
     int device, owner;
     bool has_atomics;
     hd_kernel *store, *load, *count;
-    hd_buffer *near, *far; /* on `device`, on `owner`: room for cases of so many bytes, and margins */
+    /* on `device`, on `owner`: room for cases of so many bytes, and margins */
+    hd_buffer *near, *far;
     size_t room;
     uint8_t *scratch; /* as large as a buffer */
     uint64_t seed;    /* of the last pattern */
 } subject;
 
-/* What became of a pair. */
+/* The outcome for a pair. */
 typedef enum pair_outcome {
     OUTCOME_GOOD,
     OUTCOME_BAD,   /* a result was reported; the next pair may be tested */
-    OUTCOME_FAILED /* a call failed, which was reported; nothing is sure any more */
+    OUTCOME_FAILED /* a call failed and was reported; nothing is certain any more */
 } pair_outcome;
 
 /* ---- records. A write that fails ends the process: no process reads them any more. ---- */
 
-static hdi_probe_record blank(hdi_probe_record_kind kind)
+static hdi_probe_record probe_blank_record(hdi_probe_record_kind kind)
 {
     hdi_probe_record r;
     memset(&r, 0, sizeof r);
@@ -72,7 +76,7 @@ static hdi_probe_record blank(hdi_probe_record_kind kind)
     return r;
 }
 
-static void send(const hdi_probe_record *r)
+static void probe_send_record(const hdi_probe_record *r)
 {
     ssize_t n;
     do {
@@ -83,40 +87,41 @@ static void send(const hdi_probe_record *r)
     }
 }
 
-/* One without more. */
-static void record_plain(hdi_probe_record_kind kind)
+/* A record without further fields. */
+static void probe_record_plain(hdi_probe_record_kind kind)
 {
-    hdi_probe_record r = blank(kind);
-    send(&r);
+    hdi_probe_record r = probe_blank_record(kind);
+    probe_send_record(&r);
 }
 
-static void record_pair(int device, int owner)
+static void probe_record_pair(int device, int owner)
 {
-    hdi_probe_record r = blank(HDI_PROBE_RECORD_PAIR);
+    hdi_probe_record r = probe_blank_record(HDI_PROBE_RECORD_PAIR);
     r.device = device;
     r.owner = owner;
-    send(&r);
+    probe_send_record(&r);
 }
 
-static void record_step(hdi_step step, uint64_t bytes)
+static void probe_record_step(hdi_step step, uint64_t bytes)
 {
-    hdi_probe_record r = blank(HDI_PROBE_RECORD_STEP);
+    hdi_probe_record r = probe_blank_record(HDI_PROBE_RECORD_STEP);
     r.step = (uint32_t)step;
     r.bytes = bytes;
-    send(&r);
+    probe_send_record(&r);
 }
 
-static void record_wrong(hdi_probe_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
+static void probe_record_wrong(hdi_probe_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
 {
-    hdi_probe_record r = blank(kind);
+    hdi_probe_record r = probe_blank_record(kind);
     r.at = at;
     r.found = found;
     r.expected = expected;
-    send(&r);
+    probe_send_record(&r);
 }
 
-/* Whether a worker process was killed from outside. The loss of its device is then no fault of the pair. */
-static bool is_worker_killed(const hd_runtime *rt)
+/* True if a worker process was killed from outside. The loss of its device then does not count
+ * against the pair. */
+static bool probe_is_worker_killed(const hd_runtime *rt)
 {
     bool killed = false;
     for (int i = 0; rt && i < rt->n_devices; i++) {
@@ -126,40 +131,41 @@ static bool is_worker_killed(const hd_runtime *rt)
     return killed;
 }
 
-/* The calling thread's last failure; the runtime may be NULL. */
-static void record_failed(const hd_runtime *rt)
+/* Reports the calling thread's last failure; the runtime may be NULL. */
+static void probe_record_failed(const hd_runtime *rt)
 {
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
-    hdi_probe_record r = blank(HDI_PROBE_RECORD_FAILED);
-    r.status = is_worker_killed(rt) ? HD_ERROR_SYSTEM : error.status;
+    hdi_probe_record r = probe_blank_record(HDI_PROBE_RECORD_FAILED);
+    r.status = probe_is_worker_killed(rt) ? HD_ERROR_SYSTEM : error.status;
     r.code = error.driver_code;
-    /* there is room for the first part of the message */
+    /* the record has room for the first part of the message */
     size_t length = strcspn(error.message, ";");
     snprintf(r.text, sizeof r.text, "%.*s", (int)(length < sizeof r.text ? length : sizeof r.text - 1), error.message);
-    send(&r);
+    probe_send_record(&r);
 }
 
-static void record_refused(int code, const char *call)
+static void probe_record_refused(int code, const char *call)
 {
-    hdi_probe_record r = blank(HDI_PROBE_RECORD_REFUSED);
+    hdi_probe_record r = probe_blank_record(HDI_PROBE_RECORD_REFUSED);
     r.code = code;
     snprintf(r.text, sizeof r.text, "%s", call);
-    send(&r);
+    probe_send_record(&r);
 }
 
-static void record_rates(double direct, double staged)
+static void probe_record_rates(double direct, double staged)
 {
-    hdi_probe_record r = blank(HDI_PROBE_RECORD_RATES);
+    hdi_probe_record r = probe_blank_record(HDI_PROBE_RECORD_RATES);
     r.direct = direct;
     r.staged = staged;
-    send(&r);
+    probe_send_record(&r);
 }
 
-/* ---- the pattern: bytes that show where they belong, those of src/kernel/builtin/probe.c, made and checked by the processor ---- */
+/* ---- the pattern: bytes that show their place, as in src/kernel/builtin/probe.c, made and checked
+ * by the processor ---- */
 
-/* Word i of the pattern that `seed` stands for; byte j of a range is byte j % 8 of word j / 8. */
-static uint64_t pattern_word(uint64_t seed, uint64_t i)
+/* Word i of the pattern of `seed`; byte j of a range is byte j % 8 of word j / 8. */
+static uint64_t probe_pattern_word(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -167,45 +173,46 @@ static uint64_t pattern_word(uint64_t seed, uint64_t i)
     return z ^ z >> 31;
 }
 
-static uint8_t pattern_byte(uint64_t seed, uint64_t j)
+static uint8_t probe_pattern_byte(uint64_t seed, uint64_t j)
 {
-    return (uint8_t)(pattern_word(seed, j / 8) >> (j % 8 * 8));
+    return (uint8_t)(probe_pattern_word(seed, j / 8) >> (j % 8 * 8));
 }
 
-static void pattern_fill(uint8_t *out, size_t bytes, uint64_t seed)
+static void probe_pattern_fill(uint8_t *out, size_t bytes, uint64_t seed)
 {
     size_t whole = bytes / 8 * 8;
     for (size_t j = 0; j < whole; j += 8) {
-        uint64_t word = pattern_word(seed, j / 8);
+        uint64_t word = probe_pattern_word(seed, j / 8);
         memcpy(out + j, &word, sizeof word);
     }
     for (size_t j = whole; j < bytes; j++) {
-        out[j] = pattern_byte(seed, j);
+        out[j] = probe_pattern_byte(seed, j);
     }
 }
 
-/* The first byte that is another one; `bytes`: all are right. */
-static size_t pattern_check(const uint8_t *at, size_t bytes, uint64_t seed)
+/* The place of the first wrong byte; `bytes`: all are right. */
+static size_t probe_pattern_check(const uint8_t *at, size_t bytes, uint64_t seed)
 {
     size_t j = 0;
     for (; j + 8 <= bytes; j += 8) {
         uint64_t found;
         memcpy(&found, at + j, sizeof found);
-        if (found != pattern_word(seed, j / 8)) {
+        if (found != probe_pattern_word(seed, j / 8)) {
             break;
         }
     }
-    while (j < bytes && at[j] == pattern_byte(seed, j)) {
+    while (j < bytes && at[j] == probe_pattern_byte(seed, j)) {
         j++;
     }
     return j;
 }
 
-/* ---- whether bytes arrive: sentinel, one-way transfer, a look by the owner of the bytes alone ----
+/* ---- do bytes arrive? sentinel, one-way transfer, a check by the owner of the bytes alone ----
  *
- * Each case has three steps. The device that owns the bytes fills them, and what lies around them, with a sentinel. The case moves a fresh
- * pattern there in one way. The owner reads the bytes back. So none of these looks right: a transfer that only the writer sees, one that
- * never left, and bytes that were there before. */
+ * Each case takes three steps. The device that owns the bytes fills them, and the bytes around
+ * them, with a sentinel. The case moves a fresh pattern there in one way. The owner reads the bytes
+ * back. So the check finds a transfer that only the writer sees, a transfer that never left, and
+ * bytes that were there before. */
 
 #define SENTINEL 0xa5u
 #define BLOCK 256 /* threads */
@@ -214,13 +221,15 @@ static size_t pattern_check(const uint8_t *at, size_t bytes, uint64_t seed)
 #define COUNT_BLOCKS 16
 #define COUNT_TIMES 8
 
-/* A range of the larger buffer, and one of the other: what is far begins `far_at` bytes behind the margin. */
+/* A range of the larger buffer, and one of the other: the far range begins `far_at` bytes behind
+ * the margin. */
 typedef struct trial {
     size_t bytes, far_at, near_at;
     uint32_t width; /* of kernels' accesses */
 } trial;
 
-/* Rising, so that the first one that fails shows most. Ends and beginnings at all alignments; more than a piece of memory (2 MiB). */
+/* Rising sizes, so that the first failure shows most. Ends and beginnings at all alignments; more
+ * than a granule of memory (2 MiB). */
 static const trial cases[] = {
     {4, 0, 0, 4},
     {8, 12, 4, 4},
@@ -234,18 +243,18 @@ static const trial cases[] = {
     {((size_t)16 << 20), 16, 0, 16},
 };
 
-static bool failed(const subject *s, hd_status status)
+static bool probe_has_failed(const subject *s, hd_status status)
 {
     if (status) {
-        record_failed(s->runtime);
+        probe_record_failed(s->runtime);
     }
     return status != HD_OK;
 }
 
-/* ---- whether bytes arrive: what the owner of the bytes does ---- */
+/* ---- do bytes arrive? work of the owner ---- */
 
-/* Fills a range and what is looked at around it. */
-static hd_status fill(hd_buffer *b, size_t at, size_t bytes)
+/* Fills a range and the checked bytes around it. */
+static hd_status probe_fill_range(hd_buffer *b, size_t at, size_t bytes)
 {
     size_t from = (at - AROUND) / 4 * 4, to = (at + bytes + AROUND + 3) / 4 * 4;
     hd_ticket ticket;
@@ -253,40 +262,40 @@ static hd_status fill(hd_buffer *b, size_t at, size_t bytes)
     return status ? status : hd_wait(ticket, HD_FOREVER);
 }
 
-/* True: bytes and surroundings are as they should be. */
-static pair_outcome look(subject *s, hd_buffer *b, size_t at, size_t bytes)
+/* GOOD: bytes and surroundings are right. */
+static pair_outcome probe_check_range(subject *s, hd_buffer *b, size_t at, size_t bytes)
 {
-    if (failed(s, hd_read(b, at - AROUND, s->scratch, bytes + 2 * AROUND))) {
+    if (probe_has_failed(s, hd_read(b, at - AROUND, s->scratch, bytes + 2 * AROUND))) {
         return OUTCOME_FAILED;
     }
     const uint8_t *range = s->scratch + AROUND;
-    size_t wrong = pattern_check(range, bytes, s->seed);
+    size_t wrong = probe_pattern_check(range, bytes, s->seed);
     if (wrong < bytes) {
-        record_wrong(HDI_PROBE_RECORD_WRONG, (int64_t)wrong, range[wrong], pattern_byte(s->seed, wrong));
+        probe_record_wrong(HDI_PROBE_RECORD_WRONG, (int64_t)wrong, range[wrong], probe_pattern_byte(s->seed, wrong));
         return OUTCOME_BAD;
     }
     for (size_t i = 0; i < AROUND; i++) {
         if (range[bytes + i] != SENTINEL) {
-            record_wrong(HDI_PROBE_RECORD_BESIDE, (int64_t)(bytes + i), range[bytes + i], SENTINEL);
+            probe_record_wrong(HDI_PROBE_RECORD_BESIDE, (int64_t)(bytes + i), range[bytes + i], SENTINEL);
             return OUTCOME_BAD;
         }
         if (range[-(ptrdiff_t)i - 1] != SENTINEL) {
-            record_wrong(HDI_PROBE_RECORD_BESIDE, -(int64_t)i - 1, range[-(ptrdiff_t)i - 1], SENTINEL);
+            probe_record_wrong(HDI_PROBE_RECORD_BESIDE, -(int64_t)i - 1, range[-(ptrdiff_t)i - 1], SENTINEL);
             return OUTCOME_BAD;
         }
     }
     return OUTCOME_GOOD;
 }
 
-/* ---- whether bytes arrive: transfers ---- */
+/* ---- do bytes arrive? transfers ---- */
 
-static hd_dims blocks_for(size_t bytes, uint32_t width)
+static hd_dims probe_blocks_for(size_t bytes, uint32_t width)
 {
     size_t blocks = (bytes / width + BLOCK - 1) / BLOCK;
     return (hd_dims){blocks == 0 ? 1 : blocks < BLOCKS_MOST ? (uint32_t)blocks : BLOCKS_MOST, 1, 1};
 }
 
-static hd_status launch(subject *s, int device, hd_kernel *kernel, hd_dims grid, const hd_arg *args, size_t n)
+static hd_status probe_launch(subject *s, int device, hd_kernel *kernel, hd_dims grid, const hd_arg *args, size_t n)
 {
     hd_ticket ticket;
     hd_lane *lane = NULL;
@@ -295,15 +304,16 @@ static hd_status launch(subject *s, int device, hd_kernel *kernel, hd_dims grid,
     return status ? status : hd_wait(ticket, HD_FOREVER);
 }
 
-/* A fresh pattern, by a kernel of `device`. */
-static hd_status store(subject *s, int device, hd_buffer *b, size_t at, size_t bytes, uint32_t width)
+/* Writes a fresh pattern by a kernel of `device`. */
+static hd_status probe_store(subject *s, int device, hd_buffer *b, size_t at, size_t bytes, uint32_t width)
 {
     const hd_arg args[] = {hd_out_range(b, at, bytes), hd_u64(bytes), hd_u64(s->seed), hd_u32(width)};
-    return launch(s, device, s->store, blocks_for(bytes, width), args, 4);
+    return probe_launch(s, device, s->store, probe_blocks_for(bytes, width), args, 4);
 }
 
-/* By the copy engine of the tested device, whichever way hd_copy would go. */
-static hd_status copy(subject *s, hd_buffer *dst, size_t dst_at, hd_buffer *src, size_t src_at, size_t bytes)
+/* Copies by the copy engine of the tested device, whichever way hd_copy would go. */
+static hd_status probe_copy_range(subject *s, hd_buffer *dst, size_t dst_at, hd_buffer *src, size_t src_at,
+                                  size_t bytes)
 {
     hd_lane *lane = s->runtime->devices[s->device]->lane_on;
     hd_ticket ticket;
@@ -312,50 +322,50 @@ static hd_status copy(subject *s, hd_buffer *dst, size_t dst_at, hd_buffer *src,
     return status ? status : hd_wait(ticket, HD_FOREVER);
 }
 
-/* ---- whether bytes arrive: cases ---- */
+/* ---- do bytes arrive? cases ---- */
 
-/* What is moved to the owner: the far bytes are looked at. */
-static pair_outcome try_to(subject *s, const trial *c, bool by_copy)
+/* Moves bytes to the owner, and checks the far bytes. */
+static pair_outcome probe_try_to(subject *s, const trial *c, bool by_copy)
 {
     size_t far_at = MARGIN + c->far_at, near_at = MARGIN + c->near_at;
     s->seed++;
-    if (failed(s, fill(s->far, far_at, c->bytes))) {
+    if (probe_has_failed(s, probe_fill_range(s->far, far_at, c->bytes))) {
         return OUTCOME_FAILED;
     }
     if (by_copy) {
-        pattern_fill(s->scratch, c->bytes, s->seed);
-        if (failed(s, hd_write(s->near, near_at, s->scratch, c->bytes))) {
+        probe_pattern_fill(s->scratch, c->bytes, s->seed);
+        if (probe_has_failed(s, hd_write(s->near, near_at, s->scratch, c->bytes))) {
             return OUTCOME_FAILED;
         }
     }
-    record_step(by_copy ? HDI_STEP_COPY_TO : HDI_STEP_STORE, c->bytes);
-    hd_status status = by_copy ? copy(s, s->far, far_at, s->near, near_at, c->bytes)
-                               : store(s, s->device, s->far, far_at, c->bytes, c->width);
-    return failed(s, status) ? OUTCOME_FAILED : look(s, s->far, far_at, c->bytes);
+    probe_record_step(by_copy ? HDI_STEP_COPY_TO : HDI_STEP_STORE, c->bytes);
+    hd_status status = by_copy ? probe_copy_range(s, s->far, far_at, s->near, near_at, c->bytes)
+                               : probe_store(s, s->device, s->far, far_at, c->bytes, c->width);
+    return probe_has_failed(s, status) ? OUTCOME_FAILED : probe_check_range(s, s->far, far_at, c->bytes);
 }
 
-/* Fetches bytes that the owner has made by itself: the near bytes are looked at. */
-static pair_outcome try_from(subject *s, const trial *c, bool by_copy)
+/* Fetches bytes that the owner made by itself, and checks the near bytes. */
+static pair_outcome probe_try_from(subject *s, const trial *c, bool by_copy)
 {
     size_t far_at = MARGIN + c->far_at, near_at = MARGIN + (by_copy ? c->near_at : c->far_at);
     s->seed++;
-    if (failed(s, store(s, s->owner, s->far, far_at, c->bytes, c->width)) ||
-        failed(s, fill(s->near, near_at, c->bytes))) {
+    if (probe_has_failed(s, probe_store(s, s->owner, s->far, far_at, c->bytes, c->width)) ||
+        probe_has_failed(s, probe_fill_range(s->near, near_at, c->bytes))) {
         return OUTCOME_FAILED;
     }
-    record_step(by_copy ? HDI_STEP_COPY_FROM : HDI_STEP_LOAD, c->bytes);
+    probe_record_step(by_copy ? HDI_STEP_COPY_FROM : HDI_STEP_LOAD, c->bytes);
     hd_status status;
     if (by_copy) {
-        status = copy(s, s->near, near_at, s->far, far_at, c->bytes);
+        status = probe_copy_range(s, s->near, near_at, s->far, far_at, c->bytes);
     } else {
         const hd_arg args[] = {hd_out_range(s->near, near_at, c->bytes), hd_in_range(s->far, far_at, c->bytes),
                                hd_u64(c->bytes), hd_u32(c->width)};
-        status = launch(s, s->device, s->load, blocks_for(c->bytes, c->width), args, 4);
+        status = probe_launch(s, s->device, s->load, probe_blocks_for(c->bytes, c->width), args, 4);
     }
-    return failed(s, status) ? OUTCOME_FAILED : look(s, s->near, near_at, c->bytes);
+    return probe_has_failed(s, status) ? OUTCOME_FAILED : probe_check_range(s, s->near, near_at, c->bytes);
 }
 
-/* ---- whether bytes arrive: counting ---- */
+/* ---- do bytes arrive? counting ---- */
 
 typedef struct counters {
     uint64_t large[COUNTERS];
@@ -363,20 +373,20 @@ typedef struct counters {
     float floats[COUNTERS];
 } counters;
 
-static pair_outcome try_counting(subject *s)
+static pair_outcome probe_try_counting(subject *s)
 {
     counters c;
     hd_ticket ticket;
     hd_status status = hd_fill(s->far, MARGIN, 0, sizeof c, &ticket);
     status = status ? status : hd_wait(ticket, HD_FOREVER);
-    if (failed(s, status)) {
+    if (probe_has_failed(s, status)) {
         return OUTCOME_FAILED;
     }
-    record_step(HDI_STEP_COUNT, sizeof c);
+    probe_record_step(HDI_STEP_COUNT, sizeof c);
     const hd_arg args[] = {hd_inout_range(s->far, MARGIN, sizeof c), hd_u32(COUNTERS), hd_u32(COUNT_TIMES)};
-    status = launch(s, s->device, s->count, (hd_dims){COUNT_BLOCKS, 1, 1}, args, 3);
+    status = probe_launch(s, s->device, s->count, (hd_dims){COUNT_BLOCKS, 1, 1}, args, 3);
     status = status ? status : hd_read(s->far, MARGIN, &c, sizeof c);
-    if (failed(s, status)) {
+    if (probe_has_failed(s, status)) {
         return OUTCOME_FAILED;
     }
     const uint64_t expected = (uint64_t)COUNT_BLOCKS * BLOCK / COUNTERS * COUNT_TIMES;
@@ -384,25 +394,25 @@ static pair_outcome try_counting(subject *s)
         const uint64_t found[] = {c.large[i], c.small[i], (uint64_t)(c.floats[i] >= 0 ? c.floats[i] : 0)};
         for (int k = 0; k < 3; k++) {
             if (found[k] != expected) {
-                record_wrong(HDI_PROBE_RECORD_MISCOUNT, k * COUNTERS + i, found[k], expected);
+                probe_record_wrong(HDI_PROBE_RECORD_MISCOUNT, k * COUNTERS + i, found[k], expected);
                 return OUTCOME_BAD;
             }
         }
     }
-    record_plain(HDI_PROBE_RECORD_COUNTS);
+    probe_record_plain(HDI_PROBE_RECORD_COUNTS);
     return OUTCOME_GOOD;
 }
 
-/* ---- whether bytes arrive: all ---- */
+/* ---- do bytes arrive? all ---- */
 
 /* Moves bytes in all ways and sizes. */
-static pair_outcome deliver(subject *s)
+static pair_outcome probe_try_all(subject *s)
 {
-    static pair_outcome (*const directions[])(subject *, const trial *, bool) = {try_to, try_from};
+    static pair_outcome (*const directions[])(subject *, const trial *, bool) = {probe_try_to, probe_try_from};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const trial *c = &cases[i];
         if (c->bytes + c->far_at > s->room || c->bytes + c->near_at > s->room) {
-            continue; /* there is no memory for it */
+            continue; /* no memory for it */
         }
         for (int d = 0; d < 2; d++) {
             for (int by_copy = 1; by_copy >= 0; by_copy--) {
@@ -413,20 +423,21 @@ static pair_outcome deliver(subject *s)
             }
         }
     }
-    return s->has_atomics ? try_counting(s) : OUTCOME_GOOD;
+    return s->has_atomics ? probe_try_counting(s) : OUTCOME_GOOD;
 }
 
-/* ---- how fast copies to the owner's memory are, directly and through pinned memory ----
+/* ---- the speed of copies to the owner's memory, directly and through pinned memory ----
  *
- * Both ways take turns, and the best of each counts, so that what else the machine does disturbs neither more than the other. */
+ * Both ways take turns, and the best of each counts, so that other work of the machine disturbs
+ * both alike. */
 
-#define PROBE_BYTES ((size_t)1 << 20) /* the first copy, which shows how much is worth measuring */
-#define TURN_NS 8000000.0             /* a turn is to take about so long */
+#define PROBE_BYTES ((size_t)1 << 20) /* the first copy, which shows how much to measure */
+#define TURN_NS 8000000.0             /* about the length of a turn */
 #define ROUNDS 4
 #define TURN_COPIES_MOST 256
 
-/* `n` copies one behind the other. Nanoseconds in all; below 0: one failed. */
-static double copy_some(subject *s, size_t bytes, int n)
+/* Makes `n` copies one after the other. Nanoseconds in all; below 0: one failed. */
+static double probe_copy_many(subject *s, size_t bytes, int n)
 {
     hd_ticket ticket = {0};
     int64_t start = hdi_clock_ns();
@@ -436,14 +447,14 @@ static double copy_some(subject *s, size_t bytes, int n)
     }
     status = status ? status : hd_wait(ticket, HD_FOREVER);
     if (status) {
-        record_failed(s->runtime);
+        probe_record_failed(s->runtime);
         return -1;
     }
     return (double)(hdi_clock_ns() - start);
 }
 
-/* hd_copy goes directly, or through pinned memory, from here on. What is granted stays so. */
-static void go(subject *s, bool directly)
+/* Makes hd_copy go directly, or through pinned memory, from here on. Grants stay. */
+static void probe_set_way(subject *s, bool directly)
 {
     uint8_t answer = directly ? HDI_PEERS_YES : HDI_PEERS_NO;
     atomic_store(&s->runtime->devices[s->device]->peer_access[s->owner], answer);
@@ -457,16 +468,16 @@ typedef struct way {
     double best;  /* bytes per second */
 } way;
 
-/* How much a turn copies, from one small copy, which also warms everything up. */
-static bool size_up(subject *s, way *w)
+/* Finds the size of a turn, from one small copy, which also warms everything up. */
+static bool probe_size_up(subject *s, way *w)
 {
     size_t most = s->room + MARGIN;
     size_t first = PROBE_BYTES < most ? PROBE_BYTES : most;
-    go(s, w->directly);
-    if (copy_some(s, first, 1) < 0) {
+    probe_set_way(s, w->directly);
+    if (probe_copy_many(s, first, 1) < 0) {
         return false;
     }
-    double ns = copy_some(s, first, 1);
+    double ns = probe_copy_many(s, first, 1);
     if (ns < 0) {
         return false;
     }
@@ -477,10 +488,10 @@ static bool size_up(subject *s, way *w)
     return true;
 }
 
-static bool take_turn(subject *s, way *w)
+static bool probe_take_turn(subject *s, way *w)
 {
-    go(s, w->directly);
-    double ns = copy_some(s, w->bytes, w->copies);
+    probe_set_way(s, w->directly);
+    double ns = probe_copy_many(s, w->bytes, w->copies);
     if (ns < 0) {
         return false;
     }
@@ -490,33 +501,33 @@ static bool take_turn(subject *s, way *w)
 }
 
 /* Copies from `near` to `far`, directly and through pinned memory. */
-static pair_outcome time_copies(subject *s)
+static pair_outcome probe_time_copies(subject *s)
 {
     way ways[] = {{.directly = true}, {.directly = false}};
     static const hdi_step steps[] = {HDI_STEP_TIME_DIRECT, HDI_STEP_TIME_STAGED};
     bool good = true;
     for (int w = 0; w < 2 && good; w++) {
-        record_step(steps[w], 0);
-        good = size_up(s, &ways[w]);
+        probe_record_step(steps[w], 0);
+        good = probe_size_up(s, &ways[w]);
     }
     for (int round = 0; round < ROUNDS && good; round++) {
         for (int w = 0; w < 2 && good; w++) {
-            record_step(steps[w], ways[w].bytes);
-            good = take_turn(s, &ways[w]);
+            probe_record_step(steps[w], ways[w].bytes);
+            good = probe_take_turn(s, &ways[w]);
         }
     }
-    go(s, true);
+    probe_set_way(s, true);
     if (!good) {
         return OUTCOME_FAILED;
     }
-    record_rates(ways[0].best, ways[1].best);
+    probe_record_rates(ways[0].best, ways[1].best);
     return OUTCOME_GOOD;
 }
 
 /* ---- the program ---- */
 
-/* The settings come as an argument; the application's environment has no Heddle settings for this process. */
-static void forget_environment(void)
+/* The settings come as an argument; the application's HEDDLE variables are not for this process. */
+static void probe_forget_environment(void)
 {
     for (char **e = environ; *e;) {
         char name[64];
@@ -534,7 +545,7 @@ static void forget_environment(void)
 
 /* ---- one pair ---- */
 
-static hd_status get_kernels(subject *s)
+static hd_status probe_get_kernels(subject *s)
 {
     hd_module *module;
     hd_status status = hdi_builtin_get(s->runtime, HDI_BUILTIN_PROBE, &module);
@@ -543,7 +554,7 @@ static hd_status get_kernels(subject *s)
     return status ? status : hd_kernel_get(module, "hd_probe_count", &s->count);
 }
 
-static void release_memory(subject *s)
+static void probe_release_memory(subject *s)
 {
     hd_free(s->near);
     hd_free(s->far);
@@ -552,15 +563,15 @@ static void release_memory(subject *s)
     s->scratch = NULL;
 }
 
-static hd_status allocate(subject *s, int device, size_t bytes, hd_buffer **out)
+static hd_status probe_allocate_buffer(subject *s, int device, size_t bytes, hd_buffer **out)
 {
     hd_lane *lane = NULL;
     hd_status status = hd_lane_get_default(s->runtime, device, &lane);
     return status ? status : hd_alloc(lane, bytes, out);
 }
 
-/* As much as there is. */
-static hd_status get_memory(subject *s)
+/* Takes the largest buffers that fit. */
+static hd_status probe_get_memory(subject *s)
 {
     hd_status status = HD_ERROR_MEMORY;
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0] && status; i++) {
@@ -570,13 +581,13 @@ static hd_status get_memory(subject *s)
         s->room = rooms[i];
         size_t bytes = s->room + 2 * MARGIN;
         s->scratch = malloc(bytes);
-        status = allocate(s, s->device, bytes, &s->near);
-        status = status ? status : allocate(s, s->owner, bytes, &s->far);
+        status = probe_allocate_buffer(s, s->device, bytes, &s->near);
+        status = status ? status : probe_allocate_buffer(s, s->owner, bytes, &s->far);
         if (!s->scratch) {
             status = HD_ERROR_HOST_MEMORY;
         }
         if (status) {
-            release_memory(s);
+            probe_release_memory(s);
             if (status != HD_ERROR_MEMORY && status != HD_ERROR_HOST_MEMORY) {
                 break;
             }
@@ -585,10 +596,10 @@ static hd_status get_memory(subject *s)
     return status;
 }
 
-/* The way that hdi_reach goes, but with the driver's answer. */
-static pair_outcome grant(subject *s)
+/* Grants access as hdi_peer_access does, and records the driver's answer. */
+static pair_outcome probe_grant_access(subject *s)
 {
-    record_step(HDI_STEP_GRANT, 0);
+    probe_record_step(HDI_STEP_GRANT, 0);
     hd_status status = hdi_arena_grant(s->runtime->devices[s->owner]->arena, s->device);
     if (!status) {
         atomic_store(&s->runtime->devices[s->device]->peer_access[s->owner], HDI_PEERS_YES);
@@ -597,31 +608,31 @@ static pair_outcome grant(subject *s)
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
     if (status == HD_ERROR_DRIVER && error.driver_code) {
-        record_refused(error.driver_code, error.operation);
+        probe_record_refused(error.driver_code, error.operation);
         return OUTCOME_BAD;
     }
-    record_failed(s->runtime);
+    probe_record_failed(s->runtime);
     return OUTCOME_FAILED;
 }
 
-static pair_outcome test_pair(subject *s)
+static pair_outcome probe_test_pair(subject *s)
 {
-    record_step(HDI_STEP_PREPARE, 0);
-    if (get_memory(s)) {
-        record_failed(s->runtime);
+    probe_record_step(HDI_STEP_PREPARE, 0);
+    if (probe_get_memory(s)) {
+        probe_record_failed(s->runtime);
         return OUTCOME_FAILED;
     }
-    pair_outcome outcome = grant(s);
-    outcome = outcome != OUTCOME_GOOD ? outcome : deliver(s);
-    outcome = outcome != OUTCOME_GOOD ? outcome : time_copies(s);
-    release_memory(s);
+    pair_outcome outcome = probe_grant_access(s);
+    outcome = outcome != OUTCOME_GOOD ? outcome : probe_try_all(s);
+    outcome = outcome != OUTCOME_GOOD ? outcome : probe_time_copies(s);
+    probe_release_memory(s);
     return outcome;
 }
 
 /* ---- all pairs ---- */
 
-/* "0>1,1>0" from *at on. False: there is no more, or something else. */
-static bool next_pair(const char **at, int n_devices, int *device, int *owner)
+/* Reads "0>1,1>0" from *at on. False: the end, or something else. */
+static bool probe_next_pair(const char **at, int n_devices, int *device, int *owner)
 {
     int length = 0;
     if (sscanf(*at, "%d>%d%n", device, owner, &length) != 2 || length == 0) {
@@ -632,8 +643,8 @@ static bool next_pair(const char **at, int n_devices, int *device, int *owner)
     return *device >= 0 && *device < n_devices && *owner >= 0 && *owner < n_devices && *device != *owner;
 }
 
-/* Whether the devices are those of the asking runtime. */
-static hd_status check_names(const hd_runtime *rt, const char *names)
+/* HD_OK if the devices are those of the asking runtime. */
+static hd_status probe_check_names(const hd_runtime *rt, const char *names)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         char name[33];
@@ -650,27 +661,27 @@ static hd_status check_names(const hd_runtime *rt, const char *names)
     return HD_OK;
 }
 
-static int test_all(const char *settings, const char *pairs, const char *names)
+static int probe_test_all(const char *settings, const char *pairs, const char *names)
 {
     subject s = {0};
     hd_options options = {sizeof options, settings};
-    record_step(HDI_STEP_OPEN, 0);
+    probe_record_step(HDI_STEP_OPEN, 0);
     hd_status status = hd_open(&options, &s.runtime);
-    status = status ? status : check_names(s.runtime, names);
-    status = status ? status : get_kernels(&s);
+    status = status ? status : probe_check_names(s.runtime, names);
+    status = status ? status : probe_get_kernels(&s);
     if (status) {
-        record_failed(s.runtime);
+        probe_record_failed(s.runtime);
         return 1;
     }
-    while (next_pair(&pairs, hd_device_count(s.runtime), &s.device, &s.owner)) {
+    while (probe_next_pair(&pairs, hd_device_count(s.runtime), &s.device, &s.owner)) {
         s.has_atomics = s.runtime->devices[s.device]->facts.peers_atomic >> s.owner & 1;
-        record_pair(s.device, s.owner);
-        if (test_pair(&s) == OUTCOME_FAILED) {
-            return 1; /* for what is left a fresh process is started */
+        probe_record_pair(s.device, s.owner);
+        if (probe_test_pair(&s) == OUTCOME_FAILED) {
+            return 1; /* a fresh process tests the rest */
         }
-        record_plain(HDI_PROBE_RECORD_PAIR_END);
+        probe_record_plain(HDI_PROBE_RECORD_PAIR_END);
     }
-    record_plain(HDI_PROBE_RECORD_END);
+    probe_record_plain(HDI_PROBE_RECORD_END);
     return 0;
 }
 
@@ -687,7 +698,8 @@ int main(int argc, char **argv)
     hdi_program_begin();
     signal(SIGPIPE, SIG_IGN); /* write reports it, too */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    forget_environment();
-    /* Nothing is closed, and no destructor runs: both may hang where a device has failed. What workers there are end with us. */
-    _exit(test_all(argv[1], argv[2], argv[3]));
+    probe_forget_environment();
+    /* Closes nothing, and runs no destructor: both may hang after a device has failed. Workers end
+     * with us. */
+    _exit(probe_test_all(argv[1], argv[2], argv[3]));
 }

@@ -1,7 +1,8 @@
 /* worker.c - the program heddle-worker: drives one device for the process that started it.
  *
- * hd_open starts it with placement=process; it is of no use by itself. Two sockets come as descriptors 3 and 4. The kernel kills
- * it when its parent's watcher thread ends, and it ends by itself when the sockets close.
+ * hd_open starts it with placement=process; it is useless by itself. Two sockets come as
+ * descriptors 3 and 4. The kernel kills it when its parent's watcher thread ends, and it ends by
+ * itself when the sockets close.
  */
 #include <stdio.h>
 #include <sys/resource.h>
@@ -11,7 +12,7 @@
 #include "process/spawn.h"
 #include "worker/workers.h"
 
-static int is_socket(int descriptor)
+static int worker_is_socket(int descriptor)
 {
     int type = 0;
     socklen_t bytes = sizeof type;
@@ -20,7 +21,7 @@ static int is_socket(int descriptor)
 
 int main(void)
 {
-    if (!is_socket(HDI_WORKER_MEMORY_SOCKET) || !is_socket(HDI_WORKER_CODE_SOCKET)) {
+    if (!worker_is_socket(HDI_WORKER_MEMORY_SOCKET) || !worker_is_socket(HDI_WORKER_CODE_SOCKET)) {
         fprintf(
             stderr,
             "heddle-worker %s: started by Heddle's hd_open with placement=process, to drive one device; not by hand\n",
@@ -28,12 +29,12 @@ int main(void)
         return HDI_WORKER_EXIT_USAGE;
     }
     hdi_program_begin();
-    /* Memory that peers may share takes a descriptor for each part of it. */
+    /* A driver may take a descriptor for each part of memory that peers may share. */
     struct rlimit descriptors;
     if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
         descriptors.rlim_cur = descriptors.rlim_max;
         setrlimit(RLIMIT_NOFILE, &descriptors);
     }
-    /* No destructors: the driver's may hang where the device has failed. */
+    /* No destructors: those of the driver may hang after the device has failed. */
     _exit(hdi_worker_service(HDI_WORKER_MEMORY_SOCKET, HDI_WORKER_CODE_SOCKET));
 }

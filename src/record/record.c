@@ -1,4 +1,4 @@
-/* record.c - see record.h for threads, locks and what always holds. */
+/* record.c - see record.h for threads, locks and invariants. */
 #include "record/record.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -12,14 +12,14 @@ uint32_t hdi_record_own_number(void)
     return (uint32_t)syscall(SYS_gettid);
 }
 
-static hdi_record_ring *make_ring(void)
+static hdi_record_ring *record_ring_make(void)
 {
     void *ring =
         mmap(NULL, sizeof(hdi_record_ring), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return ring == MAP_FAILED ? NULL : ring;
 }
 
-static void release_ring(hdi_record_ring *ring)
+static void record_ring_release(hdi_record_ring *ring)
 {
     if (ring) {
         munmap(ring, sizeof *ring);
@@ -39,14 +39,14 @@ void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable)
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)
 {
     uint64_t rings = bytes / sizeof(hdi_record_ring);
-    hdi_record_ring *ring = recorder->common ? NULL : make_ring();
+    hdi_record_ring *ring = recorder->common ? NULL : record_ring_make();
     if (!recorder->common && !ring) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a ring of records");
     }
     hdi_lock_take(&recorder->lock);
     recorder->common = ring ? ring : recorder->common;
-    atomic_fetch_add_explicit(&recorder->trace, 1,
-                              memory_order_relaxed); /* alone: a thread that sees it late records for the one before */
+    /* relaxed: a thread that sees it late records for the trace before, which does no harm */
+    atomic_fetch_add_explicit(&recorder->trace, 1, memory_order_relaxed);
     recorder->threads_most = rings > 1 ? (uint32_t)(rings - 1) : 0;
     hdi_lock_release(&recorder->lock);
     return HD_OK;
@@ -57,12 +57,12 @@ void hdi_recorder_release(hdi_recorder *recorder)
     hdi_record_thread *t = atomic_load_explicit(&recorder->threads, memory_order_acquire);
     while (t) {
         hdi_record_thread *next = t->next;
-        release_ring(t->ring);
+        record_ring_release(t->ring);
         t->ring = NULL;
         atomic_store_explicit(&t->owner, NULL, memory_order_relaxed);
         t = next;
     }
-    release_ring(recorder->common);
+    record_ring_release(recorder->common);
     recorder->common = NULL;
 }
 
@@ -73,16 +73,16 @@ int64_t hdi_record_now(const hdi_recorder *recorder)
 
 /* ---- a thread's first record ---- */
 
-/* Another ring of the recorder; NULL: there is no room for one. The lock is held. */
-static hdi_record_thread *add(hdi_recorder *r)
+/* Adds a ring to the recorder; NULL: no room for one. The lock is held. */
+static hdi_record_thread *recorder_add_ring(hdi_recorder *r)
 {
     if (r->n_threads >= r->threads_most) {
         return NULL;
     }
-    hdi_record_ring *ring = make_ring();
+    hdi_record_ring *ring = record_ring_make();
     hdi_record_thread *t = ring ? hdi_stable_take(r->stable, sizeof *t) : NULL;
     if (!t) {
-        release_ring(ring);
+        record_ring_release(ring);
         return NULL;
     }
     t->ring = ring;
@@ -91,8 +91,9 @@ static hdi_record_thread *add(hdi_recorder *r)
     return t;
 }
 
-/* The ring that belongs to the thread's presence, which may have been another thread's before. NULL: it has none. */
-static hdi_record_thread *settle(hdi_recorder *r)
+/* The ring of the thread's presence, which may have belonged to another thread before. NULL:
+ * none. */
+static hdi_record_thread *recorder_settle_ring(hdi_recorder *r)
 {
     hdi_presence *own = hdi_presence_here.own;
     if (!own) {
@@ -103,7 +104,7 @@ static hdi_record_thread *settle(hdi_recorder *r)
         t = t->next;
     }
     bool is_new = !t;
-    t = t ? t : add(r);
+    t = t ? t : recorder_add_ring(r);
     if (!t) {
         return NULL;
     }
@@ -113,12 +114,13 @@ static hdi_record_thread *settle(hdi_recorder *r)
     atomic_store_explicit(&t->owner, own, memory_order_relaxed);
     atomic_store_explicit(&t->recorder, r->id, memory_order_relaxed);
     if (is_new) {
-        atomic_store_explicit(&r->threads, t, memory_order_release); /* pairs with the writer's load */
+        /* Pairs with the writer's load. */
+        atomic_store_explicit(&r->threads, t, memory_order_release);
     }
     return t;
 }
 
-static unsigned rung_of(const hdi_pause *pause)
+static unsigned record_rung_of(const hdi_pause *pause)
 {
     switch (pause->kind) {
     case HDI_RECORD_PAUSE_CALLBACK:
@@ -130,7 +132,8 @@ static unsigned rung_of(const hdi_pause *pause)
     }
 }
 
-/* Of the thread's allocation that is under way: HDI_RECORD_RUNG_*. Not beside its ring, which it may not have. */
+/* Of the thread's current allocation: HDI_RECORD_RUNG_*. Not beside its ring, since it may lack
+ * one. */
 static _Thread_local uint8_t rungs_here;
 
 void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung)
@@ -147,7 +150,7 @@ unsigned hdi_record_take_rungs(void)
     return rungs;
 }
 
-static bool put_all(hdi_record_ring *ring, hdi_record *records, uint32_t n, uint32_t thread)
+static bool record_put_all(hdi_record_ring *ring, hdi_record *records, uint32_t n, uint32_t thread)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (records[i].type != HDI_RECORD_TEXT) {
@@ -161,15 +164,15 @@ void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n
 {
     const hdi_record_thread *here = hdi_record_ring_here(recorder);
     if (here) {
-        put_all(here->ring, records, n, here->thread);
+        record_put_all(here->ring, records, n, here->thread);
         return;
     }
     hdi_lock_take(&recorder->lock);
-    here = settle(recorder);
+    here = recorder_settle_ring(recorder);
     if (here) {
-        put_all(here->ring, records, n, here->thread);
+        record_put_all(here->ring, records, n, here->thread);
     } else if (recorder->common) {
-        put_all(recorder->common, records, n, hdi_record_own_number());
+        record_put_all(recorder->common, records, n, hdi_record_own_number());
     }
     hdi_lock_release(&recorder->lock);
 }
@@ -204,30 +207,30 @@ void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char 
 
 /* ---- ranges ---- */
 
-/* Where the calling thread's ranges go. */
+/* The place for the calling thread's ranges. */
 typedef struct place {
     hdi_record_ring *ring; /* NULL: nowhere */
     hdi_record_gap *gap;
     uint32_t thread;
-    bool shared;            /* the lock is held until leave() */
-    hdi_record_gap nothing; /* where there is no memory for a gap: then the ring may miss ends */
+    bool shared;            /* the lock is held until record_place_leave() */
+    hdi_record_gap nothing; /* if there is no memory for a gap: then the ring may miss ends */
 } place;
 
-static bool is_whole(const hdi_record_gap *gap, uint32_t trace)
+static bool record_gap_is_whole(const hdi_record_gap *gap, uint32_t trace)
 {
     return gap->trace != trace || (gap->left_out == 0 && gap->owed == 0);
 }
 
-/* That of a thread which shares a ring. NULL: there is no memory. The lock is held. A thread that ends with a gap leaves it to the next one
- * with its number. For a reader the two are one as well. */
-static hdi_record_gap *gap_of_sharer(hdi_recorder *r, uint32_t thread, uint32_t trace)
+/* The gap of a thread that shares a ring. NULL: no memory. The lock is held. A thread that ends
+ * with a gap leaves it to the next one with its number. A reader takes the two for one, too. */
+static hdi_record_gap *record_gap_of_sharer(hdi_recorder *r, uint32_t thread, uint32_t trace)
 {
     hdi_record_sharer **list = &r->sharers[thread % HDI_RECORD_SHARERS], *unused = NULL;
     for (hdi_record_sharer *s = *list; s; s = s->next) {
         if (s->thread == thread) {
             return &s->gap;
         }
-        unused = is_whole(&s->gap, trace) ? s : unused;
+        unused = record_gap_is_whole(&s->gap, trace) ? s : unused;
     }
     if (!unused && (unused = hdi_stable_take(r->stable, sizeof *unused)) != NULL) {
         unused->next = *list;
@@ -239,23 +242,23 @@ static hdi_record_gap *gap_of_sharer(hdi_recorder *r, uint32_t thread, uint32_t 
     return unused ? &unused->gap : NULL;
 }
 
-/* A thread that has no ring yet, or shares one. */
-static __attribute__((noinline)) void enter_slow(hdi_recorder *r, place *p, uint32_t trace)
+/* For a thread without a ring of its own. */
+static __attribute__((noinline)) void record_place_enter_slow(hdi_recorder *r, place *p, uint32_t trace)
 {
     hdi_lock_take(&r->lock);
-    hdi_record_thread *t = settle(r);
+    hdi_record_thread *t = recorder_settle_ring(r);
     p->shared = !t;
     p->ring = t ? t->ring : r->common;
     p->thread = t ? t->thread : hdi_record_own_number();
     p->nothing.trace = 0;
-    p->gap = t ? &t->gap : gap_of_sharer(r, p->thread, trace);
+    p->gap = t ? &t->gap : record_gap_of_sharer(r, p->thread, trace);
     p->gap = p->gap ? p->gap : &p->nothing;
     if (t) {
         hdi_lock_release(&r->lock);
     }
 }
 
-static inline void enter(hdi_recorder *r, place *p)
+static inline void record_place_enter(hdi_recorder *r, place *p)
 {
     hdi_record_thread *t = hdi_record_ring_here(r);
     uint32_t trace = atomic_load_explicit(&r->trace, memory_order_relaxed);
@@ -265,22 +268,22 @@ static inline void enter(hdi_recorder *r, place *p)
         p->thread = t->thread;
         p->gap = &t->gap;
     } else {
-        enter_slow(r, p, trace);
+        record_place_enter_slow(r, p, trace);
     }
     if (p->gap->trace != trace) {
         *p->gap = (hdi_record_gap){.trace = trace};
     }
 }
 
-static void leave(hdi_recorder *r, const place *p)
+static void record_place_leave(hdi_recorder *r, const place *p)
 {
     if (p->shared) {
         hdi_lock_release(&r->lock);
     }
 }
 
-/* False: there is still no room for all of them. */
-static inline bool pay(const place *p)
+/* Writes the owed POP records. False: some still do not fit. */
+static inline bool record_place_pay(const place *p)
 {
     hdi_record_gap *gap = p->gap;
     for (; gap->owed && hdi_ring_fits(p->ring, 1); gap->owed--) {
@@ -291,28 +294,28 @@ static inline bool pay(const place *p)
     return gap->owed == 0;
 }
 
-static void push(const place *p, hdi_record *all, uint32_t n)
+static void record_place_push(const place *p, hdi_record *all, uint32_t n)
 {
-    if (p->gap->left_out || !pay(p)) {
+    if (p->gap->left_out || !record_place_pay(p)) {
         hdi_ring_drop(p->ring, n);
         p->gap->left_out++;
     } else {
-        p->gap->left_out = put_all(p->ring, all, n, p->thread) ? 0 : 1;
+        p->gap->left_out = record_put_all(p->ring, all, n, p->thread) ? 0 : 1;
     }
 }
 
-static void pop(const place *p, hdi_record *record)
+static void record_place_pop(const place *p, hdi_record *record)
 {
     hdi_record_gap *gap = p->gap;
     if (gap->left_out) {
         hdi_ring_drop(p->ring, 1);
         gap->left_out--;
-    } else if (!pay(p) || !hdi_ring_fits(p->ring, 1)) {
+    } else if (!record_place_pay(p) || !hdi_ring_fits(p->ring, 1)) {
         hdi_ring_drop(p->ring, 1);
         gap->owed++;
         gap->owed_at = record->time;
     } else {
-        put_all(p->ring, record, 1, p->thread);
+        record_put_all(p->ring, record, 1, p->thread);
     }
 }
 
@@ -321,31 +324,31 @@ void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *nam
     hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
     uint32_t n = hdi_record_with_text(all, record, name);
     place p;
-    enter(recorder, &p);
+    record_place_enter(recorder, &p);
     if (p.ring) {
-        push(&p, all, n);
+        record_place_push(&p, all, n);
     }
-    leave(recorder, &p);
+    record_place_leave(recorder, &p);
 }
 
 void hdi_record_pop(hdi_recorder *recorder, hdi_record *record)
 {
     place p;
-    enter(recorder, &p);
+    record_place_enter(recorder, &p);
     if (p.ring) {
-        pop(&p, record);
+        record_place_pop(&p, record);
     }
-    leave(recorder, &p);
+    record_place_leave(recorder, &p);
 }
 
 void hdi_record_drop(hdi_recorder *recorder)
 {
     place p;
-    enter(recorder, &p);
+    record_place_enter(recorder, &p);
     if (p.ring) {
         hdi_ring_drop(p.ring, 1);
     }
-    leave(recorder, &p);
+    record_place_leave(recorder, &p);
 }
 
 /* ---- numbers and pauses ---- */
@@ -383,5 +386,5 @@ void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause)
     record.kind = pause.kind;
     record.device = pause.device;
     hdi_record_put(recorder, &record);
-    rungs_here |= (uint8_t)rung_of(&pause);
+    rungs_here |= (uint8_t)record_rung_of(&pause);
 }

@@ -1,12 +1,14 @@
-/* record.h - what threads of the application write into a trace: each into a ring of its own, which the trace's writer empties.
+/* record.h - the application's threads write records of a trace: each into its own ring, which the
+ * trace's writer empties.
  *
- *    hdi_recorder   of a runtime: the rings of its threads, and one for those that have none
+ *    hdi_recorder   of a runtime: the rings of its threads, and one for threads without
  *
  * Threads: any; those of engines in worker processes write into their device's channel instead.
  * Locks: a lock per recorder, for a thread's first record and for threads without a ring.
  * Blocking: never.
- * Always: where nothing is recorded, a place that could record costs a load and a branch. A ring has one writer: a thread takes it
- * only after it has found itself to be the owner. What has no room is counted.
+ * Always: without a trace, a place that could record costs a load and a branch. One thread writes a
+ * ring: it uses a ring only after it found itself to be the owner. Records without room are
+ * counted.
  */
 #ifndef HDI_RECORD_RECORD_H
 #define HDI_RECORD_RECORD_H
@@ -20,55 +22,57 @@
 #include "base/wait.h"
 #include "record/ring.h"
 
-/* What the file does not have of a thread's ranges. */
+/* Records that a thread's ranges lack in the file. */
 typedef struct hdi_record_gap {
-    uint32_t trace;    /* what follows is of this one; 0: of none */
-    uint32_t left_out; /* innermost ranges that are open, and have no PUSH */
-    uint32_t owed;     /* POP records that had no room, of ranges that have a PUSH */
+    uint32_t trace;    /* the trace that the rest belongs to; 0: none */
+    uint32_t left_out; /* open innermost ranges without a PUSH */
+    uint32_t owed;     /* POP records without room, of ranges with a PUSH */
     int64_t owed_at;   /* time of the last of those */
 } hdi_record_gap;
 
-/* That of a thread which shares a ring. Where nothing is missing it serves another thread. In stable memory. */
+/* The gap of a thread that shares a ring. If nothing is missing, it serves another thread. In
+ * stable memory. */
 typedef struct hdi_record_sharer {
     hdi_record_gap gap;
     uint32_t thread; /* the system's number */
     struct hdi_record_sharer *next;
 } hdi_record_sharer;
 
-/* A thread's ring in one recorder. In stable memory: a thread that comes to it after hd_close reads zeros, and is not the owner. */
+/* A thread's ring in one recorder. In stable memory: a thread that uses it after hd_close reads
+ * zeros, and is not the owner. */
 typedef struct hdi_record_thread {
     _Atomic uint64_t recorder;           /* id */
-    _Atomic(const hdi_presence *) owner; /* what the thread is inside calls by */
+    _Atomic(const hdi_presence *) owner; /* the presence of the thread inside calls */
     uint32_t thread;                     /* the system's number */
     hdi_record_gap gap;
     hdi_record_ring *ring;
-    bool populated; /* the trace's writer has seen to that */
+    bool populated; /* the trace's writer took care of that */
     struct hdi_record_thread *next;
 } hdi_record_thread;
 
 #define HDI_RECORD_SHARERS 64 /* lists */
 
 typedef struct hdi_recorder {
-    _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: nothing is recorded */
+    _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: record nothing */
     hdi_quick_clock clock;   /* of the records; the trace's writer relates it */
     hdi_stable *stable;
     uint64_t id; /* never used again in this process */
     hdi_lock lock;
-    hdi_record_ring *common;              /* of threads without a ring; NULL: nothing was ever recorded */
+    hdi_record_ring *common;              /* of threads without a ring; NULL: no record ever */
     _Atomic(hdi_record_thread *) threads; /* only grows */
     uint32_t n_threads, threads_most;
-    _Atomic uint32_t trace;                         /* counts them */
+    _Atomic uint32_t trace;                         /* counts the traces */
     hdi_record_sharer *sharers[HDI_RECORD_SHARERS]; /* under the lock, by the thread's number */
 } hdi_recorder;
 
-/* Of one that is all zeros. `stable`: the runtime's. */
+/* Initializes a recorder of zeros. `stable`: of the runtime. */
 void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable);
 /* Before the first trace: rings of at most so many bytes. Errors: HOST_MEMORY. */
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes);
 /* No thread records any more. */
 void hdi_recorder_release(hdi_recorder *recorder);
 
-/* Whether a trace is being written. */
+/* True while a trace is written. */
 static inline bool hdi_records(const hdi_recorder *recorder)
 {
     return __builtin_expect(atomic_load_explicit(&recorder->detail, memory_order_relaxed) != 0, 0);
@@ -77,29 +81,29 @@ static inline bool hdi_records(const hdi_recorder *recorder)
 /* The time, for a record of a thread. */
 int64_t hdi_record_now(const hdi_recorder *recorder);
 
-/* When something begins that is going to be recorded; 0 where no trace is written. */
+/* The begin of something that will be recorded; 0 without a trace. */
 static inline int64_t hdi_record_began(const hdi_recorder *recorder)
 {
     return hdi_records(recorder) ? hdi_record_now(recorder) : 0;
 }
 
-/* `n` records that belong together: none of them is written where they have no room. Fills in the thread. */
+/* Writes `n` records that belong together: all, or none if they do not fit. Fills in the thread. */
 void hdi_record_put_slow(hdi_recorder *recorder, hdi_record *records, uint32_t n);
 
-/* The calling thread's ring; NULL: it has none yet, or shares one. */
+/* The calling thread's ring; NULL: none yet, or shared. */
 static inline hdi_record_thread *hdi_record_ring_here(const hdi_recorder *recorder)
 {
     const hdi_presence *own = hdi_presence_here.own;
     hdi_record_thread *here = own ? own->records : NULL;
-    /* relaxed: both are this thread's own stores where they fit */
+    /* relaxed: if they match, both are this thread's own stores */
     return here && atomic_load_explicit(&here->owner, memory_order_relaxed) == own &&
                    atomic_load_explicit(&here->recorder, memory_order_relaxed) == recorder->id
                ? here
                : NULL;
 }
 
-/* Where the thread's next record is to be written, with its thread and otherwise undefined. NULL: there is no room for it. hdi_record_end
- * makes it the reader's. */
+/* The place for the thread's next record, with the thread filled in, otherwise undefined. NULL: no
+ * room. hdi_record_end passes it to the reader. */
 static inline hdi_record *hdi_record_begin(const hdi_record_thread *here)
 {
     hdi_record_ring *ring = here->ring;
@@ -131,39 +135,44 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
     hdi_ring_put(here->ring, record);
 }
 
-/* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off, behind a whole character. NULL: none. */
+/* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off, behind a whole
+ * character. NULL: none. */
 #define HDI_RECORD_TEXTS_MOST 8
 /* Room for such a text, and for the rest of the character at which it is cut. */
 #define HDI_RECORD_TEXT_ROOM (HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 4)
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
-/* A range of the calling thread begins, or its innermost one ends. A range whose PUSH has no room is left out with all within it, and a
- * POP without room comes later. So the ranges around keep their ends. */
+/* A range of the calling thread begins, or its innermost one ends. If a PUSH does not fit, its
+ * range and all ranges within are left out. A POP that does not fit comes later. So the ranges
+ * around keep their ends. */
 void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name);
 void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
-/* What the calling thread has no room for otherwise counts as a record that was dropped. */
+/* Counts as dropped a record of the calling thread that does not fit elsewhere. */
 void hdi_record_drop(hdi_recorder *recorder);
-/* The calling thread's number, as records have it. */
+/* The calling thread's number, as in records. */
 uint32_t hdi_record_own_number(void);
-/* The same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many there are. */
+/* Makes the same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 
-/* A number for a text as far as it is written, the same one for the same text; never 0. Of 64 bits, so two texts do not have the same. */
+/* A number for a text as far as it is written; never 0. The same text gets the same number. With 64
+ * bits, no two texts share one. */
 uint64_t hdi_record_number(const char *text);
-/* One of 32 bits, for a label. Two labels may have the same: the trace's writer gives the later one another. So the text goes with it. */
+/* The same in 32 bits, for a label. Two labels may share a number: the trace's writer renumbers the
+ * later one. So the text goes with it. */
 uint32_t hdi_record_label_number(const char *label);
 
-/* For something that held the calling thread up since `began`; nothing where that is 0. */
+/* A cause that held the calling thread up since `began`; none if that is 0. */
 typedef struct hdi_pause {
     uint8_t kind, device;
     uint32_t lane, detail;
     uint64_t position, bytes;
 } hdi_pause;
-/* A pause for mapping or for the callback also counts among the rungs of the thread's next allocation. */
+/* A pause for mapping or for the callback also counts among the rungs of the thread's next
+ * allocation. */
 void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause);
 
 /* The calling thread's allocation takes a rung: HDI_RECORD_RUNG_*. */
 void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung);
-/* The rungs that the calling thread's allocation took so far, which are no longer counted then. */
+/* Returns the rungs that the calling thread's allocation took so far, and clears them. */
 unsigned hdi_record_take_rungs(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* ring.h - a ring of records with one writer and one reader, which may be in different processes.
  *
  * Threads: one writes, one reads. Locks: none.
- * Always: a writer never waits. What has no room is counted, and not written. A reader takes nothing of what the other side states on
- * trust: positions that cannot be are an empty ring.
+ * Always: a writer never waits. Records without room are counted, but not written. A reader does
+ * not trust the other side: impossible positions count as an empty ring.
  */
 #ifndef HDI_RECORD_RING_H
 #define HDI_RECORD_RING_H
@@ -14,38 +14,39 @@
 #include "base/thread.h"
 #include "record/format.h"
 
-#define HDI_RING_RECORDS 32768 /* a power of two: 2 MiB, of which only what is used takes memory */
+#define HDI_RING_RECORDS 32768 /* a power of two: 2 MiB, of which only used pages take memory */
 #define HDI_RING_PREPARED 4    /* records ahead */
 
 typedef struct hdi_record_ring {
     _Alignas(64) _Atomic uint64_t head; /* writer: records written */
-    _Atomic uint64_t dropped;           /* writer: records that had no room */
+    _Atomic uint64_t dropped;           /* writer: records without room */
     uint64_t tail_seen;                 /* writer: `tail` as last loaded */
     _Alignas(64) _Atomic uint64_t tail; /* reader: records taken */
-    uint64_t dropped_seen;              /* reader: of `dropped`, those that are reported */
+    uint64_t dropped_seen;              /* reader: how many of `dropped` were reported */
     _Alignas(64) hdi_record records[HDI_RING_RECORDS];
 } hdi_record_ring;
 
-/* Whether there is room for so many records. */
+/* True if so many records fit. */
 static inline bool hdi_ring_fits(hdi_record_ring *ring, uint64_t n)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     if (__builtin_expect(head + n - ring->tail_seen > HDI_RING_RECORDS, 0)) {
-        /* pairs with the release store in hdi_ring_take: the reader has copied what is overwritten from here on */
+        /* pairs with the release store in hdi_ring_taken: the reader copied the records that are
+         * overwritten from here on */
         ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
         return head + n - ring->tail_seen <= HDI_RING_RECORDS;
     }
     return true;
 }
 
-/* So many records are not written. */
+/* Counts so many records as not written. */
 static inline void hdi_ring_drop(hdi_record_ring *ring, uint64_t n)
 {
     uint64_t dropped = atomic_load_explicit(&ring->dropped, memory_order_relaxed);
     atomic_store_explicit(&ring->dropped, dropped + n, memory_order_relaxed);
 }
 
-/* As hdi_ring_fits; what has no room counts as dropped. */
+/* As hdi_ring_fits; records without room count as dropped. */
 static inline bool hdi_ring_has_room(hdi_record_ring *ring, uint64_t n)
 {
     bool fits = hdi_ring_fits(ring, n);
@@ -55,7 +56,8 @@ static inline bool hdi_ring_has_room(hdi_record_ring *ring, uint64_t n)
     return fits;
 }
 
-/* Writer: takes the cache line of a later record back from the reader, so that writing it takes no time. */
+/* Writer: takes the cache line of a later record back from the reader, so that writing it takes no
+ * time. */
 static inline void hdi_ring_prepare(hdi_record_ring *ring, uint64_t head)
 {
     hdi_prefetch_to_write(&ring->records[(head + HDI_RING_PREPARED) % HDI_RING_RECORDS]);
@@ -74,7 +76,8 @@ static inline bool hdi_ring_put(hdi_record_ring *ring, const hdi_record *record)
     return true;
 }
 
-/* Writes records that belong together: the reader finds all of them, or none. False: they were dropped. */
+/* Writes records that belong together: the reader finds all of them, or none. False: they were
+ * dropped. */
 static inline bool hdi_ring_put_all(hdi_record_ring *ring, const hdi_record *records, uint32_t n)
 {
     if (!hdi_ring_has_room(ring, n)) {
@@ -88,7 +91,7 @@ static inline bool hdi_ring_put_all(hdi_record_ring *ring, const hdi_record *rec
     return true;
 }
 
-/* Reader: how many records there are. hdi_ring_taken gives them back. */
+/* Reader: the number of records. hdi_ring_taken gives them back. */
 static inline uint64_t hdi_ring_ready(const hdi_record_ring *ring)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
@@ -118,7 +121,8 @@ static inline uint64_t hdi_ring_take_dropped(hdi_record_ring *ring)
     return since;
 }
 
-/* Gets the ring's memory from the system, so that the writer does not have to. Any thread. Nothing but time depends on it. */
+/* Gets the ring's memory from the system in advance, so that the writer is spared it. Any thread.
+ * Only affects time. */
 static inline void hdi_ring_populate(hdi_record_ring *ring)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -128,7 +132,7 @@ static inline void hdi_ring_populate(hdi_record_ring *ring)
 #endif
 }
 
-/* Reader: drops all that is there, and nothing counts as dropped. */
+/* Reader: drops all records, without counting them as dropped. */
 static inline void hdi_ring_clear(hdi_record_ring *ring)
 {
     atomic_store_explicit(&ring->tail, atomic_load_explicit(&ring->head, memory_order_acquire), memory_order_release);

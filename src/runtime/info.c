@@ -1,4 +1,5 @@
-/* info.c - facts about a runtime and its devices, options in force, counters, and the driver's entry points by name.
+/* info.c - facts about a runtime and its devices, current options, counters, and the driver's entry
+ * points by name.
  *
  * Threads: any.
  * Locks: none of its own.
@@ -8,6 +9,7 @@
 #include <heddle/runtime.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
@@ -20,7 +22,7 @@
 #include "worker/part.h"
 #include "worker/workers.h"
 
-static hd_status check(const hd_runtime *rt, int device, const void *out)
+static hd_status info_check_device(const hd_runtime *rt, int device, const void *out)
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
@@ -43,7 +45,7 @@ int hd_device_count(const hd_runtime *rt)
 hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, 0, out);
+    hd_status status = info_check_device(rt, 0, out);
     status = status ? status : HDI_SIZED_CHECK(hd_runtime_info, out);
     if (status) {
         return status;
@@ -64,7 +66,7 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, index, out);
+    hd_status status = info_check_device(rt, index, out);
     status = status ? status : HDI_SIZED_CHECK(hd_device_info, out);
     if (status) {
         return status;
@@ -114,7 +116,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
 hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, index, out);
+    hd_status status = info_check_device(rt, index, out);
     status = status ? status : HDI_SIZED_CHECK(hd_device_stats, out);
     if (status) {
         return status;
@@ -138,8 +140,8 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     return HD_OK;
 }
 
-/* The value of an option in force. For a program that was found without its option: where it is. */
-static const char *value_in_force(const hd_runtime *rt, int index, const char *name)
+/* The current value of an option. For a program that was found without its option: its path. */
+static const char *info_value_in_force(const hd_runtime *rt, int index, const char *name)
 {
     const char *text = rt->options.text[index];
     if (text[0] == 0 && strcmp(name, "probe") == 0) {
@@ -169,7 +171,7 @@ hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *ou
         .size = sizeof info,
         .name = row->name,
         .environment = row->environment,
-        .value = rt ? value_in_force(rt, index, row->name) : row->default_text,
+        .value = rt ? info_value_in_force(rt, index, row->name) : row->default_text,
         .help = row->help,
         .is_default = !rt || rt->options.is_default[index],
         .source = rt ? rt->options.source[index] : HD_OPTION_FROM_DEFAULT,
@@ -178,11 +180,12 @@ hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *ou
     return HD_OK;
 }
 
-/* ---- the driver's own entry points ---- */
+/* ---- entry points of the driver ---- */
 
-static hd_status provider_table(const char *name, const hdi_driver **out)
+static hd_status info_provider_table(const char *name, const hdi_driver **out)
 {
-    const hdi_provider *provider = name ? hdi_provider_named(name) : NULL; /* NULL: nvidia where it works, else host */
+    /* NULL: nvidia if it works, else host */
+    const hdi_provider *provider = name ? hdi_provider_named(name) : NULL;
     if (name && !provider) {
         return hdi_fail(HD_ERROR_ARGUMENT, "driver '%s' is neither nvidia nor host", name);
     }
@@ -190,7 +193,7 @@ static hd_status provider_table(const char *name, const hdi_driver **out)
         return provider->open(out);
     }
     if (!provider) {
-        hdi_attempt attempt; /* no GPU is no failure here */
+        hdi_attempt attempt; /* a missing GPU is no failure here */
         hdi_attempt_begin(&attempt);
         hd_status status = hdi_driver_nvidia(out);
         hdi_attempt_end(&attempt);
@@ -205,7 +208,7 @@ static hd_status provider_table(const char *name, const hdi_driver **out)
         hdi_options options;
         status = hdi_options_parse(NULL, &options);
         if (!status) {
-            /* Refused while a runtime with other settings is open: then those are in force. */
+            /* Refused while a runtime with other settings is open: then those apply. */
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             hdi_host_configure(&options);
@@ -218,12 +221,15 @@ static hd_status provider_table(const char *name, const hdi_driver **out)
 
 hd_status hd_driver_entry(const char *provider, const char *symbol, void (**out)(void))
 {
+    HDI_UNCANCELLED;
     HDI_CALL();
     if (!symbol || !out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", symbol ? "out" : "symbol");
     }
     const hdi_driver *table;
-    hd_status status = provider_table(provider, &table);
+    bool held = hdi_descriptors_hold(); /* it may start the driver */
+    hd_status status = info_provider_table(provider, &table);
+    hdi_descriptors_release(held);
     if (status) {
         return status;
     }

@@ -1,29 +1,34 @@
 /* open_close.c - hd_open and hd_close: make a runtime with its devices, and give it back.
  *
- * hd_close works within its limit, and reports what had to be left behind. Work in flight has the option close_timeout.
- * Giving everything back means driver calls, joins and answers of workers, each of which may never return. So a thread
- * of the library does it, the closer. hd_close waits for the closer with a limit of its own.
+ * hd_close keeps its limit, and reports everything that it had to leave behind. The option
+ * close_timeout limits the wait for work in flight. Giving everything back takes driver calls,
+ * joins and answers of workers, each of which may never return. So a thread of the library, the
+ * closer, does it. hd_close waits for the closer with another limit.
  *
- * The driver takes long for a device: making a context takes a hundred milliseconds, and giving it back takes tens. It
- * does much of that for several devices at once. So some steps run on all devices at the same time.
+ * The driver takes long for a device: making a context takes a hundred milliseconds, and giving it
+ * back takes tens. It does much of that for several devices in parallel. So some steps run on all
+ * devices at the same time.
  *
- * Threads: hd_open and hd_close on any. The closer ends with hd_close or, where hd_close gave up, when it is through. In
- * a step on all devices the calling one handles the first device. Each other device has a thread for the length of the
- * step. With placement=inline, and where no thread can be started, the calling one handles them one after the other.
+ * Threads: hd_open and hd_close on any. The closer ends with hd_close or, if hd_close gave up, when
+ * it is done. In a step on all devices the calling thread handles the first device, and another
+ * thread each other device. With placement=inline, and if no thread can be started, the calling
+ * thread handles them one after the other.
  * Locks: none.
  * Always:
  * - An hd_open that fails leaves nothing behind.
- * - What device_create made before a step failed, device_destroy gives back. All steps have returned when on_each does.
- * - What unended work may still use is neither freed nor unmapped.
- * - Nothing is freed while a call on the runtime is under way (presence.h). After all handles were ended none becomes good
- *   (hdi_handles_ended).
- * - Of two calls that close a runtime one does it.
+ * - runtime_device_destroy gives back everything that runtime_device_create made before a step
+ *   failed. All steps have returned when runtime_step_at_once does.
+ * - Memory that unended work may still use is neither freed nor unmapped.
+ * - Nothing is freed during a call on the runtime (presence.h). After all handles were ended, none
+ *   becomes valid (hdi_handles_ended).
+ * - Of two calls that close a runtime, one does it.
  */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
@@ -56,45 +61,48 @@
 #include "worker/remote.h"
 #include "worker/workers.h"
 
-#define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets at least this long */
-#define RELEASE_NS 5000000000    /* beyond close_timeout, for giving everything back */
+/* an engine that is about to return from a driver call gets at least this long */
+#define STOP_LEAST_NS 1000000000
+#define RELEASE_NS 5000000000 /* beyond close_timeout, to give everything back */
 #define LOOK_SLEEP_NS 1000000
 
-#define RANGE_TIMES 4 /* as much address space as memory, so that no pattern of allocations runs out of it */
+/* so many times the memory, so that no pattern of allocations runs out of addresses */
+#define RANGE_TIMES 16
 
 /* ---- the parts of a runtime ---- */
 
-/* What each layer has in a runtime: created in this order, closed, stopped and released in reverse. So a part is
- * released before those that it uses: buffers before staging memory, and that before pinned memory. */
+/* The parts of all layers in a runtime: created in this order; closed, stopped and released in
+ * reverse. So a part is released before those that it uses: buffers before staging memory, and that
+ * before pinned memory. */
 static const hdi_lifetime *const lifetimes[] = {
     &hdi_shares_lifetime,        &hdi_host_lifetime,      &hdi_page_lifetime,        &hdi_findings_lifetime,
     &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime, &hdi_reclaim_lifetime,
     &hdi_thread_caches_lifetime, &hdi_peers_lifetime,     &hdi_peer_tester_lifetime, &hdi_copy_lanes_lifetime,
     &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,     &hdi_holds_lifetime,
     &hdi_checker_lifetime,       &hdi_pins_lifetime,      &hdi_regions_lifetime,     &hdi_products_lifetime,
-    &hdi_modules_lifetime,       &hdi_claims_lifetime,    &hdi_callers_lifetime,     &hdi_late_ends_lifetime,
-    &hdi_trace_lifetime,
+    &hdi_modules_lifetime,       &hdi_claims_lifetime,    &hdi_callers_lifetime,     &hdi_trace_lifetime,
 };
 #define LIFETIMES (sizeof lifetimes / sizeof lifetimes[0])
 
 /* ---- one device ---- */
 
-/* A device is made in three steps:
- * - create: itself and its channel
- * - make_local or device_make_remote: its port. hdi_worker_await connects a remote one and fills in the facts
- * - equip: arena and engine
+/* Makes a device in three steps:
+ * - runtime_device_create: itself and its channel
+ * - runtime_device_make_local or runtime_device_make_remote: its port. hdi_worker_await connects a
+ *   remote one and fills in the facts
+ * - runtime_device_equip: arena and engine
  */
 
-static bool point_finished(void *context, hdi_point point)
+static bool runtime_point_finished(void *context, hdi_point point)
 {
     return hdi_point_done(context, point);
 }
 
-static void take_limits(hdi_device *device)
+static void runtime_device_take_limits(hdi_device *device)
 {
     device->limits = device->facts.limits;
     for (int i = 1; i < 3; i++) {
-        /* As much as a command can hold. No device allows more. */
+        /* The most that a command can hold. No device allows more. */
         if (device->limits.grid[i] > UINT16_MAX) {
             device->limits.grid[i] = UINT16_MAX;
         }
@@ -103,8 +111,8 @@ static void take_limits(hdi_device *device)
     device->depths[1] = device->limits.block[2];
 }
 
-/* Leaves what it made in *slot even when a step fails, for device_destroy. */
-static hd_status device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)
+/* Leaves the parts that it made in *slot even if a step fails, for runtime_device_destroy. */
+static hd_status runtime_device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)
 {
     hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!device) {
@@ -126,23 +134,24 @@ static hd_status device_create(hd_runtime *rt, int index, int ordinal, hdi_devic
     return status;
 }
 
-/* A request on one of the worker's connections failed, or its driver can no longer be used. */
-static void line_broken(void *context, uint64_t connection, int code)
+/* Called if a request on one of the worker's connections failed, or its driver can no longer be
+ * used. */
+static void runtime_device_line_broken(void *context, uint64_t connection, int code)
 {
     hdi_device *device = context;
-    if (code != HDI_GONE_CLOSED) { /* closed by a worker that is ending already */
+    if (code != HDI_GONE_CLOSED) { /* closed by a worker that is already ending */
         hdi_worker_kill(device->runtime, device->index, connection, code);
     }
 }
 
-static hd_status device_make_remote(hdi_device *device)
+static hd_status runtime_device_make_remote(hdi_device *device)
 {
     int64_t limit = device->runtime->options.worker_timeout * 1000000;
-    device->port = hdi_remote_port_create(limit, line_broken, device);
+    device->port = hdi_remote_port_create(limit, runtime_device_line_broken, device);
     return device->port ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the port of device %d", device->index);
 }
 
-static hd_status make_local(hdi_device *device, void *unused)
+static hd_status runtime_device_make_local(hdi_device *device, void *unused)
 {
     (void)unused;
     hd_status status = hdi_device_attach(device);
@@ -158,15 +167,16 @@ uint64_t hdi_device_place_range(hdi_device *device)
     hd_runtime *rt = device->runtime;
     uint64_t granule = device->facts.granule ? device->facts.granule : 1;
     uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
-    /* Of the largest device. All have the same range, or else the places that are computed for them would overlap. */
+    /* That of the largest device. All use the same range, or their computed places would
+     * overlap. */
     uint64_t memory = 0;
     for (int i = 0; i < rt->n_devices; i++) {
         uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
         memory = bytes > memory ? bytes : memory;
     }
-    /* In one process the driver has addresses enough. Between processes the library's address plan may run out of them.
-     * So the range is halved until the last device has room for it after its last restart. That suits all devices, and
-     * stays. */
+    /* In one process the driver offers enough addresses. Between processes the library's address
+     * plan may run out of them. So the range is halved until the last device finds room after its
+     * last restart. That suits all devices, and never changes. */
     uint64_t times = RANGE_TIMES;
     while (rt->is_process && times > 1 &&
            hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
@@ -180,19 +190,19 @@ uint64_t hdi_device_place_range(hdi_device *device)
 }
 
 /* The physical memory that the option memory_limit allows on a device. */
-static uint64_t memory_limit(const hdi_device *device)
+static uint64_t runtime_device_memory_limit(const hdi_device *device)
 {
     const hdi_option_AMOUNT *limit = &device->runtime->options.memory_limit;
     uint64_t bytes =
         limit->share != 0 ? (uint64_t)(limit->share * (double)device->facts.memory_bytes) : (uint64_t)limit->bytes;
-    return bytes != 0 ? bytes : 1; /* 0 means no limit to the arena */
+    return bytes != 0 ? bytes : 1; /* to the arena, 0 means no limit */
 }
 
-static hd_status equip(hdi_device *device, void *unused)
+static hd_status runtime_device_equip(hdi_device *device, void *unused)
 {
     (void)unused;
     hd_runtime *rt = device->runtime;
-    take_limits(device);
+    runtime_device_take_limits(device);
     if (!device->facts.virtual_memory) {
         return hdi_fail(HD_ERROR_UNSUPPORTED, "device %d has no virtual memory management, which Heddle needs",
                         device->index);
@@ -203,7 +213,7 @@ static hd_status equip(hdi_device *device, void *unused)
         .index = device->index,
         .total_bytes = device->facts.memory_bytes,
         .granule = device->facts.granule,
-        .limit_bytes = memory_limit(device),
+        .limit_bytes = runtime_device_memory_limit(device),
         .range_bytes = device->range_bytes,
         .address = address,
         .fixed = rt->is_process,
@@ -212,7 +222,7 @@ static hd_status equip(hdi_device *device, void *unused)
         .share_context = device,
         .relieve = hdi_buffers_relieve,
         .relieve_context = device,
-        .finished = point_finished,
+        .finished = runtime_point_finished,
         .finished_context = rt,
     };
     hd_status status = hdi_arena_create(&config, &device->arena);
@@ -225,9 +235,10 @@ static hd_status equip(hdi_device *device, void *unused)
     return status;
 }
 
-/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work never ended. Then the
- * driver is not called, and what the device may still write to stays mapped. */
-static void device_destroy(hdi_device *device, bool hung)
+/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work
+ * never ended. Then it does not call the driver, and memory that the device may still write stays
+ * mapped. */
+static void runtime_device_destroy(hdi_device *device, bool hung)
 {
     if (!device) {
         return;
@@ -264,7 +275,7 @@ typedef struct job {
     hd_error error; /* the error of the job's own thread */
 } job;
 
-static void *run(void *argument)
+static void *runtime_step_run(void *argument)
 {
     job *j = argument;
     const hdi_driver *driver = j->device->runtime->driver;
@@ -279,7 +290,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-static hd_status one_after_the_other(hd_runtime *rt, device_step step, void *context)
+static hd_status runtime_step_in_turn(hd_runtime *rt, device_step step, void *context)
 {
     hd_status status = HD_OK;
     for (int i = 0; i < rt->n_devices && !status; i++) {
@@ -288,20 +299,20 @@ static hd_status one_after_the_other(hd_runtime *rt, device_step step, void *con
     return status;
 }
 
-/* Runs a step on all devices at the same time. A step may use what belongs to its device, and of other devices
- * only what no such step changes. NULL devices are left out. Returns the failure of the first device that has one.
- * After a failure, the step may not have begun on some devices. */
-static hd_status on_each(hd_runtime *rt, device_step step, void *context)
+/* Runs a step on all devices at the same time. A step may use resources of its device, and those of
+ * other devices that no such step changes. NULL devices are left out. Returns the failure of the
+ * first device with one. After a failure, the step may not have begun on some devices. */
+static hd_status runtime_step_at_once(hd_runtime *rt, device_step step, void *context)
 {
     int n = rt->n_devices;
     job *jobs = n > 1 && !rt->is_inline ? calloc((size_t)n, sizeof *jobs) : NULL;
     if (!jobs) {
-        return one_after_the_other(rt, step, context);
+        return runtime_step_in_turn(rt, step, context);
     }
     for (int i = 1; i < n; i++) {
         job *j = &jobs[i];
         *j = (job){.device = rt->devices[i], .step = step, .context = context, .call = hdi_call_name()};
-        j->started = j->device && hdi_thread_start(&j->thread, run, j) == 0;
+        j->started = j->device && hdi_thread_start(&j->thread, runtime_step_run, j) == 0;
     }
     hd_status status = rt->devices[0] ? step(rt->devices[0], context) : HD_OK;
     for (int i = 1; i < n; i++) {
@@ -320,55 +331,72 @@ static hd_status on_each(hd_runtime *rt, device_step step, void *context)
     return status;
 }
 
-static void release_kernels(hd_runtime *rt)
+static void runtime_release_kernels(hd_runtime *rt)
 {
     for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
         free(atomic_load_explicit(&rt->kernels[i], memory_order_relaxed));
     }
 }
 
-/* ---- giving back: what is left behind ---- */
+/* ---- giving back: leftovers ---- */
 
-static const char *what_becomes(const hd_runtime *rt)
+static const char *runtime_leftover_text(const hd_runtime *rt)
 {
     return rt->is_process ? "its worker process was ended"
                           : "memory and devices are left as they are until the program ends";
 }
 
-/* Reports the first unfinished operation of a lane whose work did not end. */
-static void tell_unfinished(hd_lane *lane, hd_error *left)
+/* Finds the work at the end of a lane's chain of waits, as hd_wait does; else the lane's own first
+ * unfinished operation. */
+static hdi_suspect runtime_unfinished_of(hd_lane *lane)
+{
+    hd_runtime *rt = lane->device->runtime;
+    hdi_suspects awaited;
+    hdi_suspect own;
+    if (hdi_suspects_awaited(rt, lane->global, lane->head, &awaited, &own)) {
+        return awaited.named[0];
+    }
+    uint64_t end = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    const hdi_command *c = hdi_lane_operation(&lane->device->channel, lane->number, end, lane->head, &end);
+    return (hdi_suspect){.position = end,
+                         .lane = lane->global,
+                         .kernel = c && c->op == HDI_OP_LAUNCH ? c->kernel : 0,
+                         .op = c ? c->op : 0};
+}
+
+/* Reports the unfinished operation that a lane with unended work waits for. */
+static void runtime_report_unfinished(hd_lane *lane, hd_error *left)
 {
     hd_runtime *rt = lane->device->runtime;
     hd_error error = hdi_error_blank(HD_ERROR_TIMEOUT);
-    uint64_t end = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
-    const hdi_command *c = hdi_lane_operation(&lane->device->channel, lane->number, end, lane->head, &end);
+    hdi_suspect s = runtime_unfinished_of(lane);
     char what[HDI_CLAIM_TEXT];
-    if (c && (c->op == HDI_OP_CLAIM || c->op == HDI_OP_CLAIMED)) {
-        hdi_claim_text(rt, lane->global, end, what);
+    if (s.op == HDI_OP_CLAIM || s.op == HDI_OP_CLAIMED) {
+        hdi_claim_text(rt, s.lane, s.position, what);
     } else {
-        hdi_operation_text(rt, c ? c->op : 0, c && c->op == HDI_OP_LAUNCH ? c->kernel : 0, what, sizeof what);
+        hdi_operation_text(rt, s.op, s.kernel, what, sizeof what);
     }
-    error.device = lane->device->index;
-    error.lane = (int)lane->number;
-    error.ticket = end;
+    error.device = (int)(s.lane / HDI_LANES_MAX);
+    error.lane = (int)(s.lane % HDI_LANES_MAX);
+    error.ticket = s.position;
     snprintf(error.message, sizeof error.message,
              "%s (device %d, lane %d, ticket %" PRIu64 ") did not end within close_timeout=%" PRId64 " ms; %s", what,
-             error.device, error.lane, error.ticket, rt->options.close_timeout, what_becomes(rt));
+             error.device, error.lane, error.ticket, rt->options.close_timeout, runtime_leftover_text(rt));
     *left = error;
 }
 
-/* Reports a device that is lost, and works on. */
-static void tell_running(hdi_device *device, hd_error *left)
+/* Reports a device that is lost but still runs. */
+static void runtime_report_running(hdi_device *device, hd_error *left)
 {
     hd_runtime *rt = device->runtime;
     hdi_loss_fail(rt, device->index, "work did not end on the lost device");
     hdi_error_get(left);
     left->status = HD_ERROR_TIMEOUT;
     size_t length = strlen(left->message);
-    snprintf(left->message + length, sizeof left->message - length, "; %s", what_becomes(rt));
+    snprintf(left->message + length, sizeof left->message - length, "; %s", runtime_leftover_text(rt));
 }
 
-static void tell_stuck(const char *what, int device, hd_error *left)
+static void runtime_report_stuck(const char *what, int device, hd_error *left)
 {
     *left = hdi_error_blank(HD_ERROR_TIMEOUT);
     left->device = device;
@@ -377,8 +405,8 @@ static void tell_stuck(const char *what, int device, hd_error *left)
 
 /* ---- giving back: work in flight ---- */
 
-/* Waits for the work of a device. True when all of it ended, or the device is lost and so its work has ended, too. */
-static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
+/* Waits for the work of a device. True if all of it ended, also because the device is lost. */
+static bool runtime_device_drain(hdi_device *device, int64_t deadline, hd_error *left)
 {
     bool drained = true;
     bool has_engine = device->engine || hdi_worker_of(device->runtime)->workers;
@@ -386,7 +414,7 @@ static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
         hd_lane *lane = device->lanes[i];
         if (lane && !hdi_wait_position(device->runtime, lane->global, lane->head, deadline)) {
             if (drained && left && left->status == HD_OK) {
-                tell_unfinished(lane, left);
+                runtime_report_unfinished(lane, left);
             }
             drained = false;
         }
@@ -394,14 +422,14 @@ static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
     return drained;
 }
 
-/* Waits for work of a lost device in this process. It may go on, and the driver would wait for it without a limit.
- * True: it ended. */
-static bool await_lost_work(hdi_device *device, int64_t deadline, hd_error *left)
+/* Waits for work of a lost device in this process. It may go on, and the driver would wait for it
+ * without a limit. True: it ended. */
+static bool runtime_device_await_lost(hdi_device *device, int64_t deadline, hd_error *left)
 {
     while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
         if (hdi_clock_ns() >= deadline) {
             if (left && left->status == HD_OK) {
-                tell_running(device, left);
+                runtime_report_running(device, left);
             }
             return false;
         }
@@ -410,14 +438,14 @@ static bool await_lost_work(hdi_device *device, int64_t deadline, hd_error *left
     return true;
 }
 
-/* Waits for all work, then stops the engines. False: an engine is stuck in a driver call. *hung: some device has work
- * that did not end. */
-static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
+/* Waits for all work, then stops the engines. False: an engine is stuck in a driver call. *hung:
+ * work of some device did not end. */
+static bool runtime_stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 {
     const char *stuck = hdi_callers_stuck(rt);
     if (stuck) {
         if (left) {
-            tell_stuck(stuck, -1, left);
+            runtime_report_stuck(stuck, -1, left);
         }
         return false;
     }
@@ -426,7 +454,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
     bool works = false;
     int64_t deadline = hdi_close_deadline(rt);
     for (int i = 0; i < rt->n_devices; i++) {
-        works |= rt->devices[i] && !drain(rt->devices[i], deadline, left);
+        works |= rt->devices[i] && !runtime_device_drain(rt->devices[i], deadline, left);
     }
     hdi_trace_close(rt, left);
     bool stopped = true;
@@ -435,12 +463,12 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         if (rt->devices[i] && !hdi_engine_stop(rt->devices[i], deadline > least ? deadline : least)) {
             stopped = false;
             if (left) {
-                tell_stuck("the engine does not return from the driver", i, left);
+                runtime_report_stuck("the engine does not return from the driver", i, left);
             }
         }
     }
     for (int i = 0; stopped && i < rt->n_devices; i++) {
-        works |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
+        works |= rt->devices[i] && !runtime_device_await_lost(rt->devices[i], deadline, left);
     }
     *hung |= works || rt->claimed;
     rt->quiet = stopped && !works;
@@ -449,15 +477,16 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 
 /* ---- giving everything back ---- */
 
-static hd_status destroy(hdi_device *device, void *unused)
+static hd_status runtime_device_destroy_step(hdi_device *device, void *unused)
 {
     (void)unused;
-    device_destroy(device, device && device->runtime->hung);
+    runtime_device_destroy(device, device && device->runtime->hung);
     return HD_OK;
 }
 
-/* Gives back everything that hd_open made, in reverse. `left` is NULL for a runtime that is only half made. *left: what
- * was left behind, or else what there is to report at the end. Its status is HD_OK where there is nothing. */
+/* Gives back everything that hd_open made, in reverse. `left` is NULL for a half-made runtime.
+ * *left: the leftovers, or else another report for the end. Its status is HD_OK if there is nothing
+ * to report. */
 static void runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
     hd_error report = {.status = HD_OK};
@@ -466,15 +495,15 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
             lifetimes[i]->stop(rt);
         }
     }
-    bool stopped = stop_engines(rt, &rt->hung, left);
+    bool stopped = runtime_stop_engines(rt, &rt->hung, left);
     if (left) {
         hdi_report_at_close(rt, &report);
         *left = left->status ? *left : report;
     }
     if (!stopped) {
-        return; /* the stuck engine uses all of this if it ever returns */
+        return; /* if the stuck engine ever returns, it uses all of this */
     }
-    /* With worker processes nothing hangs: what is theirs ends with them. */
+    /* With worker processes nothing hangs: their resources end with them. */
     hdi_workers_release(rt);
     rt->hung = rt->hung && !rt->is_process;
     for (size_t i = LIFETIMES; i-- > 0;) {
@@ -482,15 +511,17 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
             lifetimes[i]->release(rt);
         }
     }
-    /* The devices come after all of this, since what belongs to one device may use what others own. */
-    on_each(rt, destroy, NULL);
-    release_kernels(rt);
+    /* The devices come after all of this, because resources of one device may use those of
+     * others. */
+    runtime_step_at_once(rt, runtime_device_destroy_step, NULL);
+    runtime_release_kernels(rt);
     if (hdi_driver_is_usable(rt)) {
         hdi_driver_close(rt->driver);
     }
     hdi_losses_release(rt);
     hdi_outcomes_release(rt);
     hdi_mutex_destroy(&rt->restarting);
+    hdi_mutex_destroy(&rt->refilling);
     hdi_mutex_destroy(&rt->cold);
     hdi_mutex_destroy(&hdi_peer_of(rt)->linking);
     hdi_options_release(&rt->options);
@@ -531,7 +562,7 @@ hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
 }
 
 /* Opens the driver in this process. */
-static hd_status start_local(hd_runtime *rt, int *count)
+static hd_status runtime_start_local(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_driver_open(&rt->options, &rt->driver);
     if (status) {
@@ -546,10 +577,10 @@ static hd_status start_local(hd_runtime *rt, int *count)
                                                hdi_driver_code_name(r));
 }
 
-static int count_entries(const char *folder)
+static int runtime_count_entries(const char *folder)
 {
     int n = 0;
-    DIR *entries = opendir(folder);
+    DIR *entries = hdi_descriptor_folder(folder);
     for (struct dirent *e; entries && (e = readdir(entries));) {
         n += e->d_name[0] != '.';
     }
@@ -559,7 +590,7 @@ static int count_entries(const char *folder)
     return n;
 }
 
-static int count_parts(const char *list)
+static int runtime_count_parts(const char *list)
 {
     int n = *list != 0;
     for (const char *p = list; *p; p++) {
@@ -568,30 +599,31 @@ static int count_parts(const char *list)
     return n;
 }
 
-/* The number of devices to expect, as far as it can be seen without the driver; 1 at least. A wrong number costs time,
- * or processes that are ended. */
-static int expected_devices(const hd_runtime *rt)
+/* The number of devices to expect, as far as it is visible without the driver; 1 at least. A wrong
+ * number costs time, or processes that are ended. */
+static int runtime_expected_devices(const hd_runtime *rt)
 {
     bool host = rt->options.driver == HDI_DRIVER_HOST;
-    int n = host ? 0 : count_entries("/proc/driver/nvidia/gpus");
+    int n = host ? 0 : runtime_count_entries("/proc/driver/nvidia/gpus");
     const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
-    if (n > 0 && visible && count_parts(visible) < n) {
-        n = count_parts(visible);
+    if (n > 0 && visible && runtime_count_parts(visible) < n) {
+        n = runtime_count_parts(visible);
     }
     if (n == 0 && rt->options.driver != HDI_DRIVER_NVIDIA) {
         n = (int)rt->options.host_devices;
     }
-    if (strcmp(rt->options.devices, "all") != 0 && count_parts(rt->options.devices) < n) {
-        n = count_parts(rt->options.devices);
+    if (strcmp(rt->options.devices, "all") != 0 && runtime_count_parts(rt->options.devices) < n) {
+        n = runtime_count_parts(rt->options.devices);
     }
     return n < 1 ? 1 : n > HDI_DEVICES_MAX ? HDI_DEVICES_MAX : n;
 }
 
-/* Starts as many workers as there will most likely be devices. Each starts the driver, which takes long. Failures of
- * workers other than the first count only when their devices turn out to be wanted. */
-static hd_status begin_workers(hd_runtime *rt)
+/* Starts as many workers as there will most likely be devices. Each starts the driver, which takes
+ * long. Failures of workers other than the first count only if their devices turn out to be
+ * wanted. */
+static hd_status runtime_begin_workers(hd_runtime *rt)
 {
-    int n = expected_devices(rt);
+    int n = runtime_expected_devices(rt);
     for (int i = 0; i < n; i++) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
@@ -605,11 +637,12 @@ static hd_status begin_workers(hd_runtime *rt)
     return HD_OK;
 }
 
-/* Opens the driver in worker processes. The first one, later that of device 0, reports the devices. */
-static hd_status start_remote(hd_runtime *rt, int *count)
+/* Opens the driver in worker processes. The first one, later that of device 0, reports the
+ * devices. */
+static hd_status runtime_start_remote(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_workers_create(rt);
-    status = status ? status : begin_workers(rt);
+    status = status ? status : runtime_begin_workers(rt);
     hdi_discovery probe;
     status = status ? status : hdi_worker_discover(rt, 0, &probe);
     if (!status) {
@@ -621,7 +654,7 @@ static hd_status start_remote(hd_runtime *rt, int *count)
 }
 
 /* Makes the devices' workers ready. All start at the same time. */
-static hd_status make_remote_devices(hd_runtime *rt)
+static hd_status runtime_make_remote(hd_runtime *rt)
 {
     hd_status status = HD_OK;
     for (int i = rt->n_devices; i < HDI_DEVICES_MAX; i++) {
@@ -630,7 +663,7 @@ static hd_status make_remote_devices(hd_runtime *rt)
         }
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = device_make_remote(rt->devices[i]);
+        status = runtime_device_make_remote(rt->devices[i]);
     }
     for (int i = 1; i < rt->n_devices && !status; i++) {
         status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i);
@@ -644,13 +677,13 @@ static hd_status make_remote_devices(hd_runtime *rt)
     return status;
 }
 
-static hd_status make_local_devices(hd_runtime *rt, const int *ordinals)
+static hd_status runtime_make_local(hd_runtime *rt, const int *ordinals)
 {
     hd_status status = hdi_attach_driver(rt, ordinals, rt->n_devices);
-    return status ? status : on_each(rt, make_local, NULL);
+    return status ? status : runtime_step_at_once(rt, runtime_device_make_local, NULL);
 }
 
-static hd_status create_devices(hd_runtime *rt, int count)
+static hd_status runtime_create_devices(hd_runtime *rt, int count)
 {
     if (count <= 0) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "the driver %s has no device", rt->provider->name);
@@ -658,18 +691,18 @@ static hd_status create_devices(hd_runtime *rt, int count)
     int ordinals[HDI_DEVICES_MAX];
     int n;
     hd_status status = hdi_devices_choose(rt->options.devices, count, ordinals, &n);
-    /* `n_devices` first: lanes are sized by it. */
+    /* `n_devices` first: it determines the number of lanes. */
     rt->n_devices = status ? 0 : n;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = device_create(rt, i, ordinals[i], &rt->devices[i]);
+        status = runtime_device_create(rt, i, ordinals[i], &rt->devices[i]);
     }
     if (!status) {
-        status = rt->is_process ? make_remote_devices(rt) : make_local_devices(rt, ordinals);
+        status = rt->is_process ? runtime_make_remote(rt) : runtime_make_local(rt, ordinals);
     }
-    return status ? status : on_each(rt, equip, NULL);
+    return status ? status : runtime_step_at_once(rt, runtime_device_equip, NULL);
 }
 
-static hd_status create_in(hdi_device *device, void *unused)
+static hd_status runtime_device_create_parts(hdi_device *device, void *unused)
 {
     (void)unused;
     hd_status status = HD_OK;
@@ -679,7 +712,7 @@ static hd_status create_in(hdi_device *device, void *unused)
     return status;
 }
 
-static hd_status build(hd_runtime *rt)
+static hd_status runtime_build(hd_runtime *rt)
 {
     rt->is_inline = rt->options.placement == HDI_PLACEMENT_INLINE;
     rt->is_process = rt->options.placement == HDI_PLACEMENT_PROCESS;
@@ -687,15 +720,14 @@ static hd_status build(hd_runtime *rt)
     int count = 0;
     hd_status status = hdi_losses_create(rt);
     hdi_lock_init(&rt->outcomes_lock, HDI_RANKED(HDI_RANK_OUTCOMES, 0));
-    hdi_lock_init(&hdi_buffer_of(rt)->parked_lock, HDI_RANKED(HDI_RANK_PARKED, 0));
     if (!status) {
-        status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
+        status = rt->is_process ? runtime_start_remote(rt, &count) : runtime_start_local(rt, &count);
     }
     for (size_t i = 0; i < LIFETIMES && !status; i++) {
         status = lifetimes[i]->create ? lifetimes[i]->create(rt) : HD_OK;
     }
-    status = status ? status : create_devices(rt, count);
-    status = status ? status : on_each(rt, create_in, NULL);
+    status = status ? status : runtime_create_devices(rt, count);
+    status = status ? status : runtime_step_at_once(rt, runtime_device_create_parts, NULL);
     for (size_t i = 0; i < LIFETIMES && !status; i++) {
         status = lifetimes[i]->ready ? lifetimes[i]->ready(rt) : HD_OK;
     }
@@ -705,6 +737,7 @@ static hd_status build(hd_runtime *rt)
 
 hd_status hd_open(const hd_options *options, hd_runtime **out)
 {
+    HDI_UNCANCELLED;
     HDI_CALL();
     HDI_REFUSE_IN_LANE(__func__)
     if (!out) {
@@ -727,7 +760,8 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_stable_clear(stable);
         return status;
     }
-    hdi_keep_loaded(); /* with the first runtime, which may outlive the program's use of this library */
+    /* with the first runtime, which may outlive the program's use of this library */
+    hdi_keep_loaded();
     if (rt->options.environment_check == HDI_SWITCH_ON) {
         hdi_option_check_environment();
     }
@@ -738,7 +772,10 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     }
     hdi_mutex_init(&hdi_peer_of(rt)->linking, HDI_RANK_LINKING);
     hdi_mutex_init(&rt->restarting, HDI_RANK_RESTARTING);
-    status = build(rt);
+    hdi_mutex_init(&rt->refilling, HDI_RANK_REFILLING);
+    bool held = hdi_descriptors_hold(); /* the driver opens descriptors itself */
+    status = runtime_build(rt);
+    hdi_descriptors_release(held);
     const hdi_driver *driver = rt->driver;
     int captures = rt->captures_before;
     if (status) {
@@ -747,7 +784,8 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         runtime_tear_down(rt, NULL);
         hdi_attempt_end(&attempt);
     } else {
-        HDI_INSIDE(rt); /* from now on this thread counts as a user of the library, whatever it calls next */
+        /* from now on this thread counts as a user of the library, whatever it calls next */
+        HDI_INSIDE(rt);
         *out = rt;
     }
     if (driver) {
@@ -758,10 +796,11 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
 
 /* ---- hd_close: handles ---- */
 
-/* Ends all handles: from here on every call on anything of the runtime is refused. */
-static void end_handles(hd_runtime *rt)
+/* Ends all handles: from here on every call on an object of the runtime is refused. */
+static void runtime_end_handles(hd_runtime *rt)
 {
-    atomic_store_explicit(&rt->ended, true, memory_order_relaxed); /* ordered by the locks of the lists */
+    /* the locks of the lists order it */
+    atomic_store_explicit(&rt->ended, true, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_lanes_close(rt->devices[i]);
     }
@@ -782,22 +821,25 @@ typedef struct closer {
     _Atomic uint32_t state; /* futex word */
 } closer;
 
-/* Waits for what the program has to do or to end, for as long as it can: its handles are good meanwhile. Then until no other call is inside the
- * runtime. False: a call does not return, and everything that it can reach must stay. */
-static bool empty(hd_runtime *rt, hd_error *left)
+/* Waits as long as possible for functions and claims of the program; its handles are valid
+ * meanwhile. Then waits until no other call is inside the runtime. False: a call does not return,
+ * and everything that it can reach must stay. */
+static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
 {
     hdi_callers_settle(rt, rt->close_by);
     hdi_runtime_remove(rt);
-    end_handles(rt);
+    runtime_end_handles(rt);
     atomic_store_explicit(&rt->closing, true, memory_order_seq_cst);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_wake_sleepers(rt->devices[i]);
     }
     hdi_peers_end(rt); /* threads that wait for a test return, too */
     bool out = hdi_presence_await(rt, hdi_close_deadline(rt));
-    /* Waits for work in flight come after this, in the closing thread, and must not be cut short. */
-    atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
-    if (!out) {
+    if (out) {
+        /* Waits for work in flight come after this, in the closing thread, and must run their full
+         * time. */
+        atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
+    } else { /* calls that still wait return nevertheless */
         *left = hdi_error_blank(HD_ERROR_TIMEOUT);
         snprintf(left->message, sizeof left->message,
                  "a call of another thread did not come back within close_timeout=%" PRId64
@@ -807,14 +849,14 @@ static bool empty(hd_runtime *rt, hd_error *left)
     return out;
 }
 
-static void *close_runtime(void *argument)
+static void *runtime_close_thread(void *argument)
 {
     closer *c = argument;
     hdi_call_continue("hd_close");
     if (c->runtime->driver) {
         hdi_captures_ignore(c->runtime->driver);
     }
-    if (empty(c->runtime, &c->left)) {
+    if (runtime_await_calls(c->runtime, &c->left)) {
         runtime_tear_down(c->runtime, &c->left);
     }
     /* pairs with the acquire of hd_close: `left` is complete. The last of the two frees it. */
@@ -826,8 +868,8 @@ static void *close_runtime(void *argument)
     return NULL;
 }
 
-/* Waits for the closer, which is freed with its end. *left: what it has to report. */
-static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error *left)
+/* Waits for the closer, which is freed with its end. *left: its report. */
+static void runtime_await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error *left)
 {
     while (atomic_load_explicit(&c->state, memory_order_acquire) == RUNS) {
         uint32_t state = RUNS;
@@ -835,7 +877,7 @@ static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error
             atomic_compare_exchange_strong_explicit(&c->state, &state, ABANDONED, memory_order_acq_rel,
                                                     memory_order_acquire)) {
             pthread_detach(thread);
-            tell_stuck("giving everything back does not return from the driver", -1, left);
+            runtime_report_stuck("giving everything back does not return from the driver", -1, left);
             return;
         }
     }
@@ -844,12 +886,12 @@ static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error
     free(c);
 }
 
-/* Closes on this thread, where no other one can be started. */
-static void close_here(hd_runtime *rt, hd_error *left)
+/* Closes on this thread, if no other one can be started. */
+static void runtime_close_here(hd_runtime *rt, hd_error *left)
 {
     const hdi_driver *driver = rt->driver;
     int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
-    if (empty(rt, left)) {
+    if (runtime_await_calls(rt, left)) {
         runtime_tear_down(rt, left);
     }
     if (driver) {
@@ -859,6 +901,7 @@ static void close_here(hd_runtime *rt, hd_error *left)
 
 hd_status hd_close(hd_runtime *rt)
 {
+    HDI_UNCANCELLED;
     HDI_CALL();
     if (!rt) {
         return HD_OK;
@@ -882,11 +925,11 @@ hd_status hd_close(hd_runtime *rt)
     if (c) {
         c->runtime = rt;
     }
-    if (c && hdi_thread_start(&thread, close_runtime, c) == 0) {
-        await_closer(c, thread, deadline, &left);
+    if (c && hdi_thread_start(&thread, runtime_close_thread, c) == 0) {
+        runtime_await_closer(c, thread, deadline, &left);
     } else {
         free(c);
-        close_here(rt, &left);
+        runtime_close_here(rt, &left);
     }
     hdi_attempt_end(&attempt);
     return left.status ? hdi_fail_error(&left) : HD_OK;

@@ -1,10 +1,13 @@
 /* restart.c - hd_device_restart: a lost device comes back with a fresh worker process.
  *
- * Threads: any. One restart at a time per runtime (`restarting`). The call blocks while the worker starts and
- * everything is loaded there again.
- * Locks: `restarting`, and those of what it calls.
- * Always: the device counts as lost until all of it is there, so that no thread submits to half of it. After a failure
- * it stays lost and the new worker is ended, so that the next try begins as this one did.
+ * Threads: any. One restart at a time per runtime (`restarting`). The call blocks while the worker
+ * starts and loads everything again. It waits for no work, and so for no claim that only the
+ * program can end.
+ * Locks: `restarting`, and those of its callees. `refilling` while it refills the worker; loads and
+ * unloads wait for that.
+ * Always: the device counts as lost until it is complete, so that no thread submits to half of it.
+ * After a failure it stays lost and the new worker is ended, so that the next try begins as this
+ * one did.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,11 +27,11 @@
 #include "trace/trace.h"
 #include "worker/workers.h"
 
-#define END_TIMES 10 /* limit for the end of all work, in times of the option worker_timeout */
-#define SLEEP_NS 200000
-
-/* Clears what the former worker left in the channel. No other thread or process uses these fields now. */
-static void clean_channel(hdi_device *device)
+/* Clears the former worker's data in the channel. No other thread or process uses these fields now.
+ * A lane whose work waits for others, such as claims that only the program can end, keeps its
+ * position. The fresh engine goes on from there: it passes over that work, and waits for the
+ * same. */
+static void restart_clean_channel(hdi_device *device)
 {
     hdi_engine_shared *engine = device->channel.engine;
     for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
@@ -38,12 +41,17 @@ static void clean_channel(hdi_device *device)
     hdi_mutex_lock(&device->lanes_lock);
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     memset(&device->channel.lanes[made], 0, (HDI_LANES_MAX - made) * sizeof device->channel.lanes[0]);
-    for (uint32_t i = 0; i < made; i++) { /* all of them have ended; the engine goes on from here */
+    for (uint32_t i = 0; i < made; i++) {
         hdi_lane_shared *lane = &device->channel.lanes[i];
         uint64_t head = hdi_lane_submitted(device, i);
+        uint64_t done = atomic_load_explicit(&hdi_lane_at(device, i)->done_least, memory_order_acquire);
         atomic_store_explicit(&lane->head, head, memory_order_relaxed);
-        atomic_store_explicit(&lane->issued, head, memory_order_relaxed);
-        atomic_store_explicit(&lane->done, head, memory_order_release);
+        atomic_store_explicit(&lane->issued, done, memory_order_relaxed);
+        atomic_store_explicit(&lane->lost_to, head, memory_order_relaxed);
+        atomic_store_explicit(&lane->done, done, memory_order_release);
+        if (done != head) {
+            atomic_fetch_or_explicit(&engine->active[i / 64], (uint64_t)1 << (i % 64), memory_order_relaxed);
+        }
     }
     hdi_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
@@ -53,7 +61,7 @@ static void clean_channel(hdi_device *device)
     atomic_store_explicit(&engine->lost_by, 0, memory_order_release);
 }
 
-static hd_status make_lanes(hdi_device *device)
+static hd_status restart_make_lanes(hdi_device *device)
 {
     hd_status status = HD_OK;
     hdi_mutex_lock(&device->lanes_lock);
@@ -67,9 +75,9 @@ static hd_status make_lanes(hdi_device *device)
     return status;
 }
 
-/* A worker that ended just before its device counted as working again was not noticed by the watcher. This notices
- * it. */
-static hd_status check_alive(hdi_device *device)
+/* Finds a worker that ended just before its device counted as working again, so that the watcher
+ * missed it. */
+static hd_status restart_check_alive(hdi_device *device)
 {
     if (!hdi_worker_drives(device->runtime, device->index)) {
         hdi_device_lose(device, HDI_GONE_CLOSED);
@@ -79,44 +87,18 @@ static hd_status check_alive(hdi_device *device)
     return HD_OK;
 }
 
-/* Gives the worker everything that the former one had. */
-static hd_status refill(hdi_device *device)
+/* Gives the worker the lanes, modules and pinned memory of the former one. */
+static hd_status restart_refill(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
     hd_status status = hdi_arena_restart(device->arena, hdi_device_place_range(device));
-    status = status ? status : make_lanes(device);
+    status = status ? status : restart_make_lanes(device);
     status = status ? status : hdi_modules_restart(rt, device);
     return status ? status : hdi_pinned_repin(hdi_memory_of(rt)->pinned, device->index);
 }
 
-/* Fails with what the first lane that is not drained waits for. */
-static hd_status not_drained(hdi_device *device)
-{
-    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire), number = 0;
-    while (number + 1 < made && atomic_load_explicit(&hdi_lane_at(device, number)->done_least, memory_order_acquire) >=
-                                    hdi_lane_submitted(device, number)) {
-        number++;
-    }
-    return hdi_not_done(device->runtime, hdi_lane_at(device, number)->global, hdi_lane_submitted(device, number),
-                        "work of other devices that device %d waits for is not finished; try again later",
-                        device->index);
-}
-
-/* Waits until the lost device is drained. That is when what its work waited for on other devices is finished. */
-static hd_status await_drained(hdi_device *device)
-{
-    int64_t deadline = hdi_deadline(END_TIMES * device->runtime->options.worker_timeout * 1000000);
-    while (hdi_device_state_of(device) == HDI_DEVICE_DRAINING) {
-        if (hdi_is_closing(device->runtime) || hdi_clock_ns() > deadline) {
-            return not_drained(device);
-        }
-        hdi_sleep_for(SLEEP_NS);
-    }
-    return HD_OK;
-}
-
-/* Starts a process that drives the device: a spare one, which has started the driver, or a fresh one. */
-static hd_status start_worker(hd_runtime *rt, int index)
+/* Starts a process that drives the device: a spare one, with a started driver, or a fresh one. */
+static hd_status restart_start_worker(hd_runtime *rt, int index)
 {
     hd_status status;
     if (hdi_spare_take(rt, index)) {
@@ -125,7 +107,7 @@ static hd_status start_worker(hd_runtime *rt, int index)
         status = hdi_worker_handshake(rt, index);
         status = status ? status : hdi_worker_await(rt, index);
         if (status) {
-            hdi_worker_shut_down(rt, index); /* the spare could not be used */
+            hdi_worker_shut_down(rt, index); /* the spare was unusable */
         }
         hdi_attempt_end(&attempt);
         if (!status) {
@@ -137,57 +119,72 @@ static hd_status start_worker(hd_runtime *rt, int index)
     return status ? status : hdi_worker_await(rt, index);
 }
 
-/* The device stays lost, also where it was UP for a moment. Its new worker is ended. */
-static void stay_lost(hdi_device *device)
+/* The device stays lost, even if it was UP for a moment. Its new worker is ended before other
+ * threads take over the waiting work. */
+static void restart_keep_lost(hdi_device *device)
 {
     hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hdi_worker_shut_down(device->runtime, device->index);
+    hdi_attempt_end(&attempt);
     hdi_device_state state = hdi_device_state_of(device);
     if (state == HDI_DEVICE_STARTING || state == HDI_DEVICE_RESTORING) {
         hdi_device_change(device, state, HDI_DEVICE_LOST);
     }
-    hdi_attempt_begin(&attempt);
-    hdi_worker_shut_down(device->runtime, device->index);
-    hdi_attempt_end(&attempt);
+    hdi_workers_drain(device->runtime);
 }
 
-static hd_status restart(hdi_device *device)
+/* Refills the worker, and makes the device UP. A load or an unload comes before or after that. */
+static hd_status restart_bring_up(hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    hdi_mutex_lock(&rt->refilling);
+    hdi_device_change(device, HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING);
+    hd_status status = restart_refill(device);
+    hdi_trace_restarted(device);
+    if (!status) {
+        hdi_products_hold(rt, device->index);
+        hdi_device_reactivate(device);
+        hdi_products_resume(rt, device->index);
+    } else {
+        restart_keep_lost(device);
+    }
+    hdi_mutex_unlock(&rt->refilling);
+    return status;
+}
+
+static hd_status restart_device(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
     int index = device->index;
-    hd_status status = await_drained(device);
-    if (status) {
-        return status;
-    }
-    hdi_device_change(device, HDI_DEVICE_LOST, HDI_DEVICE_STARTING);
-    clean_channel(device);
-    /* Before there is a worker, so that nothing of the former one is given to it or taken from it. Until the device
+    hdi_device_end_draining(device);
+    restart_clean_channel(device);
+    /* Before the new worker exists, so that it gets nothing of the former one. Until the device
      * counts as working, no thread requests peer access to it, either. */
     hdi_peer_access_forget(rt, index);
     hdi_shares_retire(rt, index);
     hdi_shares_reap(rt);
-    status = start_worker(rt, index);
-    if (!status) {
-        hdi_device_change(device, HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING);
-        status = refill(device);
-        hdi_trace_restarted(device);
-    }
-    if (!status) {
-        hdi_products_hold(rt, index);
-        hdi_device_reactivate(device);
-        hdi_products_resume(rt, index);
-        hdi_shares_reap(rt);
-        status = check_alive(device);
-        status = status ? status : hdi_buffers_restore(rt, device);
-    }
+    hd_status status = restart_start_worker(rt, index);
     if (status) {
-        stay_lost(device);
+        restart_keep_lost(device);
+        return status;
+    }
+    status = restart_bring_up(device);
+    if (status) {
+        return status;
+    }
+    hdi_shares_reap(rt);
+    status = restart_check_alive(device);
+    status = status ? status : hdi_buffers_restore(rt, device);
+    if (status) {
+        restart_keep_lost(device);
     }
     return status;
 }
 
-/* Whether the device is lost, also when that is not recorded yet. A caller may have seen a request fail before the
- * watcher has seen why. */
-static bool is_lost(hdi_device *device)
+/* True if the device is lost, even if that is not recorded yet. A caller may have seen a request
+ * fail before the watcher has seen why. */
+static bool restart_device_is_lost(hdi_device *device)
 {
     if (!hdi_device_lost(device)) {
         uint64_t unused;
@@ -200,7 +197,7 @@ static bool is_lost(hdi_device *device)
 }
 
 /* For a trace. */
-static void record_restart(hdi_device *device, int64_t began)
+static void restart_record(hdi_device *device, int64_t began)
 {
     hdi_record r = {.loss = {.time = began, .ended = hdi_record_now(&device->runtime->recorder)}};
     r.type = HDI_RECORD_RESTART;
@@ -227,13 +224,13 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
     }
     hdi_mutex_lock(&rt->restarting);
     hd_status status = HD_OK;
-    if (is_lost(rt->devices[index])) {
+    if (restart_device_is_lost(rt->devices[index])) {
         int64_t began = hdi_record_began(&rt->recorder);
         hdi_spares_hold(rt);
-        status = restart(rt->devices[index]);
+        status = restart_device(rt->devices[index]);
         hdi_spares_want(rt);
         if (began && !status) {
-            record_restart(rt->devices[index], began);
+            restart_record(rt->devices[index], began);
         }
     }
     hdi_mutex_unlock(&rt->restarting);

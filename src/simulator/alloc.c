@@ -1,15 +1,18 @@
-/* alloc.c - memory that the driver places: cuMemAlloc, pinned host memory, and each device's default pool.
+/* alloc.c - memory that the driver places: cuMemAlloc, pinned host memory, and each device's
+ * default pool.
  *
- * Blocks of fresh pages are all that is made here. A pool has segments: 2 MiB cut into slots of one size, or one large
- * slot. The stream that freed a slot may reuse it at once. Other streams may reuse it once that stream has passed the free.
- * Memory beyond the threshold is given back when the program waits for a stream, an event or a context.
+ * All of it consists of blocks of fresh pages. A pool consists of segments: 2 MiB cut into slots of
+ * one size, or one large slot. The stream that freed a slot may reuse it at once. Other streams may
+ * reuse it once that stream is past the free. Memory beyond the threshold is given back when the
+ * program waits for a stream, an event or a context.
  * Threads: any. Locks: the host lock.
- * Blocking: freeing waits for the work of the context, and of all contexts for pinned memory. The driver does too. So
- * queued work never uses memory that is gone.
- * cuMemAllocAsync waits for the work of the context where memory is short and frees are queued.
- * Always: device memory is charged to its device in whole pages. Every block that is made here has an inaccessible page
- * behind it. A slot that is free is in its class's list. A segment goes only when all its slots are free and passed, or
- * with the context. The counters are the sums over segments and live slots.
+ * Blocking: freeing waits for the work of the context, and of all contexts for pinned memory. The
+ * driver does too. So queued work never uses memory that is gone.
+ * cuMemAllocAsync waits for the work of the context if memory is short and frees are queued.
+ * Always: device memory is charged to its device in whole pages. An inaccessible page lies behind
+ * every block made here. A slot that is free is in its class's list. A segment goes only when all
+ * its slots are free and passed, or with the context. The counters are the sums over segments and
+ * live slots.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +20,14 @@
 #include <unistd.h>
 #include "simulator/host.h"
 
-/* -------------------------------------------------------------------------------------------------------- blocks -- */
+/* ---- blocks ---- */
 
-static size_t page_bytes(void)
+static size_t host_page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void block_release(hdi_host_mapping *m)
+static void host_block_release(hdi_host_mapping *m)
 {
     if (m->device >= 0) {
         hdi_host.devices[m->device].used -= m->span.bytes;
@@ -35,10 +38,10 @@ static void block_release(hdi_host_mapping *m)
 
 /* Makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
  * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
-static hdcu_result block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
-                              hdi_host_mapping **out)
+static hdcu_result host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
+                                   hdi_host_mapping **out)
 {
-    size_t page = page_bytes();
+    size_t page = host_page_bytes();
     bool of_device = kind == HDI_HOST_ALLOCATED || kind == HDI_HOST_POOLED;
     if (bytes == 0) {
         return HDCU_ERROR_INVALID_VALUE;
@@ -78,15 +81,15 @@ static hdcu_result block_make(hdi_host_context *context, hdi_host_memory_kind ki
 
 enum {
     UNIT = 512,        /* slots are multiples of this */
-    SMALL = 256 << 10, /* larger slots have a segment each */
-    CLASSES = 320      /* eight per doubling of the size: up to far more than a device has */
+    SMALL = 256 << 10, /* larger slots take a segment each */
+    CLASSES = 320      /* eight per doubling of the size: up to far more than a device holds */
 };
 
 struct hdi_host_slot {
     hdi_host_segment *segment;
     hdi_host_slot *next; /* in its class's list, when free */
     uint64_t stream;     /* the stream that freed it last */
-    unsigned pending;    /* frees of it that are queued in streams */
+    unsigned pending;    /* frees of it queued in streams */
     bool live;
 };
 
@@ -110,20 +113,20 @@ static pool pools[HDI_HOST_DEVICES_MAX];
 /* A pool's handle is HANDLE_BASE plus its device's number. */
 #define HANDLE_BASE ((uintptr_t)0x706f6f6c << 8)
 
-static pool *pool_of_handle(hdcu_mempool handle)
+static pool *mempool_of_handle(hdcu_mempool handle)
 {
     uintptr_t number = (uintptr_t)handle - HANDLE_BASE;
     return number < (uintptr_t)hdi_host.device_count ? &pools[number] : NULL;
 }
 
-static pool *pool_of(const hdi_host_segment *segment)
+static pool *mempool_of_segment(const hdi_host_segment *segment)
 {
     return &pools[segment->memory->device];
 }
 
-/* ---------------------------------------------------------------------------------------------- the pools' slots -- */
+/* ---- the pools' slots ---- */
 
-static unsigned class_of(size_t bytes)
+static unsigned mempool_class_of(size_t bytes)
 {
     size_t last = (bytes - 1) / UNIT;
     if (last < 8) {
@@ -133,48 +136,48 @@ static unsigned class_of(size_t bytes)
     return (row - 2) * 8 + (unsigned)(last >> (row - 3) & 7);
 }
 
-static size_t class_bytes(unsigned class)
+static size_t mempool_class_bytes(unsigned class)
 {
     size_t units = class < 8 ? class + 1 : (size_t)(8 + class % 8 + 1) << (class / 8 - 1);
     return units * UNIT;
 }
 
-static uintptr_t address_of(const hdi_host_slot *slot)
+static uintptr_t mempool_slot_address(const hdi_host_slot *slot)
 {
     const hdi_host_segment *s = slot->segment;
-    return s->memory->span.start + (size_t)(slot - s->slots) * class_bytes(s->class);
+    return s->memory->span.start + (size_t)(slot - s->slots) * mempool_class_bytes(s->class);
 }
 
-/* The live slot that an address is in, or NULL. */
-static hdi_host_slot *live_slot_with(uintptr_t address)
+/* The live slot that contains an address, or NULL. */
+static hdi_host_slot *mempool_live_slot_with(uintptr_t address)
 {
     const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
     if (!m || m->kind != HDI_HOST_POOLED) {
         return NULL;
     }
     hdi_host_segment *s = m->segment;
-    size_t number = (address - m->span.start) / class_bytes(s->class);
+    size_t number = (address - m->span.start) / mempool_class_bytes(s->class);
     return number < s->count && s->slots[number].live ? &s->slots[number] : NULL;
 }
 
 /* The live slot that begins at this address, or NULL. */
-static hdi_host_slot *live_slot_at(uintptr_t address)
+static hdi_host_slot *mempool_live_slot_at(uintptr_t address)
 {
-    hdi_host_slot *slot = live_slot_with(address);
-    return slot && address_of(slot) == address ? slot : NULL;
+    hdi_host_slot *slot = mempool_live_slot_with(address);
+    return slot && mempool_slot_address(slot) == address ? slot : NULL;
 }
 
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out)
 {
-    const hdi_host_slot *slot = live_slot_with(address);
+    const hdi_host_slot *slot = mempool_live_slot_with(address);
     if (slot) {
-        *out = (hdi_host_span){address_of(slot), class_bytes(slot->segment->class)};
+        *out = (hdi_host_span){mempool_slot_address(slot), mempool_class_bytes(slot->segment->class)};
     }
     return slot != NULL;
 }
 
-/* Takes a free slot that work of this stream may use from now on. NULL: there is none. */
-static hdi_host_slot *take(pool *p, unsigned class, uint64_t stream)
+/* Takes a free slot that work of this stream may use from now on. NULL: none. */
+static hdi_host_slot *mempool_take_slot(pool *p, unsigned class, uint64_t stream)
 {
     for (hdi_host_slot **link = &p->free[class]; *link; link = &(*link)->next) {
         hdi_host_slot *slot = *link;
@@ -182,7 +185,7 @@ static hdi_host_slot *take(pool *p, unsigned class, uint64_t stream)
             *link = slot->next;
             slot->live = true;
             slot->segment->live++;
-            p->used += class_bytes(class);
+            p->used += mempool_class_bytes(class);
             p->used_high = p->used > p->used_high ? p->used : p->used_high;
             return slot;
         }
@@ -190,36 +193,36 @@ static hdi_host_slot *take(pool *p, unsigned class, uint64_t stream)
     return NULL;
 }
 
-static void give(hdi_host_slot *slot, uint64_t stream)
+static void mempool_give_slot(hdi_host_slot *slot, uint64_t stream)
 {
     hdi_host_segment *s = slot->segment;
-    pool *p = pool_of(s);
+    pool *p = mempool_of_segment(s);
     slot->live = false;
     slot->stream = stream;
     slot->next = p->free[s->class];
     p->free[s->class] = slot;
     s->live--;
-    p->used -= class_bytes(s->class);
+    p->used -= mempool_class_bytes(s->class);
 }
 
 void hdi_host_slot_passed(hdi_host_slot *slot)
 {
     slot->pending--;
     slot->segment->pending--;
-    pool_of(slot->segment)->pending--;
+    mempool_of_segment(slot->segment)->pending--;
 }
 
-/* ------------------------------------------------------------------------------------------- the pools' segments -- */
+/* ---- the pools' segments ---- */
 
-static hdcu_result add_segment(pool *p, hdi_host_context *context, unsigned class)
+static hdcu_result mempool_add_segment(pool *p, hdi_host_context *context, unsigned class)
 {
-    size_t bytes = class_bytes(class);
+    size_t bytes = mempool_class_bytes(class);
     unsigned count = bytes > SMALL ? 1 : (unsigned)(HDI_HOST_GRANULE / bytes);
     hdi_host_segment *s = calloc(1, sizeof *s + count * sizeof s->slots[0]);
     if (!s) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    hdcu_result r = block_make(context, HDI_HOST_POOLED, count == 1 ? bytes : HDI_HOST_GRANULE, &s->memory);
+    hdcu_result r = host_block_make(context, HDI_HOST_POOLED, count == 1 ? bytes : HDI_HOST_GRANULE, &s->memory);
     if (r != HDCU_SUCCESS) {
         free(s);
         return r;
@@ -241,19 +244,19 @@ static hdcu_result add_segment(pool *p, hdi_host_context *context, unsigned clas
     return HDCU_SUCCESS;
 }
 
-static void remove_segment(pool *p, hdi_host_segment *s)
+static void mempool_remove_segment(pool *p, hdi_host_segment *s)
 {
     *(s->previous ? &s->previous->next : &p->segments) = s->next;
     if (s->next) {
         s->next->previous = s->previous;
     }
     p->reserved -= s->memory->span.bytes;
-    block_release(s->memory);
+    host_block_release(s->memory);
     free(s);
 }
 
 /* Gives unused segments back until at most `keep` bytes are reserved. */
-static void trim(pool *p, uint64_t keep)
+static void mempool_trim(pool *p, uint64_t keep)
 {
     uint64_t reserved = p->reserved;
     bool classes[CLASSES] = {false};
@@ -277,7 +280,7 @@ static void trim(pool *p, uint64_t keep)
     for (hdi_host_segment *s = p->segments; s; s = next) {
         next = s->next;
         if (s->going) {
-            remove_segment(p, s);
+            mempool_remove_segment(p, s);
         }
     }
 }
@@ -286,60 +289,61 @@ void hdi_host_pool_settle(const hdi_host_context *context)
 {
     pool *p = &pools[context->device];
     if (p->reserved > p->threshold) {
-        trim(p, p->threshold);
+        mempool_trim(p, p->threshold);
     }
 }
 
 /* Empties the pool and resets its settings. No stream of the context is left. */
-static void pool_release(const hdi_host_context *context)
+static void mempool_release(const hdi_host_context *context)
 {
     pool *p = &pools[context->device];
     while (p->segments) {
-        remove_segment(p, p->segments);
+        mempool_remove_segment(p, p->segments);
     }
     memset(p, 0, sizeof *p);
 }
 
 void hdi_host_allocated_release(hdi_host_context *context)
 {
-    pool_release(context);
+    mempool_release(context);
     for (size_t i = hdi_host_mappings.count; i-- > 0;) {
         hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
         if (m->context == context) {
-            block_release(m);
+            host_block_release(m);
         }
     }
 }
 
-/* ------------------------------------------------------------------------------------------- memory of the pools -- */
+/* ---- memory of the pools ---- */
 
-/* Takes a slot from the lists, or from a new segment. Idle segments are given back before the pool exceeds its peak,
- * since a GPU would map their memory elsewhere. They are also given back when memory runs out. */
-static hdcu_result allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot **out)
+/* Takes a slot from the lists, or from a new segment. Idle segments are given back before the pool
+ * exceeds its peak, since a GPU would map their memory elsewhere. They are also given back when
+ * memory runs out. */
+static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot **out)
 {
     hdi_host_context *context = stream->context;
     pool *p = &pools[context->device];
-    unsigned class = class_of(bytes);
-    *out = take(p, class, stream->handle);
+    unsigned class = mempool_class_of(bytes);
+    *out = mempool_take_slot(p, class, stream->handle);
     if (*out) {
         return HDCU_SUCCESS;
     }
-    uint64_t more = class_bytes(class);
+    uint64_t more = mempool_class_bytes(class);
     if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory goes first */
-        trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
+        mempool_trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
     }
-    hdcu_result r = add_segment(p, context, class);
+    hdcu_result r = mempool_add_segment(p, context, class);
     if (r == HDCU_ERROR_OUT_OF_MEMORY && p->reserved > 0) {
-        trim(p, 0);
-        r = add_segment(p, context, class);
+        mempool_trim(p, 0);
+        r = mempool_add_segment(p, context, class);
     }
-    *out = r == HDCU_SUCCESS ? take(p, class, stream->handle) : NULL;
+    *out = r == HDCU_SUCCESS ? mempool_take_slot(p, class, stream->handle) : NULL;
     return r;
 }
 
-/* Takes the host lock and finds the stream. Fails while the stream captures: allocations do not become nodes of graphs
- * here. */
-static hdcu_result find_stream(hdcu_stream handle, hdi_host_stream **stream)
+/* Takes the host lock and finds the stream. Fails while the stream captures: allocations do not
+ * become nodes of graphs here. */
+static hdcu_result mempool_enter_stream(hdcu_stream handle, hdi_host_stream **stream)
 {
     hdcu_result r = hdi_host_enter_stream(handle, stream);
     if (r == HDCU_SUCCESS && (*stream)->capture) {
@@ -353,7 +357,7 @@ static hdcu_result cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu_s
 {
     hdi_host_stream *stream = NULL;
     hdi_host_slot *slot = NULL;
-    hdcu_result r = find_stream(stream_handle, &stream);
+    hdcu_result r = mempool_enter_stream(stream_handle, &stream);
     if (r == HDCU_SUCCESS && (!pointer || bytes == 0)) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
@@ -361,21 +365,22 @@ static hdcu_result cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu_s
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = bytes > hdi_host.memory ? HDCU_ERROR_OUT_OF_MEMORY : allocate(stream, bytes, &slot);
+        r = bytes > hdi_host.memory ? HDCU_ERROR_OUT_OF_MEMORY : mempool_allocate(stream, bytes, &slot);
     }
     if (r == HDCU_ERROR_OUT_OF_MEMORY && pointer && bytes <= hdi_host.memory &&
         pools[stream->context->device].pending > 0) {
-        /* Other streams have not passed their frees. A GPU's stream would wait for them. Here the program waits. */
+        /* Other streams are not past their frees. A stream of a GPU would wait for them. Here the
+         * program waits. */
         r = hdi_host_context_drain(stream->context);
         if (r == HDCU_SUCCESS) {
             r = hdi_host_stream_find(stream_handle, &stream); /* the lock was released meanwhile */
         }
         if (r == HDCU_SUCCESS) {
-            r = allocate(stream, bytes, &slot);
+            r = mempool_allocate(stream, bytes, &slot);
         }
     }
     if (r == HDCU_SUCCESS) {
-        *pointer = address_of(slot);
+        *pointer = mempool_slot_address(slot);
     }
     return hdi_host_leave(r);
 }
@@ -383,8 +388,8 @@ static hdcu_result cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu_s
 static hdcu_result cuMemFreeAsync(hdcu_deviceptr pointer, hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
-    hdcu_result r = find_stream(stream_handle, &stream);
-    hdi_host_slot *slot = r == HDCU_SUCCESS ? live_slot_at(pointer) : NULL;
+    hdcu_result r = mempool_enter_stream(stream_handle, &stream);
+    hdi_host_slot *slot = r == HDCU_SUCCESS ? mempool_live_slot_at(pointer) : NULL;
     if (r == HDCU_SUCCESS && (!slot || slot->segment->memory->device != stream->context->device)) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
@@ -392,30 +397,30 @@ static hdcu_result cuMemFreeAsync(hdcu_deviceptr pointer, hdcu_stream stream_han
         hdi_host_op op = {.kind = HDI_HOST_OP_FREE, .u.slot = slot};
         slot->pending++;
         slot->segment->pending++;
-        pool_of(slot->segment)->pending++;
+        mempool_of_segment(slot->segment)->pending++;
         r = hdi_host_submit(stream, &op);
     }
     if (r == HDCU_SUCCESS) {
-        give(slot, stream->handle);
+        mempool_give_slot(slot, stream->handle);
     }
     return hdi_host_leave(r);
 }
 
-/* Whether live memory of cuMemAllocAsync begins at `address`. */
-static bool pool_has(uintptr_t address)
+/* True if live memory of cuMemAllocAsync begins at `address`. */
+static bool mempool_has(uintptr_t address)
 {
-    return live_slot_at(address) != NULL;
+    return mempool_live_slot_at(address) != NULL;
 }
 
 /* Frees such memory, once the work of its context is done. */
 static hdcu_result mempool_free(uintptr_t address)
 {
-    hdi_host_context_drain(live_slot_at(address)->segment->memory->context);
-    hdi_host_slot *slot = live_slot_at(address); /* the lock was released meanwhile */
+    hdi_host_context_drain(mempool_live_slot_at(address)->segment->memory->context);
+    hdi_host_slot *slot = mempool_live_slot_at(address); /* the lock was released meanwhile */
     if (!slot) {
         return HDCU_ERROR_INVALID_VALUE;
     }
-    give(slot, 0);
+    mempool_give_slot(slot, 0);
     return HDCU_SUCCESS;
 }
 
@@ -435,14 +440,14 @@ static hdcu_result cuDeviceGetDefaultMemPool(hdcu_mempool *out, hdcu_device devi
 }
 
 /* Takes the host lock and finds the pool. */
-static hdcu_result find_pool(hdcu_mempool handle, const void *value, pool **out)
+static hdcu_result mempool_enter(hdcu_mempool handle, const void *value, pool **out)
 {
     hdcu_result r = hdi_host_enter();
-    *out = r == HDCU_SUCCESS ? pool_of_handle(handle) : NULL;
+    *out = r == HDCU_SUCCESS ? mempool_of_handle(handle) : NULL;
     return r == HDCU_SUCCESS && (!*out || !value) ? HDCU_ERROR_INVALID_VALUE : r;
 }
 
-static uint64_t *attribute_of(pool *p, int attribute)
+static uint64_t *mempool_attribute_of(pool *p, int attribute)
 {
     switch (attribute) {
     case HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
@@ -463,20 +468,21 @@ static uint64_t *attribute_of(pool *p, int attribute)
 static hdcu_result cuMemPoolGetAttribute(hdcu_mempool handle, int attribute, void *value)
 {
     pool *p;
-    hdcu_result r = find_pool(handle, value, &p);
-    const uint64_t *found = r == HDCU_SUCCESS ? attribute_of(p, attribute) : NULL;
+    hdcu_result r = mempool_enter(handle, value, &p);
+    const uint64_t *found = r == HDCU_SUCCESS ? mempool_attribute_of(p, attribute) : NULL;
     if (found) {
         memcpy(value, found, sizeof *found);
     }
     return hdi_host_leave(r != HDCU_SUCCESS || found ? r : HDCU_ERROR_INVALID_VALUE);
 }
 
-/* Sets the threshold, or resets a peak to the current value. The value for a peak must be 0, as for the driver. */
+/* Sets the threshold, or resets a peak to the current value. The value for a peak must be 0, as for
+ * the driver. */
 static hdcu_result cuMemPoolSetAttribute(hdcu_mempool handle, int attribute, void *value)
 {
     pool *p;
     uint64_t wanted = 0;
-    hdcu_result r = find_pool(handle, value, &p);
+    hdcu_result r = mempool_enter(handle, value, &p);
     if (r == HDCU_SUCCESS) {
         memcpy(&wanted, value, sizeof wanted);
         if (attribute == HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
@@ -495,23 +501,24 @@ static hdcu_result cuMemPoolSetAttribute(hdcu_mempool handle, int attribute, voi
 static hdcu_result cuMemPoolTrimTo(hdcu_mempool handle, size_t keep_bytes)
 {
     pool *p;
-    hdcu_result r = find_pool(handle, &keep_bytes, &p);
+    hdcu_result r = mempool_enter(handle, &keep_bytes, &p);
     if (r == HDCU_SUCCESS) {
-        trim(p, keep_bytes);
+        mempool_trim(p, keep_bytes);
     }
     return hdi_host_leave(r);
 }
 
-/* --------------------------------------------------------------------------------------- plain and pinned memory -- */
+/* ---- plain and pinned memory ---- */
 
-static hdi_host_mapping *block_at(uintptr_t address, hdi_host_memory_kind kind)
+static hdi_host_mapping *host_block_at(uintptr_t address, hdi_host_memory_kind kind)
 {
     hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
     return m && m->span.start == address && m->kind == kind ? m : NULL;
 }
 
 /* Waits for the work that may use the block, then releases the block. */
-static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu_result if_null, hdcu_result if_unknown)
+static hdcu_result host_block_free(uintptr_t address, hdi_host_memory_kind kind, hdcu_result if_null,
+                                   hdcu_result if_unknown)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && address == 0) {
@@ -523,26 +530,27 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
     }
-    hdi_host_mapping *m = block_at(address, kind);
-    if (!m && kind == HDI_HOST_ALLOCATED && pool_has(address)) {
+    hdi_host_mapping *m = host_block_at(address, kind);
+    if (!m && kind == HDI_HOST_ALLOCATED && mempool_has(address)) {
         return hdi_host_leave(mempool_free(address));
     }
     if (m) {
-        /* Every device may use pinned memory. A fault during the wait does not prevent the release. */
+        /* Every device may use pinned memory. A fault during the wait does not prevent the
+         * release. */
         bool pinned = kind != HDI_HOST_ALLOCATED;
         for (int i = 0; pinned && i < hdi_host.device_count; i++) {
             if (hdi_host.devices[i].context) {
                 hdi_host_context_drain(hdi_host.devices[i].context);
             }
         }
-        m = block_at(address, kind); /* the lock was released meanwhile */
+        m = host_block_at(address, kind); /* the lock was released meanwhile */
         if (m && !pinned) {
             hdi_host_context_drain(m->context);
-            m = block_at(address, kind);
+            m = host_block_at(address, kind);
         }
     }
     if (m) {
-        block_release(m);
+        host_block_release(m);
     }
     return hdi_host_leave(m ? HDCU_SUCCESS : if_unknown);
 }
@@ -573,7 +581,7 @@ static hdcu_result cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = block_make(context, HDI_HOST_ALLOCATED, bytes, &m);
+        r = host_block_make(context, HDI_HOST_ALLOCATED, bytes, &m);
     }
     if (r == HDCU_SUCCESS) {
         *pointer = m->span.start;
@@ -583,7 +591,7 @@ static hdcu_result cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
 
 static hdcu_result cuMemFree(hdcu_deviceptr pointer)
 {
-    return free_block(pointer, HDI_HOST_ALLOCATED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
+    return host_block_free(pointer, HDI_HOST_ALLOCATED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
 static hdcu_result cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
@@ -598,7 +606,7 @@ static hdcu_result cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = block_make(context, HDI_HOST_PINNED, bytes, &m);
+        r = host_block_make(context, HDI_HOST_PINNED, bytes, &m);
     }
     if (r == HDCU_SUCCESS) {
         *pointer = (void *)m->span.start;
@@ -608,15 +616,15 @@ static hdcu_result cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
 
 static hdcu_result cuMemFreeHost(void *pointer)
 {
-    return free_block((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
+    return host_block_free((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
-/* Whether the program has pages at all addresses of the range. */
-static bool is_mapped(uintptr_t address, size_t bytes)
+/* True if the program has pages at all addresses of the range. */
+static bool host_pages_are_mapped(uintptr_t address, size_t bytes)
 {
     enum { AT_ONCE = 4096 };
     unsigned char resident[AT_ONCE];
-    size_t page = page_bytes();
+    size_t page = host_page_bytes();
     uintptr_t end = address + bytes;
     for (uintptr_t at = address / page * page; at < end;) {
         size_t some = end - at < AT_ONCE * page ? end - at : AT_ONCE * page;
@@ -645,7 +653,7 @@ static hdcu_result cuMemHostRegister(void *pointer, size_t bytes, unsigned flags
                                         hdi_host_mappings.spans[hdi_host_set_seek(&hdi_host_mappings, address)];
         r = m->device < 0 ? HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED : HDCU_ERROR_INVALID_VALUE;
     }
-    if (r == HDCU_SUCCESS && !is_mapped(address, bytes)) {
+    if (r == HDCU_SUCCESS && !host_pages_are_mapped(address, bytes)) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
@@ -667,8 +675,8 @@ static hdcu_result cuMemHostRegister(void *pointer, size_t bytes, unsigned flags
 
 static hdcu_result cuMemHostUnregister(void *pointer)
 {
-    return free_block((uintptr_t)pointer, HDI_HOST_REGISTERED, HDCU_ERROR_INVALID_VALUE,
-                      HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    return host_block_free((uintptr_t)pointer, HDI_HOST_REGISTERED, HDCU_ERROR_INVALID_VALUE,
+                           HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
 static hdcu_result cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, void *pointer, unsigned flags)
@@ -686,7 +694,7 @@ static hdcu_result cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, voi
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_alloc_entries = {
     .cuMemAllocAsync = cuMemAllocAsync,

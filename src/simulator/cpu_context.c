@@ -1,7 +1,8 @@
 /* cpu_context.c - switching between contexts: assembly for x86-64 and aarch64, ucontext elsewhere.
  *
  * Threads: any, each with contexts of its own. Locks: none.
- * Always: a context that is not running has on its stack, at stack_pointer, exactly the frame that the switch pops.
+ * Always: the stack of a context that is not running holds, at stack_pointer, exactly the frame
+ * that the switch pops.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -12,7 +13,7 @@
 #ifdef HDI_CONTEXT_UCONTEXT
 
 /* makecontext passes ints only, so a pointer travels in two halves. */
-static void start(unsigned run_high, unsigned run_low, unsigned argument_high, unsigned argument_low)
+static void cpu_context_start(unsigned run_high, unsigned run_low, unsigned argument_high, unsigned argument_low)
 {
     uintptr_t run = (uintptr_t)((uint64_t)run_high << 32 | run_low);
     uintptr_t argument = (uintptr_t)((uint64_t)argument_high << 32 | argument_low);
@@ -26,8 +27,8 @@ void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*ru
     context->state.uc_stack.ss_sp = stack;
     context->state.uc_stack.ss_size = bytes;
     context->state.uc_link = NULL;
-    makecontext(&context->state, (void (*)(void))start, 4, (unsigned)(r >> 32), (unsigned)r, (unsigned)(a >> 32),
-                (unsigned)a);
+    makecontext(&context->state, (void (*)(void))cpu_context_start, 4, (unsigned)(r >> 32), (unsigned)r,
+                (unsigned)(a >> 32), (unsigned)a);
 }
 
 HDI_FIBER_CODE void hdi_context_switch(hdi_context *from, hdi_context *to)
@@ -43,16 +44,17 @@ void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to)
 
 #else
 
-/* Saves the registers that a call preserves at *from, continues what was saved at to. */
+/* Saves the registers that a call preserves at *from, continues the execution saved at to. */
 void hdi_context_swap_stacks(void **from, void *to) __attribute__((visibility("hidden")));
-/* The second half alone, from anywhere, with the floating-point unit in any state. */
+/* Only the second half, from anywhere, with the floating-point unit in any state. */
 void hdi_context_load_stack(void *to) __attribute__((visibility("hidden"), noreturn));
-/* Where a made context begins. */
+/* The first code of a new context. */
 void hdi_context_start(void) __attribute__((visibility("hidden")));
 
 #if defined(__x86_64__)
 
-/* Frame, from the stack pointer up: mxcsr and x87 control word, r15, r14, r13, r12, rbx, rbp, return address. */
+/* Frame, from the stack pointer up: mxcsr and x87 control word, r15, r14, r13, r12, rbx, rbp,
+ * return address. */
 #define FRAME_WORDS 8
 __asm__(".text\n"
         ".p2align 4\n"
@@ -88,7 +90,7 @@ __asm__(".text\n"
         ".hidden hdi_context_load_stack\n"
         ".type hdi_context_load_stack, @function\n"
         "hdi_context_load_stack:\n"
-        "    endbr64\n" /* where a signal handler's return leads, as a jump may */
+        "    endbr64\n" /* a signal handler's return leads here, as a jump may */
         "    cld\n"
         "    fninit\n"
         "    movq %rdi, %rsi\n"
@@ -106,7 +108,7 @@ __asm__(".text\n"
         "    .cfi_endproc\n"
         ".size hdi_context_start, . - hdi_context_start\n");
 
-static void fill_frame(void **frame, void (*run)(void *), void *argument)
+static void cpu_context_fill_frame(void **frame, void (*run)(void *), void *argument)
 {
     uint32_t mxcsr;
     uint16_t control;
@@ -179,7 +181,7 @@ __asm__(".text\n"
         "    brk #1\n"
         ".size hdi_context_start, . - hdi_context_start\n");
 
-static void fill_frame(void **frame, void (*run)(void *), void *argument)
+static void cpu_context_fill_frame(void **frame, void (*run)(void *), void *argument)
 {
     frame[0] = argument;                 /* x19 */
     memcpy(&frame[1], &run, sizeof run); /* x20 */
@@ -201,7 +203,7 @@ void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*ru
     uintptr_t top = ((uintptr_t)stack + bytes) & ~(uintptr_t)15;
     void **frame = (void **)top - FRAME_WORDS;
     memset(frame, 0, FRAME_WORDS * sizeof *frame);
-    fill_frame(frame, run, argument);
+    cpu_context_fill_frame(frame, run, argument);
     context->stack_pointer = frame;
 }
 

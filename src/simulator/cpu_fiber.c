@@ -1,17 +1,21 @@
-/* cpu_fiber.c - fibers: where their stacks come from, switches between them, and the handlers that catch their faults.
+/* cpu_fiber.c - fibers: their stacks, the switches between them, and the handlers that catch their
+ * faults.
  *
  * Switches are announced to the sanitizers.
- * Threads: a set is used by one thread at a time; the list of free fibers is shared. The signal handler runs on the thread
- * that faulted, on its alternate stack where it has one. It uses thread-local state in static TLS, `spent`, and
- * `previous_handlers`, which is written before the handler can run.
- * Locks: `lock`, for the free fibers, never held across a switch; `install_lock`, around installing handlers. The handler
- * takes none.
- * Blocking: hdi_fibers_reserve waits while too few fibers are free. A set that waits owns none beyond its first, so waiting
- * cannot deadlock.
- * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first. Those fibers are never
- * unmapped, so HDI_FIBER_LIMIT bounds their memory. Sets that sleep own at most half of the limit together.
- * The handler leaves by returning, also when it ends kernel code: it changes where the thread continues. Handlers of the
- * program may leave with longjmp, so what is recorded while they run may be stale.
+ * Threads: a set is used by one thread at a time; the list of free fibers is shared. The signal
+ * handler runs on the thread that faulted, on its alternate stack if it has one. It uses
+ * thread-local state in static TLS, `spent`, and `previous_handlers`, which is written before the
+ * handler can run.
+ * Locks: `lock`, for the free fibers, never held across a switch; `install_lock`, around installing
+ * handlers. The handler takes none.
+ * Blocking: hdi_fibers_reserve waits while too few fibers are free. A set that waits owns none
+ * beyond its first, so waiting cannot deadlock.
+ * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first. Those
+ * fibers are never unmapped, so HDI_FIBER_LIMIT bounds their memory. Sets that sleep own at most
+ * half of the limit together.
+ * The handler leaves by returning, also when it ends kernel code: it changes the place where the
+ * thread continues. Handlers of the program may leave with longjmp, so state recorded while they
+ * run may be stale.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -33,7 +37,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* -------------------------------------------------------------------------------------------------------- faults -- */
+/* ---- faults ---- */
 
 #define ALTERNATE_STACK_BYTES (64 * 1024)
 
@@ -43,22 +47,26 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 static hdi_mutex install_lock = HDI_MUTEX_INIT(HOST_FAULTS);
 static bool have_thread_key; /* under install_lock */
 static pthread_key_t thread_key;
-static struct sigaction previous_handlers[N_SIGNALS]; /* written under install_lock, while ours is not in place */
-/* The previous handler was installed for one call (SA_RESETHAND), and has been called. Cleared when `previous` is
- * written. Relaxed, since it guards nothing. */
+/* Written under install_lock, while our handler is not installed. */
+static struct sigaction previous_handlers[N_SIGNALS];
+/* The previous handler was installed for one call (SA_RESETHAND), and was called. Cleared when
+ * `previous` is written. Relaxed, since it guards nothing. */
 static atomic_bool spent[N_SIGNALS];
 
-/* In static thread-local storage, as all of the library's: the handler cannot allocate it at its first access. */
+/* In static thread-local storage, like all TLS of the library: the handler cannot allocate it at
+ * its first access. */
 static _Thread_local hdi_fault_frame *volatile current_frame;
 
-/* The signal that this thread last passed to a handler of the program. Nothing shows when that handler has ended. */
+/* The signal that this thread last passed to a handler of the program. Nothing shows when that
+ * handler ends. */
 typedef struct passed_signal {
-    uintptr_t frame; /* the stack frame of on_signal; 0: there was none */
+    uintptr_t frame; /* the stack frame of signal_handle; 0: none */
     uintptr_t context;
     int code;
     bool prepared; /* of the thread: it has an alternate stack */
 } passed_signal;
-static _Thread_local volatile passed_signal last_passed; /* in TLS as a whole, since the handler cannot allocate */
+/* In TLS as a whole, since the handler cannot allocate. */
+static _Thread_local volatile passed_signal last_passed;
 
 /* Lies at the upper end of its mapping. */
 struct alternate {
@@ -67,20 +75,21 @@ struct alternate {
     stack_t before;
 };
 
-/* Whether the program's handler, to which a signal was passed, calls ours in turn. It does so where it was installed
- * over ours and passes on what it does not handle. Then `context` is the earlier one, or anything where that handler
- * only has a number.
- * A new signal may come during that handler, or after it left with longjmp. Its context is new too, and lies right above
- * our frame. So that context is below the earlier one, or our frame is no deeper than the earlier frame. */
-static bool is_passed_back(uintptr_t frame, uintptr_t context)
+/* True if the program's handler, to which a signal was passed, calls ours in turn. It does so if it
+ * was installed over ours and passes on signals that it does not handle. Then `context` is the
+ * earlier one, or anything if that handler only gets a number.
+ * A new signal may come during that handler, or after it left with longjmp. Its context is new too,
+ * and lies right above our frame. So that context is below the earlier one, or our frame is no
+ * deeper than the earlier frame. */
+static bool signal_is_passed_back(uintptr_t frame, uintptr_t context)
 {
     bool is_new = context > frame && context < last_passed.context;
     return last_passed.frame != 0 && frame < last_passed.frame && !is_new;
 }
 
-/* Restores the default, which ends the process. A fault happens again when the handler returns. A signal that was sent
- * is sent again. */
-static void by_default(int signal, int code)
+/* Restores the default, which ends the process. A fault happens again when the handler returns. A
+ * signal that was sent is sent again. */
+static void signal_by_default(int signal, int code)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
@@ -92,7 +101,7 @@ static void by_default(int signal, int code)
 }
 
 /* Calls the handler as the system would. */
-static void call_handler(const struct sigaction *handler, int signal, siginfo_t *info, void *context)
+static void signal_call_handler(const struct sigaction *handler, int signal, siginfo_t *info, void *context)
 {
     sigset_t mask, itself;
     pthread_sigmask(SIG_BLOCK, &handler->sa_mask, &mask);
@@ -109,7 +118,7 @@ static void call_handler(const struct sigaction *handler, int signal, siginfo_t 
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-static void pass_on(int signal, siginfo_t *info, void *context, uintptr_t frame)
+static void signal_pass_on(int signal, siginfo_t *info, void *context, uintptr_t frame)
 {
     size_t i = 0;
     while (i + 1 < N_SIGNALS && signals[i] != signal) {
@@ -118,10 +127,10 @@ static void pass_on(int signal, siginfo_t *info, void *context, uintptr_t frame)
     const struct sigaction *p = &previous_handlers[i];
     bool plain = (p->sa_flags & SA_SIGINFO) == 0;
     if ((plain && p->sa_handler == SIG_DFL) || atomic_load_explicit(&spent[i], memory_order_relaxed)) {
-        by_default(signal, info->si_code);
+        signal_by_default(signal, info->si_code);
     } else if (plain && p->sa_handler == SIG_IGN) {
         if (info->si_code > 0) { /* a fault cannot be ignored */
-            by_default(signal, info->si_code);
+            signal_by_default(signal, info->si_code);
         }
     } else {
         passed_signal before = last_passed; /* of an outer handler, which faulted itself */
@@ -129,30 +138,30 @@ static void pass_on(int signal, siginfo_t *info, void *context, uintptr_t frame)
         last_passed.frame = frame;
         last_passed.context = (uintptr_t)context;
         last_passed.code = info->si_code;
-        call_handler(p, signal, info, context);
+        signal_call_handler(p, signal, info, context);
         last_passed = before;
     }
 }
 
-static void on_signal(int signal, siginfo_t *info, void *context)
+static void signal_handle(int signal, siginfo_t *info, void *context)
 {
     int saved_errno = errno;
     hdi_fault_frame *frame = current_frame;
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    if (is_passed_back(here, (uintptr_t)context)) {
-        by_default(signal, last_passed.code);
+    if (signal_is_passed_back(here, (uintptr_t)context)) {
+        signal_by_default(signal, last_passed.code);
     } else if (frame != NULL && frame->armed && info->si_code > 0) {
         frame->armed = 0;
         frame->signal = signal;
         frame->address = (uintptr_t)info->si_addr;
         hdi_context_continue_after_signal(context, frame->resume);
     } else {
-        pass_on(signal, info, context, here);
+        signal_pass_on(signal, info, context, here);
     }
     errno = saved_errno;
 }
 
-static void thread_ends(void *value)
+static void signal_thread_ends(void *value)
 {
     struct alternate *a = value;
     last_passed.prepared = false; /* a later exit function of the thread may prepare it again */
@@ -160,13 +169,13 @@ static void thread_ends(void *value)
     munmap(a->base, a->bytes);
 }
 
-/* Installs our handlers where they are missing or lack our flags. Programs that save and restore handlers with signal()
- * drop the flags. */
-static bool install(void)
+/* Installs our handlers if they are missing or lack our flags. Programs that save and restore
+ * handlers with signal() drop the flags. */
+static bool signal_install_handlers(void)
 {
     hdi_mutex_lock(&install_lock);
     if (!have_thread_key) {
-        have_thread_key = hdi_thread_key(&thread_key, thread_ends) == 0;
+        have_thread_key = hdi_thread_key(&thread_key, signal_thread_ends) == 0;
     }
     bool ok = have_thread_key;
     for (size_t i = 0; ok && i < N_SIGNALS; i++) {
@@ -176,7 +185,8 @@ static bool install(void)
             break;
         }
         const int flags = SA_SIGINFO | SA_ONSTACK;
-        bool is_ours = now.sa_sigaction == on_signal; /* the same field as sa_handler on every system of this file */
+        /* The same field as sa_handler on every system of this file. */
+        bool is_ours = now.sa_sigaction == signal_handle;
         if (is_ours && (now.sa_flags & flags) == flags) {
             continue;
         }
@@ -185,7 +195,7 @@ static bool install(void)
             atomic_store_explicit(&spent[i], false, memory_order_relaxed);
         }
         memset(&ours, 0, sizeof ours);
-        ours.sa_sigaction = on_signal;
+        ours.sa_sigaction = signal_handle;
         ours.sa_flags = flags;
         sigemptyset(&ours.sa_mask);
         ok = sigaction(signals[i], &ours, NULL) == 0;
@@ -196,7 +206,7 @@ static bool install(void)
 
 bool hdi_fault_prepare_thread(void)
 {
-    if (!install()) {
+    if (!signal_install_handlers()) {
         return false;
     }
     if (last_passed.prepared) {
@@ -220,10 +230,10 @@ bool hdi_fault_prepare_thread(void)
         return false;
     }
     if (pthread_setspecific(thread_key, a) != 0) {
-        thread_ends(a);
+        signal_thread_ends(a);
         return false;
     }
-    sigset_t faults; /* a fault ends the process where the thread blocks the signal */
+    sigset_t faults; /* a fault ends the process if the thread blocks the signal */
     sigemptyset(&faults);
     for (size_t i = 0; i < N_SIGNALS; i++) {
         sigaddset(&faults, signals[i]);
@@ -234,29 +244,31 @@ bool hdi_fault_prepare_thread(void)
 }
 
 /* Sets this thread's frame (NULL: none) and returns the frame before. */
-static hdi_fault_frame *set_frame(hdi_fault_frame *frame)
+static hdi_fault_frame *signal_set_frame(hdi_fault_frame *frame)
 {
     hdi_fault_frame *before = current_frame;
     current_frame = frame;
     return before;
 }
 
-/* -------------------------------------------------------------------------------------------------------- fibers -- */
+/* ---- fibers ---- */
 
 #if defined(HDI_ASAN) || defined(HDI_TSAN)
-#define STACK_BYTES ((size_t)256 * 1024) /* instrumented code and the sanitizers' own functions need more */
+/* Instrumented code and the sanitizers' own functions need more. */
+#define STACK_BYTES ((size_t)256 * 1024)
 #else
 #define STACK_BYTES ((size_t)64 * 1024)
 #endif
 
 static hdi_mutex lock = HDI_MUTEX_INIT(HOST_FIBERS);
 static pthread_cond_t freed = PTHREAD_COND_INITIALIZER;
-static hdi_fiber *free_fibers;   /* under lock */
-static uint32_t n_free;          /* under lock */
-static uint32_t existing;        /* under lock */
-static _Atomic uint32_t waiting; /* changed under lock; read without it as a hint, pairs with nothing */
+static hdi_fiber *free_fibers; /* under lock */
+static uint32_t n_free;        /* under lock */
+static uint32_t existing;      /* under lock */
+/* Changed under lock; read without it as a hint, pairs with nothing. */
+static _Atomic uint32_t waiting;
 
-static void end_tsan_fibers(hdi_fiber_set *set)
+static void fibers_end_tsan(hdi_fiber_set *set)
 {
 #ifdef HDI_TSAN
     if (set->tsan_fibers != NULL) {
@@ -266,10 +278,10 @@ static void end_tsan_fibers(hdi_fiber_set *set)
     set->tsan_fibers = NULL;
 }
 
-/* Maps `count` stacks, and adds their fibers at the end of the set's list, which has room for them. False: out of
- * memory.
- * Each stack has a page below it that faults, and its hdi_fiber at its upper end. */
-static bool add_fibers(hdi_fiber_set *set, uint32_t count)
+/* Maps `count` stacks, and adds their fibers at the end of the set's list, which is large enough.
+ * False: out of memory.
+ * The page below each stack faults, and its hdi_fiber lies at its upper end. */
+static bool fibers_add(hdi_fiber_set *set, uint32_t count)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t step = STACK_BYTES + page, bytes = count * step;
@@ -303,7 +315,7 @@ bool hdi_fibers_init(hdi_fiber_set *set)
     if (set->fibers == NULL) {
         return false;
     }
-    if (!add_fibers(set, 1)) {
+    if (!fibers_add(set, 1)) {
         free(set->fibers);
         return false;
     }
@@ -311,7 +323,7 @@ bool hdi_fibers_init(hdi_fiber_set *set)
 }
 
 /* Frees all but fiber 0. Under lock. */
-static void free_extras(hdi_fiber_set *set)
+static void fibers_free_extras(hdi_fiber_set *set)
 {
     if (set->owned > 1) {
         while (set->owned > 1) {
@@ -326,9 +338,9 @@ static void free_extras(hdi_fiber_set *set)
 
 void hdi_fibers_destroy(hdi_fiber_set *set)
 {
-    end_tsan_fibers(set);
+    fibers_end_tsan(set);
     hdi_mutex_lock(&lock);
-    free_extras(set);
+    fibers_free_extras(set);
     hdi_mutex_unlock(&lock);
     hdi_fiber *f = set->fibers[0];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -354,7 +366,7 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
     set->fibers = list;
     hdi_mutex_lock(&lock);
     if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
-        free_extras(set); /* waiting while owning some could deadlock */
+        fibers_free_extras(set); /* waiting while owning some could deadlock */
         while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
             hdi_mutex_wait(&lock, &freed);
@@ -371,7 +383,7 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
     uint32_t missing = count - set->owned;
     existing += missing;
     hdi_mutex_unlock(&lock);
-    if (missing > 0 && !add_fibers(set, missing)) {
+    if (missing > 0 && !fibers_add(set, missing)) {
         hdi_mutex_lock(&lock);
         existing -= missing;
         pthread_cond_broadcast(&freed);
@@ -386,7 +398,7 @@ void hdi_fibers_yield(hdi_fiber_set *set, bool idle)
     if (set->owned > 1 && (idle || atomic_load_explicit(&waiting, memory_order_relaxed) != 0)) {
         hdi_mutex_lock(&lock);
         if (atomic_load_explicit(&waiting, memory_order_relaxed) != 0 || existing - n_free > HDI_FIBER_LIMIT / 2) {
-            free_extras(set);
+            fibers_free_extras(set);
         }
         hdi_mutex_unlock(&lock);
     }
@@ -410,9 +422,9 @@ hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *))
     return f;
 }
 
-/* After a switch: reports its end to address sanitizer, and stores where the worker's own stack is. `fake_stack` was
- * saved for the fiber that continues. */
-HDI_FIBER_CODE static void arrived(hdi_fiber_set *set, void *fake_stack)
+/* After a switch: reports its end to address sanitizer, and stores the place of the worker's own
+ * stack. `fake_stack` was saved for the fiber that continues. */
+HDI_FIBER_CODE static void fiber_arrived(hdi_fiber_set *set, void *fake_stack)
 {
 #ifdef HDI_ASAN
     const void *bottom;
@@ -430,7 +442,7 @@ HDI_FIBER_CODE static void arrived(hdi_fiber_set *set, void *fake_stack)
 
 HDI_FIBER_CODE void hdi_fiber_begin(hdi_fiber *fiber)
 {
-    arrived(fiber->set, NULL);
+    fiber_arrived(fiber->set, NULL);
 }
 
 HDI_FIBER_CODE void hdi_fiber_switch(hdi_fiber *from, hdi_fiber *to)
@@ -441,7 +453,7 @@ HDI_FIBER_CODE void hdi_fiber_switch(hdi_fiber *from, hdi_fiber *to)
     hdi_context_switch(&from->context, &to->context);
     void *fake_stack = from->fake_stack;
     from->fake_stack = NULL;
-    arrived(from->set, fake_stack);
+    fiber_arrived(from->set, fake_stack);
 }
 
 HDI_FIBER_CODE void hdi_fiber_leave(hdi_fiber *from, hdi_fiber *to)
@@ -455,7 +467,7 @@ HDI_FIBER_CODE void hdi_fiber_leave(hdi_fiber *from, hdi_fiber *to)
 
 HDI_FIBER_CODE void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber)
 {
-    hdi_fault_frame *before = set_frame(&set->frame);
+    hdi_fault_frame *before = signal_set_frame(&set->frame);
 #ifdef HDI_TSAN
     set->tsan_main = __tsan_get_current_fiber();
     if (set->tsan_fibers == NULL) {
@@ -472,18 +484,19 @@ HDI_FIBER_CODE void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber)
     hdi_context_switch(&set->main.context, &fiber->context);
     set->frame.armed = 0;
     set->entering = false;
-    /* A fiber switched to here, or a fault continued here. After a fault the fiber's half of the switch is missing. */
+    /* A fiber switched to here, or a fault continued here. After a fault the fiber's half of the
+     * switch is missing. */
 #ifdef HDI_ASAN
     if (set->frame.signal != 0) {
         __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
     }
 #endif
-    arrived(set, set->main.fake_stack);
+    fiber_arrived(set, set->main.fake_stack);
     set->main.fake_stack = NULL;
 #ifdef HDI_TSAN
     __tsan_switch_to_fiber(set->tsan_main, 0);
 #endif
-    set_frame(before);
+    signal_set_frame(before);
     if (set->frame.signal != 0) {
         hdi_fibers_abandon(set);
     }
@@ -494,7 +507,8 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
 #ifdef HDI_ASAN
     for (uint32_t i = 0; i < set->used; i++) {
         hdi_fiber *f = set->fibers[i];
-        if (f->fake_stack != NULL) { /* only code on that stack can free it: pretend to switch there */
+        /* Only code on that stack can free it: pretend to switch there. */
+        if (f->fake_stack != NULL) {
             __sanitizer_start_switch_fiber(&set->main.fake_stack, f->stack, f->stack_bytes);
             __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
             __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
@@ -505,6 +519,6 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
         __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* frames that were not left */
     }
 #endif
-    end_tsan_fibers(set); /* its record of calls is deeper than it should be */
+    fibers_end_tsan(set); /* its record of calls is deeper than it should be */
     set->used = 0;
 }

@@ -1,26 +1,31 @@
-/* cpu_fiber.h - the stacks that the threads of a block run on, the switch between them, and the faults of what runs there.
+/* cpu_fiber.h - the stacks that the threads of a block run on, the switch between them, and the
+ * faults of code that runs there.
  *
- * A context is a place where execution stopped. The switch to another one is the machine-dependent part (cpu_context.c).
- * Machines of x86-64 and aarch64 have a switch of their own, in assembly. It saves only what a called function must
- * preserve, and makes no system call. Other machines, and builds with HDI_CONTEXT_UCONTEXT, use ucontext.
+ * A context is a place where execution stopped. The switch to another one is the machine-dependent
+ * part (cpu_context.c). For x86-64 and aarch64 the switch is written in assembly. It saves only the
+ * registers that a called function must preserve, and makes no system call. Other machines, and
+ * builds with HDI_CONTEXT_UCONTEXT, use ucontext.
  *
  * Faults: SIGSEGV, SIGBUS, SIGFPE and SIGILL are caught in code that runs under a fault frame.
- * The handlers are installed for the process on first use, and stay. So the code must not be unloaded, which the pool
- * ensures (cpu_run.c). Each thread that runs kernels gets an alternate signal stack, so that an overflow of a fiber's stack
- * is a fault like the others.
- * A signal outside a frame, or one sent by kill(), goes to the handler that was there before, or has its default effect. A
- * handler that the program installs later replaces ours. The next launch installs ours over it, and that handler then gets
- * the signals that are not ours.
- * Handlers of the program are called as the system would call them (their masks, SA_NODEFER, SA_RESETHAND). They may leave
- * with longjmp. They may also pass a signal on to ours, which then has its default effect.
+ * The handlers are installed for the process on first use, and stay. So the code must not be
+ * unloaded, which the pool ensures (cpu_run.c). Each thread that runs kernels gets an alternate
+ * signal stack, so that an overflow of a fiber's stack is a fault like the others.
+ * A signal outside a frame, or one sent by kill(), goes to the previous handler, or takes its
+ * default effect. A handler that the program installs later replaces ours. The next launch installs
+ * ours over it, and that handler then gets the signals that are not ours.
+ * Handlers of the program are called as the system would call them (their masks, SA_NODEFER,
+ * SA_RESETHAND). They may leave with longjmp. They may also pass a signal on to ours, which then
+ * takes its default effect.
  *
- * A fiber set belongs to one worker. Fiber 0 is always there; more come with hdi_fibers_reserve and are kept for the next
- * block. All sets together have at most HDI_FIBER_LIMIT fibers beyond the first ones. A set that needs more waits for
- * others to finish a block. Each stack has a page below it that faults.
- * Sanitizers: address sanitizer gets a report of every switch. For thread sanitizer, all fibers of a set are one thread,
- * apart from the worker's own. That is correct, since the threads of a block never run at the same time.
- * Threads: a context, a frame and a set are used by one thread at a time. Locks: one mutex, in reserve and release, and
- * one around installing handlers. Blocking: hdi_fibers_reserve.
+ * A fiber set belongs to one worker. Fiber 0 always exists; more come with hdi_fibers_reserve and
+ * are kept for the next block. All sets together own at most HDI_FIBER_LIMIT fibers beyond the
+ * first ones. A set that needs more waits for others to finish a block. The page below each stack
+ * faults.
+ * Sanitizers: address sanitizer gets a report of every switch. For thread sanitizer, all fibers of
+ * a set are one thread, separate from the worker's own. That is correct, since the threads of a
+ * block never run at the same time.
+ * Threads: a context, a frame and a set are used by one thread at a time. Locks: one mutex, in
+ * reserve and release, and one around installing handlers. Blocking: hdi_fibers_reserve.
  */
 #ifndef HDI_SIMULATOR_CPU_FIBER_H
 #define HDI_SIMULATOR_CPU_FIBER_H
@@ -38,10 +43,10 @@
 #include <ucontext.h>
 #endif
 
-/* --------------------------------------------------------------------------------------- contexts: cpu_context.c -- */
+/* ---- contexts: cpu_context.c ---- */
 
-/* For functions that one fiber enters and another leaves. With instrumentation, the sanitizers' records of calls would
- * not match. */
+/* For functions that one fiber enters and another leaves. With instrumentation, the sanitizers'
+ * records of calls would not match. */
 #if defined(__has_attribute)
 #if __has_attribute(disable_sanitizer_instrumentation)
 #define HDI_FIBER_CODE __attribute__((disable_sanitizer_instrumentation, noinline))
@@ -55,21 +60,22 @@ typedef struct hdi_context {
 #ifdef HDI_CONTEXT_UCONTEXT
     ucontext_t state;
 #else
-    void *stack_pointer; /* the saved registers lie there */
+    void *stack_pointer; /* points to the saved registers */
 #endif
 } hdi_context;
 
 /* The next switch to `context` calls run(argument) on the given stack. `run` must not return. */
 void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*run)(void *), void *argument);
 
-/* Saves this execution in `from` and continues `to`. A later switch to `from` returns from this call. */
+/* Saves this execution in `from` and continues `to`. A later switch to `from` returns from this
+ * call. */
 void hdi_context_switch(hdi_context *from, hdi_context *to);
 
-/* Called in a signal handler. When the handler has returned, the interrupted execution is gone and `to` continues. With
- * ucontext, `to` continues at once. */
+/* Called in a signal handler. When the handler returns, the interrupted execution is gone and `to`
+ * continues. With ucontext, `to` continues at once. */
 void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to);
 
-/* -------------------------------------------------------------------------------------------------------- faults -- */
+/* ---- faults ---- */
 
 typedef struct hdi_fault_frame {
     hdi_context *resume; /* continues here after a fault */
@@ -78,15 +84,15 @@ typedef struct hdi_fault_frame {
     volatile uintptr_t address;
 } hdi_fault_frame;
 
-/* Installs the handlers of the process where they are missing, and makes this thread's alternate stack at its first
- * call.
- * To be called before each use of a frame. False: out of memory. */
+/* Installs the process's handlers if they are missing, and makes this thread's alternate stack at
+ * its first call.
+ * Call it before each use of a frame. False: out of memory. */
 bool hdi_fault_prepare_thread(void);
 
-/* -------------------------------------------------------------------------------------------------------- fibers -- */
+/* ---- fibers ---- */
 
-/* Each fiber takes two mappings; the system allows a process 65530 by default. A block may have half as many threads.
- * The other half is what sleeping sets may keep. */
+/* Each fiber takes two mappings; the system allows a process 65530 by default. A block may use half
+ * as many threads. Sleeping sets may keep the other half. */
 #ifndef HDI_FIBER_LIMIT
 #define HDI_FIBER_LIMIT 16384u
 #endif
@@ -126,19 +132,19 @@ typedef struct hdi_fiber_set {
 bool hdi_fibers_init(hdi_fiber_set *set);
 void hdi_fibers_destroy(hdi_fiber_set *set);
 
-/* Makes sure that the set owns `count` fibers. It may wait for other sets. Only while used <= 1, on the worker's own
- * stack. False: out of memory. */
+/* Makes sure that the set owns `count` fibers. It may wait for other sets. Only while used <= 1, on
+ * the worker's own stack. False: out of memory. */
 bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count);
 
-/* Between blocks: frees the extra fibers when another set waits for some. With `idle` also when sets own more than half
- * of the limit. */
+/* Between blocks: frees the extra fibers when another set waits for some. With `idle` also when
+ * sets own more than half of the limit. */
 void hdi_fibers_yield(hdi_fiber_set *set, bool idle);
 
 /* The next unused fiber, which must exist. It calls run(fiber) when it is switched to. */
 hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *));
 
-/* On the worker's own stack: runs `fiber` until some fiber switches to &set->main, or until a fault. A fault leaves its
- * signal in set->frame.signal and makes all fibers unused. */
+/* On the worker's own stack: runs `fiber` until some fiber switches to &set->main, or until a
+ * fault. A fault leaves its signal in set->frame.signal and makes all fibers unused. */
 void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber);
 
 /* On a fiber: stops `from` and continues `to`. */
@@ -153,7 +159,8 @@ void hdi_fiber_begin(hdi_fiber *fiber);
 /* On the worker's own stack: makes all fibers unused, whatever they were doing. */
 void hdi_fibers_abandon(hdi_fiber_set *set);
 
-/* In the child of a fork: drops all accounts of fibers, whose sets belong to threads that the child does not have. */
+/* In the child of a fork: drops all accounts of fibers. Their sets belong to threads that do not
+ * exist in the child. */
 void hdi_fibers_after_fork(void);
 
 #endif

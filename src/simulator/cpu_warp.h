@@ -1,8 +1,9 @@
-/* cpu_warp.h - the warps of the block that a worker runs: which threads are there, and what they brought to a meeting.
+/* cpu_warp.h - the warps of the block that a worker runs: their threads, and the values that these
+ * bring to a meeting.
  *
- * It keeps accounts only. cpu_run.c parks the threads and continues them.
+ * It keeps accounts only. cpu_core.c parks the threads and continues them.
  * Threads: warps are used by one thread at a time. Locks: none.
- * Always: a lane that has arrived is alive. Between meetings no lane has arrived.
+ * Always: a lane that arrived is alive. Between meetings no lane is marked as arrived.
  */
 #ifndef HDI_SIMULATOR_CPU_WARP_H
 #define HDI_SIMULATOR_CPU_WARP_H
@@ -10,12 +11,13 @@
 #include "simulator/cpu_fiber.h"
 
 typedef struct hdi_warp {
-    uint32_t alive;   /* a bit for each lane whose thread has not returned */
+    uint32_t alive;   /* a bit for each lane whose thread still runs */
     uint32_t arrived; /* a bit for each lane that is at the meeting */
     uint32_t what;    /* HD_WARP_* of the meeting */
     uint32_t turn;
-    hdi_fiber *waiting[32]; /* of the lanes that have arrived */
-    /* The lanes take their results from one, and may come to the next meeting meanwhile. No lane gets further before all have arrived there. */
+    hdi_fiber *waiting[32]; /* of the lanes that arrived */
+    /* The lanes take their results from one, and may come to the next meeting meanwhile. No lane
+     * gets further before all arrive there. */
     hd_warp_values values[2];
 } hdi_warp;
 
@@ -36,10 +38,10 @@ static inline void hdi_warps_add(hdi_warps *warps, uint32_t number)
     warps->of[number / 32].alive |= (uint32_t)1 << number % 32;
 }
 
-/* The lane comes to the meeting. Returns where the results will be. */
+/* The lane comes to the meeting. Returns the place of the results. */
 hd_warp_values *hdi_warp_arrive(hdi_warp *warp, uint32_t lane, uint32_t what, uint64_t value, hdi_fiber *fiber);
 
-/* Whether all lanes are there that are alive. */
+/* True if all living lanes are there. */
 static inline bool hdi_warp_is_complete(const hdi_warp *warp)
 {
     return warp->arrived != 0 && warp->arrived == warp->alive;

@@ -1,10 +1,12 @@
-/* device.c - the host devices: their properties, primary contexts, each thread's stack of contexts, and device faults.
+/* device.c - the host devices: their properties, primary contexts, each thread's stack of contexts,
+ * and device faults.
  *
  * Threads: any. Locks: the host lock.
- * Blocking: the last release of a context waits for its running work; a retain waits while a context is taken down.
- * Always: a device has at most one context object. While that is taken down (retained == 0), a retain waits for the end.
- * The stacks hold handles, so a context that is gone is detected and not followed. A thread has one stack, from its first
- * context to its end.
+ * Blocking: the last release of a context waits for its running work; a retain waits while a
+ * context is taken down.
+ * Always: a device has at most one context object. While that is taken down (retained == 0), a
+ * retain waits for the end. The stacks hold handles, so a vanished context is detected and not
+ * followed. A thread uses one stack, from its first context to its end.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,7 @@
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
 
-/* ---------------------------------------------------------------------------------------------------- properties -- */
+/* ---- properties ---- */
 
 static hdcu_result cuGetErrorName(hdcu_result error, const char **name)
 {
@@ -52,7 +54,7 @@ static hdcu_result cuDeviceGetCount(int *count)
 }
 
 /* hdi_host_enter, and checks the arguments. The lock is held on return, also after a failure. */
-static hdcu_result enter_device(const void *output, hdcu_device device)
+static hdcu_result host_device_enter(const void *output, hdcu_device device)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && !output) {
@@ -66,14 +68,14 @@ static hdcu_result enter_device(const void *output, hdcu_device device)
 
 static hdcu_result cuDeviceGet(hdcu_device *device, int ordinal)
 {
-    hdcu_result r = enter_device(device, ordinal);
+    hdcu_result r = host_device_enter(device, ordinal);
     if (r == HDCU_SUCCESS) {
         *device = ordinal;
     }
     return hdi_host_leave(r);
 }
 
-static hdcu_result give_text(char *out, int length, const char *text, bool truncate)
+static hdcu_result host_device_give_text(char *out, int length, const char *text, bool truncate)
 {
     size_t need = strlen(text) + 1;
     if (length <= 0 || (!truncate && need > (size_t)length)) {
@@ -85,29 +87,29 @@ static hdcu_result give_text(char *out, int length, const char *text, bool trunc
 
 static hdcu_result cuDeviceGetName(char *name, int length, hdcu_device device)
 {
-    hdcu_result r = enter_device(name, device);
+    hdcu_result r = host_device_enter(name, device);
     if (r == HDCU_SUCCESS) {
         char text[64];
         snprintf(text, sizeof text, "Heddle host device %d", device);
-        r = give_text(name, length, text, true);
+        r = host_device_give_text(name, length, text, true);
     }
     return hdi_host_leave(r);
 }
 
 static hdcu_result cuDeviceGetPCIBusId(char *bus_id, int length, hdcu_device device)
 {
-    hdcu_result r = enter_device(bus_id, device);
+    hdcu_result r = host_device_enter(bus_id, device);
     if (r == HDCU_SUCCESS) {
         char text[32];
         snprintf(text, sizeof text, "host:%d", device);
-        r = give_text(bus_id, length, text, false);
+        r = host_device_give_text(bus_id, length, text, false);
     }
     return hdi_host_leave(r);
 }
 
 static hdcu_result cuDeviceGetUuid(hdcu_uuid *uuid, hdcu_device device)
 {
-    hdcu_result r = enter_device(uuid, device);
+    hdcu_result r = host_device_enter(uuid, device);
     if (r == HDCU_SUCCESS) {
         memset(uuid->bytes, 0, sizeof uuid->bytes);
         memcpy(uuid->bytes, "heddle-host-dev", 15);
@@ -118,14 +120,14 @@ static hdcu_result cuDeviceGetUuid(hdcu_uuid *uuid, hdcu_device device)
 
 static hdcu_result cuDeviceTotalMem(size_t *bytes, hdcu_device device)
 {
-    hdcu_result r = enter_device(bytes, device);
+    hdcu_result r = host_device_enter(bytes, device);
     if (r == HDCU_SUCCESS) {
         *bytes = hdi_host.memory;
     }
     return hdi_host_leave(r);
 }
 
-static bool attribute_value(int attribute, hdcu_device device, int *value)
+static bool host_device_attribute(int attribute, hdcu_device device, int *value)
 {
     switch (attribute) {
     case HDCU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -184,14 +186,14 @@ static bool attribute_value(int attribute, hdcu_device device, int *value)
 
 static hdcu_result cuDeviceGetAttribute(int *value, int attribute, hdcu_device device)
 {
-    hdcu_result r = enter_device(value, device);
-    if (r == HDCU_SUCCESS && !attribute_value(attribute, device, value)) {
+    hdcu_result r = host_device_enter(value, device);
+    if (r == HDCU_SUCCESS && !host_device_attribute(attribute, device, value)) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
     return hdi_host_leave(r);
 }
 
-/* ------------------------------------------------------------------------------------------------------ contexts -- */
+/* ---- contexts ---- */
 
 enum { STACK_MAX = 64 };
 
@@ -212,24 +214,24 @@ hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **contex
     return *context ? HDCU_SUCCESS : HDCU_ERROR_INVALID_CONTEXT;
 }
 
-static void thread_ends(void *value)
+static void host_context_thread_ends(void *value)
 {
     own_stack = NULL;
     free(value);
 }
 
-static void make_key(void)
+static void host_context_make_key(void)
 {
-    own_error = hdi_thread_key(&own_key, thread_ends);
+    own_error = hdi_thread_key(&own_key, host_context_thread_ends);
 }
 
-/* Makes this thread's stack where it is missing. Called without the lock. False: out of memory. */
-static bool have_stack(void)
+/* Makes this thread's stack if it is missing. Called without the lock. False: out of memory. */
+static bool host_context_have_stack(void)
 {
     if (own_stack) {
         return true;
     }
-    pthread_once(&own_once, make_key);
+    pthread_once(&own_once, host_context_make_key);
     stack *s = own_error ? NULL : calloc(1, sizeof *s);
     if (s && pthread_setspecific(own_key, s) != 0) {
         free(s);
@@ -239,14 +241,14 @@ static bool have_stack(void)
     return s != NULL;
 }
 
-static uint64_t current_handle(void)
+static uint64_t host_context_current_handle(void)
 {
     return own_stack && own_stack->depth > 0 ? own_stack->contexts[own_stack->depth - 1] : 0;
 }
 
 hdcu_result hdi_host_context_current(hdi_host_context **context)
 {
-    uint64_t handle = current_handle();
+    uint64_t handle = host_context_current_handle();
     if (handle == 0) {
         return HDCU_ERROR_INVALID_CONTEXT;
     }
@@ -264,7 +266,7 @@ void hdi_host_context_fault(uint64_t handle, hdcu_result code)
     }
 }
 
-static hdcu_result make_context(int device, hdi_host_context **out)
+static hdcu_result host_context_make(int device, hdi_host_context **out)
 {
     hdi_host_context *context = calloc(1, sizeof *context);
     if (!context) {
@@ -304,7 +306,7 @@ static hdcu_result cuDevicePrimaryCtxRetain(hdcu_context *context, hdcu_device d
             hdi_host_wait(&taken_down);
         }
         if (!c) {
-            r = make_context(device, &c);
+            r = host_context_make(device, &c);
         }
         if (r == HDCU_SUCCESS) {
             c->retained++;
@@ -314,8 +316,9 @@ static hdcu_result cuDevicePrimaryCtxRetain(hdcu_context *context, hdcu_device d
     return hdi_host_leave(r);
 }
 
-/* Running kernels stop early, work that has not started is dropped, and everything made in the context is released. */
-static void take_down(hdi_host_context *context)
+/* Running kernels stop early, work not yet started is dropped, and everything made in the context
+ * is released. */
+static void host_context_take_down(hdi_host_context *context)
 {
     hdi_host_device *device = &hdi_host.devices[context->device];
     if (context->error == HDCU_SUCCESS) {
@@ -353,7 +356,7 @@ static hdcu_result cuDevicePrimaryCtxRelease(hdcu_device device)
         if (!c || c->retained == 0) {
             r = HDCU_ERROR_INVALID_CONTEXT;
         } else if (--c->retained == 0) {
-            take_down(c);
+            host_context_take_down(c);
         }
     }
     return hdi_host_leave(r);
@@ -362,7 +365,7 @@ static hdcu_result cuDevicePrimaryCtxRelease(hdcu_device device)
 static hdcu_result cuCtxSetCurrent(hdcu_context context)
 {
     hdi_host_context *c;
-    bool has_stack = context && have_stack();
+    bool has_stack = context && host_context_have_stack();
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && context) {
         r = hdi_host_context_find(context, &c);
@@ -388,7 +391,7 @@ static hdcu_result cuCtxGetCurrent(hdcu_context *context)
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        *context = (hdcu_context)(uintptr_t)current_handle();
+        *context = (hdcu_context)(uintptr_t)host_context_current_handle();
     }
     return hdi_host_leave(r);
 }
@@ -396,7 +399,7 @@ static hdcu_result cuCtxGetCurrent(hdcu_context *context)
 static hdcu_result cuCtxPushCurrent(hdcu_context context)
 {
     hdi_host_context *c;
-    bool has_stack = have_stack();
+    bool has_stack = host_context_have_stack();
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
         r = hdi_host_context_find(context, &c);
@@ -435,13 +438,14 @@ static hdcu_result cuCtxSynchronize(void)
     if (r == HDCU_SUCCESS) {
         r = hdi_host_context_drain(context);
     }
-    if (r == HDCU_SUCCESS && hdi_host_context_current(&context) == HDCU_SUCCESS) { /* the lock was released meanwhile */
+    /* The lock was released meanwhile. */
+    if (r == HDCU_SUCCESS && hdi_host_context_current(&context) == HDCU_SUCCESS) {
         hdi_host_pool_settle(context);
     }
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_device_entries = {
     .cuGetErrorName = cuGetErrorName,

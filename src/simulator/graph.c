@@ -1,16 +1,18 @@
-/* graph.c - recorded work: captures of streams, graphs made of them or node by node, and launches of graphs.
+/* graph.c - recorded work: captures of streams, graphs made of them or node by node, and launches
+ * of graphs.
  *
  * Work submitted to a capturing stream becomes nodes of a graph.
- * Threads: entry points run on any thread, hdi_host_graph_run on stream threads. Locks: entry points take the host lock,
- * and all else runs under it. It is released while a node does its work.
+ * Threads: entry points run on any thread, hdi_host_graph_run on stream threads. Locks: entry
+ * points take the host lock, and all else runs under it. It is released while a node does its work.
  * Blocking: a launch waits while its stream is full.
- * Always: a capture begins in one stream and spreads to streams that wait for an event recorded in it. It ends in the
- * stream it began in, when every node leads there. A misuse makes it invalid; it then ends without a graph. A stream's
- * tails are the nodes that its next node waits for.
- * A graph does not change while executable graphs or queued launches refer to it. It lives until its handle, its
- * executable graphs and its queued launches are all gone. An executable graph whose nodes are set gets a copy of its own.
- * It gets another copy while launches of that one are queued, so those run unchanged. Launches of one executable graph run
- * one after the other.
+ * Always: a capture begins in one stream and spreads to streams that wait for an event recorded in
+ * it. It ends in the stream that it began in, when every node leads there. A misuse makes it
+ * invalid; it then ends without a graph. A stream's tails are the nodes that its next node waits
+ * for.
+ * A graph does not change while executable graphs or queued launches refer to it. It lives until
+ * its handle, its executable graphs and its queued launches are all gone. An executable graph whose
+ * nodes are set gets its own copy. It gets another copy while launches of that one are queued, so
+ * those run unchanged. Launches of one executable graph run one after the other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,17 +27,17 @@ typedef struct graph_node {
     uint64_t handle; /* of a node that was added on its own; 0 in captured graphs and in copies */
 } graph_node;
 
-/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A graph to which more
- * than its handle refers does not change, apart from its handle. */
+/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A
+ * graph to which more than its handle refers does not change, apart from its handle. */
 struct hdi_host_graph {
-    uint64_t handle; /* 0: destroyed, still being captured, or an executable's own */
+    uint64_t handle; /* 0: destroyed, still being captured, or owned by an executable graph */
     unsigned references;
     graph_node *nodes;
     size_t count, capacity;
 };
 
 struct hdi_host_capture {
-    hdi_host_capture *next; /* all captures that have begun and not ended */
+    hdi_host_capture *next; /* all captures that began and have not ended */
     uint64_t id;
     hdi_host_stream *origin;
     int mode;
@@ -44,7 +46,7 @@ struct hdi_host_capture {
     hdi_host_graph *graph;
 };
 
-/* ------------------------------------------------------------------------------------------------------ captures -- */
+/* ---- captures ---- */
 
 static hdi_host_capture *live_captures;
 static uint64_t captures_begun;
@@ -60,7 +62,7 @@ void hdi_host_capture_invalidate(hdi_host_capture *capture)
     capture->invalid = true;
 }
 
-static hdi_host_capture *capture_of(uint64_t id)
+static hdi_host_capture *host_capture_of(uint64_t id)
 {
     hdi_host_capture *c = live_captures;
     while (c && c->id != id) {
@@ -69,7 +71,7 @@ static hdi_host_capture *capture_of(uint64_t id)
     return c;
 }
 
-static void leave_capture(hdi_host_stream *s)
+static void host_capture_leave(hdi_host_stream *s)
 {
     s->capture = NULL;
     free(s->tails);
@@ -77,14 +79,15 @@ static void leave_capture(hdi_host_stream *s)
     s->tail_count = 0;
 }
 
-/* Ends the capture: all its streams leave it. The graph stays only where another reference to it was taken. */
-static void end_capture(hdi_host_capture *c)
+/* Ends the capture: all its streams leave it. The graph stays only if something else holds a
+ * reference to it. */
+static void host_capture_end(hdi_host_capture *c)
 {
     for (int i = 0; i < HDI_HOST_DEVICES_MAX; i++) {
         hdi_host_context *context = hdi_host.devices[i].context;
         for (hdi_host_stream *s = context ? context->streams : NULL; s; s = s->next) {
             if (s->capture == c) {
-                leave_capture(s);
+                host_capture_leave(s);
             }
         }
     }
@@ -104,15 +107,16 @@ void hdi_host_capture_abandon(hdi_host_stream *stream)
         return;
     }
     if (c->origin == stream) {
-        end_capture(c);
+        host_capture_end(c);
     } else {
         c->invalid = true;
-        leave_capture(stream);
+        host_capture_leave(stream);
     }
 }
 
-/* A copy of a list of nodes. NULL: the list is empty, or there is no memory for the copy (*failed). */
-static size_t *copy_list(const size_t *list, size_t count, bool *failed)
+/* A copy of a list of nodes. NULL: the list is empty, or no memory is left for the copy
+ * (*failed). */
+static size_t *host_graph_copy_list(const size_t *list, size_t count, bool *failed)
 {
     size_t *copy = count ? malloc(count * sizeof *copy) : NULL;
     if (count && copy) {
@@ -162,7 +166,7 @@ hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *
     if (stream->capture->invalid) {
         return HDCU_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
-    size_t *nodes = copy_list(stream->tails, stream->tail_count, &failed);
+    size_t *nodes = host_graph_copy_list(stream->tails, stream->tail_count, &failed);
     if (failed) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
@@ -171,7 +175,7 @@ hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *
     return HDCU_SUCCESS;
 }
 
-static hdcu_result join_capture(hdi_host_stream *stream, const hdi_host_captured *captured)
+static hdcu_result host_capture_join(hdi_host_stream *stream, const hdi_host_captured *captured)
 {
     size_t count = stream->tail_count;
     size_t *tails = malloc((count + captured->count + 1) * sizeof *tails);
@@ -198,7 +202,7 @@ static hdcu_result join_capture(hdi_host_stream *stream, const hdi_host_captured
 
 hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captured *captured)
 {
-    hdi_host_capture *c = capture_of(captured->capture);
+    hdi_host_capture *c = host_capture_of(captured->capture);
     if (!c) {
         if (stream->capture) {
             stream->capture->invalid = true;
@@ -217,29 +221,30 @@ hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captur
         c->invalid = true;
         return HDCU_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
-    hdcu_result r = join_capture(stream, captured);
+    hdcu_result r = host_capture_join(stream, captured);
     if (r == HDCU_SUCCESS) {
         stream->capture = c;
     }
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------ what captures forbid -- */
+/* ---- calls that captures forbid ---- */
 
-/* What the driver (580.159) refuses during a capture, which also spoils the capture:
+/* During a capture the driver (580.159) refuses these calls, and each of them invalidates the
+ * capture:
  * - allocating and freeing memory, and pinning memory by the older calls
  * - queries of events and streams
  * - unloading modules
  * It permits mapping memory, loading modules, making streams and submitting work.
  *
- * The mode of the calling thread decides which captures bind it. Captures of the thread's own bind it unless they are
- * relaxed.
- * - GLOBAL: its own, and every capture that was begun in this mode.
+ * The mode of the calling thread decides which captures bind it. The thread's own captures bind it
+ * unless they are relaxed.
+ * - GLOBAL: its own, and every capture begun in this mode.
  * - THREAD_LOCAL: only its own.
  * - RELAXED: none. */
 static _Thread_local int thread_mode; /* HDCU_STREAM_CAPTURE_MODE_*; GLOBAL (0) at first */
 
-static bool minds(const hdi_host_capture *c)
+static bool host_capture_minds(const hdi_host_capture *c)
 {
     bool own = pthread_equal(c->thread, pthread_self());
     return thread_mode != HDCU_STREAM_CAPTURE_MODE_RELAXED &&
@@ -251,7 +256,7 @@ hdcu_result hdi_host_capture_forbids(void)
 {
     hdcu_result r = HDCU_SUCCESS;
     for (hdi_host_capture *c = live_captures; c; c = c->next) {
-        if (minds(c)) {
+        if (host_capture_minds(c)) {
             c->invalid = true;
             r = HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
@@ -259,8 +264,9 @@ hdcu_result hdi_host_capture_forbids(void)
     return r;
 }
 
-/* Invalidates every capture in the context's streams, or in its blocking streams. Returns `code` where there was one. */
-static hdcu_result forbid_in(hdi_host_context *context, bool blocking_only, hdcu_result code)
+/* Invalidates every capture in the context's streams, or in its blocking streams. Returns `code` if
+ * it found one. */
+static hdcu_result host_capture_forbid_in(hdi_host_context *context, bool blocking_only, hdcu_result code)
 {
     hdcu_result r = HDCU_SUCCESS;
     for (hdi_host_stream *s = live_captures ? context->streams : NULL; s; s = s->next) {
@@ -274,18 +280,18 @@ static hdcu_result forbid_in(hdi_host_context *context, bool blocking_only, hdcu
 
 hdcu_result hdi_host_capture_forbids_drain(hdi_host_context *context)
 {
-    hdcu_result r = forbid_in(context, false, HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    hdcu_result r = host_capture_forbid_in(context, false, HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
 }
 
 hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context)
 {
-    return forbid_in(context, true, HDCU_ERROR_STREAM_CAPTURE_IMPLICIT);
+    return host_capture_forbid_in(context, true, HDCU_ERROR_STREAM_CAPTURE_IMPLICIT);
 }
 
-/* ----------------------------------------------------------------------------------------------- captures: calls -- */
+/* ---- captures: calls ---- */
 
-static hdcu_result begin_capture(hdi_host_stream *stream, int mode)
+static hdcu_result host_capture_begin(hdi_host_stream *stream, int mode)
 {
     if (stream == stream->context->null_stream) {
         return HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -323,14 +329,14 @@ static hdcu_result cuStreamBeginCapture(hdcu_stream handle, int mode)
         r = hdi_host_stream_find(handle, &stream);
     }
     if (r == HDCU_SUCCESS) {
-        r = begin_capture(stream, mode);
+        r = host_capture_begin(stream, mode);
     }
     return hdi_host_leave(r);
 }
 
-/* SUCCESS when every node of the graph is one of `tails` or comes before one of them.
+/* SUCCESS if every node of the graph is one of `tails` or comes before one of them.
  * Errors: STREAM_CAPTURE_UNJOINED, OUT_OF_MEMORY. */
-static hdcu_result check_joined(const hdi_host_graph *g, const size_t *tails, size_t tail_count)
+static hdcu_result host_capture_check_joined(const hdi_host_graph *g, const size_t *tails, size_t tail_count)
 {
     bool *leads = calloc(g->count + 1, sizeof *leads);
     if (!leads) {
@@ -352,7 +358,7 @@ static hdcu_result check_joined(const hdi_host_graph *g, const size_t *tails, si
     return r;
 }
 
-static hdcu_result finish_capture(hdi_host_stream *stream, hdcu_graph *out)
+static hdcu_result host_capture_finish(hdi_host_stream *stream, hdcu_graph *out)
 {
     hdi_host_capture *c = stream->capture;
     if (!c) {
@@ -366,8 +372,8 @@ static hdcu_result finish_capture(hdi_host_stream *stream, hdcu_graph *out)
         return HDCU_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
     *out = NULL;
-    hdcu_result r =
-        c->invalid ? HDCU_ERROR_STREAM_CAPTURE_INVALIDATED : check_joined(c->graph, stream->tails, stream->tail_count);
+    hdcu_result r = c->invalid ? HDCU_ERROR_STREAM_CAPTURE_INVALIDATED
+                               : host_capture_check_joined(c->graph, stream->tails, stream->tail_count);
     if (r == HDCU_SUCCESS) {
         c->graph->handle = hdi_host_handle_make(HDI_HOST_GRAPH, c->graph);
         r = c->graph->handle ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
@@ -376,7 +382,7 @@ static hdcu_result finish_capture(hdi_host_stream *stream, hdcu_graph *out)
         c->graph->references++;
         *out = (hdcu_graph)(uintptr_t)c->graph->handle;
     }
-    end_capture(c);
+    host_capture_end(c);
     return r;
 }
 
@@ -391,7 +397,7 @@ static hdcu_result cuStreamEndCapture(hdcu_stream handle, hdcu_graph *graph)
         r = hdi_host_stream_find(handle, &stream);
     }
     if (r == HDCU_SUCCESS) {
-        r = finish_capture(stream, graph);
+        r = host_capture_finish(stream, graph);
     }
     return hdi_host_leave(r);
 }
@@ -429,13 +435,14 @@ static hdcu_result cuStreamIsCapturing(hdcu_stream handle, int *status)
     return hdi_host_leave(r);
 }
 
-/* -------------------------------------------------------------------------------------------------------- graphs -- */
+/* ---- graphs ---- */
 
 typedef struct executable {
     uint64_t handle;
     hdi_host_graph *origin; /* the graph that it was made of */
-    hdi_host_graph *graph;  /* the graph that its launches run: `origin`, or a copy with other parameters */
-    hdi_host_point *last;   /* the end of its last launch; NULL: not launched */
+    /* The graph that its launches run: `origin`, or a copy with other parameters. */
+    hdi_host_graph *graph;
+    hdi_host_point *last; /* the end of its last launch; NULL: not launched */
 } executable;
 
 void hdi_host_graph_release(hdi_host_graph *graph)
@@ -452,14 +459,14 @@ void hdi_host_graph_release(hdi_host_graph *graph)
     free(graph);
 }
 
-static void destroy_graph(hdi_host_graph *g)
+static void host_graph_destroy(hdi_host_graph *g)
 {
     hdi_host_handle_drop(g->handle);
     g->handle = 0;
     hdi_host_graph_release(g);
 }
 
-static void destroy_executable(executable *e)
+static void host_graph_exec_destroy(executable *e)
 {
     hdi_host_handle_drop(e->handle);
     hdi_host_graph_release(e->graph);
@@ -473,20 +480,20 @@ void hdi_host_graphs_release(void)
     uint32_t position = 0;
     hdi_host_graph *g;
     while ((g = hdi_host_handle_next(HDI_HOST_GRAPH, &position))) {
-        destroy_graph(g);
+        host_graph_destroy(g);
     }
     position = 0;
     executable *e;
     while ((e = hdi_host_handle_next(HDI_HOST_GRAPHEXEC, &position))) {
-        destroy_executable(e);
+        host_graph_exec_destroy(e);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ running graphs -- */
+/* ---- running graphs ---- */
 
-/* Runs a node. Does nothing in a context that has faulted or is being taken down, nor in a child that a host function
- * forked. */
-static void run_node(uint64_t random, const graph_node *node)
+/* Runs a node. Does nothing in a context that faulted or is being taken down, nor in a child that a
+ * host function forked. */
+static void host_graph_run_node(uint64_t random, const graph_node *node)
 {
     if (hdi_driver_was_forked()) {
         return;
@@ -494,14 +501,15 @@ static void run_node(uint64_t random, const graph_node *node)
     const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
     if (random && context && context->error == HDCU_SUCCESS) {
         hdi_host_perturb(random);
-        context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context); /* the lock was released meanwhile */
+        /* The lock was released meanwhile. */
+        context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
     }
     if (context && context->error == HDCU_SUCCESS) {
         hdi_host_run(node->context, node->device, random, &node->op);
     }
 }
 
-static bool is_ready(const graph_node *node, const bool *done)
+static bool host_graph_node_is_ready(const graph_node *node, const bool *done)
 {
     for (size_t i = 0; i < node->before_count; i++) {
         if (!done[node->before[i]]) {
@@ -511,16 +519,16 @@ static bool is_ready(const graph_node *node, const bool *done)
     return true;
 }
 
-/* Runs the nodes in some order that the dependencies allow. Each step takes the first ready node at or after a random
- * one. */
-static void run_in_random_order(uint64_t random, const hdi_host_graph *graph, bool *done)
+/* Runs the nodes in some order that the dependencies allow. Each step takes the first ready node at
+ * or after a random one. */
+static void host_graph_run_in_random_order(uint64_t random, const hdi_host_graph *graph, bool *done)
 {
     for (size_t left = graph->count; left > 0; left--) {
         size_t n = hdi_random(&random) % graph->count;
-        while (done[n] || !is_ready(&graph->nodes[n], done)) {
+        while (done[n] || !host_graph_node_is_ready(&graph->nodes[n], done)) {
             n = (n + 1) % graph->count;
         }
-        run_node(hdi_random(&random) | 1, &graph->nodes[n]);
+        host_graph_run_node(hdi_random(&random) | 1, &graph->nodes[n]);
         done[n] = true;
     }
 }
@@ -529,19 +537,19 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph)
 {
     bool *done = random ? calloc(graph->count + 1, sizeof *done) : NULL;
     if (done) {
-        run_in_random_order(random, graph, done);
+        host_graph_run_in_random_order(random, graph, done);
         free(done);
         return;
     }
     for (size_t n = 0; n < graph->count; n++) {
-        run_node(random, &graph->nodes[n]);
+        host_graph_run_node(random, &graph->nodes[n]);
     }
 }
 
-/* ----------------------------------------------------------------------------------------------- changing graphs -- */
+/* ---- changing graphs ---- */
 
-/* False: out of memory; *to is to be released all the same. */
-static bool copy_node(graph_node *to, const graph_node *from)
+/* False: out of memory; the caller still releases *to. */
+static bool host_graph_copy_node(graph_node *to, const graph_node *from)
 {
     *to = *from;
     to->handle = 0;
@@ -566,7 +574,7 @@ static bool copy_node(graph_node *to, const graph_node *from)
     return copied;
 }
 
-static hdi_host_graph *copy_graph(const hdi_host_graph *graph)
+static hdi_host_graph *host_graph_copy(const hdi_host_graph *graph)
 {
     hdi_host_graph *copy = calloc(1, sizeof *copy);
     graph_node *nodes = calloc(graph->count + 1, sizeof *nodes);
@@ -578,7 +586,7 @@ static hdi_host_graph *copy_graph(const hdi_host_graph *graph)
     }
     *copy = (hdi_host_graph){.references = 1, .nodes = nodes, .capacity = graph->count + 1};
     while (copied && copy->count < graph->count) {
-        copied = copy_node(&nodes[copy->count], &graph->nodes[copy->count]);
+        copied = host_graph_copy_node(&nodes[copy->count], &graph->nodes[copy->count]);
         copy->count++;
     }
     if (!copied) {
@@ -588,8 +596,8 @@ static hdi_host_graph *copy_graph(const hdi_host_graph *graph)
     return copy;
 }
 
-/* The node's number in the graph; graph->count where the node is not in it. */
-static size_t find_node(const hdi_host_graph *graph, hdcu_graphnode node)
+/* The node's number in the graph; graph->count if the node is not in it. */
+static size_t host_graph_find_node(const hdi_host_graph *graph, hdcu_graphnode node)
 {
     size_t n = 0;
     while (n < graph->count && (graph->nodes[n].handle == 0 || graph->nodes[n].handle != (uintptr_t)node)) {
@@ -598,7 +606,7 @@ static size_t find_node(const hdi_host_graph *graph, hdcu_graphnode node)
     return n;
 }
 
-static hdcu_result add_node(hdi_host_graph *g, graph_node *node, hdcu_graphnode *out)
+static hdcu_result host_graph_add_node(hdi_host_graph *g, graph_node *node, hdcu_graphnode *out)
 {
     if (g->count == g->capacity) {
         size_t capacity = g->capacity ? g->capacity * 2 : 16;
@@ -618,15 +626,16 @@ static hdcu_result add_node(hdi_host_graph *g, graph_node *node, hdcu_graphnode 
     return HDCU_SUCCESS;
 }
 
-/* Finds the nodes that `node` is to wait for. After a failure node->before is to be freed. */
-static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *before, size_t count, graph_node *node)
+/* Finds the nodes that `node` will wait for. After a failure the caller frees node->before. */
+static hdcu_result host_graph_find_before(const hdi_host_graph *g, const hdcu_graphnode *before, size_t count,
+                                          graph_node *node)
 {
     node->before = count ? malloc(count * sizeof *node->before) : NULL;
     if (count && !node->before) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
     for (size_t i = 0; i < count; i++) {
-        node->before[i] = find_node(g, before[i]);
+        node->before[i] = host_graph_find_node(g, before[i]);
         if (node->before[i] == g->count) {
             return HDCU_ERROR_INVALID_VALUE;
         }
@@ -635,7 +644,7 @@ static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *be
     return HDCU_SUCCESS;
 }
 
-static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_params *params)
+static hdcu_result host_graph_exec_set_node(executable *e, size_t n, const hdcu_kernel_node_params *params)
 {
     const graph_node *node = &e->graph->nodes[n];
     const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
@@ -648,7 +657,7 @@ static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_para
         return r;
     }
     if (e->graph == e->origin || e->graph->references > 1) {
-        hdi_host_graph *copy = copy_graph(e->graph);
+        hdi_host_graph *copy = host_graph_copy(e->graph);
         if (!copy) {
             hdi_host_op_release(&op, HDCU_ERROR_OUT_OF_MEMORY);
             return HDCU_ERROR_OUT_OF_MEMORY;
@@ -661,7 +670,7 @@ static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_para
     return HDCU_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------- graphs: calls -- */
+/* ---- graphs: calls ---- */
 
 static hdcu_result cuGraphCreate(hdcu_graph *graph, unsigned flags)
 {
@@ -701,9 +710,9 @@ static hdcu_result cuGraphAddKernelNode(hdcu_graphnode *out, hdcu_graph graph, c
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
     }
-    r = find_before(g, before, count, &node);
+    r = host_graph_find_before(g, before, count, &node);
     if (r == HDCU_SUCCESS) {
-        r = add_node(g, &node, out);
+        r = host_graph_add_node(g, &node, out);
     }
     if (r != HDCU_SUCCESS) {
         hdi_host_op_release(&node.op, r);
@@ -718,8 +727,8 @@ static hdcu_result cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_grap
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
         executable *e = hdi_host_handle_find(HDI_HOST_GRAPHEXEC, (uintptr_t)exec);
-        size_t n = e ? find_node(e->origin, node) : 0;
-        r = e && params && n < e->origin->count ? set_node(e, n, params) : HDCU_ERROR_INVALID_VALUE;
+        size_t n = e ? host_graph_find_node(e->origin, node) : 0;
+        r = e && params && n < e->origin->count ? host_graph_exec_set_node(e, n, params) : HDCU_ERROR_INVALID_VALUE;
     }
     return hdi_host_leave(r);
 }
@@ -746,8 +755,8 @@ static hdcu_result cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph 
     return hdi_host_leave(r);
 }
 
-/* The contexts that the nodes run in must all exist and have no fault. */
-static hdcu_result check_contexts(const hdi_host_graph *g)
+/* The contexts that the nodes run in must all exist and be without a fault. */
+static hdcu_result host_graph_check_contexts(const hdi_host_graph *g)
 {
     for (size_t i = 0; i < g->count; i++) {
         const hdi_host_context *c = hdi_host_handle_find(HDI_HOST_CONTEXT, g->nodes[i].context);
@@ -761,7 +770,7 @@ static hdcu_result check_contexts(const hdi_host_graph *g)
     return HDCU_SUCCESS;
 }
 
-static hdcu_result launch_graph(executable *e, hdi_host_stream *stream)
+static hdcu_result host_graph_exec_launch(executable *e, hdi_host_stream *stream)
 {
     hdi_host_op work = {.kind = HDI_HOST_OP_GRAPH, .u.graph = e->graph};
     e->graph->references++;
@@ -802,9 +811,9 @@ static hdcu_result cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream_handle)
     hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
         executable *e = hdi_host_handle_find(HDI_HOST_GRAPHEXEC, (uintptr_t)exec);
-        r = e ? check_contexts(e->graph) : HDCU_ERROR_INVALID_VALUE;
+        r = e ? host_graph_check_contexts(e->graph) : HDCU_ERROR_INVALID_VALUE;
         if (r == HDCU_SUCCESS) {
-            r = launch_graph(e, stream);
+            r = host_graph_exec_launch(e, stream);
         }
     }
     return hdi_host_leave(r);
@@ -816,7 +825,7 @@ static hdcu_result cuGraphExecDestroy(hdcu_graphexec exec)
     if (r == HDCU_SUCCESS) {
         executable *e = hdi_host_handle_find(HDI_HOST_GRAPHEXEC, (uintptr_t)exec);
         if (e) {
-            destroy_executable(e);
+            host_graph_exec_destroy(e);
         } else {
             r = HDCU_ERROR_INVALID_VALUE;
         }
@@ -830,7 +839,7 @@ static hdcu_result cuGraphDestroy(hdcu_graph graph)
     if (r == HDCU_SUCCESS) {
         hdi_host_graph *g = hdi_host_handle_find(HDI_HOST_GRAPH, (uintptr_t)graph);
         if (g) {
-            destroy_graph(g);
+            host_graph_destroy(g);
         } else {
             r = HDCU_ERROR_INVALID_VALUE;
         }
@@ -838,7 +847,7 @@ static hdcu_result cuGraphDestroy(hdcu_graph graph)
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_graph_entries = {
     .cuStreamBeginCapture = cuStreamBeginCapture,

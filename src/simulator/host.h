@@ -1,16 +1,19 @@
-/* host.h - what the files of the host provider share: its one lock, its objects, and the functions that they call of each other.
+/* host.h - declarations that the files of the host provider share: its one lock, its objects, and
+ * the functions that they call of each other.
  *
- * The host provider implements the driver's entry points on the CPU, as asynchronous devices. Every stream is an in-order
- * queue with a thread of its own, which starts with the stream's first work. Memory has an owner, and a table of the
- * devices that may access it. A fault is sticky.
+ * The host provider implements the driver's entry points on the CPU, as asynchronous devices. Every
+ * stream is an in-order queue with a thread of its own, which starts with the stream's first work.
+ * Memory has an owner, and a table of the devices that may access it. A fault is sticky.
  * Threads: entry points run on any thread, queued operations on the threads of streams.
- * Locks: one, the host lock (hdi_host_lock). It guards everything declared here unless a comment states otherwise. It is
- * held for table look-ups and queue operations. It is released around the work itself (copies, kernels, host functions),
- * thread joins, dlopen and the return of memory to the system (hdi_host_discard). No other lock of the library is taken
- * under it, and it is not recursive.
- * Blocking: calls that wait for work, for room in a stream, or for the end of a context (hdi_host_wait).
- * Always: a handle given out is a number that is looked up, never an address that is followed. Process-wide state is made
- * on first use. Nothing is printed.
+ * Locks: one, the host lock (hdi_host_lock). It guards everything declared here unless a comment
+ * states otherwise. It is held for table look-ups and queue operations. It is released around the
+ * work itself (copies, kernels, host functions), thread joins, dlopen and the return of memory to
+ * the system (hdi_host_discard). No other lock of the library is taken under it, and it is not
+ * recursive.
+ * Blocking: calls that wait for work, for room in a stream, or for the end of a context
+ * (hdi_host_wait).
+ * Always: a handle given out is a number that is looked up, never an address that is followed.
+ * Process-wide state is made on first use. Nothing is printed.
  */
 #ifndef HDI_SIMULATOR_HOST_H
 #define HDI_SIMULATOR_HOST_H
@@ -29,7 +32,8 @@
 #define HDI_HOST_GRANULE ((size_t)2 << 20)
 #define HDI_HOST_PITCH_MAX INT32_MAX /* bytes from row to row of a copy */
 
-/* The most other devices whose memory a device may access at a time, as with GPUs that no switch connects. */
+/* The most other devices whose memory a device may access at a time, as with GPUs that no switch
+ * connects. */
 #define HDI_HOST_PEERS_MAX 8
 
 typedef struct hdi_host_context hdi_host_context;
@@ -38,17 +42,27 @@ typedef struct hdi_host_item hdi_host_item;
 typedef struct hdi_host_capture hdi_host_capture;
 typedef struct hdi_host_graph hdi_host_graph;
 
-/* ------------------------------------------------------------------------------------------ state.c: the process -- */
+/* ---- state.c: the process ---- */
 
-/* Resources whose release takes system calls, which are made after the host lock is released. Embedded in the object
- * that owns them; `self` is that object, freed last. */
+typedef struct hdi_host_file hdi_host_file;
+
+/* Physical memory: bytes of a memory file (file.c). */
+typedef struct hdi_host_piece {
+    hdi_host_file *file; /* NULL: none */
+    int64_t offset;
+    size_t bytes;
+    bool shared; /* other processes may hold it */
+    bool kept;   /* dropped here, and another process still holds it */
+} hdi_host_piece;
+
+/* Resources whose release takes system calls. These are made after the host lock is released.
+ * Embedded in the object that owns them; `self` is that object, freed last. */
 typedef struct hdi_host_garbage {
     struct hdi_host_garbage *next;
     void *map;
     size_t map_bytes;
     int descriptor;       /* closed; -1: none */
-    int64_t punch_offset; /* pages of the common memory file, to be given back */
-    size_t punch_bytes;
+    hdi_host_piece piece; /* dropped; all zero: none */
     void *library;
     void *self;
 } hdi_host_garbage;
@@ -56,17 +70,20 @@ typedef struct hdi_host_garbage {
 typedef struct hdi_host_device {
     uint64_t used;             /* physical bytes */
     hdi_host_context *context; /* the primary context; NULL when not retained */
-    /* Non-zero: running kernels stop early. Written under the lock. hdi_cpu_run reads it without the lock, as a hint. */
+    /* Non-zero: running kernels stop early. Written under the lock. hdi_cpu_run reads it without
+     * the lock, as a hint. */
     volatile int cancel;
-    char reason[HDI_DRIVER_REASON_BYTES]; /* what the last kernel reported that failed, or empty */
+    char reason[HDI_DRIVER_REASON_BYTES]; /* the report of the last kernel that failed, or empty */
 } hdi_host_device;
 
 typedef struct hdi_host_state {
     bool initialised;
     int device_count;
-    uint64_t memory;                                             /* bytes of each device */
-    int peers;                                                   /* HDI_HOST_PEERS_* of the option */
-    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_corrupt_parse, by writer and owner */
+    uint64_t memory; /* bytes of each device */
+    /* HDI_HOST_PEERS_* of the option */
+    int peers;
+    /* hdi_host_corrupt_parse, by writer and owner */
+    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
     uint64_t schedule;
     int contexts; /* live primary contexts */
     uint64_t streams_made;
@@ -75,24 +92,28 @@ typedef struct hdi_host_state {
 
 extern hdi_host_state hdi_host;
 
-/* Takes the lock. In a forked child (hdi_driver_was_forked) hdi_host_lock and hdi_host_unlock do nothing. */
+/* Takes the lock. In a forked child (hdi_driver_was_forked) hdi_host_lock and hdi_host_unlock do
+ * nothing. */
 void hdi_host_lock(void);
-/* Releases the lock, then all that was discarded under it. */
+/* Releases the lock, then everything discarded under it. */
 void hdi_host_unlock(void);
 /* hdi_host_unlock, and returns `result`: the end of an entry point. */
 hdcu_result hdi_host_leave(hdcu_result result);
 /* The beginning of an entry point: takes the lock, which is held on return, also after a failure.
- * Errors: NOT_INITIALIZED (also in a forked child, at once), NOT_PERMITTED (inside a host function). */
+ * Errors: NOT_INITIALIZED (also in a forked child, at once), NOT_PERMITTED (inside a host
+ * function). */
 hdcu_result hdi_host_enter(void);
 /* hdi_host_enter, and finds the current context.
- * Errors: those of hdi_host_enter, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's fault. */
+ * Errors: those of hdi_host_enter, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's
+ * fault. */
 hdcu_result hdi_host_enter_context(hdi_host_context **context);
 /* Waits for the condition. The lock is released meanwhile. */
 void hdi_host_wait(pthread_cond_t *condition);
-/* Has the resources released, and their owner freed, once the lock is released. */
+/* Releases the resources, and frees their owner, once the lock is released. */
 void hdi_host_discard(hdi_host_garbage *garbage);
 bool hdi_host_device_valid(hdcu_device device);
-/* Marks that the calling thread runs a host function. Entry points refuse meanwhile. Thread-local. */
+/* Marks that the calling thread runs a host function. Entry points refuse meanwhile.
+ * Thread-local. */
 void hdi_host_set_in_function(bool inside);
 
 typedef enum hdi_host_kind {
@@ -112,11 +133,11 @@ uint64_t hdi_host_handle_make(hdi_host_kind kind, void *object);
 /* NULL for a handle that is unknown, stale, or of another kind. */
 void *hdi_host_handle_find(hdi_host_kind kind, uint64_t handle);
 void hdi_host_handle_drop(uint64_t handle);
-/* The next live object of this kind at or after *position, which is moved past it and starts at 0. NULL: there are no
- * more. */
+/* The next live object of this kind at or after *position, which is moved past it and starts at 0.
+ * NULL: none are left. */
 void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position);
 
-/* ------------------------------------------------------------------------------------ device.c: primary contexts -- */
+/* ---- device.c: primary contexts ---- */
 
 struct hdi_host_context {
     uint64_t handle;
@@ -125,18 +146,18 @@ struct hdi_host_context {
     hdcu_result error; /* the first fault; sticky */
     uint64_t peers;    /* bit j: memory of device j allocated by cuMemAlloc is accessible */
     hdi_host_stream *null_stream;
-    hdi_host_stream *streams;  /* all whose thread may still run, also destroyed ones */
-    hdi_host_stream *finished; /* destroyed, and their threads are at their end: to be joined */
+    hdi_host_stream *streams;  /* all whose threads may still run, also destroyed ones */
+    hdi_host_stream *finished; /* destroyed, and their threads are ending: to be joined */
 };
 
 hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **context);
 /* The current context, also one with a fault: for calls that release. */
 hdcu_result hdi_host_context_current(hdi_host_context **context);
-/* Records a device fault. The context keeps its first code for good, and its pending work is dropped. A stale handle is
- * ignored. */
+/* Records a device fault. The context keeps its first code for good, and its pending work is
+ * dropped. Ignores a stale handle. */
 void hdi_host_context_fault(uint64_t handle, hdcu_result code);
 
-/* ------------------------------------------------------------------------------- memory.c: memory and its access -- */
+/* ---- memory.c: memory and its access ---- */
 
 typedef enum hdi_host_memory_kind {
     HDI_HOST_VIRTUAL,    /* cuMemMap */
@@ -144,7 +165,7 @@ typedef enum hdi_host_memory_kind {
     HDI_HOST_POOLED,     /* a segment of the device's pool: cuMemAllocAsync */
     HDI_HOST_PINNED,     /* cuMemHostAlloc */
     HDI_HOST_REGISTERED, /* cuMemHostRegister */
-    HDI_HOST_VARIABLE    /* cuModuleGetGlobal: of a module, which has the memory */
+    HDI_HOST_VARIABLE    /* cuModuleGetGlobal: of a module, which owns the memory */
 } hdi_host_memory_kind;
 
 typedef struct hdi_host_physical hdi_host_physical;
@@ -160,10 +181,11 @@ typedef struct hdi_host_mapping {
     hdi_host_garbage garbage;
     hdi_host_memory_kind kind;
     int device;      /* owner; -1 for host memory */
-    uint64_t access; /* of VIRTUAL; bit j: device j has access */
+    uint64_t access; /* of VIRTUAL; bit j: device j may access it */
     hdi_host_physical *physical;
     size_t physical_offset;
-    hdi_host_context *context; /* the memory goes with this context; NULL for VIRTUAL and VARIABLE */
+    /* The memory goes with this context; NULL for VIRTUAL and VARIABLE. */
+    hdi_host_context *context;
     hdi_host_segment *segment; /* of POOLED */
 } hdi_host_mapping;
 
@@ -190,36 +212,55 @@ typedef enum hdi_host_reach {
     HDI_HOST_UNREACHABLE /* ours, but not accessible to this device */
 } hdi_host_reach;
 
-/* How far `device` may access these bytes. Device -1: access by any device is enough, as for copies, which the driver
- * stages. */
+/* How far `device` may access these bytes. Device -1: access by any device is enough, as for
+ * copies, which the driver stages. */
 hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes);
 
-/* Whether `device` may access the mapping. */
+/* True if `device` may access the mapping. */
 bool hdi_host_may_access(const hdi_host_mapping *m, int device);
 /* The device that owns the memory at an address; -1: none. */
 int hdi_host_owner_of(uintptr_t address);
 
-/* The descriptor of the memory file of all physical memory that has no file of its own; -1 before its first use. */
-int hdi_host_memory_file(void);
-
-/* Releases all that a context leaves at its end. `all`: no context is left, so imports and reservations go too. */
+/* Releases all that a context leaves at its end. `all`: no context is left, so imports and
+ * reservations go too. */
 void hdi_host_virtual_release(int device, bool all);
 
-/* ------------------------------------------------------------------------ alloc.c: memory that the driver places -- */
+/* ---- file.c: memory files ---- */
+
+/* False: out of memory or of descriptors. */
+bool hdi_host_piece_make(int device, size_t bytes, hdi_host_piece *out);
+/* The descriptor to map it with, at its offset. */
+int hdi_host_piece_descriptor(const hdi_host_piece *piece);
+/* A new descriptor that names the piece; -1: none. */
+int hdi_host_piece_export(hdi_host_piece *piece);
+/* Finds the piece that such a descriptor names, and its device. Errors: INVALID_VALUE,
+ * NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY. */
+hdcu_result hdi_host_piece_import(int descriptor, int *device, hdi_host_piece *out);
+/* Takes an import back, of a piece that this process already holds. */
+void hdi_host_piece_forget(hdi_host_piece *piece);
+/* The size of the piece that a descriptor names; 0: it names none. Without the host lock. */
+uint64_t hdi_host_export_bytes(int descriptor);
+bool hdi_host_piece_same(const hdi_host_piece *a, const hdi_host_piece *b);
+/* Ends a piece, which is not mapped. Call drop first, then clear without the host lock. Clear gives
+ * the pages back if no process holds them. */
+void hdi_host_piece_drop(hdi_host_piece *piece);
+void hdi_host_piece_clear(hdi_host_piece *piece);
+
+/* ---- alloc.c: memory that the driver places ---- */
 
 typedef struct hdi_host_slot hdi_host_slot;
 
 /* A stream has passed, or dropped, a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
-/* The slot of cuMemAllocAsync that is in use at an address. False: there is none. */
+/* The slot of cuMemAllocAsync that is in use at an address. False: none. */
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
-/* For calls in which the program has waited for work of the context: gives back what the pool holds beyond its
- * threshold. */
+/* For calls in which the program waited for work of the context: gives back the pool's memory
+ * beyond its threshold. */
 void hdi_host_pool_settle(const hdi_host_context *context);
 /* Releases all memory that a context leaves at its end. No stream of it is left. */
 void hdi_host_allocated_release(hdi_host_context *context);
 
-/* ------------------------------------------------------------------------------------------------ module.c: modules -- */
+/* ---- module.c: modules ---- */
 
 struct hd_cpu_kernel;
 
@@ -230,7 +271,8 @@ typedef struct hdi_host_function {
     int dynamic_shared_max;
 } hdi_host_function;
 
-/* A variable whose address was asked for. It is in the table of mappings until the module's handle is gone. */
+/* A variable whose address was requested. It is in the table of mappings until the module's handle
+ * is gone. */
 typedef struct hdi_host_variable {
     hdi_host_mapping mapping;
     struct hdi_host_variable *next; /* of the same module */
@@ -251,9 +293,10 @@ typedef struct hdi_host_module {
 void hdi_host_module_release(hdi_host_module *module);
 void hdi_host_modules_release(hdi_host_context *context);
 
-/* ---------------------------------------------------------------------- stream.c: points, operations and streams -- */
+/* ---- stream.c: points, operations and streams ---- */
 
-/* A moment in one stream or several. It has come when every operation that records it has run, or was dropped. */
+/* A moment in one stream or several. It has come when every operation that records it has run, or
+ * was dropped. */
 typedef struct hdi_host_point {
     unsigned references, pending;
     hdcu_result error; /* of the context that dropped a record */
@@ -280,12 +323,13 @@ typedef enum hdi_host_op_kind {
 
 typedef struct hdi_host_op hdi_host_op;
 
-/* Performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. It is not the simulator's own, but
- * that of whatever has submitted the product (blas/host.c). */
+/* Performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. The function
+ * does not belong to the simulator, but to the submitter of the product (blas/host.c). */
 typedef hdcu_result (*hdi_host_product_fn)(int device, const hdi_host_op *op);
 
-/* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source bytes: up to
- * HDI_HOST_OP_INLINE_BYTES here, else on the heap. It is moved by plain copying, and released once. */
+/* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source
+ * bytes: up to HDI_HOST_OP_INLINE_BYTES here, else on the heap. It is moved by plain copying, and
+ * released once. */
 struct hdi_host_op {
     hdi_host_op_kind kind;
     union {
@@ -316,7 +360,7 @@ struct hdi_host_op {
         struct {
             hdi_host_product_fn run;
             const void *library;
-        } product; /* whose arguments are the data */
+        } product; /* its arguments are in `data` */
         hdi_host_slot *slot;
         hdi_host_point *point;
         hdi_host_graph *graph;
@@ -335,11 +379,13 @@ struct hdi_host_stream {
     pthread_cond_t work;
     hdi_host_item *first, *last;
     uint64_t submitted, completed; /* items */
-    unsigned queued;               /* unfinished items, without records and waits */
-    uint64_t operations;           /* submitted by entry points, without the records and waits that order streams */
-    uint64_t joined;               /* `operations` when the NULL stream last waited for this one */
-    uint64_t null_seen;            /* the NULL stream's `operations` when this one last waited for it */
-    hdi_host_point *waiting;       /* the point that its thread waits for; NULL: none */
+    unsigned queued;               /* unfinished items, not counting records and waits */
+    /* Submitted by entry points, without the records and waits that order streams. */
+    uint64_t operations;
+    uint64_t joined; /* `operations` when the NULL stream last waited for this one */
+    /* The NULL stream's `operations` when this one last waited for it. */
+    uint64_t null_seen;
+    hdi_host_point *waiting; /* the point that its thread waits for; NULL: none */
     uint64_t random;
     hdi_host_capture *capture; /* NULL: not capturing */
     size_t *tails;             /* nodes that the next captured operation depends on */
@@ -349,48 +395,55 @@ struct hdi_host_stream {
 /* Makes room for `bytes` of data in the operation. NULL: out of memory. */
 void *hdi_host_op_data(hdi_host_op *op, size_t bytes);
 const void *hdi_host_op_data_of(const hdi_host_op *op);
-/* Releases what the operation holds. A point that it records is recorded, with `error`. */
+/* Releases everything that the operation holds. A point that it records is recorded, with
+ * `error`. */
 void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 
-/* The stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the current context.
- * Errors: INVALID_HANDLE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's fault. */
+/* The stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the
+ * current context.
+ * Errors: INVALID_HANDLE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's
+ * fault. */
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
 /* hdi_host_enter, then hdi_host_stream_find. */
 hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
-/* The same for a call that submits work: waits until the stream has room for it. The lock is released meanwhile. */
+/* The same for a call that submits work: waits until the stream has room for it. The lock is
+ * released meanwhile. */
 hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
-/* Appends the operation to the stream's queue, or to the graph that the stream captures. Owns the operation from the
- * call on, also after a failure. */
+/* Appends the operation to the stream's queue, or to the graph that the stream captures. Owns the
+ * operation from the call on, also after a failure. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
-/* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock is released meanwhile. */
+/* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock
+ * is released meanwhile. */
 hdcu_result hdi_host_stream_drain(hdi_host_stream *stream);
 hdcu_result hdi_host_context_drain(hdi_host_context *context);
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
-/* Drops what is queued in all streams of the context. Dropped points end with `error`. */
+/* Drops all work queued in all streams of the context. Dropped points end with `error`. */
 void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
-/* Ends all streams, joins their threads, and releases the events. The lock is released meanwhile. */
+/* Ends all streams, joins their threads, and releases the events. The lock is released
+ * meanwhile. */
 void hdi_host_streams_end(hdi_host_context *context);
-/* Delays the next item or node by a random time, so that its order against work of other streams changes. The lock is
- * released meanwhile. */
+/* Delays the next item or node by a random time, so that its order against work of other streams
+ * changes. The lock is released meanwhile. */
 void hdi_host_perturb(uint64_t random);
 
-/* --------------------------------------------------------------------------------------------------- run.c: work -- */
+/* ---- run.c: work ---- */
 
-/* Makes an operation of a kernel launch in the context. After a failure nothing is to be released.
+/* Makes an operation of a kernel launch in the context. After a failure the caller releases
+ * nothing.
  * Errors: INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, OUT_OF_MEMORY. */
 hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
 
-/* Performs one operation on the calling thread. The lock is held at the call and on return, and released
- * meanwhile. The context takes a fault. */
+/* Performs one operation on the calling thread. The lock is held at the call and on return, and
+ * released meanwhile. The context takes a fault. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
 
 /* The option host_corrupt as a table. 0: nothing happens. Errors: OPTION. */
 hd_status hdi_host_corrupt_parse(const char *text, int devices,
                                  uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
 
-/* ---------------------------------------------------------------------------------------- graph.c: recorded work -- */
+/* ---- graph.c: recorded work ---- */
 
-/* What an event refers to that was recorded during a capture. */
+/* The point that an event recorded during a capture refers to. */
 typedef struct hdi_host_captured {
     uint64_t capture; /* id; 0: not captured */
     size_t *nodes;
@@ -404,20 +457,22 @@ void hdi_host_captured_clear(hdi_host_captured *captured);
 /* The stream is being destroyed. Its capture, if any, ends or becomes invalid. */
 void hdi_host_capture_abandon(hdi_host_stream *stream);
 void hdi_host_capture_invalidate(hdi_host_capture *capture);
-/* For calls that must not be made while this thread captures, or any thread in global mode. Invalidates such captures
- * and returns STREAM_CAPTURE_UNSUPPORTED. */
+/* For calls that must not be made while this thread captures, or any thread in global mode.
+ * Invalidates such captures and returns STREAM_CAPTURE_UNSUPPORTED. */
 hdcu_result hdi_host_capture_forbids(void);
 /* The same for calls that wait for the streams of this context. */
 hdcu_result hdi_host_capture_forbids_drain(hdi_host_context *context);
-/* The same for work in the NULL stream of this context, which blocking streams wait for: STREAM_CAPTURE_IMPLICIT. */
+/* The same for work in the NULL stream of this context, which blocking streams wait for:
+ * STREAM_CAPTURE_IMPLICIT. */
 hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context);
 void hdi_host_graph_release(hdi_host_graph *graph);
 void hdi_host_graphs_release(void);
 void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph);
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
-/* Each file's own; all others are NULL in it. state.c makes the provider's table of them. */
+/* Each file's own entries; all others are NULL in it. state.c makes the provider's table of
+ * them. */
 extern const hdi_driver hdi_host_device_entries, hdi_host_memory_entries, hdi_host_alloc_entries,
     hdi_host_stream_entries, hdi_host_graph_entries, hdi_host_module_entries, hdi_host_run_entries;
 

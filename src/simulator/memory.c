@@ -1,37 +1,33 @@
-/* memory.c - virtual memory management: address ranges, physical memory, mappings, and which devices may access them.
+/* memory.c - virtual memory management: address ranges, physical memory, mappings, and which
+ * devices may access them.
  *
  * Threads: any. Locks: entry points take the host lock, and all else runs under it. Blocking: none.
- * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every mapping made by cuMemMap
- * lies inside one reservation. Physical memory is pages of a memory file. It is charged to its device from creation until
- * its handles are released and nothing maps it. A reservation is inaccessible to the processor too, except where some
- * device has access. So a stray kernel or copy faults as it would on a GPU.
+ * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every
+ * mapping made by cuMemMap lies inside one reservation. Physical memory is pages of a memory file.
+ * It is charged to its device from creation until its handles are released and nothing maps it. A
+ * reservation is inaccessible to the processor too, except the parts that some device may access.
+ * So a stray kernel or copy faults as it would on a GPU.
  *
- * Peers: a context's peer bits name only devices that the setting host_peers allows. They open memory of cuMemAlloc;
- * mappings of cuMemMap have access tables of their own. A device has access to the memory of HDI_HOST_PEERS_MAX others at
- * most, by both together.
+ * Peers: a context's peer bits name only devices that the setting host_peers allows. They open
+ * memory of cuMemAlloc; mappings of cuMemMap use their own access tables. A device may access the
+ * memory of at most HDI_HOST_PEERS_MAX others, by both together.
  *
- * Files: memory that may be exported has a file of its own, whose name has the device's number. All else lies in one common
- * file, so that many small pieces do not need many descriptors. Its offsets are never used twice: freed pages are given
- * back, and the file is sparse. A file of its own is open here as long as a handle lives, since only a handle can be mapped
- * or exported. The mappings hold the pages by themselves.
+ * Files: a device's physical memory lies in one memory file (file.c), so that many small pieces do
+ * not need many descriptors.
  *
- * Imports: memory that the host provider of another process made, or that this one made and has released. It belongs to the
- * device that its file names, and is charged where it was made. It needs no context of that device here. It goes when it is
- * released and unmapped, or with the last context of this process, whichever comes first. The pages live as long as any
- * process has them, also after the end of the process that made them.
+ * Imports: memory that the host provider of another process made, or that this one made and
+ * released. It belongs to the device that its file names, and is charged to its maker. It needs no
+ * context of that device here. It goes when it is released and unmapped, or with the last context
+ * of this process, whichever comes first. The pages live as long as any process holds them, also
+ * after the end of the process that made them.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include "base/file.h"
 #include "simulator/host.h"
 
-/* --------------------------------------------------------------------------------------- ranges and their access -- */
+/* ---- ranges and their access ---- */
 
 typedef struct reservation {
     hdi_host_span span;
@@ -94,8 +90,9 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span)
     }
 }
 
-/* The devices that may access the mapping, as bits. Of the peers of memory from cuMemAlloc, only `device` is considered. */
-static uint64_t access_of(const hdi_host_mapping *m, int device)
+/* The devices that may access the mapping, as bits. Of the peers of memory from cuMemAlloc, only
+ * `device` is considered. */
+static uint64_t host_mapping_access_of(const hdi_host_mapping *m, int device)
 {
     if (m->kind == HDI_HOST_VIRTUAL) {
         return m->access;
@@ -113,7 +110,7 @@ static uint64_t access_of(const hdi_host_mapping *m, int device)
 
 bool hdi_host_may_access(const hdi_host_mapping *m, int device)
 {
-    return (access_of(m, device) >> device & 1) != 0;
+    return (host_mapping_access_of(m, device) >> device & 1) != 0;
 }
 
 int hdi_host_owner_of(uintptr_t address)
@@ -138,7 +135,7 @@ hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes)
             return HDI_HOST_UNMAPPED;
         }
         const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)hdi_host_mappings.spans[i++];
-        uint64_t access = access_of(m, device);
+        uint64_t access = host_mapping_access_of(m, device);
         if (access == 0) {
             return HDI_HOST_UNMAPPED;
         }
@@ -150,16 +147,24 @@ hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes)
     return reach;
 }
 
-/* --------------------------------------------------------------------------------------------------------- peers -- */
+/* ---- peers ---- */
 
-/* Whether the option host_peers lets `device` access memory of `peer`. */
-static bool peer_possible(int device, int peer)
+/* True if the option host_peers lets `device` access memory of `peer`. */
+static bool host_peer_is_possible(int device, int peer)
 {
     int n = hdi_host.device_count;
     if (device == peer || hdi_host.peers == HDI_HOST_PEERS_NONE) {
         return false;
     }
     return hdi_host.peers == HDI_HOST_PEERS_ALL || (device + 1) % n == peer || (peer + 1) % n == device;
+}
+
+/* Behaves like driver 580: memory of cuMemAlloc counts as accessible for each device that could
+ * enable the peer, even if it has not. */
+static bool host_mapping_states_access(const hdi_host_mapping *m, int device)
+{
+    return hdi_host_may_access(m, device) ||
+           (m->kind == HDI_HOST_ALLOCATED && host_peer_is_possible(device, m->device));
 }
 
 static hdcu_result cuDeviceCanAccessPeer(int *can_access, hdcu_device device, hdcu_device peer)
@@ -172,7 +177,7 @@ static hdcu_result cuDeviceCanAccessPeer(int *can_access, hdcu_device device, hd
         r = HDCU_ERROR_INVALID_DEVICE;
     }
     if (r == HDCU_SUCCESS) {
-        *can_access = peer_possible(device, peer);
+        *can_access = host_peer_is_possible(device, peer);
     }
     return hdi_host_leave(r);
 }
@@ -194,7 +199,7 @@ static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_devic
             break;
         case HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
         case HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
-            *value = peer_possible(source, destination);
+            *value = host_peer_is_possible(source, destination);
             break;
         default:
             r = HDCU_ERROR_INVALID_VALUE;
@@ -204,8 +209,9 @@ static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_devic
     return hdi_host_leave(r);
 }
 
-/* Whether `device` may access memory of `owner`: it does already, or may access that of one more device. */
-static bool peer_fits(int device, int owner)
+/* True if `device` may access memory of `owner`: it already does, or may access that of one more
+ * device. */
+static bool host_peer_fits(int device, int owner)
 {
     if (hdi_host.device_count <= HDI_HOST_PEERS_MAX + 1) {
         return true;
@@ -234,10 +240,10 @@ static hdcu_result cuCtxEnablePeerAccess(hdcu_context peer, unsigned flags)
     if (r == HDCU_SUCCESS && other == context) {
         r = HDCU_ERROR_INVALID_DEVICE;
     }
-    if (r == HDCU_SUCCESS && !peer_possible(context->device, other->device)) {
+    if (r == HDCU_SUCCESS && !host_peer_is_possible(context->device, other->device)) {
         r = HDCU_ERROR_PEER_ACCESS_UNSUPPORTED;
     }
-    if (r == HDCU_SUCCESS && !peer_fits(context->device, other->device)) {
+    if (r == HDCU_SUCCESS && !host_peer_fits(context->device, other->device)) {
         r = HDCU_ERROR_TOO_MANY_PEERS;
     }
     if (r == HDCU_SUCCESS) {
@@ -267,71 +273,50 @@ static hdcu_result cuCtxDisablePeerAccess(hdcu_context peer)
     return hdi_host_leave(r);
 }
 
-/* ----------------------------------------------------------------------------------- the life of physical memory -- */
-
-#define OWN_FILE_NAME "heddle-host-memory:"
+/* ---- the life of physical memory ---- */
 
 struct hdi_host_physical {
     hdi_host_garbage garbage;
     uint64_t handle; /* 0: released */
     unsigned handles, mappings;
     int device;
-    size_t bytes, charged;
-    bool own_file; /* its file is `file` of `file_system`; else it lies in the common file, at `offset` */
-    bool imported;
-    int descriptor; /* of its own file; -1: no handle lives */
-    off_t offset;
-    dev_t file_system;
-    ino_t file;
+    size_t charged;
+    bool exportable, imported;
+    hdi_host_piece piece;
 };
 
-static int common_file = -1;
-static off_t common_bytes, common_used;
-
-int hdi_host_memory_file(void)
-{
-    return common_file;
-}
-
-static void physical_release_if_unused(hdi_host_physical *p)
+static void host_physical_release_if_unused(hdi_host_physical *p)
 {
     if (p->handles > 0 || p->mappings > 0) {
         return;
     }
     hdi_host.devices[p->device].used -= p->charged;
-    p->garbage.descriptor = p->descriptor;
-    if (!p->own_file) {
-        p->garbage.punch_offset = p->offset;
-        p->garbage.punch_bytes = p->bytes;
-    }
-    p->garbage.self = p;
+    hdi_host_piece_drop(&p->piece);
+    p->garbage = (hdi_host_garbage){.descriptor = -1, .piece = p->piece, .self = p};
     hdi_host_discard(&p->garbage);
 }
 
-static void drop_handles(hdi_host_physical *p)
+static void host_physical_drop_handles(hdi_host_physical *p)
 {
     hdi_host_handle_drop(p->handle);
     p->handle = 0;
     p->handles = 0;
-    if (p->descriptor >= 0 && p->mappings > 0) {
-        close(p->descriptor); /* its pages stay, since they are mapped */
-        p->descriptor = -1;
-    }
-    physical_release_if_unused(p);
+    host_physical_release_if_unused(p);
 }
 
-/* Removes a mapping. Inaccessible addresses take its place, so that nothing else can be placed there. */
-static void unmap(hdi_host_mapping *m)
+/* Removes a mapping. Inaccessible addresses take its place, so that nothing else can be placed
+ * there. */
+static void host_mapping_remove(hdi_host_mapping *m)
 {
     mmap((void *)m->span.start, m->span.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
          0);
     hdi_host_set_remove(&hdi_host_mappings, &m->span);
     m->physical->mappings--;
-    physical_release_if_unused(m->physical);
+    host_physical_release_if_unused(m->physical);
     free(m);
 }
 
-static hdi_host_mapping *mapping_at(size_t index)
+static hdi_host_mapping *host_mapping_at(size_t index)
 {
     return (hdi_host_mapping *)(void *)hdi_host_mappings.spans[index];
 }
@@ -339,16 +324,16 @@ static hdi_host_mapping *mapping_at(size_t index)
 void hdi_host_virtual_release(int device, bool all)
 {
     for (size_t i = hdi_host_mappings.count; i-- > 0;) {
-        hdi_host_mapping *m = mapping_at(i);
+        hdi_host_mapping *m = host_mapping_at(i);
         if (m->kind == HDI_HOST_VIRTUAL && (all || (m->physical->device == device && !m->physical->imported))) {
-            unmap(m);
+            host_mapping_remove(m);
         }
     }
     uint32_t position = 0;
     hdi_host_physical *p;
     while ((p = hdi_host_handle_next(HDI_HOST_PHYSICAL, &position))) {
         if (all || (p->device == device && !p->imported)) {
-            drop_handles(p);
+            host_physical_drop_handles(p);
         }
     }
     while (all && hdi_host_reservations.count > 0) {
@@ -358,19 +343,20 @@ void hdi_host_virtual_release(int device, bool all)
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- addresses -- */
+/* ---- addresses ---- */
 
-/* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the end faults. False: out
- * of memory.
- * They are at `wanted` where that is aligned and all of it is free in this process, else anywhere. */
-static bool take_addresses(reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
+/* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the
+ * end faults. False: out of memory.
+ * They are at `wanted` if that is aligned and all of it is free in this process, else anywhere. */
+static bool host_reservation_take(reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     size_t total = bytes + HDI_HOST_GRANULE;
     char *base = MAP_FAILED;
     if (wanted != 0 && wanted % alignment == 0) {
-        /* The address is only a hint here too, and the system never replaces a mapping. MAP_FIXED_NOREPLACE would do no
-         * more. Thread sanitizer turns that flag into an attempt at address 0 where it rejects the address. */
+        /* The address is only a hint here too, and the system never replaces a mapping.
+         * MAP_FIXED_NOREPLACE would do no more. If it rejects the address, thread sanitizer turns
+         * that flag into an attempt at address 0. */
         base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
         if (base == MAP_FAILED) {
             return false; /* no memory: addresses in use would have given others */
@@ -408,7 +394,7 @@ static hdcu_result cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, si
     }
     bool fits = bytes <= SIZE_MAX - HDI_HOST_GRANULE - alignment;
     reservation *v = fits ? calloc(1, sizeof *v) : NULL;
-    if (!v || !take_addresses(v, address, bytes, alignment)) {
+    if (!v || !host_reservation_take(v, address, bytes, alignment)) {
         free(v);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
     }
@@ -436,9 +422,9 @@ static hdcu_result cuMemAddressFree(hdcu_deviceptr pointer, size_t bytes)
     return hdi_host_leave(r);
 }
 
-/* -------------------------------------------------------------------------------------------------- physical memory -- */
+/* ---- physical memory ---- */
 
-static hdcu_result check_prop(const hdcu_mem_prop *prop)
+static hdcu_result host_physical_check_prop(const hdcu_mem_prop *prop)
 {
     if (!prop || prop->type != HDCU_MEM_ALLOCATION_TYPE_PINNED ||
         prop->location.type != HDCU_MEM_LOCATION_TYPE_DEVICE ||
@@ -452,7 +438,7 @@ static hdcu_result cuMemGetAllocationGranularity(size_t *granularity, const hdcu
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        r = check_prop(prop);
+        r = host_physical_check_prop(prop);
     }
     if (r == HDCU_SUCCESS &&
         (!granularity || (option != HDCU_MEM_GRANULARITY_MINIMUM && option != HDCU_MEM_GRANULARITY_RECOMMENDED))) {
@@ -464,64 +450,12 @@ static hdcu_result cuMemGetAllocationGranularity(size_t *granularity, const hdcu
     return hdi_host_leave(r);
 }
 
-static bool own_file(hdi_host_physical *p)
-{
-    char name[64];
-    struct stat facts;
-    snprintf(name, sizeof name, OWN_FILE_NAME "%d", p->device);
-    p->descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (p->descriptor < 0) {
-        return false;
-    }
-    if (hdi_quiet_resize(p->descriptor, (off_t)p->bytes) != 0 ||
-        fcntl(p->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 || fstat(p->descriptor, &facts) != 0) {
-        close(p->descriptor);
-        return false;
-    }
-    p->own_file = true;
-    p->file_system = facts.st_dev;
-    p->file = facts.st_ino;
-    return true;
-}
-
-/* The file is as large as the system permits for a sparse file, since its offsets are used once. */
-static bool make_common_file(void)
-{
-    int f = memfd_create("heddle-host-memory", MFD_CLOEXEC);
-    if (f < 0) {
-        return false;
-    }
-    for (int bits = 60; bits >= 40; bits -= 4) {
-        if (hdi_quiet_resize(f, (off_t)1 << bits) == 0) {
-            common_file = f;
-            common_bytes = (off_t)1 << bits;
-            return true;
-        }
-    }
-    close(f);
-    return false;
-}
-
-static bool common_part(hdi_host_physical *p)
-{
-    if (common_file < 0 && !make_common_file()) {
-        return false;
-    }
-    if ((off_t)p->bytes > common_bytes - common_used) {
-        return false;
-    }
-    p->descriptor = -1;
-    p->offset = common_used;
-    common_used += (off_t)p->bytes;
-    return true;
-}
-
 static hdcu_result cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdcu_mem_prop *prop,
                                unsigned long long flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        r = check_prop(prop);
+        r = host_physical_check_prop(prop);
     }
     if (r == HDCU_SUCCESS && (!handle || bytes == 0 || bytes % HDI_HOST_GRANULE != 0 || flags != 0)) {
         r = HDCU_ERROR_INVALID_VALUE;
@@ -538,17 +472,16 @@ static hdcu_result cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdcu_
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
     }
     p->device = prop->location.id;
-    p->bytes = p->charged = bytes;
-    bool exportable = (prop->requested_handle_types & HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
-    /* A limit on the size of files may prevent the common file. Then all memory has files of its own. */
-    if (!(exportable ? own_file(p) : common_part(p) || own_file(p))) {
+    p->charged = bytes;
+    p->exportable = (prop->requested_handle_types & HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+    if (!hdi_host_piece_make(p->device, bytes, &p->piece)) {
         free(p);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
     }
     device->used += bytes;
     p->handle = hdi_host_handle_make(HDI_HOST_PHYSICAL, p);
     if (p->handle == 0) {
-        physical_release_if_unused(p);
+        host_physical_release_if_unused(p);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
     }
     p->handles = 1;
@@ -564,7 +497,7 @@ static hdcu_result cuMemRelease(hdcu_memhandle handle)
         if (!p) {
             r = HDCU_ERROR_INVALID_VALUE;
         } else if (--p->handles == 0) {
-            drop_handles(p);
+            host_physical_drop_handles(p);
         }
     }
     return hdi_host_leave(r);
@@ -576,105 +509,77 @@ static hdcu_result cuMemExportToShareableHandle(void *shareable, hdcu_memhandle 
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
         hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
-        if (!p || !shareable || !p->own_file || handle_type != HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        if (!p || !shareable || !p->exportable || handle_type != HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
             flags != 0) {
             r = HDCU_ERROR_INVALID_VALUE;
         } else {
-            int copy = fcntl(p->descriptor, F_DUPFD_CLOEXEC, 0);
-            if (copy < 0) {
+            int descriptor = hdi_host_piece_export(&p->piece);
+            if (descriptor < 0) {
                 r = HDCU_ERROR_OPERATING_SYSTEM;
             } else {
-                memcpy(shareable, &copy, sizeof copy);
+                memcpy(shareable, &descriptor, sizeof descriptor);
             }
         }
     }
     return hdi_host_leave(r);
 }
 
-/* The device of the descriptor's memory, where a host provider made that memory; else -1. */
-static int imported_device(int descriptor)
-{
-    char path[64], name[128];
-    int device = -1;
-    int seals = fcntl(descriptor, F_GET_SEALS);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-    ssize_t n = seals < 0 || !(seals & F_SEAL_SHRINK) ? -1 : readlink(path, name, sizeof name - 1);
-    if (n <= 0) {
-        return -1;
-    }
-    name[n] = 0;
-    return sscanf(name, "/memfd:" OWN_FILE_NAME "%d", &device) == 1 ? device : -1;
-}
-
-static bool is_file(const hdi_host_physical *p, const struct stat *facts)
-{
-    return p && p->own_file && p->file == facts->st_ino && p->file_system == facts->st_dev;
-}
-
-/* The live physical memory of this file. NULL: it is new to this process, or is released and unmapped here. */
-static hdi_host_physical *physical_of_file(const struct stat *facts)
+/* The live physical memory of this piece. NULL: it is new to this process, or is released and
+ * unmapped here. */
+static hdi_host_physical *host_physical_of(const hdi_host_piece *piece)
 {
     uint32_t position = 0;
     hdi_host_physical *p;
     while ((p = hdi_host_handle_next(HDI_HOST_PHYSICAL, &position))) {
-        if (is_file(p, facts)) {
+        if (hdi_host_piece_same(&p->piece, piece)) {
             return p;
         }
     }
     for (size_t i = 0; i < hdi_host_mappings.count; i++) {
-        p = mapping_at(i)->physical;
-        if (is_file(p, facts)) {
+        p = host_mapping_at(i)->physical;
+        if (p && hdi_host_piece_same(&p->piece, piece)) {
             return p;
         }
     }
     return NULL;
 }
 
-/* Gives a handle to memory that has none, and keeps its file open with it. */
-static hdcu_result give_handle(hdi_host_physical *p, int descriptor)
+/* Physical memory for an imported piece: an existing or a new one. NULL: no memory. Takes the piece
+ * over. */
+static hdi_host_physical *host_physical_of_import(hdi_host_piece *piece, int device)
 {
-    p->descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    if (p->descriptor < 0) {
-        return HDCU_ERROR_OPERATING_SYSTEM;
+    hdi_host_physical *p = host_physical_of(piece);
+    if (p) {
+        hdi_host_piece_forget(piece);
+        return p;
     }
-    p->handle = hdi_host_handle_make(HDI_HOST_PHYSICAL, p);
-    if (p->handle == 0) {
-        close(p->descriptor);
-        p->descriptor = -1;
-        return HDCU_ERROR_OUT_OF_MEMORY;
+    p = calloc(1, sizeof *p);
+    if (p) {
+        *p = (hdi_host_physical){.device = device, .exportable = true, .imported = true, .piece = *piece};
+    } else {
+        hdi_host_piece_drop(piece);
+        hdi_host_piece_clear(piece);
     }
-    return HDCU_SUCCESS;
+    return p; /* charged to its maker */
 }
 
-static hdcu_result import(int descriptor, hdcu_memhandle *handle)
+static hdcu_result host_physical_import(int descriptor, hdcu_memhandle *handle)
 {
-    struct stat facts;
-    int device = imported_device(descriptor);
-    if (device < 0 || fstat(descriptor, &facts) != 0) {
-        return HDCU_ERROR_INVALID_VALUE;
+    int device;
+    hdi_host_piece piece;
+    hdcu_result r = hdi_host_piece_import(descriptor, &device, &piece);
+    if (r != HDCU_SUCCESS) {
+        return r;
     }
-    if (!hdi_host_device_valid(device)) {
-        return HDCU_ERROR_NOT_SUPPORTED; /* made by a process with more devices */
+    hdi_host_physical *p = host_physical_of_import(&piece, device);
+    if (p && p->handles == 0) {
+        p->handle = hdi_host_handle_make(HDI_HOST_PHYSICAL, p);
     }
-    hdi_host_physical *p = physical_of_file(&facts);
-    if (!p) {
-        p = calloc(1, sizeof *p);
-        if (!p) {
-            return HDCU_ERROR_OUT_OF_MEMORY;
+    if (!p || p->handle == 0) {
+        if (p) {
+            host_physical_release_if_unused(p);
         }
-        p->device = device;
-        p->bytes = (size_t)facts.st_size; /* charged where it was made */
-        p->own_file = p->imported = true;
-        p->descriptor = -1;
-        p->file = facts.st_ino;
-        p->file_system = facts.st_dev;
-    }
-    if (p->handles == 0) {
-        hdcu_result r = give_handle(p, descriptor);
-        if (r != HDCU_SUCCESS) {
-            physical_release_if_unused(p);
-            return r;
-        }
+        return HDCU_ERROR_OUT_OF_MEMORY;
     }
     p->handles++;
     *handle = p->handle;
@@ -688,12 +593,12 @@ static hdcu_result cuMemImportFromShareableHandle(hdcu_memhandle *handle, void *
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        r = import((int)(intptr_t)shareable, handle);
+        r = host_physical_import((int)(intptr_t)shareable, handle);
     }
     return hdi_host_leave(r);
 }
 
-/* --------------------------------------------------------------------------------------------------------- mappings -- */
+/* ---- mappings ---- */
 
 static hdcu_result cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu_memhandle handle,
                             unsigned long long flags)
@@ -704,9 +609,9 @@ static hdcu_result cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset,
     }
     hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
     reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
-    /* the driver accepts no offset but 0 */
+    /* The driver accepts no offset but 0. */
     if (!p || !v || bytes == 0 || bytes % HDI_HOST_GRANULE != 0 || pointer % HDI_HOST_GRANULE != 0 || offset != 0 ||
-        bytes > p->bytes || flags != 0 || bytes > v->span.start + v->span.bytes - pointer ||
+        bytes > p->piece.bytes || flags != 0 || bytes > v->span.start + v->span.bytes - pointer ||
         hdi_host_set_overlaps(&hdi_host_mappings, pointer, bytes)) {
         return hdi_host_leave(HDCU_ERROR_INVALID_VALUE);
     }
@@ -724,16 +629,16 @@ static hdcu_result cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset,
     }
     p->mappings++;
     if (mmap((void *)(uintptr_t)pointer, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-             p->own_file ? p->descriptor : common_file, p->offset) == MAP_FAILED) {
+             hdi_host_piece_descriptor(&p->piece), p->piece.offset) == MAP_FAILED) {
         r = errno == ENOMEM ? HDCU_ERROR_OUT_OF_MEMORY : HDCU_ERROR_OPERATING_SYSTEM;
-        unmap(m);
+        host_mapping_remove(m);
     }
     return hdi_host_leave(r);
 }
 
-/* True when [address, +bytes) consists of whole mappings of cuMemMap without a gap. *first is the index of the first
- * one. */
-static bool whole_mappings(uintptr_t address, size_t bytes, size_t *first)
+/* True if [address, +bytes) consists of whole mappings of cuMemMap without a gap. *first is the
+ * index of the first one. */
+static bool host_mapping_find_whole(uintptr_t address, size_t bytes, size_t *first)
 {
     if (bytes == 0 || bytes > UINTPTR_MAX - address) {
         return false;
@@ -744,7 +649,7 @@ static bool whole_mappings(uintptr_t address, size_t bytes, size_t *first)
         if (i == hdi_host_mappings.count) {
             return false;
         }
-        const hdi_host_mapping *m = mapping_at(i++);
+        const hdi_host_mapping *m = host_mapping_at(i++);
         if (m->span.start != at || m->kind != HDI_HOST_VIRTUAL) {
             return false;
         }
@@ -757,18 +662,18 @@ static hdcu_result cuMemUnmap(hdcu_deviceptr pointer, size_t bytes)
 {
     size_t first;
     hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS && !whole_mappings(pointer, bytes, &first)) {
+    if (r == HDCU_SUCCESS && !host_mapping_find_whole(pointer, bytes, &first)) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        while (first < hdi_host_mappings.count && mapping_at(first)->span.start < pointer + bytes) {
-            unmap(mapping_at(first));
+        while (first < hdi_host_mappings.count && host_mapping_at(first)->span.start < pointer + bytes) {
+            host_mapping_remove(host_mapping_at(first));
         }
     }
     return hdi_host_leave(r);
 }
 
-static hdcu_result check_access(size_t first, uintptr_t end, const hdcu_mem_access_desc *desc)
+static hdcu_result host_mapping_check_access(size_t first, uintptr_t end, const hdcu_mem_access_desc *desc)
 {
     int device = desc->location.id;
     if (desc->location.type != HDCU_MEM_LOCATION_TYPE_DEVICE ||
@@ -778,13 +683,13 @@ static hdcu_result check_access(size_t first, uintptr_t end, const hdcu_mem_acce
     if (!hdi_host_device_valid(device)) {
         return HDCU_ERROR_INVALID_DEVICE;
     }
-    for (size_t i = first; i < hdi_host_mappings.count && mapping_at(i)->span.start < end; i++) {
-        int owner = mapping_at(i)->device;
+    for (size_t i = first; i < hdi_host_mappings.count && host_mapping_at(i)->span.start < end; i++) {
+        int owner = host_mapping_at(i)->device;
         if (desc->flags != HDCU_MEM_ACCESS_NONE && owner != device) {
-            if (!peer_possible(device, owner)) {
+            if (!host_peer_is_possible(device, owner)) {
                 return HDCU_ERROR_INVALID_DEVICE;
             }
-            if (!peer_fits(device, owner)) {
+            if (!host_peer_fits(device, owner)) {
                 return HDCU_ERROR_TOO_MANY_PEERS;
             }
         }
@@ -792,7 +697,7 @@ static hdcu_result check_access(size_t first, uintptr_t end, const hdcu_mem_acce
     return HDCU_SUCCESS;
 }
 
-static hdcu_result set_access(hdi_host_mapping *m, const hdcu_mem_access_desc *desc, size_t count)
+static hdcu_result host_mapping_set_access(hdi_host_mapping *m, const hdcu_mem_access_desc *desc, size_t count)
 {
     uint64_t access = m->access;
     for (size_t d = 0; d < count; d++) {
@@ -811,15 +716,15 @@ static hdcu_result cuMemSetAccess(hdcu_deviceptr pointer, size_t bytes, const hd
 {
     size_t first = 0;
     hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS && (!desc || count == 0 || !whole_mappings(pointer, bytes, &first))) {
+    if (r == HDCU_SUCCESS && (!desc || count == 0 || !host_mapping_find_whole(pointer, bytes, &first))) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
     for (size_t d = 0; r == HDCU_SUCCESS && d < count; d++) {
-        r = check_access(first, pointer + bytes, &desc[d]);
+        r = host_mapping_check_access(first, pointer + bytes, &desc[d]);
     }
     for (size_t i = first;
-         r == HDCU_SUCCESS && i < hdi_host_mappings.count && mapping_at(i)->span.start < pointer + bytes; i++) {
-        r = set_access(mapping_at(i), desc, count);
+         r == HDCU_SUCCESS && i < hdi_host_mappings.count && host_mapping_at(i)->span.start < pointer + bytes; i++) {
+        r = host_mapping_set_access(host_mapping_at(i), desc, count);
     }
     return hdi_host_leave(r);
 }
@@ -841,9 +746,10 @@ static hdcu_result cuMemGetAccess(unsigned long long *flags, const hdcu_mem_loca
     return hdi_host_leave(r);
 }
 
-/* What is known of the memory at an address: the span of what one call of the driver made, and of what one mapping has.
- * False: it is no memory, or not in use. */
-static bool describe(uintptr_t address, const hdi_host_mapping *m, hdi_host_span *range, hdi_host_span *mapping)
+/* Describes the memory at an address: the span that one call of the driver made, and the span of
+ * one mapping. False: it is no memory, or not in use. */
+static bool host_mapping_describe(uintptr_t address, const hdi_host_mapping *m, hdi_host_span *range,
+                                  hdi_host_span *mapping)
 {
     *range = *mapping = m->span;
     if (m->kind == HDI_HOST_VIRTUAL) {
@@ -852,12 +758,12 @@ static bool describe(uintptr_t address, const hdi_host_mapping *m, hdi_host_span
     return m->kind != HDI_HOST_POOLED || hdi_host_slot_span(address, range);
 }
 
-static void set_int(void *out, int value)
+static void host_pointer_set_int(void *out, int value)
 {
     memcpy(out, &value, sizeof value);
 }
 
-static void set_word(void *out, uint64_t value)
+static void host_pointer_set_word(void *out, uint64_t value)
 {
     memcpy(out, &value, sizeof value);
 }
@@ -869,7 +775,7 @@ static hdcu_result cuPointerGetAttribute(void *value, int attribute, hdcu_device
     hdi_host_span range, mapping;
     if (r == HDCU_SUCCESS) {
         m = hdi_host_set_find(&hdi_host_mappings, pointer);
-        r = value && m && describe(pointer, m, &range, &mapping) ? HDCU_SUCCESS : HDCU_ERROR_INVALID_VALUE;
+        r = value && m && host_mapping_describe(pointer, m, &range, &mapping) ? HDCU_SUCCESS : HDCU_ERROR_INVALID_VALUE;
     }
     hdi_host_context *context = NULL;
     if (r == HDCU_SUCCESS && (attribute == HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS || m->device < 0)) {
@@ -880,25 +786,26 @@ static hdcu_result cuPointerGetAttribute(void *value, int attribute, hdcu_device
     }
     switch (attribute) {
     case HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        set_int(value, m->device < 0 ? HDCU_MEMORYTYPE_HOST : HDCU_MEMORYTYPE_DEVICE);
+        host_pointer_set_int(value, m->device < 0 ? HDCU_MEMORYTYPE_HOST : HDCU_MEMORYTYPE_DEVICE);
         break;
     case HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        set_int(value, m->device < 0 ? context->device : m->device);
+        host_pointer_set_int(value, m->device < 0 ? context->device : m->device);
         break;
     case HDCU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        set_word(value, range.start);
+        host_pointer_set_word(value, range.start);
         break;
     case HDCU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        set_word(value, range.bytes);
+        host_pointer_set_word(value, range.bytes);
         break;
     case HDCU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        set_int(value, hdi_host_may_access(m, context->device) ? HDCU_MEM_ACCESS_READWRITE : HDCU_MEM_ACCESS_NONE);
+        host_pointer_set_int(value, host_mapping_states_access(m, context->device) ? HDCU_MEM_ACCESS_READWRITE
+                                                                                   : HDCU_MEM_ACCESS_NONE);
         break;
     case HDCU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        set_word(value, mapping.bytes);
+        host_pointer_set_word(value, mapping.bytes);
         break;
     case HDCU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        set_word(value, mapping.start);
+        host_pointer_set_word(value, mapping.start);
         break;
     default:
         r = HDCU_ERROR_INVALID_VALUE;
@@ -907,7 +814,7 @@ static hdcu_result cuPointerGetAttribute(void *value, int attribute, hdcu_device
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_memory_entries = {
     .cuDeviceCanAccessPeer = cuDeviceCanAccessPeer,

@@ -1,10 +1,10 @@
 /* module.c - modules: shared objects with CPU kernels, and the functions and variables in them.
  *
- * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking: loading writes the image
- * to a memory file and calls the dynamic loader.
- * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch refers to it. Its
- * descriptor stays open as long: the dynamic loader identifies an object by its name, which is made of the descriptor's
- * number.
+ * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking:
+ * loading writes the image to a memory file and calls the dynamic loader.
+ * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch
+ * refers to it. Its descriptor stays open as long: the dynamic loader identifies an object by its
+ * name, which contains the descriptor's number.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <heddle/kernel.h>
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
@@ -34,7 +35,7 @@
 
 enum { MACHINE_CUDA = 190 };
 
-static void release_functions(hdi_host_module *m)
+static void host_module_release_functions(hdi_host_module *m)
 {
     for (unsigned i = 0; i < m->function_count; i++) {
         hdi_host_handle_drop(m->functions[i].handle);
@@ -50,7 +51,7 @@ void hdi_host_module_release(hdi_host_module *module)
     }
 }
 
-static void release_variables(hdi_host_module *m)
+static void host_module_release_variables(hdi_host_module *m)
 {
     while (m->variables) {
         hdi_host_variable *v = m->variables;
@@ -60,11 +61,11 @@ static void release_variables(hdi_host_module *m)
     }
 }
 
-static void unload(hdi_host_module *m)
+static void host_module_unload(hdi_host_module *m)
 {
     hdi_host_handle_drop(m->handle);
-    release_variables(m);
-    release_functions(m);
+    host_module_release_variables(m);
+    host_module_release_functions(m);
     hdi_host_module_release(m);
 }
 
@@ -74,12 +75,12 @@ void hdi_host_modules_release(hdi_host_context *context)
     hdi_host_module *m;
     while ((m = hdi_host_handle_next(HDI_HOST_MODULE, &position))) {
         if (m->context == context) {
-            unload(m);
+            host_module_unload(m);
         }
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- images -- */
+/* ---- images ---- */
 
 /* The logs that the options of cuModuleLoadDataEx ask for. */
 typedef struct jit_log {
@@ -88,7 +89,7 @@ typedef struct jit_log {
     void **error_size, **info_size;
 } jit_log;
 
-static jit_log log_of(unsigned count, const int *options, void **values)
+static jit_log jit_log_of(unsigned count, const int *options, void **values)
 {
     jit_log log = {0};
     for (unsigned i = 0; options && values && i < count; i++) {
@@ -111,7 +112,7 @@ static jit_log log_of(unsigned count, const int *options, void **values)
 }
 
 /* Writes the text. The numbers of bytes written replace the sizes, as the driver does. */
-static void log_write(const jit_log *log, const char *text)
+static void jit_log_write(const jit_log *log, const char *text)
 {
     size_t written = 0;
     if (log->error && log->error_bytes > 0) {
@@ -126,13 +127,14 @@ static void log_write(const jit_log *log, const char *text)
     }
 }
 
-static bool is_fatbin(const unsigned char *b)
+static bool host_image_is_fatbin(const unsigned char *b)
 {
     static const unsigned char fatbin[4] = {0x50, 0xed, 0x55, 0xba}, wrapper[4] = {0xb1, 0x43, 0x62, 0x46};
     for (int which = 0; which < 2; which++) {
         const unsigned char *magic = which ? wrapper : fatbin;
         int same = 0;
-        while (same < 4 && b[same] == magic[same]) { /* stops at the first difference: a shorter image may end there */
+        /* Stops at the first difference: a shorter image may end there. */
+        while (same < 4 && b[same] == magic[same]) {
             same++;
         }
         if (same == 4) {
@@ -142,7 +144,7 @@ static bool is_fatbin(const unsigned char *b)
     return false;
 }
 
-static bool is_ptx(const char *text)
+static bool host_image_is_ptx(const char *text)
 {
     for (size_t i = 0; text[i] != 0; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -156,18 +158,19 @@ static bool is_ptx(const char *text)
     return false;
 }
 
-static bool is_elf(const unsigned char *b)
+static bool host_image_is_elf(const unsigned char *b)
 {
     return b[0] == ELFMAG0 && b[1] == ELFMAG1 && b[2] == ELFMAG2 && b[3] == ELFMAG3;
 }
 
-/* The size of the image, where it is a shared object for this machine. *why is the reason of a failure.
+/* The size of the image, if it is a shared object for this machine. *why is the reason of a
+ * failure.
  * Errors: NO_BINARY_FOR_GPU (it is code for GPUs), INVALID_IMAGE. */
-static hdcu_result image_bytes(const void *image, size_t *bytes, const char **why)
+static hdcu_result host_image_bytes(const void *image, size_t *bytes, const char **why)
 {
     Elf64_Ehdr header;
-    if (!is_elf(image)) {
-        bool for_gpu = is_fatbin(image) || is_ptx(image);
+    if (!host_image_is_elf(image)) {
+        bool for_gpu = host_image_is_fatbin(image) || host_image_is_ptx(image);
         *why =
             for_gpu
                 ? "the image is PTX or GPU code; a host device needs the CPU section of a kernel file (a shared object)"
@@ -188,7 +191,7 @@ static hdcu_result image_bytes(const void *image, size_t *bytes, const char **wh
     return HDCU_SUCCESS;
 }
 
-static bool table_is_good(const hd_cpu_module *table)
+static bool host_module_table_is_good(const hd_cpu_module *table)
 {
     if (!table || table->magic != HD_CPU_MODULE_MAGIC || table->version == 0 ||
         table->version > HD_CPU_MODULE_VERSION || !table->kernels) {
@@ -202,9 +205,9 @@ static bool table_is_good(const hd_cpu_module *table)
     return true;
 }
 
-/* Finds the thread-local storage of the loaded object. Workers keep the storage where the object permits it, else the
- * system does. */
-static void find_storage(const char *image, void *library, const hd_cpu_module *table, hdi_cpu_storage *out)
+/* Finds the thread-local storage of the loaded object. Workers keep the storage if the object
+ * permits it, else the system does. */
+static void host_module_find_storage(const char *image, void *library, const hd_cpu_module *table, hdi_cpu_storage *out)
 {
     struct link_map *object;
     Elf64_Ehdr header;
@@ -226,11 +229,12 @@ static void find_storage(const char *image, void *library, const hd_cpu_module *
     }
 }
 
-/* Whether the process can open and map an object of that size. The dynamic loader reports that in a text only, which may be translated. */
-static bool has_room(int descriptor, size_t bytes)
+/* True if the process can open and map an object of that size. The dynamic loader reports that only
+ * in a text, which may be translated. */
+static bool host_module_has_room(int descriptor, size_t bytes)
 {
     void *maps[SEGMENTS];
-    int spare = dup(descriptor), n = 0;
+    int spare = hdi_descriptor_copy(descriptor, 0), n = 0;
     while (n < SEGMENTS && (maps[n] = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0)) != MAP_FAILED) {
         n++;
     }
@@ -243,41 +247,42 @@ static bool has_room(int descriptor, size_t bytes)
     return spare >= 0 && n == SEGMENTS;
 }
 
-/* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without the lock. *why is
- * the reason of a failure. */
-static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
+/* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without
+ * the lock. *why is the reason of a failure. */
+static hdcu_result host_module_load(const void *image, hdi_host_module *m, const char **why)
 {
     size_t bytes = 0;
-    hdcu_result r = image_bytes(image, &bytes, why);
+    hdcu_result r = host_image_bytes(image, &bytes, why);
     if (r != HDCU_SUCCESS) {
         return r;
     }
     char path[64];
-    m->garbage.descriptor = memfd_create("heddle-host-module", MFD_CLOEXEC);
+    m->garbage.descriptor = hdi_descriptor_memory("heddle-host-module", 0);
     if (m->garbage.descriptor < 0 || !hdi_write_quietly(m->garbage.descriptor, image, bytes, INT64_MAX)) {
         *why = errno == EFBIG    ? "the image is larger than files may be (ulimit -f)"
                : errno == EMFILE ? "the process has no descriptors left (ulimit -n)"
                                  : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    /* with the number of this process: a debugger opens the path too, and "self" would be the debugger */
+    /* With the number of this process: a debugger opens the path too, and "self" would be the
+     * debugger. */
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), m->garbage.descriptor);
-    m->garbage.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    m->garbage.library = hdi_descriptor_library(path, RTLD_NOW | RTLD_LOCAL);
     if (!m->garbage.library) {
         const char *text = dlerror();
         *why = text ? text : "dlopen failed";
-        return has_room(m->garbage.descriptor, bytes) ? HDCU_ERROR_INVALID_IMAGE : HDCU_ERROR_OUT_OF_MEMORY;
+        return host_module_has_room(m->garbage.descriptor, bytes) ? HDCU_ERROR_INVALID_IMAGE : HDCU_ERROR_OUT_OF_MEMORY;
     }
     const hd_cpu_module *table = dlsym(m->garbage.library, "hd_cpu_module");
     if (table && table->magic == HD_CPU_MODULE_MAGIC && table->version > HD_CPU_MODULE_VERSION) {
         *why = "the kernel file was made by a newer version of Heddle; compile it with the `heddle cc` of this version";
         return HDCU_ERROR_INVALID_IMAGE;
     }
-    if (!table_is_good(table)) {
+    if (!host_module_table_is_good(table)) {
         *why = "the shared object has no table of kernels (hd_cpu_module) of this version";
         return HDCU_ERROR_INVALID_IMAGE;
     }
-    find_storage(image, m->garbage.library, table, &m->storage);
+    host_module_find_storage(image, m->garbage.library, table, &m->storage);
     size_t count = (size_t)(table->kernels_end - table->kernels);
     m->functions = calloc(count ? count : 1, sizeof *m->functions);
     if (!m->functions) {
@@ -293,7 +298,7 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
     return HDCU_SUCCESS;
 }
 
-static hdcu_result give_handles(hdi_host_module *m)
+static hdcu_result host_module_give_handles(hdi_host_module *m)
 {
     m->handle = hdi_host_handle_make(HDI_HOST_MODULE, m);
     bool good = m->handle != 0;
@@ -325,19 +330,19 @@ static hdcu_result cuModuleLoadDataEx(hdcu_module *module, const void *image, un
     }
     m->references = 1;
     m->garbage = (hdi_host_garbage){.descriptor = -1, .self = m};
-    r = load(image, m, &why);
-    jit_log log = log_of(count, options, values);
-    log_write(&log, why);
+    r = host_module_load(image, m, &why);
+    jit_log log = jit_log_of(count, options, values);
+    jit_log_write(&log, why);
 
     hdi_host_lock();
     if (r == HDCU_SUCCESS) {
         m->context = hdi_host_handle_find(HDI_HOST_CONTEXT, context_handle);
-        r = m->context ? give_handles(m) : HDCU_ERROR_CONTEXT_IS_DESTROYED;
+        r = m->context ? host_module_give_handles(m) : HDCU_ERROR_CONTEXT_IS_DESTROYED;
     }
     if (r == HDCU_SUCCESS) {
         *module = (hdcu_module)(uintptr_t)m->handle;
     } else {
-        unload(m);
+        host_module_unload(m);
     }
     return hdi_host_leave(r);
 }
@@ -351,7 +356,7 @@ static hdcu_result cuModuleUnload(hdcu_module module)
     if (r == HDCU_SUCCESS) {
         hdi_host_module *m = hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)module);
         if (m) {
-            unload(m);
+            host_module_unload(m);
         } else {
             r = HDCU_ERROR_INVALID_HANDLE;
         }
@@ -359,9 +364,9 @@ static hdcu_result cuModuleUnload(hdcu_module module)
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------------- functions -- */
+/* ---- functions ---- */
 
-static hdcu_result enter_module(hdcu_module handle, const void *output, hdi_host_module **m)
+static hdcu_result host_module_enter(hdcu_module handle, const void *output, hdi_host_module **m)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -374,7 +379,7 @@ static hdcu_result enter_module(hdcu_module handle, const void *output, hdi_host
 static hdcu_result cuModuleGetFunction(hdcu_function *function, hdcu_module module, const char *name)
 {
     hdi_host_module *m;
-    hdcu_result r = enter_module(module, function, &m);
+    hdcu_result r = host_module_enter(module, function, &m);
     if (r == HDCU_SUCCESS && !name) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
@@ -394,7 +399,7 @@ static hdcu_result cuModuleGetFunction(hdcu_function *function, hdcu_module modu
 static hdcu_result cuModuleGetFunctionCount(unsigned *count, hdcu_module module)
 {
     hdi_host_module *m;
-    hdcu_result r = enter_module(module, count, &m);
+    hdcu_result r = host_module_enter(module, count, &m);
     if (r == HDCU_SUCCESS) {
         *count = m->function_count;
     }
@@ -404,14 +409,14 @@ static hdcu_result cuModuleGetFunctionCount(unsigned *count, hdcu_module module)
 static hdcu_result cuModuleEnumerateFunctions(hdcu_function *functions, unsigned count, hdcu_module module)
 {
     hdi_host_module *m;
-    hdcu_result r = enter_module(module, functions, &m);
+    hdcu_result r = host_module_enter(module, functions, &m);
     for (unsigned i = 0; r == HDCU_SUCCESS && i < count && i < m->function_count; i++) {
         functions[i] = (hdcu_function)(uintptr_t)m->functions[i].handle;
     }
     return hdi_host_leave(r);
 }
 
-static hdcu_result enter_function(hdcu_function handle, hdi_host_function **f)
+static hdcu_result host_function_enter(hdcu_function handle, hdi_host_function **f)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -424,7 +429,7 @@ static hdcu_result enter_function(hdcu_function handle, hdi_host_function **f)
 static hdcu_result cuFuncGetName(const char **name, hdcu_function function)
 {
     hdi_host_function *f;
-    hdcu_result r = enter_function(function, &f);
+    hdcu_result r = host_function_enter(function, &f);
     if (r == HDCU_SUCCESS && !name) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
@@ -437,7 +442,7 @@ static hdcu_result cuFuncGetName(const char **name, hdcu_function function)
 static hdcu_result cuFuncGetAttribute(int *value, int attribute, hdcu_function function)
 {
     hdi_host_function *f;
-    hdcu_result r = enter_function(function, &f);
+    hdcu_result r = host_function_enter(function, &f);
     if (r == HDCU_SUCCESS && !value) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
@@ -463,7 +468,7 @@ static hdcu_result cuFuncGetAttribute(int *value, int attribute, hdcu_function f
 static hdcu_result cuFuncSetAttribute(hdcu_function function, int attribute, int value)
 {
     hdi_host_function *f;
-    hdcu_result r = enter_function(function, &f);
+    hdcu_result r = host_function_enter(function, &f);
     if (r == HDCU_SUCCESS && (attribute != HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
                               value > HDI_CPU_SHARED_BYTES_MAX)) {
         r = HDCU_ERROR_INVALID_VALUE;
@@ -477,7 +482,7 @@ static hdcu_result cuFuncSetAttribute(hdcu_function function, int attribute, int
 static hdcu_result cuFuncGetParamInfo(hdcu_function function, size_t index, size_t *offset, size_t *size)
 {
     hdi_host_function *f;
-    hdcu_result r = enter_function(function, &f);
+    hdcu_result r = host_function_enter(function, &f);
     if (r == HDCU_SUCCESS && (!offset || index >= f->kernel->n_params)) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
@@ -490,10 +495,11 @@ static hdcu_result cuFuncGetParamInfo(hdcu_function function, size_t index, size
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------------- variables -- */
+/* ---- variables ---- */
 
-/* Finds an exported variable of the object, without the lock. Objects that it needs have variables, too, which do not count. */
-static hdcu_result find_variable(void *library, const char *name, uintptr_t *address, size_t *bytes)
+/* Finds an exported variable of the object, without the lock. Variables of objects that it needs do
+ * not count. */
+static hdcu_result host_module_find_variable(void *library, const char *name, uintptr_t *address, size_t *bytes)
 {
     const struct link_map *object;
     const ElfW(Sym) *symbol = NULL;
@@ -511,10 +517,10 @@ static hdcu_result find_variable(void *library, const char *name, uintptr_t *add
 }
 
 /* From now on the variable is memory of the module's device. */
-static hdcu_result know_variable(hdi_host_module *m, uintptr_t address, size_t bytes)
+static hdcu_result host_module_know_variable(hdi_host_module *m, uintptr_t address, size_t bytes)
 {
     if (hdi_host_set_find(&hdi_host_mappings, address)) {
-        return HDCU_SUCCESS; /* it was asked for before */
+        return HDCU_SUCCESS; /* it was requested before */
     }
     hdi_host_variable *v = calloc(1, sizeof *v);
     if (v) {
@@ -533,7 +539,7 @@ static hdcu_result know_variable(hdi_host_module *m, uintptr_t address, size_t b
 static hdcu_result cuModuleGetGlobal(hdcu_deviceptr *pointer, size_t *bytes, hdcu_module handle, const char *name)
 {
     hdi_host_module *m;
-    hdcu_result r = enter_module(handle, name, &m);
+    hdcu_result r = host_module_enter(handle, name, &m);
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
     }
@@ -541,13 +547,13 @@ static hdcu_result cuModuleGetGlobal(hdcu_deviceptr *pointer, size_t *bytes, hdc
     hdi_host_unlock();
     uintptr_t address = 0;
     size_t size = 0;
-    r = find_variable(m->garbage.library, name, &address, &size);
+    r = host_module_find_variable(m->garbage.library, name, &address, &size);
     hdi_host_lock();
     if (r == HDCU_SUCCESS && hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)handle) != m) {
         r = HDCU_ERROR_INVALID_HANDLE; /* unloaded meanwhile */
     }
     if (r == HDCU_SUCCESS) {
-        r = know_variable(m, address, size);
+        r = host_module_know_variable(m, address, size);
     }
     hdi_host_module_release(m);
     if (r == HDCU_SUCCESS && pointer) {
@@ -559,7 +565,7 @@ static hdcu_result cuModuleGetGlobal(hdcu_deviceptr *pointer, size_t *bytes, hdc
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_module_entries = {
     .cuModuleLoadDataEx = cuModuleLoadDataEx,

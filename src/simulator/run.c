@@ -1,19 +1,22 @@
-/* run.c - work: the entry points that submit copies, fills and launches, and what the operations do.
+/* run.c - work: the entry points that submit copies, fills and launches, and the effects of
+ * operations.
  *
- * Threads: entry points run on any thread, hdi_host_run on stream threads. Locks: the host lock, which hdi_host_run
- * releases for the work itself. The option host_corrupt is parsed without it.
- * Blocking: hdi_host_run as long as the work takes. Calls that use hdi_host_enter_work wait while their stream is full.
- * Pageable copies are as with the driver. A source of up to 64 KiB is read before the call returns. Others return when
- * they are done.
- * Always: pointers are looked up at the call and again when the work starts. Copies, fills and kernels touch memory under
- * the fault guard, so freed or unmapped memory is a device fault and not a crash. With several rows, all bytes between the
- * first and the last one are looked up. Copies reach memory of every device, as the driver's do, which stages where there
- * is no peer access. Fills reach what their device may access. Argument values are copied during the call, and a queued
- * launch keeps its module loaded.
+ * Threads: entry points run on any thread, hdi_host_run on stream threads. Locks: the host lock,
+ * which hdi_host_run releases for the work itself. The option host_corrupt is parsed without it.
+ * Blocking: hdi_host_run as long as the work takes. Calls that use hdi_host_enter_work wait while
+ * their stream is full. Pageable copies are as with the driver. A source of up to 64 KiB is read
+ * before the call returns. Others return when they are done.
+ * Always: pointers are looked up at the call and again when the work starts. Copies, fills and
+ * kernels touch memory under the fault guard, so freed or unmapped memory is a device fault and not
+ * a crash. With several rows, all bytes between the first and the last one are looked up. Copies
+ * reach memory of every device, like the driver's copies, which are staged without peer access.
+ * Fills reach the memory that their device may access. Argument values are copied during the call,
+ * and a queued launch keeps its module loaded.
  *
- * Peers that fail on purpose (the option host_corrupt): the test of peer access must detect them. Only a device's writes to
- * another device's memory are affected. Stores of kernels are undone afterwards, from a copy of all memory of the other
- * device that the writer may access. So other writes to that memory at the same time may be undone, too.
+ * Peers that fail on purpose (the option host_corrupt): the test of peer access must detect them.
+ * Only a device's writes to another device's memory are affected. Stores of kernels are undone
+ * afterwards, from a copy of all memory of the other device that the writer may access. So other
+ * writes to that memory at the same time may be undone, too.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -26,13 +29,13 @@
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
 
-/* What happens to the writes of one device to the memory of another. */
+/* The effect on one device's writes to the memory of another. */
 typedef enum corruption {
     CORRUPT_NONE,
     CORRUPT_LOST,    /* they are lost */
-    CORRUPT_COPIES,  /* only those of copies are lost */
-    CORRUPT_STORES,  /* only those of kernels are lost */
-    CORRUPT_ATOMICS, /* only those of kernels to buffers that they also read are lost */
+    CORRUPT_COPIES,  /* only writes of copies are lost */
+    CORRUPT_STORES,  /* only writes of kernels are lost */
+    CORRUPT_ATOMICS, /* only writes of kernels to buffers that they also read are lost */
     CORRUPT_HANG,    /* they never end */
     CORRUPT_FAULT,   /* the writing device faults */
     CORRUPT_CRASH,   /* the process that runs the writing device is killed */
@@ -41,14 +44,14 @@ typedef enum corruption {
 
 #define SLOW_BYTES_PER_S 2000000.0 /* far slower than a busy machine */
 
-/* --------------------------------------------------------------------------------------- the option host_corrupt -- */
+/* ---- the option host_corrupt ---- */
 
 static const char *const kinds[] = {
     [CORRUPT_LOST] = "lost", [CORRUPT_COPIES] = "copies", [CORRUPT_STORES] = "stores", [CORRUPT_ATOMICS] = "atomics",
     [CORRUPT_HANG] = "hang", [CORRUPT_FAULT] = "fault",   [CORRUPT_CRASH] = "crash",   [CORRUPT_SLOW] = "slow",
 };
 
-static hd_status parse_failed(const char *at)
+static hd_status corrupt_parse_failed(const char *at)
 {
     return hdi_fail(HD_ERROR_OPTION,
                     "option host_corrupt: expected pairs such as 0>1 or 0>1:KIND at \"%.40s\", where KIND is "
@@ -56,8 +59,8 @@ static hd_status parse_failed(const char *at)
                     at);
 }
 
-/* Reads a device's number at *at, and moves *at past it. -1: there is none. */
-static int parse_device(const char **at)
+/* Reads a device's number at *at, and moves *at past it. -1: no number. */
+static int corrupt_parse_device(const char **at)
 {
     char *end;
     if (!isdigit((unsigned char)**at)) {
@@ -68,7 +71,7 @@ static int parse_device(const char **at)
     return number < HDI_HOST_DEVICES_MAX ? (int)number : HDI_HOST_DEVICES_MAX;
 }
 
-static corruption parse_kind(const char **at)
+static corruption corrupt_parse_kind(const char **at)
 {
     for (unsigned i = 1; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t length = strlen(kinds[i]);
@@ -80,7 +83,7 @@ static corruption parse_kind(const char **at)
     return CORRUPT_NONE;
 }
 
-static bool is_separator(char c)
+static bool corrupt_is_separator(char c)
 {
     return c == ' ' || c == ',' || c == ';' || c == '\t';
 }
@@ -89,26 +92,26 @@ hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_
 {
     memset(out, 0, (size_t)HDI_HOST_DEVICES_MAX * HDI_HOST_DEVICES_MAX);
     for (const char *p = text;;) {
-        while (is_separator(*p)) {
+        while (corrupt_is_separator(*p)) {
             p++;
         }
         if (!*p) {
             return HD_OK;
         }
         const char *start = p;
-        int writer = parse_device(&p);
+        int writer = corrupt_parse_device(&p);
         if (writer < 0 || *p != '>') {
-            return parse_failed(start);
+            return corrupt_parse_failed(start);
         }
         p++;
-        int owner = parse_device(&p);
+        int owner = corrupt_parse_device(&p);
         corruption kind = CORRUPT_LOST;
         if (*p == ':') {
             p++;
-            kind = parse_kind(&p);
+            kind = corrupt_parse_kind(&p);
         }
-        if (owner < 0 || kind == CORRUPT_NONE || (*p && !is_separator(*p))) {
-            return parse_failed(start);
+        if (owner < 0 || kind == CORRUPT_NONE || (*p && !corrupt_is_separator(*p))) {
+            return corrupt_parse_failed(start);
         }
         if (writer >= devices || owner >= devices || writer == owner) {
             return hdi_fail(HD_ERROR_OPTION, "option host_corrupt: \"%.40s\" must name two of the %d host devices",
@@ -118,10 +121,11 @@ hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- writes that fail -- */
+/* ---- writes that fail ---- */
 
-/* How writes of `device` to this address fail. Copies to memory that it may not access are staged, and arrive. */
-static corruption corruption_of(int device, uintptr_t address)
+/* How writes of `device` to this address fail. Copies to memory that it may not access are staged,
+ * and arrive. */
+static corruption corrupt_kind_of(int device, uintptr_t address)
 {
     int owner = hdi_host_owner_of(address);
     bool direct = owner >= 0 && owner != device && hdi_host_reach_of(device, address, 1) == HDI_HOST_REACHABLE;
@@ -129,7 +133,7 @@ static corruption corruption_of(int device, uintptr_t address)
 }
 
 /* Waits until the context faults or ends. */
-static void hang(int device)
+static void corrupt_hang(int device)
 {
     const volatile int *cancel = &hdi_host.devices[device].cancel;
     hdi_host_unlock();
@@ -140,10 +144,10 @@ static void hang(int device)
 }
 
 /* The kinds that are the same for copies and kernels. Returns the fault. */
-static hdcu_result misbehave(int device, corruption kind)
+static hdcu_result corrupt_misbehave(int device, corruption kind)
 {
     if (kind == CORRUPT_HANG) {
-        hang(device);
+        corrupt_hang(device);
     } else if (kind == CORRUPT_CRASH) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         abort();
@@ -151,22 +155,22 @@ static hdcu_result misbehave(int device, corruption kind)
     return kind == CORRUPT_HANG || kind == CORRUPT_FAULT ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS;
 }
 
-/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile. *lost: the operation is
- * not to be done.
+/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile.
+ * *lost: the caller skips the operation.
  * Returns SUCCESS, or the fault of the device. */
 static hdcu_result corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost)
 {
-    corruption kind = corruption_of(device, dst);
+    corruption kind = corrupt_kind_of(device, dst);
     *lost = kind == CORRUPT_LOST || kind == CORRUPT_COPIES;
     if (kind == CORRUPT_SLOW) {
         hdi_host_unlock();
         hdi_sleep_for((int64_t)((double)bytes * 1e9 / SLOW_BYTES_PER_S));
         hdi_host_lock();
     }
-    return misbehave(device, kind);
+    return corrupt_misbehave(device, kind);
 }
 
-/* ------------------------------------------------------------------------------------- kernels whose writes fail -- */
+/* ---- kernels whose writes fail ---- */
 
 typedef struct piece {
     uintptr_t start;
@@ -174,8 +178,8 @@ typedef struct piece {
     void *content;
 } piece;
 
-/* A copy of memory that a kernel of `device` is not to change; NULL: none. It is made before the kernel runs.
- * snapshot_restore writes it back after the kernel, and frees it. */
+/* A copy of memory that a kernel of `device` must not change; NULL: none. It is made before the
+ * kernel runs. snapshot_restore writes it back after the kernel, and frees it. */
 typedef struct snapshot {
     int owner;
     size_t count;
@@ -235,8 +239,8 @@ static hdcu_result corrupt_kernel(int device, const hd_cpu_kernel *kernel, const
             continue;
         }
         memcpy(&address, arguments + p->offset, sizeof address);
-        corruption kind = corruption_of(device, (uintptr_t)address);
-        hdcu_result r = misbehave(device, kind);
+        corruption kind = corrupt_kind_of(device, (uintptr_t)address);
+        hdcu_result r = corrupt_misbehave(device, kind);
         if (r != HDCU_SUCCESS) {
             return r;
         }
@@ -249,9 +253,9 @@ static hdcu_result corrupt_kernel(int device, const hd_cpu_kernel *kernel, const
     return HDCU_SUCCESS;
 }
 
-/* ---------------------------------------------------------------------------------------- the work of operations -- */
+/* ---- the work of operations ---- */
 
-static void copy_bytes(void *data)
+static void host_op_copy_bytes(void *data)
 {
     const hdi_host_op *op = data;
     const void *src = op->u.copy.src_is_data ? hdi_host_op_data_of(op) : (const void *)op->u.copy.src;
@@ -261,14 +265,15 @@ static void copy_bytes(void *data)
     }
 }
 
-static void fill_bytes(void *data)
+static void host_op_fill_bytes(void *data)
 {
     const hdi_host_op *op = data;
     if (op->u.fill.width == 1) {
         memset((void *)op->u.fill.dst, (int)op->u.fill.value, op->u.fill.bytes);
     } else if (op->u.fill.bytes == 4) {
-        /* One word may be a signal to a thread that polls it. It is stored whole, and after everything that the stream
-         * did before, as a GPU's store is. Pairs with that thread's acquire load. */
+        /* One word may be a signal to a thread that polls it. It is stored whole, and after all
+         * earlier work of the stream, as a GPU's store is. Pairs with that thread's acquire
+         * load. */
         __atomic_store_n((uint32_t *)op->u.fill.dst, op->u.fill.value, __ATOMIC_RELEASE);
     } else {
         uint32_t *words = (uint32_t *)op->u.fill.dst;
@@ -278,12 +283,12 @@ static void fill_bytes(void *data)
     }
 }
 
-static bool is_reachable(int device, uintptr_t address, size_t bytes)
+static bool host_op_is_reachable(int device, uintptr_t address, size_t bytes)
 {
     return hdi_host_reach_of(device, address, bytes) == HDI_HOST_REACHABLE;
 }
 
-static hdcu_result guarded(void (*work)(void *), const hdi_host_op *op)
+static hdcu_result host_op_run_guarded(void (*work)(void *), const hdi_host_op *op)
 {
     hdi_host_unlock();
     hdcu_result r = hdi_cpu_guarded(work, (void *)(uintptr_t)op, NULL);
@@ -291,33 +296,33 @@ static hdcu_result guarded(void (*work)(void *), const hdi_host_op *op)
     return r;
 }
 
-static hdcu_result run_copy(int device, const hdi_host_op *op)
+static hdcu_result host_op_run_copy(int device, const hdi_host_op *op)
 {
     size_t more = op->u.copy.rows - 1;
     if ((op->u.copy.dst_is_known &&
-         !is_reachable(-1, op->u.copy.dst, more * op->u.copy.dst_pitch + op->u.copy.bytes)) ||
+         !host_op_is_reachable(-1, op->u.copy.dst, more * op->u.copy.dst_pitch + op->u.copy.bytes)) ||
         (op->u.copy.src_is_known &&
-         !is_reachable(-1, op->u.copy.src, more * op->u.copy.src_pitch + op->u.copy.bytes))) {
+         !host_op_is_reachable(-1, op->u.copy.src, more * op->u.copy.src_pitch + op->u.copy.bytes))) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     bool lost = false;
     hdcu_result r = corrupt_copy(device, op->u.copy.dst, op->u.copy.bytes, &lost);
-    return r != HDCU_SUCCESS || lost ? r : guarded(copy_bytes, op);
+    return r != HDCU_SUCCESS || lost ? r : host_op_run_guarded(host_op_copy_bytes, op);
 }
 
-static hdcu_result run_fill(int device, const hdi_host_op *op)
+static hdcu_result host_op_run_fill(int device, const hdi_host_op *op)
 {
-    if (!is_reachable(device, op->u.fill.dst, op->u.fill.bytes)) {
+    if (!host_op_is_reachable(device, op->u.fill.dst, op->u.fill.bytes)) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     bool lost = false;
     hdcu_result r = corrupt_copy(device, op->u.fill.dst, op->u.fill.bytes, &lost);
-    return r != HDCU_SUCCESS || lost ? r : guarded(fill_bytes, op);
+    return r != HDCU_SUCCESS || lost ? r : host_op_run_guarded(host_op_fill_bytes, op);
 }
 
-/* A kernel may be given any number as an address. Our memory that this device may not access is a fault, as it would be
- * on a GPU. */
-static bool arguments_are_reachable(int device, const hd_cpu_kernel *kernel, const char *arguments)
+/* A kernel may get any number as an address. Our memory that this device may not access is a fault,
+ * as it would be on a GPU. */
+static bool host_op_arguments_are_reachable(int device, const hd_cpu_kernel *kernel, const char *arguments)
 {
     bool yes = true;
     for (uint32_t i = 0; i < kernel->n_params && yes; i++) {
@@ -331,10 +336,10 @@ static bool arguments_are_reachable(int device, const hd_cpu_kernel *kernel, con
     return yes;
 }
 
-static hdcu_result run_kernel(int device, uint64_t random, const hdi_host_op *op)
+static hdcu_result host_op_run_kernel(int device, uint64_t random, const hdi_host_op *op)
 {
     const void *arguments = hdi_host_op_data_of(op);
-    if (!arguments_are_reachable(device, op->u.kernel.kernel, arguments)) {
+    if (!host_op_arguments_are_reachable(device, op->u.kernel.kernel, arguments)) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     hdi_cpu_launch launch = {.kernel = op->u.kernel.kernel,
@@ -360,11 +365,12 @@ static hdcu_result run_kernel(int device, uint64_t random, const hdi_host_op *op
         memcpy(hdi_host.devices[device].reason, reason, sizeof reason);
     }
     snapshot_restore(kept);
-    /* a lack of host memory comes too late for a refusal: the launch is lost, so the code must be a sticky one */
+    /* A lack of host memory comes too late for a refusal: the launch is lost, so the code must be a
+     * sticky one. */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
 }
 
-static void run_call(const hdi_host_op *op)
+static void host_op_run_call(const hdi_host_op *op)
 {
     hdi_host_unlock();
     hdi_host_set_in_function(true);
@@ -378,16 +384,16 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     hdcu_result r = HDCU_SUCCESS;
     switch (op->kind) {
     case HDI_HOST_OP_COPY:
-        r = run_copy(device, op);
+        r = host_op_run_copy(device, op);
         break;
     case HDI_HOST_OP_FILL:
-        r = run_fill(device, op);
+        r = host_op_run_fill(device, op);
         break;
     case HDI_HOST_OP_KERNEL:
-        r = run_kernel(device, random, op);
+        r = host_op_run_kernel(device, random, op);
         break;
     case HDI_HOST_OP_CALL:
-        run_call(op);
+        host_op_run_call(op);
         break;
     case HDI_HOST_OP_PRODUCT:
         r = op->u.product.run(device, op);
@@ -405,7 +411,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- copies and fills -- */
+/* ---- copies and fills ---- */
 
 #define PAGEABLE_SNAPSHOT_BYTES ((size_t)64 << 10)
 
@@ -414,20 +420,22 @@ typedef enum side {
     SIDE_ANY     /* pageable memory, too */
 } side;
 
-static hdcu_result look_up(uintptr_t address, size_t bytes, side kind, bool *known)
+static hdcu_result host_op_look_up(uintptr_t address, size_t bytes, side kind, bool *known)
 {
     hdi_host_reach reach = address == 0 ? HDI_HOST_UNMAPPED : hdi_host_reach_of(-1, address, bytes);
     *known = reach == HDI_HOST_REACHABLE;
     return *known || (kind == SIDE_ANY && reach == HDI_HOST_UNKNOWN) ? HDCU_SUCCESS : HDCU_ERROR_INVALID_VALUE;
 }
 
-static hdcu_result look_up_and_submit(hdi_host_stream *stream, hdi_host_op *op, side dst_side, side src_side, bool wait)
+static hdcu_result host_op_look_up_and_submit(hdi_host_stream *stream, hdi_host_op *op, side dst_side, side src_side,
+                                              bool wait)
 {
     size_t bytes = op->u.copy.bytes, rows = op->u.copy.rows;
     hdcu_result r =
-        look_up(op->u.copy.dst, (rows - 1) * op->u.copy.dst_pitch + bytes, dst_side, &op->u.copy.dst_is_known);
+        host_op_look_up(op->u.copy.dst, (rows - 1) * op->u.copy.dst_pitch + bytes, dst_side, &op->u.copy.dst_is_known);
     if (r == HDCU_SUCCESS) {
-        r = look_up(op->u.copy.src, (rows - 1) * op->u.copy.src_pitch + bytes, src_side, &op->u.copy.src_is_known);
+        r = host_op_look_up(op->u.copy.src, (rows - 1) * op->u.copy.src_pitch + bytes, src_side,
+                            &op->u.copy.src_is_known);
     }
     if (r != HDCU_SUCCESS) {
         return r;
@@ -446,8 +454,8 @@ static hdcu_result look_up_and_submit(hdi_host_stream *stream, hdi_host_op *op, 
     return r == HDCU_SUCCESS && wait ? hdi_host_stream_drain(stream) : r;
 }
 
-static hdcu_result submit_copy(hdi_host_stream *stream, uintptr_t dst, side dst_side, uintptr_t src, side src_side,
-                               size_t bytes, bool wait)
+static hdcu_result host_op_submit_copy(hdi_host_stream *stream, uintptr_t dst, side dst_side, uintptr_t src,
+                                       side src_side, size_t bytes, bool wait)
 {
     if (bytes == 0) {
         return HDCU_SUCCESS;
@@ -457,58 +465,59 @@ static hdcu_result submit_copy(hdi_host_stream *stream, uintptr_t dst, side dst_
     op.u.copy.src = src;
     op.u.copy.bytes = bytes;
     op.u.copy.rows = 1;
-    return look_up_and_submit(stream, &op, dst_side, src_side, wait);
+    return host_op_look_up_and_submit(stream, &op, dst_side, src_side, wait);
 }
 
-/* One side of a copy of rows: the address of the first row, and which memory is allowed there. False: the type is not
- * supported. */
-static bool side_of(int type, const void *host, hdcu_deviceptr device, size_t x, size_t y, size_t pitch, uintptr_t *at,
-                    side *kind)
+/* One side of a copy of rows: the address of the first row, and the kind of memory allowed there.
+ * False: the type is not supported. */
+static bool host_op_side_of(int type, const void *host, hdcu_deviceptr device, size_t x, size_t y, size_t pitch,
+                            uintptr_t *at, side *kind)
 {
     *at = (type == HDCU_MEMORYTYPE_HOST ? (uintptr_t)host : device) + y * pitch + x;
     *kind = type == HDCU_MEMORYTYPE_DEVICE ? SIDE_DEVICE : SIDE_ANY;
     return type == HDCU_MEMORYTYPE_HOST || type == HDCU_MEMORYTYPE_DEVICE || type == HDCU_MEMORYTYPE_UNIFIED;
 }
 
-static bool pitch_fits(size_t pitch, size_t x, size_t row_bytes)
+static bool host_op_pitch_fits(size_t pitch, size_t x, size_t row_bytes)
 {
     return pitch <= HDI_HOST_PITCH_MAX && x <= pitch && row_bytes <= pitch - x;
 }
 
-static hdcu_result submit_rows(hdi_host_stream *stream, const hdcu_memcpy2d *c)
+static hdcu_result host_op_submit_rows(hdi_host_stream *stream, const hdcu_memcpy2d *c)
 {
     if (c->row_bytes == 0 || c->rows == 0) {
         return HDCU_SUCCESS;
     }
     side dst_side, src_side;
     hdi_host_op op = {.kind = HDI_HOST_OP_COPY};
-    if (!side_of(c->dst_type, c->dst_host, c->dst_device, c->dst_x_bytes, c->dst_y, c->dst_pitch, &op.u.copy.dst,
-                 &dst_side) ||
-        !side_of(c->src_type, c->src_host, c->src_device, c->src_x_bytes, c->src_y, c->src_pitch, &op.u.copy.src,
-                 &src_side) ||
-        !pitch_fits(c->dst_pitch, c->dst_x_bytes, c->row_bytes) ||
-        !pitch_fits(c->src_pitch, c->src_x_bytes, c->row_bytes) || c->rows > (size_t)PTRDIFF_MAX / HDI_HOST_PITCH_MAX) {
+    if (!host_op_side_of(c->dst_type, c->dst_host, c->dst_device, c->dst_x_bytes, c->dst_y, c->dst_pitch,
+                         &op.u.copy.dst, &dst_side) ||
+        !host_op_side_of(c->src_type, c->src_host, c->src_device, c->src_x_bytes, c->src_y, c->src_pitch,
+                         &op.u.copy.src, &src_side) ||
+        !host_op_pitch_fits(c->dst_pitch, c->dst_x_bytes, c->row_bytes) ||
+        !host_op_pitch_fits(c->src_pitch, c->src_x_bytes, c->row_bytes) ||
+        c->rows > (size_t)PTRDIFF_MAX / HDI_HOST_PITCH_MAX) {
         return HDCU_ERROR_INVALID_VALUE;
     }
     op.u.copy.bytes = c->row_bytes;
     op.u.copy.rows = c->rows;
     op.u.copy.dst_pitch = c->dst_pitch;
     op.u.copy.src_pitch = c->src_pitch;
-    return look_up_and_submit(stream, &op, dst_side, src_side, false);
+    return host_op_look_up_and_submit(stream, &op, dst_side, src_side, false);
 }
 
-static hdcu_result copy_async(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr src, side src_side, size_t bytes,
-                              hdcu_stream stream_handle)
+static hdcu_result host_op_copy_async(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr src, side src_side,
+                                      size_t bytes, hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
-        r = submit_copy(stream, dst, dst_side, src, src_side, bytes, false);
+        r = host_op_submit_copy(stream, dst, dst_side, src, src_side, bytes, false);
     }
     return hdi_host_leave(r);
 }
 
-static hdcu_result copy_now(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr src, side src_side, size_t bytes)
+static hdcu_result host_op_copy_now(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr src, side src_side, size_t bytes)
 {
     hdi_host_context *context;
     hdcu_result r = hdi_host_enter_context(&context);
@@ -519,39 +528,39 @@ static hdcu_result copy_now(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr sr
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = submit_copy(context->null_stream, dst, dst_side, src, src_side, bytes, true);
+        r = host_op_submit_copy(context->null_stream, dst, dst_side, src, src_side, bytes, true);
     }
     return hdi_host_leave(r);
 }
 
 static hdcu_result cuMemcpyHtoD(hdcu_deviceptr dst, const void *src, size_t bytes)
 {
-    return copy_now(dst, SIDE_DEVICE, (uintptr_t)src, SIDE_ANY, bytes);
+    return host_op_copy_now(dst, SIDE_DEVICE, (uintptr_t)src, SIDE_ANY, bytes);
 }
 
 static hdcu_result cuMemcpyDtoH(void *dst, hdcu_deviceptr src, size_t bytes)
 {
-    return copy_now((uintptr_t)dst, SIDE_ANY, src, SIDE_DEVICE, bytes);
+    return host_op_copy_now((uintptr_t)dst, SIDE_ANY, src, SIDE_DEVICE, bytes);
 }
 
 static hdcu_result cuMemcpyAsync(hdcu_deviceptr dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream)
 {
-    return copy_async(dst, SIDE_ANY, src, SIDE_ANY, bytes, stream);
+    return host_op_copy_async(dst, SIDE_ANY, src, SIDE_ANY, bytes, stream);
 }
 
 static hdcu_result cuMemcpyHtoDAsync(hdcu_deviceptr dst, const void *src, size_t bytes, hdcu_stream stream)
 {
-    return copy_async(dst, SIDE_DEVICE, (uintptr_t)src, SIDE_ANY, bytes, stream);
+    return host_op_copy_async(dst, SIDE_DEVICE, (uintptr_t)src, SIDE_ANY, bytes, stream);
 }
 
 static hdcu_result cuMemcpyDtoHAsync(void *dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream)
 {
-    return copy_async((uintptr_t)dst, SIDE_ANY, src, SIDE_DEVICE, bytes, stream);
+    return host_op_copy_async((uintptr_t)dst, SIDE_ANY, src, SIDE_DEVICE, bytes, stream);
 }
 
 static hdcu_result cuMemcpyDtoDAsync(hdcu_deviceptr dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream)
 {
-    return copy_async(dst, SIDE_DEVICE, src, SIDE_DEVICE, bytes, stream);
+    return host_op_copy_async(dst, SIDE_DEVICE, src, SIDE_DEVICE, bytes, stream);
 }
 
 static hdcu_result cuMemcpyPeerAsync(hdcu_deviceptr dst, hdcu_context dst_context, hdcu_deviceptr src,
@@ -570,7 +579,7 @@ static hdcu_result cuMemcpyPeerAsync(hdcu_deviceptr dst, hdcu_context dst_contex
         r = hdi_host_stream_find(stream_handle, &stream);
     }
     if (r == HDCU_SUCCESS) {
-        r = submit_copy(stream, dst, SIDE_DEVICE, src, SIDE_DEVICE, bytes, false);
+        r = host_op_submit_copy(stream, dst, SIDE_DEVICE, src, SIDE_DEVICE, bytes, false);
     }
     return hdi_host_leave(r);
 }
@@ -580,13 +589,13 @@ static hdcu_result cuMemcpy2DAsync(const hdcu_memcpy2d *rows, hdcu_stream stream
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
-        r = rows ? submit_rows(stream, rows) : HDCU_ERROR_INVALID_VALUE;
+        r = rows ? host_op_submit_rows(stream, rows) : HDCU_ERROR_INVALID_VALUE;
     }
     return hdi_host_leave(r);
 }
 
-static hdcu_result fill_async(hdcu_deviceptr dst, uint32_t value, unsigned width, size_t count,
-                              hdcu_stream stream_handle)
+static hdcu_result host_op_fill_async(hdcu_deviceptr dst, uint32_t value, unsigned width, size_t count,
+                                      hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
@@ -607,24 +616,24 @@ static hdcu_result fill_async(hdcu_deviceptr dst, uint32_t value, unsigned width
 
 static hdcu_result cuMemsetD8Async(hdcu_deviceptr dst, unsigned char value, size_t count, hdcu_stream stream)
 {
-    return fill_async(dst, value, 1, count, stream);
+    return host_op_fill_async(dst, value, 1, count, stream);
 }
 
 static hdcu_result cuStreamWriteValue32(hdcu_stream stream, hdcu_deviceptr address, unsigned value, unsigned flags)
 {
-    return flags == HDCU_STREAM_WRITE_VALUE_DEFAULT ? fill_async(address, value, 4, 1, stream)
+    return flags == HDCU_STREAM_WRITE_VALUE_DEFAULT ? host_op_fill_async(address, value, 4, 1, stream)
                                                     : HDCU_ERROR_INVALID_VALUE;
 }
 
 static hdcu_result cuMemsetD32Async(hdcu_deviceptr dst, unsigned value, size_t count, hdcu_stream stream)
 {
-    return fill_async(dst, value, 4, count, stream);
+    return host_op_fill_async(dst, value, 4, count, stream);
 }
 
-/* ------------------------------------------------------------------------------------------------------ launches -- */
+/* ---- launches ---- */
 
-static hdcu_result check_shape(const hdi_host_function *f, const uint32_t grid[3], const uint32_t block[3],
-                               unsigned shared_bytes)
+static hdcu_result host_kernel_check_shape(const hdi_host_function *f, const uint32_t grid[3], const uint32_t block[3],
+                                           unsigned shared_bytes)
 {
     static const uint32_t grid_max[3] = {2147483647, 65535, 65535}, block_max[3] = {1024, 1024, 64};
     for (int d = 0; d < 3; d++) {
@@ -640,7 +649,7 @@ static hdcu_result check_shape(const hdi_host_function *f, const uint32_t grid[3
                                                                           : HDCU_SUCCESS;
 }
 
-static hdcu_result from_extra(char *block, size_t block_bytes, void **extra)
+static hdcu_result host_kernel_from_extra(char *block, size_t block_bytes, void **extra)
 {
     const void *buffer = NULL;
     size_t bytes = 0;
@@ -662,7 +671,8 @@ static hdcu_result from_extra(char *block, size_t block_bytes, void **extra)
     return HDCU_SUCCESS;
 }
 
-static hdcu_result copy_arguments(hdi_host_op *op, const hd_cpu_kernel *kernel, void **parameters, void **extra)
+static hdcu_result host_kernel_copy_arguments(hdi_host_op *op, const hd_cpu_kernel *kernel, void **parameters,
+                                              void **extra)
 {
     if ((parameters && extra) || (!parameters && !extra && kernel->n_params > 0)) {
         return HDCU_ERROR_INVALID_VALUE;
@@ -674,7 +684,7 @@ static hdcu_result copy_arguments(hdi_host_op *op, const hd_cpu_kernel *kernel, 
     }
     memset(block, 0, bytes);
     if (extra) {
-        return from_extra(block, bytes, extra);
+        return host_kernel_from_extra(block, bytes, extra);
     }
     for (uint32_t i = 0; i < kernel->n_params; i++) {
         if (!parameters[i]) {
@@ -692,7 +702,7 @@ hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_
         return HDCU_ERROR_INVALID_HANDLE;
     }
     uint32_t grid[3] = {p->grid_x, p->grid_y, p->grid_z}, block[3] = {p->block_x, p->block_y, p->block_z};
-    hdcu_result r = check_shape(f, grid, block, p->shared_bytes);
+    hdcu_result r = host_kernel_check_shape(f, grid, block, p->shared_bytes);
     if (r != HDCU_SUCCESS) {
         return r;
     }
@@ -703,7 +713,7 @@ hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_
     op->u.kernel.kernel = f->kernel;
     op->u.kernel.dynamic_shared_bytes = p->shared_bytes;
     f->module->references++;
-    r = copy_arguments(op, f->kernel, p->parameters, p->extra);
+    r = host_kernel_copy_arguments(op, f->kernel, p->parameters, p->extra);
     if (r != HDCU_SUCCESS) {
         hdi_host_op_release(op, r);
     }
@@ -749,7 +759,7 @@ static hdcu_result cuLaunchHostFunc(hdcu_stream stream_handle, hdcu_host_fn func
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_run_entries = {
     .cuMemcpyHtoD = cuMemcpyHtoD,

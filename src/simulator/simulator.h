@@ -1,8 +1,10 @@
-/* simulator.h - what the other layers use of the simulator: its provider record, its table and its settings.
+/* simulator.h - the parts of the simulator that the other layers use: its provider record, its
+ * table and its settings.
  *
- * README.md in this folder has what the simulator is, how it works and what it leaves out.
+ * README.md in this folder describes the simulator, how it works and what it leaves out.
  * Threads: any. Locks: the host lock, inside. Blocking: nothing.
- * Always: no layer above the simulator refers to it, and engine/providers.c alone chooses between it and another provider.
+ * Always: no layer above the simulator refers to it, and engine/providers.c alone chooses between
+ * it and another provider.
  */
 #ifndef HDI_SIMULATOR_SIMULATOR_H
 #define HDI_SIMULATOR_SIMULATOR_H
@@ -14,9 +16,10 @@ extern const hdi_provider hdi_provider_host; /* state.c */
 /* The unwrapped table. It is process-wide, made once and never closed. Does not fail. */
 hd_status hdi_driver_host(const hdi_driver **out);
 
-/* Sets the host provider's settings, which are per process. hdi_driver_open calls this before cuInit.
- * The first open decides the settings; they stay the same as long as any runtime is open.
- * Errors: OPTION (a runtime with other settings is open, or host_corrupt has a wrong value). */
+/* Sets the host provider's settings, which are per process. hdi_driver_open calls this before
+ * cuInit. The first open decides the settings; they stay the same as long as any runtime is open.
+ * Errors: OPTION (a runtime with other settings is open, or host_corrupt is set to a wrong
+ * value). */
 hd_status hdi_host_configure(const hdi_options *options);
 
 #endif

@@ -1,12 +1,14 @@
-/* state.c - the host provider's process-wide state: settings, the host lock, releases after it, handles, and the table.
+/* state.c - the host provider's process-wide state: settings, the host lock, releases after it,
+ * handles, and the table.
  *
  * Threads: any. Locks: the host lock, which is defined here. Blocking: none.
- * Always: settings change only while no primary context is live. So everything made under one configuration ends under it.
- * A process that was forked from one with the driver started never touches the lock. A thread that it does not have may
- * hold it. There, locking and unlocking do nothing, and entry points end before they read any state.
- * A handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object goes. So a stale handle is not
- * found again until 2^32 objects have used the slot. No handle is a small number, since 0, 1 and 2 are streams of the
- * driver's own.
+ * Always: settings change only while no primary context is live. So everything made under one
+ * configuration ends under it. A process forked from one with the driver started never touches the
+ * lock: a thread that does not exist in the child may hold it. There, locking and unlocking do
+ * nothing, and entry points end before they read any state.
+ * A handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object goes.
+ * So a stale handle is not found again until 2^32 objects have used the slot. No handle is a small
+ * number, since the driver uses 0, 1 and 2 for its own streams.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -21,7 +23,7 @@
 
 enum { VERSION = 13000 }; /* cuDriverGetVersion */
 
-/* ----------------------------------------------------------------------------------------- settings and the lock -- */
+/* ---- settings and the lock ---- */
 
 hdi_host_state hdi_host = {.device_count = 4, .memory = (uint64_t)1 << 30};
 
@@ -43,16 +45,13 @@ void hdi_host_unlock(void)
     }
     hdi_host_garbage *g = garbage_list;
     garbage_list = NULL;
-    int memory_file = g ? hdi_host_memory_file() : -1;
     hdi_mutex_unlock(&lock);
     while (g) {
         hdi_host_garbage *next = g->next;
         if (g->map) {
             munmap(g->map, g->map_bytes);
         }
-        if (g->punch_bytes) {
-            fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, g->punch_offset, (off_t)g->punch_bytes);
-        }
+        hdi_host_piece_clear(&g->piece);
         if (g->library) {
             dlclose(g->library);
         }
@@ -127,7 +126,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     int devices = hdi_host.device_count;
     uint64_t memory = hdi_host.memory;
     if (!busy) {
-        /* Programs that made memory without a context, and released nothing, have left it behind. */
+        /* Left by programs that made memory without a context, and released nothing. */
         hdi_host_virtual_release(-1, true);
         hdi_host_graphs_release();
         hdi_host.device_count = (int)options->host_devices;
@@ -170,7 +169,7 @@ static hdcu_result cuDriverGetVersion(int *version)
     return HDCU_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------- handles -- */
+/* ---- handles ---- */
 
 typedef struct slot {
     void *object; /* NULL: free */
@@ -209,7 +208,7 @@ uint64_t hdi_host_handle_make(hdi_host_kind kind, void *object)
     return (uint64_t)slots[i].generation << 32 | (uint64_t)i << 8 | (uint64_t)kind;
 }
 
-static slot *slot_of(uint64_t handle)
+static slot *host_handle_slot_of(uint64_t handle)
 {
     uint32_t i = (uint32_t)handle >> 8;
     if (i >= slot_count || !slots[i].object || slots[i].generation != handle >> 32 ||
@@ -221,13 +220,13 @@ static slot *slot_of(uint64_t handle)
 
 void *hdi_host_handle_find(hdi_host_kind kind, uint64_t handle)
 {
-    slot *s = slot_of(handle);
+    slot *s = host_handle_slot_of(handle);
     return s && s->kind == kind ? s->object : NULL;
 }
 
 void hdi_host_handle_drop(uint64_t handle)
 {
-    slot *s = slot_of(handle);
+    slot *s = host_handle_slot_of(handle);
     if (s) {
         s->object = NULL;
         s->generation++;
@@ -250,7 +249,7 @@ void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position)
     return NULL;
 }
 
-/* ----------------------------------------------------------------------------------------------------- the table -- */
+/* ---- the table ---- */
 
 static const hdi_driver state_entries = {
     .cuInit = cuInit,
@@ -258,7 +257,7 @@ static const hdi_driver state_entries = {
 };
 
 /* hdi_provider.reason */
-static void reason(int ordinal, int code, char *out)
+static void host_driver_reason(int ordinal, int code, char *out)
 {
     bool kernel = code == HDCU_ERROR_ASSERT || code == HDCU_ERROR_LAUNCH_FAILED;
     hdi_host_lock();
@@ -271,14 +270,17 @@ const hdi_provider hdi_provider_host = {
     .name = "host",
     .is_host = true,
     .code = HDI_CODE_CPU,
-    .chains_eager = true,                        /* on the CPU chains cost and save nothing */
-    .peer_test_bytes = ((uint64_t)2 << 20) + 64, /* more makes no difference to a processor's copies */
-    .peer_slow_margin =
-        8.0, /* one thread copies: what else the processor has to do slows it down more than two that take turns */
+    .chains_eager = true, /* on the CPU chains cost and save nothing */
+    /* More makes no difference to a processor's copies. */
+    .peer_test_bytes = ((uint64_t)2 << 20) + 64,
+    /* One thread copies: other work of the processor slows it down more than two that take
+     * turns. */
+    .peer_slow_margin = 8.0,
     .blas = HDI_BLAS_HOST,
     .dlpack_device = 1, /* kDLCPU, like */
     .dlpack_pinned = 1,
-    .reason = reason,
+    .export_bytes = hdi_host_export_bytes,
+    .reason = host_driver_reason,
     .open = hdi_driver_host,
 };
 
@@ -290,7 +292,7 @@ static const hdi_driver *const parts[] = {
 static hdi_driver table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
-static void fill_table(void)
+static void host_driver_fill_table(void)
 {
     table.provider = &hdi_provider_host;
     table.version = VERSION;
@@ -303,7 +305,7 @@ static void fill_table(void)
 
 hd_status hdi_driver_host(const hdi_driver **out)
 {
-    pthread_once(&table_once, fill_table);
+    pthread_once(&table_once, host_driver_fill_table);
     *out = &table;
     return HD_OK;
 }

@@ -1,16 +1,19 @@
-/* stream.c - streams and events: in-order queues of operations, each with a thread of its own, and moments in them.
+/* stream.c - streams and events: in-order queues of operations, each with a thread of its own, and
+ * moments in them.
  *
- * Threads: entry points run on any thread, and stream_main on each stream's own thread. That thread starts with the
- * stream's first work and sleeps while there is none.
+ * Threads: entry points run on any thread, and host_stream_main on each stream's own thread. That
+ * thread starts with the stream's first work and sleeps while it has none.
  * Locks: the host lock; operations run without it.
- * Blocking: hdi_host_enter_work waits for room. Draining, synchronizing and ending streams wait for work, as do point_wait
- * and cuEventSynchronize.
- * Always: items of a stream finish in order, one at a time. A stream's structure lives until its thread has been joined. A
- * queued point is recorded or dropped; none is lost. An event refers to the point of its most recent record, and a wait
- * takes that point at the call. Recording again makes a new point, so earlier waits keep their moment.
+ * Blocking: hdi_host_enter_work waits for room. Draining, synchronizing and ending streams wait for
+ * work, as do host_point_wait and cuEventSynchronize.
+ * Always: items of a stream finish in order, one at a time. A stream's structure lives until its
+ * thread is joined. A queued point is recorded or dropped; none is lost. An event refers to the
+ * point of its most recent record, and a wait takes that point at the call. Recording again makes a
+ * new point, so earlier waits keep their moment.
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include "base/thread.h"
 #include "base/wait.h"
 #include "simulator/host.h"
@@ -22,14 +25,14 @@ struct hdi_host_item {
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
-/* The most operations that wait in a stream, like the limit of a GPU's. Points and waits do not count. A thread that
- * submits more waits until one has ended. */
+/* The most operations that wait in a stream, like the limit of a GPU. Points and waits do not
+ * count. A thread that submits more waits until one ends. */
 enum { QUEUE_MOST = 1021 };
 
 static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
 static unsigned queue_waiters;
 
-/* -------------------------------------------------------------------------------------------------------- points -- */
+/* ---- points ---- */
 
 hdi_host_point *hdi_host_point_make(void)
 {
@@ -49,7 +52,7 @@ void hdi_host_point_release(hdi_host_point *point)
     }
 }
 
-static void point_record(hdi_host_point *point, hdcu_result error)
+static void host_point_record(hdi_host_point *point, hdcu_result error)
 {
     if (point->error == HDCU_SUCCESS) {
         point->error = error;
@@ -61,7 +64,7 @@ static void point_record(hdi_host_point *point, hdcu_result error)
 }
 
 /* Waits on the calling thread, which holds a reference. */
-static hdcu_result point_wait(hdi_host_point *point)
+static hdcu_result host_point_wait(hdi_host_point *point)
 {
     while (point->pending > 0) {
         hdi_host_wait(&point->changed);
@@ -69,7 +72,7 @@ static hdcu_result point_wait(hdi_host_point *point)
     return point->error;
 }
 
-/* ------------------------------------------------------------------------------------------------------- operations -- */
+/* ---- operations ---- */
 
 void *hdi_host_op_data(hdi_host_op *op, size_t bytes)
 {
@@ -93,7 +96,7 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
         hdi_host_module_release(op->u.kernel.module);
         break;
     case HDI_HOST_OP_RECORD:
-        point_record(op->u.point, error);
+        host_point_record(op->u.point, error);
         hdi_host_point_release(op->u.point);
         break;
     case HDI_HOST_OP_WAIT:
@@ -115,7 +118,7 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
     op->data_heap = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the thread -- */
+/* ---- the thread ---- */
 
 void hdi_host_perturb(uint64_t random)
 {
@@ -131,13 +134,14 @@ void hdi_host_perturb(uint64_t random)
     hdi_host_lock();
 }
 
-/* Items to be used again. That is cheaper than the heap, where one thread makes them and another one frees them. */
+/* Items kept for reuse. That is cheaper than the heap, since one thread makes them and another one
+ * frees them. */
 enum { SPARE_ITEMS_MAX = 1024 };
 
 static hdi_host_item *spare_items;
 static unsigned spare_count;
 
-static hdi_host_item *take_item(void)
+static hdi_host_item *host_item_take(void)
 {
     hdi_host_item *item = spare_items;
     if (!item) {
@@ -148,7 +152,7 @@ static hdi_host_item *take_item(void)
     return item;
 }
 
-static void give_item(hdi_host_item *item)
+static void host_item_give(hdi_host_item *item)
 {
     if (spare_count == SPARE_ITEMS_MAX) {
         free(item);
@@ -159,7 +163,7 @@ static void give_item(hdi_host_item *item)
     spare_count++;
 }
 
-static hdi_host_item *pop(hdi_host_stream *s)
+static hdi_host_item *host_stream_pop(hdi_host_stream *s)
 {
     hdi_host_item *item = s->first;
     s->first = item->next;
@@ -169,31 +173,32 @@ static hdi_host_item *pop(hdi_host_stream *s)
     return item;
 }
 
-static bool takes_room(const hdi_host_op *op)
+static bool host_op_takes_room(const hdi_host_op *op)
 {
     return op->kind != HDI_HOST_OP_RECORD && op->kind != HDI_HOST_OP_WAIT;
 }
 
-/* Counts an operation of the stream that has ended or was dropped. Wakes submitters that wait for room. */
-static void make_room(hdi_host_stream *s, const hdi_host_op *op)
+/* Counts an operation of the stream that ended or was dropped. Wakes submitters that wait for
+ * room. */
+static void host_stream_make_room(hdi_host_stream *s, const hdi_host_op *op)
 {
     s->completed++;
-    if (takes_room(op) && s->queued-- >= QUEUE_MOST && queue_waiters > 0) {
+    if (host_op_takes_room(op) && s->queued-- >= QUEUE_MOST && queue_waiters > 0) {
         pthread_cond_broadcast(&queue_has_room);
     }
 }
 
-static void wait_for_point(hdi_host_stream *s, hdi_host_point *point)
+static void host_stream_wait_for_point(hdi_host_stream *s, hdi_host_point *point)
 {
     s->waiting = point;
-    /* hdi_host_streams_drop wakes this thread after a fault, and at the end of the context */
+    /* hdi_host_streams_drop wakes this thread after a fault, and at the end of the context. */
     while (point->pending > 0 && s->context->error == HDCU_SUCCESS) {
         hdi_host_wait(&point->changed);
     }
     s->waiting = NULL;
 }
 
-static void run_item(hdi_host_stream *s, hdi_host_item *item)
+static void host_stream_run_item(hdi_host_stream *s, hdi_host_item *item)
 {
     uint64_t random = 0;
     if (hdi_host.schedule) {
@@ -201,13 +206,13 @@ static void run_item(hdi_host_stream *s, hdi_host_item *item)
         hdi_host_perturb(random >> 1);
     }
     if (item->op.kind == HDI_HOST_OP_WAIT) {
-        wait_for_point(s, item->op.u.point);
+        host_stream_wait_for_point(s, item->op.u.point);
     } else if (s->context->error == HDCU_SUCCESS) {
         hdi_host_run(s->context->handle, s->context->device, random, &item->op);
     }
 }
 
-static void unlink_stream(hdi_host_stream *s)
+static void host_stream_unlink(hdi_host_stream *s)
 {
     hdi_host_stream **link = &s->context->streams;
     while (*link != s) {
@@ -216,9 +221,10 @@ static void unlink_stream(hdi_host_stream *s)
     *link = s->next;
 }
 
-static void *stream_main(void *argument)
+static void *host_stream_main(void *argument)
 {
     hdi_host_stream *s = argument;
+    prctl(PR_SET_NAME, "heddle-host"); /* another thread's name is written through a file */
     hdi_host_lock();
     for (;;) {
         while (!s->first && !s->closing) {
@@ -227,16 +233,18 @@ static void *stream_main(void *argument)
         if (!s->first) {
             break;
         }
-        hdi_host_item *item = pop(s);
-        run_item(s, item);
+        hdi_host_item *item = host_stream_pop(s);
+        host_stream_run_item(s, item);
         if (hdi_driver_was_forked()) {
-            return NULL; /* a host function forked: this is the only thread of the child, which ends here */
+            /* A host function forked: this is the only thread of the child, which ends here. */
+            return NULL;
         }
         hdi_host_op_release(&item->op, s->context->error);
-        make_room(s, &item->op);
-        give_item(item);
+        host_stream_make_room(s, &item->op);
+        host_item_give(item);
     }
-    unlink_stream(s);
+    hdi_cpu_unprepare();
+    host_stream_unlink(s);
     s->next = s->context->finished;
     s->context->finished = s;
     pthread_cond_broadcast(&stream_finished);
@@ -244,32 +252,35 @@ static void *stream_main(void *argument)
     return NULL;
 }
 
-static hdcu_result start_thread(hdi_host_stream *s)
+static hdcu_result host_stream_start_thread(hdi_host_stream *s)
 {
+    if (!hdi_cpu_prepare()) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
     sigset_t blocked, before;
     sigfillset(&blocked);
-    /* kernels raise these, and the handlers make faults of them */
+    /* Kernels raise these, and the handlers make faults of them. */
     sigdelset(&blocked, SIGSEGV);
     sigdelset(&blocked, SIGBUS);
     sigdelset(&blocked, SIGFPE);
     sigdelset(&blocked, SIGILL);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int failed = hdi_thread_create(&s->thread, NULL, stream_main, s);
+    int failed = hdi_thread_create(&s->thread, NULL, host_stream_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
+        hdi_cpu_unprepare();
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    pthread_setname_np(s->thread, "heddle-host");
     s->started = true;
     return HDCU_SUCCESS;
 }
 
-/* ------------------------------------------------------------------------------------------------------- submission -- */
+/* ---- submission ---- */
 
-static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
+static hdcu_result host_stream_push(hdi_host_stream *s, hdi_host_op *op)
 {
-    hdcu_result r = s->started ? HDCU_SUCCESS : start_thread(s);
-    hdi_host_item *item = r == HDCU_SUCCESS ? take_item() : NULL;
+    hdcu_result r = s->started ? HDCU_SUCCESS : host_stream_start_thread(s);
+    hdi_host_item *item = r == HDCU_SUCCESS ? host_item_take() : NULL;
     if (!item) {
         hdi_host_op_release(op, HDCU_ERROR_OUT_OF_MEMORY);
         return HDCU_ERROR_OUT_OF_MEMORY;
@@ -284,51 +295,53 @@ static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
     }
     s->last = item;
     s->submitted++;
-    s->queued += takes_room(op);
+    s->queued += host_op_takes_room(op);
     return HDCU_SUCCESS;
 }
 
-static hdcu_result push_record(hdi_host_stream *s, hdi_host_point *point)
+static hdcu_result host_stream_push_record(hdi_host_stream *s, hdi_host_point *point)
 {
     hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
     point->pending++;
     point->references++;
-    return push(s, &op);
+    return host_stream_push(s, &op);
 }
 
-static hdcu_result push_wait(hdi_host_stream *s, hdi_host_point *point)
+static hdcu_result host_stream_push_wait(hdi_host_stream *s, hdi_host_point *point)
 {
     hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.point = point};
     point->references++;
-    return push(s, &op);
+    return host_stream_push(s, &op);
 }
 
-static bool is_busy(const hdi_host_stream *s)
+static bool host_stream_is_busy(const hdi_host_stream *s)
 {
     return s->completed != s->submitted;
 }
 
-/* Orders the NULL stream after all blocking streams of its context, and blocking streams after the NULL stream. */
-static hdcu_result order_with_null(hdi_host_stream *stream)
+/* Orders the NULL stream after all blocking streams of its context, and blocking streams after the
+ * NULL stream. */
+static hdcu_result host_stream_order_with_null(hdi_host_stream *stream)
 {
     hdi_host_stream *null_stream = stream->context->null_stream;
     hdi_host_point *point = NULL;
     hdcu_result r = HDCU_SUCCESS;
     if (stream == null_stream) {
         for (hdi_host_stream *s = stream->context->streams; s && r == HDCU_SUCCESS; s = s->next) {
-            if (s != stream && !s->non_blocking && is_busy(s) && s->joined != s->operations) {
+            if (s != stream && !s->non_blocking && host_stream_is_busy(s) && s->joined != s->operations) {
                 point = point ? point : hdi_host_point_make();
-                r = point ? push_record(s, point) : HDCU_ERROR_OUT_OF_MEMORY;
+                r = point ? host_stream_push_record(s, point) : HDCU_ERROR_OUT_OF_MEMORY;
                 s->joined = s->operations;
             }
         }
-    } else if (!stream->non_blocking && is_busy(null_stream) && stream->null_seen != null_stream->operations) {
+    } else if (!stream->non_blocking && host_stream_is_busy(null_stream) &&
+               stream->null_seen != null_stream->operations) {
         point = hdi_host_point_make();
-        r = point ? push_record(null_stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
+        r = point ? host_stream_push_record(null_stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
         stream->null_seen = null_stream->operations;
     }
     if (point && r == HDCU_SUCCESS) {
-        r = push_wait(stream, point);
+        r = host_stream_push_wait(stream, point);
     }
     hdi_host_point_release(point);
     return r;
@@ -344,25 +357,25 @@ hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op)
         r = hdi_host_capture_forbids_null(stream->context);
     }
     if (r == HDCU_SUCCESS) {
-        r = order_with_null(stream);
+        r = host_stream_order_with_null(stream);
     }
     if (r != HDCU_SUCCESS) {
         hdi_host_op_release(op, r);
         return r;
     }
     stream->operations++;
-    return push(stream, op);
+    return host_stream_push(stream, op);
 }
 
 hdcu_result hdi_host_stream_drain(hdi_host_stream *stream)
 {
-    if (stream->context->error != HDCU_SUCCESS || !is_busy(stream)) {
+    if (stream->context->error != HDCU_SUCCESS || !host_stream_is_busy(stream)) {
         return stream->context->error;
     }
     hdi_host_point *point = hdi_host_point_make();
-    hdcu_result r = point ? push_record(stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
+    hdcu_result r = point ? host_stream_push_record(stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
     if (r == HDCU_SUCCESS) {
-        r = point_wait(point);
+        r = host_point_wait(point);
     }
     hdi_host_point_release(point);
     return r;
@@ -376,18 +389,18 @@ hdcu_result hdi_host_context_drain(hdi_host_context *context)
     hdi_host_point *point = hdi_host_point_make();
     hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
     for (hdi_host_stream *s = context->streams; s && r == HDCU_SUCCESS; s = s->next) {
-        if (is_busy(s)) {
-            r = push_record(s, point);
+        if (host_stream_is_busy(s)) {
+            r = host_stream_push_record(s, point);
         }
     }
     if (r == HDCU_SUCCESS) {
-        r = point_wait(point);
+        r = host_point_wait(point);
     }
     hdi_host_point_release(point);
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- life -- */
+/* ---- life ---- */
 
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out)
 {
@@ -408,7 +421,7 @@ hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, h
     return HDCU_SUCCESS;
 }
 
-static void free_stream(hdi_host_stream *s)
+static void host_stream_free(hdi_host_stream *s)
 {
     pthread_cond_destroy(&s->work);
     free(s->tails);
@@ -416,7 +429,7 @@ static void free_stream(hdi_host_stream *s)
 }
 
 /* Closes the stream to new work. Queued work still runs. */
-static void close_stream(hdi_host_stream *s)
+static void host_stream_close(hdi_host_stream *s)
 {
     hdi_host_handle_drop(s->handle);
     hdi_host_capture_abandon(s);
@@ -424,8 +437,8 @@ static void close_stream(hdi_host_stream *s)
     if (s->started) {
         pthread_cond_signal(&s->work);
     } else {
-        unlink_stream(s);
-        free_stream(s);
+        host_stream_unlink(s);
+        host_stream_free(s);
     }
 }
 
@@ -433,10 +446,10 @@ void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
 {
     for (hdi_host_stream *s = context->streams; s; s = s->next) {
         while (s->first) {
-            hdi_host_item *item = pop(s);
+            hdi_host_item *item = host_stream_pop(s);
             hdi_host_op_release(&item->op, error);
-            make_room(s, &item->op);
-            give_item(item);
+            host_stream_make_room(s, &item->op);
+            host_item_give(item);
         }
         if (s->waiting) {
             pthread_cond_broadcast(&s->waiting->changed);
@@ -444,8 +457,8 @@ void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
     }
 }
 
-/* Joins the threads of streams that were destroyed and have finished. The lock is released meanwhile. */
-static void streams_reap(hdi_host_context *context)
+/* Joins the threads of destroyed streams that have finished. The lock is released meanwhile. */
+static void host_streams_reap(hdi_host_context *context)
 {
     hdi_host_stream *list = context->finished;
     context->finished = NULL;
@@ -456,7 +469,7 @@ static void streams_reap(hdi_host_context *context)
     while (list) {
         hdi_host_stream *next = list->next;
         pthread_join(list->thread, NULL);
-        free_stream(list);
+        host_stream_free(list);
         list = next;
     }
     hdi_host_lock();
@@ -470,7 +483,7 @@ typedef struct event {
     hdi_host_captured captured;
 } event;
 
-static void free_event(event *e)
+static void host_event_free(event *e)
 {
     hdi_host_handle_drop(e->handle);
     hdi_host_point_release(e->point);
@@ -478,13 +491,13 @@ static void free_event(event *e)
     free(e);
 }
 
-static void events_release(hdi_host_context *context)
+static void host_events_release(hdi_host_context *context)
 {
     uint32_t position = 0;
     event *e;
     while ((e = hdi_host_handle_next(HDI_HOST_EVENT, &position))) {
         if (e->context == context) {
-            free_event(e);
+            host_event_free(e);
         }
     }
 }
@@ -495,11 +508,11 @@ void hdi_host_streams_end(hdi_host_context *context)
     for (hdi_host_stream *s = context->streams; s; s = next) {
         next = s->next;
         if (!s->closing) {
-            close_stream(s);
+            host_stream_close(s);
         }
     }
     for (;;) {
-        streams_reap(context);
+        host_streams_reap(context);
         if (context->finished) {
             continue;
         }
@@ -508,7 +521,7 @@ void hdi_host_streams_end(hdi_host_context *context)
         }
         hdi_host_wait(&stream_finished);
     }
-    events_release(context);
+    host_events_release(context);
 }
 
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream)
@@ -548,7 +561,7 @@ hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream)
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------ streams: calls -- */
+/* ---- streams: calls ---- */
 
 static hdcu_result cuStreamCreate(hdcu_stream *stream, unsigned flags)
 {
@@ -563,13 +576,13 @@ static hdcu_result cuStreamCreate(hdcu_stream *stream, unsigned flags)
     }
     if (r == HDCU_SUCCESS) {
         *stream = (hdcu_stream)(uintptr_t)s->handle;
-        streams_reap(context);
+        host_streams_reap(context);
     }
     return hdi_host_leave(r);
 }
 
-/* Whether a stream is there whose thread has not ended. */
-static bool is_there(const hdi_host_context *context, uint64_t handle)
+/* True if the stream exists and its thread still runs. */
+static bool host_stream_is_there(const hdi_host_context *context, uint64_t handle)
 {
     const hdi_host_stream *s = context->streams;
     while (s && s->handle != handle) {
@@ -588,12 +601,12 @@ static hdcu_result cuStreamDestroy(hdcu_stream stream)
             r = HDCU_ERROR_INVALID_HANDLE;
         } else {
             hdi_host_context *context = s->context;
-            uint64_t handle = is_busy(s) ? 0 : s->handle;
-            close_stream(s);
-            while (handle && is_there(context, handle)) {
+            uint64_t handle = host_stream_is_busy(s) ? 0 : s->handle;
+            host_stream_close(s);
+            while (handle && host_stream_is_there(context, handle)) {
                 hdi_host_wait(&stream_finished);
             }
-            streams_reap(context);
+            host_streams_reap(context);
         }
     }
     return hdi_host_leave(r);
@@ -625,7 +638,7 @@ static hdcu_result cuStreamGetId(hdcu_stream handle, unsigned long long *out)
     return hdi_host_leave(r);
 }
 
-static hdcu_result find_to_wait(hdcu_stream handle, hdi_host_stream **stream)
+static hdcu_result host_stream_find_to_wait(hdcu_stream handle, hdi_host_stream **stream)
 {
     hdcu_result r = hdi_host_stream_find(handle, stream);
     if (r == HDCU_SUCCESS && (*stream)->capture) {
@@ -643,10 +656,10 @@ static hdcu_result cuStreamQuery(hdcu_stream stream)
     hdi_host_stream *s;
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        r = find_to_wait(stream, &s);
+        r = host_stream_find_to_wait(stream, &s);
     }
     if (r == HDCU_SUCCESS) {
-        r = is_busy(s) ? HDCU_ERROR_NOT_READY : HDCU_SUCCESS;
+        r = host_stream_is_busy(s) ? HDCU_ERROR_NOT_READY : HDCU_SUCCESS;
     }
     return hdi_host_leave(r);
 }
@@ -656,25 +669,26 @@ static hdcu_result cuStreamSynchronize(hdcu_stream stream)
     hdi_host_stream *s;
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        r = find_to_wait(stream, &s);
+        r = host_stream_find_to_wait(stream, &s);
     }
     if (r == HDCU_SUCCESS) {
         if (s == s->context->null_stream) {
-            r = order_with_null(s); /* it ends after the blocking streams */
+            r = host_stream_order_with_null(s); /* it ends after the blocking streams */
         }
     }
     if (r == HDCU_SUCCESS) {
         r = hdi_host_stream_drain(s);
     }
-    if (r == HDCU_SUCCESS && hdi_host_stream_find(stream, &s) == HDCU_SUCCESS) { /* the lock was released meanwhile */
+    /* The lock was released meanwhile. */
+    if (r == HDCU_SUCCESS && hdi_host_stream_find(stream, &s) == HDCU_SUCCESS) {
         hdi_host_pool_settle(s->context);
     }
     return hdi_host_leave(r);
 }
 
-/* -------------------------------------------------------------------------------------------------------- events -- */
+/* ---- events ---- */
 
-static event *find_event(hdcu_event handle)
+static event *host_event_find(hdcu_event handle)
 {
     return hdi_host_handle_find(HDI_HOST_EVENT, (uint64_t)(uintptr_t)handle);
 }
@@ -706,9 +720,9 @@ static hdcu_result cuEventDestroy(hdcu_event handle)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        event *e = find_event(handle);
+        event *e = host_event_find(handle);
         if (e) {
-            free_event(e);
+            host_event_free(e);
         } else {
             r = HDCU_ERROR_INVALID_HANDLE;
         }
@@ -716,7 +730,7 @@ static hdcu_result cuEventDestroy(hdcu_event handle)
     return hdi_host_leave(r);
 }
 
-static hdcu_result record_event(event *e, hdi_host_stream *stream)
+static hdcu_result host_event_record(event *e, hdi_host_stream *stream)
 {
     if (stream->capture) {
         return hdi_host_capture_record(stream, &e->captured);
@@ -744,13 +758,13 @@ static hdcu_result cuEventRecord(hdcu_event handle, hdcu_stream stream_handle)
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
-        event *e = find_event(handle);
-        r = e && e->context == stream->context ? record_event(e, stream) : HDCU_ERROR_INVALID_HANDLE;
+        event *e = host_event_find(handle);
+        r = e && e->context == stream->context ? host_event_record(e, stream) : HDCU_ERROR_INVALID_HANDLE;
     }
     return hdi_host_leave(r);
 }
 
-static hdcu_result wait_for_event(hdi_host_stream *stream, event *e)
+static hdcu_result host_stream_wait_for_event(hdi_host_stream *stream, event *e)
 {
     if (e->captured.capture != 0) {
         return hdi_host_capture_wait(stream, &e->captured);
@@ -781,17 +795,17 @@ static hdcu_result cuStreamWaitEvent(hdcu_stream stream_handle, hdcu_event handl
         r = hdi_host_stream_find(stream_handle, &stream);
     }
     if (r == HDCU_SUCCESS) {
-        event *e = find_event(handle);
-        r = e ? wait_for_event(stream, e) : HDCU_ERROR_INVALID_HANDLE;
+        event *e = host_event_find(handle);
+        r = e ? host_stream_wait_for_event(stream, e) : HDCU_ERROR_INVALID_HANDLE;
     }
     return hdi_host_leave(r);
 }
 
-/* Finds an event for a call that reads it. Its context must have no fault, and its last record must be outside a
- * capture. */
-static hdcu_result find_to_read(hdcu_event handle, event **out)
+/* Finds an event for a call that reads it. Its context must be without a fault, and its last record
+ * must be outside a capture. */
+static hdcu_result host_event_find_to_read(hdcu_event handle, event **out)
 {
-    *out = find_event(handle);
+    *out = host_event_find(handle);
     if (!*out) {
         return HDCU_ERROR_INVALID_HANDLE;
     }
@@ -801,12 +815,13 @@ static hdcu_result find_to_read(hdcu_event handle, event **out)
     return (*out)->captured.capture != 0 ? HDCU_ERROR_CAPTURED_EVENT : HDCU_SUCCESS;
 }
 
-/* Takes the host lock, then as find_to_read. Fails also while a capture forbids queries. */
-static hdcu_result enter_to_read(hdcu_event handle, event **out)
+/* Takes the host lock, then as host_event_find_to_read. Fails also while a capture forbids
+ * queries. */
+static hdcu_result host_event_enter_to_read(hdcu_event handle, event **out)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        r = find_to_read(handle, out);
+        r = host_event_find_to_read(handle, out);
     }
     return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
 }
@@ -814,7 +829,7 @@ static hdcu_result enter_to_read(hdcu_event handle, event **out)
 static hdcu_result cuEventQuery(hdcu_event handle)
 {
     event *e;
-    hdcu_result r = enter_to_read(handle, &e);
+    hdcu_result r = host_event_enter_to_read(handle, &e);
     if (r == HDCU_SUCCESS && e->point) {
         r = e->point->pending > 0 ? HDCU_ERROR_NOT_READY : e->point->error;
     }
@@ -824,14 +839,15 @@ static hdcu_result cuEventQuery(hdcu_event handle)
 static hdcu_result cuEventSynchronize(hdcu_event handle)
 {
     event *e;
-    hdcu_result r = enter_to_read(handle, &e);
+    hdcu_result r = host_event_enter_to_read(handle, &e);
     if (r == HDCU_SUCCESS && e->point) {
         hdi_host_point *point = e->point; /* the event may be recorded anew, or end, meanwhile */
         point->references++;
-        r = point_wait(point);
+        r = host_point_wait(point);
         hdi_host_point_release(point);
     }
-    if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was released meanwhile */
+    /* The lock was released meanwhile. */
+    if (r == HDCU_SUCCESS && host_event_find_to_read(handle, &e) == HDCU_SUCCESS) {
         hdi_host_pool_settle(e->context);
     }
     return hdi_host_leave(r);
@@ -845,10 +861,10 @@ static hdcu_result cuEventElapsedTime(float *milliseconds, hdcu_event start, hdc
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        r = find_to_read(start, &from);
+        r = host_event_find_to_read(start, &from);
     }
     if (r == HDCU_SUCCESS) {
-        r = find_to_read(end, &to);
+        r = host_event_find_to_read(end, &to);
     }
     if (r == HDCU_SUCCESS) {
         if (!from->point || !to->point || ((from->flags | to->flags) & HDCU_EVENT_DISABLE_TIMING)) {
@@ -862,7 +878,7 @@ static hdcu_result cuEventElapsedTime(float *milliseconds, hdcu_event start, hdc
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------- the entry points -- */
+/* ---- the entry points ---- */
 
 const hdi_driver hdi_host_stream_entries = {
     .cuStreamCreate = cuStreamCreate,

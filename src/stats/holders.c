@@ -1,10 +1,11 @@
 /* holders.c - which buffers hold memory, in groups by label and call site.
  *
  * Threads: any.
- * Locks: the list's while it is walked, and above it the memo's, so that threads that fail together walk once.
- * Blocking: for these locks. Allocations of other threads wait while the list is walked.
- * Always: nothing is allocated under the list's lock. A table that turns out too small is made larger without the lock, and the walk begins
- * again.
+ * Locks: the list's lock during a walk, and outside it the lock of the memo, so that threads that
+ * fail together walk once. Before the list's lock, those of arenas.
+ * Blocking: for these locks. Allocations of other threads wait during a walk of the list.
+ * Always: nothing is allocated under the list's lock. If a table turns out too small, it grows
+ * without the lock, and the walk begins again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,11 +15,13 @@
 #include "base/text.h"
 #include "base/wait.h"
 #include "buffer/buffer.h"
+#include "memory/arena.h"
 #include "stats/part.h"
 #include "stats/report.h"
 
 #define TABLE_FIRST 512
 #define LINE_HOLDERS 5
+#define KEPT_LEAST ((uint64_t)2 << 20) /* a granule: less cannot be the reason for a shortage */
 
 /* An open table of groups; a slot with count 0 is free. */
 typedef struct table {
@@ -26,9 +29,10 @@ typedef struct table {
     hdi_holder *slots;
     size_t mask, used;
     bool full;
+    hdi_arena_kept kept[HDI_DEVICES_MAX]; /* HDI_KEEPERS: by device */
 } table;
 
-static size_t hash(const hdi_holder *key)
+static size_t holders_hash(const hdi_holder *key)
 {
     uint64_t words[HD_LABEL_BYTES / sizeof(uint64_t)];
     memcpy(words, key->label, sizeof words);
@@ -41,39 +45,39 @@ static size_t hash(const hdi_holder *key)
     return (size_t)h;
 }
 
-static bool same_group(const hdi_holder *a, const hdi_holder *b, hdi_holders_of what)
+static bool holders_same_group(const hdi_holder *a, const hdi_holder *b, hdi_holders_of what)
 {
     bool by_site = what == HDI_LEAKS || a->label[0] == 0;
     return a->device == b->device && memcmp(a->label, b->label, sizeof a->label) == 0 &&
            (!by_site || a->site == b->site);
 }
 
-static bool counts(const struct hd_buffer *b, hdi_holders_of what)
+static bool holders_buffer_counts(const struct hd_buffer *b, hdi_holders_of what)
 {
     uint64_t word = hdi_self_get(&b->self);
     if (what == HDI_LEAKS) {
-        return !(word & HDI_SELF_DEAD); /* a buffer in a hold was freed */
+        return !(word & HDI_SELF_DEAD); /* the program freed a buffer in a hold */
     }
     if (hdi_buffer_is_imported(b) && !hdi_buffer_is_piece(b)) {
-        return false; /* the memory is the program's own */
+        return false; /* the program's own memory */
     }
     return !(word & HDI_SELF_LOST) && (b->owner == HDI_OWNER_HOST || hdi_buffer_of_now(b));
 }
 
-static bool add_buffer(void *context, struct hd_buffer *b)
+static bool holders_add_buffer(void *context, struct hd_buffer *b)
 {
     table *t = context;
-    if (!counts(b, t->what)) {
+    if (!holders_buffer_counts(b, t->what)) {
         return true;
     }
     hdi_holder key = {.device = b->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : b->owner, .site = b->call_site};
     memcpy(key.label, b->label, strnlen(b->label, sizeof key.label - 1));
     hdi_holder hashed = key;
-    if (t->what == HDI_HOLDERS && key.label[0]) {
+    if (t->what != HDI_LEAKS && key.label[0]) {
         hashed.site = NULL;
     }
-    size_t at = hash(&hashed) & t->mask;
-    while (t->slots[at].count && !same_group(&t->slots[at], &key, t->what)) {
+    size_t at = holders_hash(&hashed) & t->mask;
+    while (t->slots[at].count && !holders_same_group(&t->slots[at], &key, t->what)) {
         at = (at + 1) & t->mask;
     }
     if (t->slots[at].count == 0) {
@@ -86,27 +90,30 @@ static bool add_buffer(void *context, struct hd_buffer *b)
     }
     t->slots[at].bytes += b->bytes;
     t->slots[at].count++;
+    if (key.device != HD_DEVICE_HOST) {
+        t->slots[at].kept += hdi_arena_kept_by(&t->kept[key.device], b->address, b->bytes);
+    }
     return true;
 }
 
-static int compare(const void *a, const void *b)
+static int holders_compare(const void *a, const void *b)
 {
     const hdi_holder *x = a, *y = b;
     if (x->device != y->device) {
         return x->device < y->device ? -1 : 1;
     }
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
+    if (x->bytes + x->kept != y->bytes + y->kept) {
+        return x->bytes + x->kept > y->bytes + y->kept ? -1 : 1;
     }
     if (x->count != y->count) {
         return x->count > y->count ? -1 : 1;
     }
-    int by_label = memcmp(x->label, y->label, sizeof x->label); /* makes the order the same each time */
+    int by_label = memcmp(x->label, y->label, sizeof x->label); /* makes the order deterministic */
     return by_label ? by_label : (x->site > y->site) - (x->site < y->site);
 }
 
 /* False: no host memory. */
-static bool fill_table(hd_runtime *rt, table *t)
+static bool holders_fill_table(hd_runtime *rt, table *t)
 {
     for (size_t room = TABLE_FIRST;; room *= 4) {
         t->slots = calloc(room, sizeof *t->slots);
@@ -116,7 +123,7 @@ static bool fill_table(hd_runtime *rt, table *t)
         t->mask = room - 1;
         t->used = 0;
         t->full = false;
-        hdi_buffers_each(rt, add_buffer, t);
+        hdi_buffers_each(rt, holders_add_buffer, t);
         if (!t->full) {
             return true;
         }
@@ -127,7 +134,14 @@ static bool fill_table(hd_runtime *rt, table *t)
 hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n)
 {
     table t = {.what = what};
-    if (!fill_table(rt, &t)) {
+    for (int i = 0; what == HDI_KEEPERS && i < rt->n_devices; i++) {
+        hdi_arena_kept_make(rt->devices[i]->arena, &t.kept[i]);
+    }
+    bool filled = holders_fill_table(rt, &t);
+    for (int i = 0; what == HDI_KEEPERS && i < rt->n_devices; i++) {
+        hdi_arena_kept_release(&t.kept[i]);
+    }
+    if (!filled) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of holders");
     }
     size_t kept = 0;
@@ -136,7 +150,7 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
             t.slots[kept++] = t.slots[i];
         }
     }
-    qsort(t.slots, kept, sizeof *t.slots, compare);
+    qsort(t.slots, kept, sizeof *t.slots, holders_compare);
     if (kept == 0) {
         free(t.slots);
         t.slots = NULL;
@@ -147,7 +161,7 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
 }
 
 /* "'weights'" or the call site. */
-static void holder_name(const hdi_holder *h, char out[HDI_SITE_BYTES])
+static void holders_name(const hdi_holder *h, char out[HDI_SITE_BYTES])
 {
     if (h->label[0]) {
         snprintf(out, HDI_SITE_BYTES, "'%.*s'", (int)sizeof h->label, h->label);
@@ -156,26 +170,29 @@ static void holder_name(const hdi_holder *h, char out[HDI_SITE_BYTES])
     }
 }
 
-/* Appends one entry where it fits as a whole. */
-static void append(char *out, size_t room, size_t *length, const char *name, const hdi_holder *h)
+/* Appends one entry if it fits as a whole. */
+static void holders_append(char *out, size_t room, size_t *length, const char *name, const hdi_holder *h)
 {
     char bytes[HDI_AMOUNT_BYTES];
-    char entry[HDI_SITE_BYTES + HDI_AMOUNT_BYTES + 48];
-    int n = snprintf(entry, sizeof entry, "%s%s %s in %" PRIu64, *length ? ", " : "", name,
-                     hdi_bytes_text(h->bytes, bytes), h->count);
+    char entry[HDI_SITE_BYTES + 2 * HDI_AMOUNT_BYTES + 72], kept[HDI_AMOUNT_BYTES + 24] = "";
+    if (h->kept >= KEPT_LEAST) {
+        snprintf(kept, sizeof kept, " (which keep %s more)", hdi_bytes_text(h->kept, bytes));
+    }
+    int n = snprintf(entry, sizeof entry, "%s%s %s in %" PRIu64 "%s", *length ? ", " : "", name,
+                     hdi_bytes_text(h->bytes, bytes), h->count, kept);
     if (n > 0 && (size_t)n < sizeof entry && (size_t)n < room - *length) {
         memcpy(out + *length, entry, (size_t)n + 1);
         *length += (size_t)n;
     }
 }
 
-/* ---- the list for messages: its walks take no more than a share of the time ---- */
+/* ---- the list for messages: its walks take only a share of the time ---- */
 
-#define MANY_BUFFERS 10000 /* with so many buffers a list may be used again */
-#define USED_AGAIN 50      /* for so many times as long as the list took to make */
+#define MANY_BUFFERS 10000 /* with so many buffers a list may be reused */
+#define USED_AGAIN 50      /* for so many times as long as it took to make the list */
 
 struct hdi_holders_memo {
-    hdi_mutex lock; /* taken before the list's */
+    hdi_mutex lock; /* taken before that of the list */
     hdi_holder *list;
     size_t n;
     uint64_t buffers;
@@ -205,8 +222,9 @@ static void holders_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_holders_lifetime = {.create = holders_create, .release = holders_release};
 
-/* Makes the list where the old one may not be used again. Returns its age. The lock is held. Negative: no host memory. */
-static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
+/* Makes the list if the old one must not be reused. Returns its age. The lock is held. Negative: no
+ * host memory. */
+static int64_t holders_refresh(hd_runtime *rt, struct hdi_holders_memo *m)
 {
     int64_t begin = hdi_clock_ns();
     if (m->buffers >= MANY_BUFFERS && begin - m->made < USED_AGAIN * m->cost) {
@@ -214,7 +232,7 @@ static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
     }
     hdi_holder *list = NULL;
     size_t n = 0;
-    if (hdi_holders_collect(rt, HDI_HOLDERS, &list, &n)) {
+    if (hdi_holders_collect(rt, HDI_KEEPERS, &list, &n)) {
         return -1;
     }
     free(m->list);
@@ -230,7 +248,7 @@ static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
 }
 
 /* Writes the largest groups of a device. */
-static void put_groups(const struct hdi_holders_memo *m, int device, char *out, size_t room)
+static void holders_put_groups(const struct hdi_holders_memo *m, int device, char *out, size_t room)
 {
     size_t length = 0;
     uint64_t named = 0, groups = 0;
@@ -243,17 +261,18 @@ static void put_groups(const struct hdi_holders_memo *m, int device, char *out, 
         }
         if (named < LINE_HOLDERS) {
             named++;
-            holder_name(h, name);
-            append(out, room, &length, name, h);
+            holders_name(h, name);
+            holders_append(out, room, &length, name, h);
         } else {
             groups++;
             others.bytes += h->bytes;
             others.count += h->count;
+            others.kept += h->kept;
         }
     }
     if (groups) {
         snprintf(name, sizeof name, "%" PRIu64 " others", groups);
-        append(out, room, &length, name, &others);
+        holders_append(out, room, &length, name, &others);
     }
     if (length == 0) {
         snprintf(out, room, "no buffer of the program");
@@ -271,12 +290,12 @@ void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
     out[0] = 0;
     hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&m->lock);
-    int64_t age = refresh(rt, m);
+    int64_t age = holders_refresh(rt, m);
     if (age >= 0) {
         int n = age == 0 ? snprintf(out, room, "; holders: ")
                          : snprintf(out, room, "; holders %s ago: ", hdi_duration_text((uint64_t)age, ago));
         size_t length = n > 0 && (size_t)n < room ? (size_t)n : room - 1;
-        put_groups(m, device, out + length, room - length);
+        holders_put_groups(m, device, out + length, room - length);
     }
     hdi_mutex_unlock(&m->lock);
     hdi_attempt_end(&attempt);

@@ -1,12 +1,14 @@
-/* page.c - publishes a runtime's figures (page.h), and reads those of other processes: finds their pages through /proc and prints them.
+/* page.c - publishes a runtime's figures (page.h), and reads those of other processes: finds their
+ * pages through /proc and prints them.
  *
  * Threads: any.
  * Locks: a mutex per page, held while figures are collected; none for reading.
- * Blocking: for that mutex, and for the locks of report.c. A reader blocks some milliseconds while a page is published again and again.
- * Always: the report that `published` names is complete. It stays as it is until the next but one begins. Only the process that opened the
- * runtime writes.
- * Nothing of another process is trusted. It may end at any time. Its page may hold anything, be cut off, or be no page.
- * So pages are read, not mapped, and every number and text of a report is checked before it is used.
+ * Blocking: for that mutex, and for the locks of report.c. A reader blocks some milliseconds if a
+ * page is published again and again.
+ * Always: the report that `published` names is complete. It stays unchanged until the next but one
+ * begins. Only the process that opened the runtime writes. No data of another process is trusted.
+ * It may end at any time. Its page may contain anything, be cut off, or be no page. So pages are
+ * read, not mapped, and every number and text of a report is checked before use.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -18,6 +20,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/presence.h"
@@ -74,8 +77,8 @@ static void page_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_page_lifetime = {.create = page_create, .ready = page_ready, .release = page_release};
 
-/* Copies the lanes and holders, which are not collected at each time. */
-static void copy_holders(hdi_report *to, const hdi_report *from)
+/* Copies the lanes and holders, which are not collected each time. */
+static void page_copy_holders(hdi_report *to, const hdi_report *from)
 {
     for (uint32_t i = 0; i < from->n_devices; i++) {
         hdi_report_device *d = &to->devices[i];
@@ -92,35 +95,39 @@ static void copy_holders(hdi_report *to, const hdi_report *from)
     }
 }
 
-/* Stores behind it become visible after all stores in front of it. The thread sanitizer does not support fences. */
-static void end_of_stores(void)
+/* Later stores become visible after all earlier stores. The thread sanitizer does not support
+ * fences. */
+static void page_end_of_stores(void)
 {
 #if !defined(__SANITIZE_THREAD__)
     atomic_thread_fence(memory_order_release);
 #endif
 }
 
-/* Whether holders were collected again. The lock is held. */
-static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
+/* True if it collected holders again. The lock is held. */
+static bool page_publish_held(hd_runtime *rt, struct hdi_memory_page *page)
 {
     hdi_page *shared = page->shm.base;
     uint64_t published = atomic_load_explicit(&shared->published, memory_order_relaxed);
-    /* The next report overwrites the one before the last. A reader that still copies that one detects it by `published`. So no store to the
-     * report may become visible before the last store to `published`. */
-    end_of_stores();
+    /* The next report overwrites the one before the last. A reader that still copies that one
+     * detects it by `published`. So no store to the report may become visible before the last store
+     * to `published`. */
+    page_end_of_stores();
     const hdi_report *last = &shared->reports[published % 2];
     hdi_report *next = &shared->reports[(published + 1) % 2];
     int64_t begin = hdi_clock_ns();
     bool walk = begin >= page->next_walk;
     if (!walk) {
-        copy_holders(next, last);
+        page_copy_holders(next, last);
     }
-    hdi_report_collect(rt, walk, next); /* without memory for the holders the rest of the report is good */
+    /* Without memory for the holders the rest of the report is valid. */
+    hdi_report_collect(rt, walk, next);
     if (walk) {
         int64_t end = hdi_clock_ns();
         page->next_walk = end + WALK_SHARE * (end - begin);
     }
-    /* Pairs with the reader's loads of `published` before and after it copies: a report that `published` names is complete. */
+    /* Pairs with the reader's loads of `published` before and after it copies: a report that
+     * `published` names is complete. */
     atomic_store_explicit(&shared->published, published + 1, memory_order_release);
     if (atomic_load_explicit(&shared->magic, memory_order_relaxed) != HDI_PAGE_MAGIC) {
         shared->version = HDI_PAGE_VERSION;
@@ -140,7 +147,7 @@ bool hdi_page_publish(hd_runtime *rt)
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&page->lock);
-    bool current = publish(rt, page);
+    bool current = page_publish_held(rt, page);
     hdi_mutex_unlock(&page->lock);
     hdi_attempt_end(&attempt);
     return current;
@@ -150,17 +157,19 @@ bool hdi_page_publish(hd_runtime *rt)
 
 #define LINK "/memfd:" HDI_PAGE_NAME " "
 #define TRIES 50       /* for one page: two publications during one read are rare */
-#define PAGES_MOST 256 /* of one process, which may have as many runtimes open */
+#define PAGES_MOST 256 /* of one process, which may open as many runtimes */
 
-/* Reports that were found, by rising process and descriptor. */
+/* The reports found, by rising process and descriptor. */
 typedef struct found {
     hdi_report *reports;
     size_t n, room;
-    int short_of; /* errno where memory or descriptors were too few to look at something; 0: all was looked at */
+    /* Errno, if too little memory or descriptors kept it from some look; 0: it looked at
+     * everything. */
+    int short_of;
 } found;
 
-/* Notes an error after which a page may have been left out. */
-static void note(found *f, int code)
+/* Notes an error that may have hidden a page. */
+static void page_note_error(found *f, int code)
 {
     if (code == ENOMEM || code == EMFILE || code == ENFILE) {
         f->short_of = code;
@@ -169,18 +178,18 @@ static void note(found *f, int code)
 
 /* ---- reading: checks of a report ---- */
 
-static bool ends(const char *text, size_t room)
+static bool page_text_ends(const char *text, size_t room)
 {
     return memchr(text, 0, room) != NULL;
 }
 
-static bool device_is_sane(const hdi_report_device *d)
+static bool page_device_is_sane(const hdi_report_device *d)
 {
     bool sane = d->device >= HD_DEVICE_HOST && d->device < HDI_DEVICES_MAX && d->n_lanes <= HDI_REPORT_LANES &&
-                d->n_holders <= HDI_REPORT_HOLDERS && ends(d->name, sizeof d->name);
+                d->n_holders <= HDI_REPORT_HOLDERS && page_text_ends(d->name, sizeof d->name);
     for (uint32_t i = 0; sane && i < d->n_holders; i++) {
-        sane = ends(d->holders[i].label, sizeof d->holders[i].label) &&
-               ends(d->holders[i].site, sizeof d->holders[i].site);
+        sane = page_text_ends(d->holders[i].label, sizeof d->holders[i].label) &&
+               page_text_ends(d->holders[i].site, sizeof d->holders[i].site);
     }
     return sane;
 }
@@ -188,37 +197,37 @@ static bool device_is_sane(const hdi_report_device *d)
 bool hdi_report_is_sane(const hdi_report *r)
 {
     bool sane = r->pid > 0 && r->n_devices <= HDI_DEVICES_MAX + 1 && r->n_findings <= HDI_REPORT_FINDINGS &&
-                r->n_claims <= HDI_REPORT_CLAIMS && ends(r->version, sizeof r->version) &&
-                ends(r->driver, sizeof r->driver) && ends(r->placement, sizeof r->placement) &&
-                ends(r->program, sizeof r->program);
+                r->n_claims <= HDI_REPORT_CLAIMS && page_text_ends(r->version, sizeof r->version) &&
+                page_text_ends(r->driver, sizeof r->driver) && page_text_ends(r->placement, sizeof r->placement) &&
+                page_text_ends(r->program, sizeof r->program);
     for (uint32_t i = 0; sane && i < r->n_devices; i++) {
-        sane = device_is_sane(&r->devices[i]);
+        sane = page_device_is_sane(&r->devices[i]);
     }
     for (uint32_t i = 0; sane && i < r->n_findings; i++) {
-        sane = ends(r->finding[i].text, sizeof r->finding[i].text);
+        sane = page_text_ends(r->finding[i].text, sizeof r->finding[i].text);
     }
     for (uint32_t i = 0; sane && i < r->n_claims; i++) {
-        sane = ends(r->claim[i], sizeof r->claim[i]);
+        sane = page_text_ends(r->claim[i], sizeof r->claim[i]);
     }
     return sane;
 }
 
 /* ---- reading: one page ---- */
 
-static bool read_at(int descriptor, size_t offset, void *out, size_t bytes)
+static bool page_read_at(int descriptor, size_t offset, void *out, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t n = pread(descriptor, (char *)out + at, bytes - at, (off_t)(offset + at));
         if (n == 0 || (n < 0 && errno != EINTR)) {
-            return false; /* the file has become shorter */
+            return false; /* the file became shorter */
         }
         at += n > 0 ? (size_t)n : 0;
     }
     return true;
 }
 
-/* Reads the report that is complete. */
-static bool read_page(int descriptor, hdi_report *out)
+/* Reads the complete report. */
+static bool page_read(int descriptor, hdi_report *out)
 {
     struct stat facts;
     struct {
@@ -227,21 +236,21 @@ static bool read_page(int descriptor, hdi_report *out)
     } head;
     _Static_assert(offsetof(hdi_page, published) == sizeof head, "the head is the page's beginning");
     if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != (off_t)sizeof(hdi_page) ||
-        !read_at(descriptor, 0, &head, sizeof head) || head.magic != HDI_PAGE_MAGIC ||
+        !page_read_at(descriptor, 0, &head, sizeof head) || head.magic != HDI_PAGE_MAGIC ||
         head.version != HDI_PAGE_VERSION || head.bytes != sizeof(hdi_page)) {
         return false;
     }
     /* Each read is a system call, so the reads happen in this order. */
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = 0, after = 0;
-        if (!read_at(descriptor, offsetof(hdi_page, published), &before, sizeof before)) {
+        if (!page_read_at(descriptor, offsetof(hdi_page, published), &before, sizeof before)) {
             return false;
         }
         size_t at = offsetof(hdi_page, reports) + before % 2 * sizeof(hdi_report);
-        if (!read_at(descriptor, at, out, sizeof *out)) {
+        if (!page_read_at(descriptor, at, out, sizeof *out)) {
             return false;
         }
-        if (!read_at(descriptor, offsetof(hdi_page, published), &after, sizeof after)) {
+        if (!page_read_at(descriptor, offsetof(hdi_page, published), &after, sizeof after)) {
             return false;
         }
         if (before == after) {
@@ -254,35 +263,55 @@ static bool read_page(int descriptor, hdi_report *out)
 
 /* ---- reading: one process ---- */
 
-/* Whether the process has this number in one of its namespaces. A child of fork() has its parent's page, too, but another number. */
-static bool has_number(found *f, int pid, int64_t number)
+/* Reads the line of /proc/PID/status that begins with `key`. Returns 0 or errno; ENODATA: no such
+ * line. */
+static int page_status_line(int pid, const char *key, char line[512])
 {
-    char path[64], line[512];
-    bool has = number == pid;
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/status", pid);
-    FILE *file = has ? NULL : fopen(path, "re");
-    if (!file && !has) {
-        note(f, errno);
+    FILE *file = hdi_descriptor_text(path);
+    if (!file) {
+        return errno;
     }
-    while (file && !has && fgets(line, sizeof line, file)) {
-        if (strncmp(line, "NSpid:", 6) == 0) {
-            for (char *at = line + 6, *end = at; !has; at = end) {
-                long long value = strtoll(at, &end, 10);
-                if (end == at) {
-                    break;
-                }
-                has = value == number;
-            }
-            break;
-        }
+    int code = ENODATA;
+    while (code && fgets(line, 512, file)) {
+        code = strncmp(line, key, strlen(key)) == 0 ? 0 : ENODATA;
     }
-    if (file) {
-        fclose(file);
-    }
-    return has;
+    fclose(file);
+    return code;
 }
 
-static hdi_report *next_place(found *f)
+/* True if the process carries this number in one of its namespaces. A child of fork() shows its
+ * parent's page, too, but another number. */
+static bool page_process_has_number(found *f, int pid, int64_t number)
+{
+    static const char key[] = "NSpid:";
+    char line[512];
+    if (number == pid) {
+        return true;
+    }
+    int code = page_status_line(pid, key, line);
+    if (code) {
+        page_note_error(f, code);
+        return false;
+    }
+    for (char *at = line + sizeof key - 1, *end = at;; at = end) {
+        long long value = strtoll(at, &end, 10);
+        if (end == at || value == number) {
+            return end != at;
+        }
+    }
+}
+
+/* A process that ends loses its memory first, and then refuses access to all but root. */
+static bool page_process_has_ended(int pid)
+{
+    char line[512];
+    int code = page_status_line(pid, "VmSize:", line);
+    return code == ENODATA || code == ENOENT || code == ESRCH;
+}
+
+static hdi_report *page_next_place(found *f)
 {
     if (f->n == f->room) {
         size_t room = f->room ? 2 * f->room : 4;
@@ -298,19 +327,19 @@ static hdi_report *next_place(found *f)
 }
 
 /* Adds the report of a descriptor, if it is a page that was not seen before. */
-static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_seen)
+static void page_look_at_file(found *f, int pid, const char *path, ino_t *seen, size_t *n_seen)
 {
     struct stat facts;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int descriptor = hdi_descriptor_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (descriptor < 0) {
-        note(f, errno);
+        page_note_error(f, errno);
     }
     bool fresh = descriptor >= 0 && fstat(descriptor, &facts) == 0 && *n_seen < PAGES_MOST;
     for (size_t i = 0; fresh && i < *n_seen; i++) {
         fresh = seen[i] != facts.st_ino;
     }
-    hdi_report *place = fresh ? next_place(f) : NULL;
-    if (place && read_page(descriptor, place) && has_number(f, pid, place->pid)) {
+    hdi_report *place = fresh ? page_next_place(f) : NULL;
+    if (place && page_read(descriptor, place) && page_process_has_number(f, pid, place->pid)) {
         seen[(*n_seen)++] = facts.st_ino;
         place->pid = pid; /* its number in this namespace */
         f->n++;
@@ -321,16 +350,16 @@ static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_
 }
 
 /* Adds the reports of a process. Returns 0, or errno. */
-static int look_into(found *f, int pid)
+static int page_look_into_process(found *f, int pid)
 {
     char path[64];
     ino_t seen[PAGES_MOST];
     size_t n_seen = 0;
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *directory = opendir(path);
+    DIR *directory = hdi_descriptor_folder(path);
     if (!directory) {
         int code = errno;
-        note(f, code);
+        page_note_error(f, code);
         return code;
     }
     for (struct dirent *entry; (entry = readdir(directory)) && !f->short_of;) {
@@ -342,7 +371,7 @@ static int look_into(found *f, int pid)
         ssize_t n = readlink(name, link, sizeof link - 1);
         link[n > 0 ? n : 0] = 0;
         if (strncmp(link, LINK, strlen(LINK)) == 0) {
-            look_at(f, pid, name, seen, &n_seen);
+            page_look_at_file(f, pid, name, seen, &n_seen);
         }
     }
     closedir(directory);
@@ -351,18 +380,18 @@ static int look_into(found *f, int pid)
 
 /* ---- reading: all processes ---- */
 
-static int by_number(const void *a, const void *b)
+static int page_compare_numbers(const void *a, const void *b)
 {
     const int *x = a, *y = b;
     return (*x > *y) - (*x < *y);
 }
 
 /* The processes of this user, by number. The caller frees the list. */
-static int *list_processes(found *f, size_t *n)
+static int *page_list_processes(found *f, size_t *n)
 {
-    DIR *proc = opendir("/proc");
+    DIR *proc = hdi_descriptor_folder("/proc");
     if (!proc) {
-        note(f, errno);
+        page_note_error(f, errno);
     }
     int *list = NULL;
     size_t room = 0;
@@ -391,28 +420,28 @@ static int *list_processes(found *f, size_t *n)
         closedir(proc);
     }
     if (list) {
-        qsort(list, *n, sizeof *list, by_number);
+        qsort(list, *n, sizeof *list, page_compare_numbers);
     }
     return list;
 }
 
-static void find_all(found *f)
+static void page_find_all(found *f)
 {
     size_t n = 0;
-    int *list = list_processes(f, &n);
+    int *list = page_list_processes(f, &n);
     for (size_t i = 0; i < n && !f->short_of; i++) {
-        look_into(f, list[i]); /* a process that refuses access is left out */
+        page_look_into_process(f, list[i]); /* skips a process that refuses access */
     }
     free(list);
 }
 
-static hd_status find_one(found *f, int pid)
+static hd_status page_find_one(found *f, int pid)
 {
-    int code = look_into(f, pid);
+    int code = page_look_into_process(f, pid);
     if (f->short_of) {
         return HD_OK; /* the caller fails with a message */
     }
-    if (code == ENOENT || code == ESRCH) {
+    if (code == ENOENT || code == ESRCH || (code == EACCES && page_process_has_ended(pid))) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "there is no process %d", pid);
     }
     if (code) {
@@ -426,6 +455,7 @@ static hd_status find_one(found *f, int pid)
 
 hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed)
 {
+    HDI_UNCANCELLED;
     HDI_CALL();
     if ((format != HD_REPORT_TEXT && format != HD_REPORT_JSON) || (!out && room) || pid < 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s",
@@ -438,9 +468,9 @@ hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_
     size_t length = 0;
     hd_status status = HD_OK;
     if (pid) {
-        status = find_one(&f, pid);
+        status = page_find_one(&f, pid);
     } else {
-        find_all(&f);
+        page_find_all(&f);
     }
     if (f.short_of) {
         status = hdi_fail(f.short_of == ENOMEM ? HD_ERROR_HOST_MEMORY : HD_ERROR_SYSTEM,

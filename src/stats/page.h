@@ -1,12 +1,14 @@
-/* page.h - a runtime's figures in shared memory for other processes: what hd_memory_report_of and `heddle info --memory` read.
+/* page.h - a runtime's figures in shared memory for other processes. hd_memory_report_of and
+ * `heddle info --memory` read them.
  *
- * The memory is an anonymous file, which other processes find by its name through /proc/PID/fd.
- * It holds two reports. One is complete while the other is written, so a reader finds a complete one even after the program was killed.
+ * The memory is an anonymous file, which other processes find by its name through /proc/PID/fd. It
+ * contains two reports. One is complete while the other is written, so a reader finds a complete
+ * one even after the program was killed.
  *
  * Threads: any.
  * Locks: a mutex per page; a reader takes none.
  * Blocking: hdi_page_publish, for that mutex and for locks of buffers and caches.
- * Always: a page has no pointers, and nothing that a reader must rely on.
+ * Always: a page contains no pointers, and nothing that a reader must trust.
  */
 #ifndef HDI_STATS_PAGE_H
 #define HDI_STATS_PAGE_H
@@ -20,23 +22,24 @@
 #define HDI_PAGE_VERSION 2
 
 typedef struct hdi_page {
-    _Atomic uint64_t magic;  /* written last, when the first report is complete */
-    uint32_t version, bytes; /* sizeof(hdi_page), which also differs when a report has changed without the version */
+    _Atomic uint64_t magic; /* written last, when the first report is complete */
+    /* sizeof(hdi_page), which differs even if a report changed without the version. */
+    uint32_t version, bytes;
     /* The number of reports published so far. The last one is reports[published % 2]. */
     _Atomic uint64_t published;
     hdi_report reports[2];
 } hdi_page;
 
-/* Where there is no memory for the page, other processes do not see the figures, and nothing else changes. The other
- * functions ignore hdi_stats_part.memory_page that is NULL. */
+/* If there is no memory for the page, other processes do not see the figures; nothing else changes.
+ * The other functions ignore a NULL hdi_stats_part.memory_page. */
 extern const hdi_lifetime hdi_page_lifetime;
 
-/* Publishes the current figures. Any thread; its message stays as it was.
- * Other threads' allocations wait while holders are collected. So that happens for less than a thousandth of the time.
- * False: the published holders are older, and the caller calls again later. */
+/* Publishes the current figures. Any thread; keeps its message. Allocations of other threads wait
+ * while this collects holders. So it does that for less than a thousandth of the time. False: the
+ * published holders are older, and the caller calls again later. */
 bool hdi_page_publish(hd_runtime *rt);
 
-/* Whether a report of another process has its numbers and texts within bounds. */
+/* True if the numbers and texts in a report of another process are within bounds. */
 bool hdi_report_is_sane(const hdi_report *report);
 
 #endif

@@ -1,9 +1,10 @@
-/* part.h - what the layer of statistics has in each runtime, behind what the layers below have there.
+/* part.h - the part of the layer of statistics in each runtime, behind the parts of the layers
+ * below.
  *
- * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
- * and a layer sees only those below.
+ * hd_open allocates the structure of the last layer, which contains all others. So an hd_runtime
+ * contains every part at a constant place, and a layer sees only those below.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. All zeros is its state before hd_open creates what it has.
+ * Always: a part starts at the address of its runtime. It is all zeros until hd_open fills it.
  */
 #ifndef HDI_STATS_PART_H
 #define HDI_STATS_PART_H
@@ -11,12 +12,12 @@
 #include "claim/part.h"
 
 typedef struct hdi_stats_part {
-    hdi_claim_part below;                /* first: the runtime's address is that of each part */
+    hdi_claim_part below;                /* first: all parts share the runtime's address */
     struct hdi_holders_memo *holders;    /* holders of memory, for messages */
     struct hdi_memory_page *memory_page; /* figures that other processes may read */
 } hdi_stats_part;
 
-/* A const runtime does not change itself; what it leads to may. */
+/* A const runtime does not change itself; objects that it points to may. */
 static inline hdi_stats_part *hdi_stats_of(const hd_runtime *rt)
 {
     return (hdi_stats_part *)rt;

@@ -1,21 +1,25 @@
-/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and all of them together as reports.
+/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and all of them
+ * together as reports.
  *
- * A report is collected, and written as text for people or as JSON: for hd_memory_report, and at hd_close where the option `stats` asks for it.
- * With memory_debug the report at hd_close lists the leaks, which become findings, too.
+ * It collects a report, and writes it as text for people or as JSON: for hd_memory_report, and at
+ * hd_close if the option `stats` requests it. With memory_debug the report at hd_close lists the
+ * leaks, which also become findings.
  *
  * Threads: any; hdi_report_at_close runs on the one that closes.
- * Locks: none of its own; those of the arena, the caches and the list, one at a time. No request to a device.
+ * Locks: none of its own; those of the arena, the caches and the list, one at a time. No request to
+ * a device.
  * Blocking: at hd_close while a pipe accepts nothing, for at most the option close_timeout.
- * Always: the text has no control characters, whatever labels and names contain, and the program's locale changes nothing. A name that fills
- * its array is read no further. At hd_close nothing is written unless `stats` or memory_debug=report asks for it, and a broken pipe raises no signal.
+ * Always: the text contains no control characters, whatever labels and names contain, and the
+ * program's locale changes nothing. If a name fills its array, it ends there. At hd_close nothing
+ * is written unless `stats` or memory_debug=report requests it, and a broken pipe raises no signal.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sized.h"
@@ -31,18 +35,19 @@
 #include "memory/part.h"
 #include "stats/report.h"
 
-static uint64_t load(_Atomic uint64_t *counter)
+static uint64_t report_load_counter(_Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* Counters of different threads are read one after the other, so for a moment more may be freed than allocated. */
-static uint64_t difference(uint64_t more, uint64_t less)
+/* Counters of different threads are read one after the other, so briefly more may seem freed than
+ * allocated. */
+static uint64_t report_difference(uint64_t more, uint64_t less)
 {
     return more > less ? more - less : 0;
 }
 
-static void device_stats(hdi_device *device, hd_memory_stats *out)
+static void report_device_stats(hdi_device *device, hd_memory_stats *out)
 {
     hdi_arena_info arena;
     hdi_thread_cache_sums sums;
@@ -58,16 +63,16 @@ static void device_stats(hdi_device *device, hd_memory_stats *out)
         .limit_bytes = arena.limit_bytes,
         .reserved_bytes = arena.mapped_bytes,
         .reserved_peak_bytes = arena.mapped_peak_bytes,
-        .live_bytes = difference(sums.allocated_bytes, sums.freed_bytes),
-        .live_count = difference(sums.allocations, sums.frees),
+        .live_bytes = report_difference(sums.allocated_bytes, sums.freed_bytes),
+        .live_count = report_difference(sums.allocations, sums.frees),
         .taken_bytes = arena.taken_bytes,
         .taken_peak_bytes = arena.taken_peak_bytes,
         .cached_bytes = sums.cached_bytes,
         .waiting_bytes = arena.waiting_bytes,
-        .held_bytes = load(&counts->held_bytes),
+        .held_bytes = report_load_counter(&counts->held_bytes),
         .allocations = sums.allocations,
         .frees = sums.frees,
-        .failures = load(&counts->failures),
+        .failures = report_load_counter(&counts->failures),
         .from_magazine = sums.from_magazine,
         .from_same_lane = arena.from_same_lane,
         .from_finished = arena.from_finished,
@@ -79,20 +84,20 @@ static void device_stats(hdi_device *device, hd_memory_stats *out)
         .moved_bytes = arena.moved_bytes,
         .returned_bytes = arena.returned_bytes,
         .ahead_bytes = arena.ahead_bytes,
-        .drains = load(&counts->drains),
-        .waits = load(&counts->waits),
-        .wait_ns = load(&counts->wait_ns),
-        .early_reclaims = load(&counts->early_reclaims),
-        .early_reclaim_ns = load(&counts->early_reclaim_ns),
-        .limit_reclaims = load(&counts->limit_reclaims),
-        .limit_reclaim_ns = load(&counts->limit_reclaim_ns),
-        .longest_pause_ns = load(&counts->longest_pause_ns),
-        .double_frees = load(&counts->double_frees),
-        .overruns = load(&counts->overruns),
+        .drains = report_load_counter(&counts->drains),
+        .waits = report_load_counter(&counts->waits),
+        .wait_ns = report_load_counter(&counts->wait_ns),
+        .early_reclaims = report_load_counter(&counts->early_reclaims),
+        .early_reclaim_ns = report_load_counter(&counts->early_reclaim_ns),
+        .limit_reclaims = report_load_counter(&counts->limit_reclaims),
+        .limit_reclaim_ns = report_load_counter(&counts->limit_reclaim_ns),
+        .longest_pause_ns = report_load_counter(&counts->longest_pause_ns),
+        .double_frees = report_load_counter(&counts->double_frees),
+        .overruns = report_load_counter(&counts->overruns),
     };
 }
 
-static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
+static void report_pinned_stats(hd_runtime *rt, hd_memory_stats *out)
 {
     hdi_host_pool_info pool;
     hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &pool);
@@ -123,7 +128,7 @@ static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
     };
 }
 
-static hd_status check_device(hd_runtime *rt, int device)
+static hd_status report_check_device(hd_runtime *rt, int device)
 {
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
@@ -141,30 +146,36 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_status status = HDI_SIZED_CHECK(hd_memory_stats, out);
-    status = status ? status : check_device(rt, device);
+    status = status ? status : report_check_device(rt, device);
     if (!status) {
         hd_memory_stats stats;
         if (device == HD_DEVICE_HOST) {
-            pinned_stats(rt, &stats);
+            report_pinned_stats(rt, &stats);
         } else {
-            device_stats(rt->devices[device], &stats);
+            report_device_stats(rt->devices[device], &stats);
         }
         HDI_SIZED_OUT(hd_memory_stats, out, &stats);
     }
     return status;
 }
 
-/* Lanes with cached memory by rising number, those that fit; *sums: what the others hold. Returns how many there are. */
-static size_t list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room)
+/* Lists lanes with cached memory by rising number, as many as fit; *sums: the total of the others.
+ * Returns how many exist. */
+static size_t report_list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room)
 {
-    uint64_t bytes[HDI_LANES_MAX], items[HDI_LANES_MAX];
+    uint64_t *bytes = malloc(2 * HDI_LANES_MAX * sizeof *bytes),
+             *items = bytes + HDI_LANES_MAX; /* too much for small stacks */
     size_t n = 0;
+    if (!bytes) {
+        return 0;
+    }
     hdi_thread_caches_lanes(rt, device, bytes, items);
     for (int i = 0; i < HDI_LANES_MAX; i++) {
         if (items[i] && n++ < room) {
             out[n - 1] = (hd_lane_memory){.lane = i, .cached_bytes = bytes[i], .cached_count = items[i]};
         }
     }
+    free(bytes);
     return n;
 }
 
@@ -174,37 +185,42 @@ hd_status hd_memory_get_lanes(hd_runtime *rt, int device, hd_lane_memory *out, s
     if (!count || (!out && room)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", count ? "out" : "count");
     }
-    hd_status status = check_device(rt, device);
+    hd_status status = report_check_device(rt, device);
     if (!status) {
-        *count = device == HD_DEVICE_HOST ? 0 : list_lanes(rt, device, out, room);
+        *count = device == HD_DEVICE_HOST ? 0 : report_list_lanes(rt, device, out, room);
     }
     return status;
 }
 
-/* ---- all together ---- */
+/* ---- everything together ---- */
 
-static int larger_lane(const void *a, const void *b)
+static int report_compare_lanes(const void *a, const void *b)
 {
     const hd_lane_memory *x = a, *y = b;
     return (x->cached_bytes < y->cached_bytes) - (x->cached_bytes > y->cached_bytes);
 }
 
 /* The largest ones. */
-static void collect_lanes(hd_runtime *rt, hdi_report_device *d)
+static void report_collect_lanes(hd_runtime *rt, hdi_report_device *d)
 {
-    hd_lane_memory all[HDI_LANES_MAX];
-    size_t n = d->device == HD_DEVICE_HOST ? 0 : list_lanes(rt, d->device, all, HDI_LANES_MAX);
-    qsort(all, n, sizeof all[0], larger_lane);
+    hd_lane_memory *all = malloc(HDI_LANES_MAX * sizeof *all);
+    size_t n = !all || d->device == HD_DEVICE_HOST ? 0 : report_list_lanes(rt, d->device, all, HDI_LANES_MAX);
+    if (n) {
+        qsort(all, n, sizeof all[0], report_compare_lanes);
+    }
     d->n_lanes = (uint32_t)(n < HDI_REPORT_LANES ? n : HDI_REPORT_LANES);
-    memcpy(d->lanes, all, d->n_lanes * sizeof all[0]);
+    if (n) {
+        memcpy(d->lanes, all, d->n_lanes * sizeof all[0]);
+    }
     d->other_lanes = n - d->n_lanes;
     d->other_lanes_bytes = 0;
     for (size_t i = d->n_lanes; i < n; i++) {
         d->other_lanes_bytes += all[i].cached_bytes;
     }
+    free(all);
 }
 
-static void add_holder(hdi_report_device *d, const hdi_holder *h)
+static void report_add_holder(hdi_report_device *d, const hdi_holder *h)
 {
     if (d->n_holders == HDI_REPORT_HOLDERS) {
         d->other_holders++;
@@ -219,19 +235,19 @@ static void add_holder(hdi_report_device *d, const hdi_holder *h)
     hdi_site_text(h->site, to->site);
 }
 
-static hd_status collect_holders(hd_runtime *rt, hdi_report *r)
+static hd_status report_collect_holders(hd_runtime *rt, hdi_report *r)
 {
     hdi_holder *holders = NULL;
     size_t n = 0;
     hd_status status = hdi_holders_collect(rt, HDI_HOLDERS, &holders, &n);
     for (uint32_t i = 0; i < r->n_devices; i++) {
         hdi_report_device *d = &r->devices[i];
-        collect_lanes(rt, d);
+        report_collect_lanes(rt, d);
         d->n_holders = 0;
         d->other_holders = d->others_bytes = d->others_count = 0;
         for (size_t h = 0; h < n; h++) {
             if (holders[h].device == d->device) {
-                add_holder(d, &holders[h]);
+                report_add_holder(d, &holders[h]);
             }
         }
     }
@@ -239,27 +255,27 @@ static hd_status collect_holders(hd_runtime *rt, hdi_report *r)
     return status;
 }
 
-static void copy_text(char *out, size_t room, const char *text)
+static void report_copy_text(char *out, size_t room, const char *text)
 {
     memset(out, 0, room);
     memcpy(out, text, strnlen(text, room - 1));
 }
 
-static void add_claim(void *context, const char *text)
+static void report_add_claim(void *context, const char *text)
 {
     hdi_report *r = context;
     if (r->n_claims < HDI_REPORT_CLAIMS) {
-        copy_text(r->claim[r->n_claims++], HDI_CLAIM_TEXT, text);
+        report_copy_text(r->claim[r->n_claims++], HDI_CLAIM_TEXT, text);
     }
     r->claims++;
 }
 
-static void collect_claims(hd_runtime *rt, hdi_report *r)
+static void report_collect_claims(hd_runtime *rt, hdi_report *r)
 {
     r->n_claims = 0;
     r->claims = 0;
     for (int i = 0; i < rt->n_devices; i++) {
-        hdi_claims_each_open(rt, i, add_claim, r);
+        hdi_claims_each_open(rt, i, report_add_claim, r);
     }
 }
 
@@ -269,10 +285,10 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     clock_gettime(CLOCK_REALTIME, &now);
     r->pid = getpid();
     r->time = now.tv_sec;
-    copy_text(r->version, sizeof r->version, hd_version());
-    copy_text(r->driver, sizeof r->driver, rt->provider->name);
-    copy_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
-    copy_text(r->program, sizeof r->program, program_invocation_short_name);
+    report_copy_text(r->version, sizeof r->version, hd_version());
+    report_copy_text(r->driver, sizeof r->driver, __atomic_load_n(&rt->provider, __ATOMIC_RELAXED)->name);
+    report_copy_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
+    report_copy_text(r->program, sizeof r->program, program_invocation_short_name);
     r->debug = hdi_kinds_of(rt)->findings != NULL;
     r->n_devices = (uint32_t)rt->n_devices + 1;
     for (int i = 0; i <= rt->n_devices; i++) {
@@ -280,34 +296,47 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
         if (i < rt->n_devices) {
             d->device = i;
             d->lost = hdi_device_lost(rt->devices[i]);
-            copy_text(d->name, sizeof d->name, rt->devices[i]->facts.name);
-            device_stats(rt->devices[i], &d->stats);
+            report_copy_text(d->name, sizeof d->name, rt->devices[i]->facts.name);
+            report_device_stats(rt->devices[i], &d->stats);
         } else {
             d->device = HD_DEVICE_HOST;
             d->lost = 0;
-            copy_text(d->name, sizeof d->name, "pinned host memory");
-            pinned_stats(rt, &d->stats);
+            report_copy_text(d->name, sizeof d->name, "pinned host memory");
+            report_pinned_stats(rt, &d->stats);
         }
     }
     r->n_findings = hdi_findings_copy(rt, r->finding, &r->findings);
-    collect_claims(rt, r);
-    return with_holders ? collect_holders(rt, r) : HD_OK;
+    report_collect_claims(rt, r);
+    return with_holders ? report_collect_holders(rt, r) : HD_OK;
 }
 
 /* ---- as text for people ---- */
 
+/* Without the C library, which opens the file of the time zone. An era is 400 years long; its years
+ * begin with March. */
 const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES])
 {
-    time_t t = (time_t)seconds;
-    struct tm parts;
-    if (!gmtime_r(&t, &parts) || strftime(out, HDI_AMOUNT_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
+    /* The year 9999 ends. */
+    const int64_t day_seconds = 86400, era_days = 146097, most = INT64_C(253402300799);
+    if (seconds < 0 || seconds > most) {
         snprintf(out, HDI_AMOUNT_BYTES, "unknown");
+        return out;
     }
+    /* Since the first March of year 0. */
+    int64_t days = seconds / day_seconds + 719468, of_day = seconds % day_seconds;
+    int64_t in_era = days % era_days;
+    int64_t years = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    int64_t in_year = in_era - (365 * years + years / 4 - years / 100), month = (5 * in_year + 2) / 153;
+    int day = (int)(in_year - (153 * month + 2) / 5 + 1);
+    years += days / era_days * 400 + (month >= 10);
+    snprintf(out, HDI_AMOUNT_BYTES, "%04d-%02d-%02dT%02d:%02d:%02dZ", (int)years,
+             (int)(month < 10 ? month + 3 : month - 9), day, (int)(of_day / 3600), (int)(of_day / 60 % 60),
+             (int)(of_day % 60));
     return out;
 }
 
 /* Prints up to `room` characters of a text that may hold anything, without control characters. */
-static void print_clean(FILE *out, const char *text, size_t room)
+static void report_print_clean(FILE *out, const char *text, size_t room)
 {
     size_t length = strnlen(text, room);
     for (size_t i = 0; i < length; i++) {
@@ -320,12 +349,12 @@ static void print_clean(FILE *out, const char *text, size_t room)
     }
 }
 
-static const char *plural(uint64_t n)
+static const char *report_plural(uint64_t n)
 {
     return n == 1 ? "" : "s";
 }
 
-static void print_lanes(FILE *out, const hdi_report_device *d)
+static void report_print_lanes(FILE *out, const hdi_report_device *d)
 {
     char bytes[HDI_AMOUNT_BYTES];
     for (uint32_t i = 0; i < d->n_lanes; i++) {
@@ -333,13 +362,13 @@ static void print_lanes(FILE *out, const hdi_report_device *d)
                 hdi_bytes_text(d->lanes[i].cached_bytes, bytes), d->lanes[i].cached_count);
     }
     if (d->other_lanes) {
-        fprintf(out, ", %" PRIu64 " more lane%s: %s", d->other_lanes, plural(d->other_lanes),
+        fprintf(out, ", %" PRIu64 " more lane%s: %s", d->other_lanes, report_plural(d->other_lanes),
                 hdi_bytes_text(d->other_lanes_bytes, bytes));
     }
 }
 
-/* "12.3 % from magazines, 80 % never used or just mapped": where allocations came from. */
-static void print_sources(FILE *out, const hd_memory_stats *s)
+/* "12.3 % from magazines, 80 % never used or just mapped": the sources of allocations. */
+static void report_print_sources(FILE *out, const hd_memory_stats *s)
 {
     const struct {
         uint64_t count;
@@ -373,20 +402,21 @@ static void print_sources(FILE *out, const hd_memory_stats *s)
     fputc('\n', out);
 }
 
-static void print_scarcity(FILE *out, const hd_memory_stats *s)
+static void report_print_scarcity(FILE *out, const hd_memory_stats *s)
 {
     char waited[HDI_AMOUNT_BYTES], early[HDI_AMOUNT_BYTES], limit[HDI_AMOUNT_BYTES];
     if (s->drains || s->waits || s->early_reclaims || s->limit_reclaims || s->failures) {
         fprintf(out,
                 "  scarcity  %" PRIu64 " drain%s of magazines, %" PRIu64 " wait%s (%s), callbacks: %" PRIu64
                 " early (%s), %" PRIu64 " at the limit (%s); %" PRIu64 " allocation%s failed\n",
-                s->drains, plural(s->drains), s->waits, plural(s->waits), hdi_duration_text(s->wait_ns, waited),
-                s->early_reclaims, hdi_duration_text(s->early_reclaim_ns, early), s->limit_reclaims,
-                hdi_duration_text(s->limit_reclaim_ns, limit), s->failures, plural(s->failures));
+                s->drains, report_plural(s->drains), s->waits, report_plural(s->waits),
+                hdi_duration_text(s->wait_ns, waited), s->early_reclaims, hdi_duration_text(s->early_reclaim_ns, early),
+                s->limit_reclaims, hdi_duration_text(s->limit_reclaim_ns, limit), s->failures,
+                report_plural(s->failures));
     }
 }
 
-static void print_holders(FILE *out, const hdi_report_device *d)
+static void report_print_holders(FILE *out, const hdi_report_device *d)
 {
     char bytes[HDI_AMOUNT_BYTES];
     for (uint32_t i = 0; i < d->n_holders; i++) {
@@ -394,20 +424,20 @@ static void print_holders(FILE *out, const hdi_report_device *d)
         fprintf(out, "  %-9s %10s in %-7" PRIu64 " ", i ? "" : "holders", hdi_bytes_text(h->bytes, bytes), h->count);
         if (h->label[0]) {
             fputc('\'', out);
-            print_clean(out, h->label, sizeof h->label);
+            report_print_clean(out, h->label, sizeof h->label);
             fputs("'\n", out);
         } else {
-            print_clean(out, h->site, sizeof h->site);
+            report_print_clean(out, h->site, sizeof h->site);
             fputc('\n', out);
         }
     }
     if (d->other_holders) {
         fprintf(out, "  %-9s %10s in %-7" PRIu64 " %" PRIu64 " other%s\n", "", hdi_bytes_text(d->others_bytes, bytes),
-                d->others_count, d->other_holders, plural(d->other_holders));
+                d->others_count, d->other_holders, report_plural(d->other_holders));
     }
 }
 
-static void print_device(FILE *out, const hdi_report_device *d, bool debug)
+static void report_print_device(FILE *out, const hdi_report_device *d, bool debug)
 {
     const hd_memory_stats *s = &d->stats;
     char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], c[HDI_AMOUNT_BYTES], e[HDI_AMOUNT_BYTES];
@@ -415,18 +445,18 @@ static void print_device(FILE *out, const hdi_report_device *d, bool debug)
         fputs("\npinned host memory\n", out);
     } else {
         fprintf(out, "\ndevice %-4d ", d->device);
-        print_clean(out, d->name, sizeof d->name);
+        report_print_clean(out, d->name, sizeof d->name);
         fprintf(out, "%s\n", d->lost ? " LOST" : "");
     }
     fprintf(out, "  held      %s of %s, peak %s\n", hdi_bytes_text(s->reserved_bytes, a),
             hdi_bytes_text(s->limit_bytes, b), hdi_bytes_text(s->reserved_peak_bytes, c));
     fprintf(out, "  live      %s in %" PRIu64 " buffer%s; with rounding and magazines %s, peak %s\n",
-            hdi_bytes_text(s->live_bytes, a), s->live_count, plural(s->live_count), hdi_bytes_text(s->taken_bytes, b),
-            hdi_bytes_text(s->taken_peak_bytes, c));
-    /* the other lines only where there are figures for them */
+            hdi_bytes_text(s->live_bytes, a), s->live_count, report_plural(s->live_count),
+            hdi_bytes_text(s->taken_bytes, b), hdi_bytes_text(s->taken_peak_bytes, c));
+    /* the other lines only if they show figures */
     if (s->cached_bytes || d->n_lanes) {
         fprintf(out, "  cached    %s in magazines", hdi_bytes_text(s->cached_bytes, a));
-        print_lanes(out, d);
+        report_print_lanes(out, d);
         fputc('\n', out);
     }
     if (s->waiting_bytes || s->held_bytes) {
@@ -435,32 +465,32 @@ static void print_device(FILE *out, const hdi_report_device *d, bool debug)
     }
     if (s->imported_count) {
         fprintf(out, "  imported  %s in %" PRIu64 " buffer%s of the program's own memory\n",
-                hdi_bytes_text(s->imported_bytes, a), s->imported_count, plural(s->imported_count));
+                hdi_bytes_text(s->imported_bytes, a), s->imported_count, report_plural(s->imported_count));
     }
     if (s->allocations || s->frees) {
         fprintf(out,
                 "  calls     %" PRIu64 " allocation%s, %" PRIu64 " free%s, %" PRIu64 " of them by another thread\n",
-                s->allocations, plural(s->allocations), s->frees, plural(s->frees), s->frees_elsewhere);
+                s->allocations, report_plural(s->allocations), s->frees, report_plural(s->frees), s->frees_elsewhere);
     }
-    print_sources(out, s);
+    report_print_sources(out, s);
     if (s->driver_calls) {
         fprintf(out, "  driver    %" PRIu64 " request%s: %s mapped, %s of it ahead of need, %s moved, %s given back\n",
-                s->driver_calls, plural(s->driver_calls), hdi_bytes_text(s->mapped_bytes, a),
+                s->driver_calls, report_plural(s->driver_calls), hdi_bytes_text(s->mapped_bytes, a),
                 hdi_bytes_text(s->ahead_bytes, b), hdi_bytes_text(s->moved_bytes, c),
                 hdi_bytes_text(s->returned_bytes, e));
     }
-    print_scarcity(out, s);
+    report_print_scarcity(out, s);
     if (s->longest_pause_ns) {
         fprintf(out, "  pause     %s at most\n", hdi_duration_text(s->longest_pause_ns, a));
     }
     if (debug || s->double_frees || s->overruns) {
         fprintf(out, "  mistakes  %" PRIu64 " double free%s, %" PRIu64 " overrun%s\n", s->double_frees,
-                plural(s->double_frees), s->overruns, plural(s->overruns));
+                report_plural(s->double_frees), s->overruns, report_plural(s->overruns));
     }
-    print_holders(out, d);
+    report_print_holders(out, d);
 }
 
-static void print_leaks(FILE *out, const hdi_leaks *leaks)
+static void report_print_leaks(FILE *out, const hdi_leaks *leaks)
 {
     char bytes[HDI_AMOUNT_BYTES], site[HDI_SITE_BYTES];
     if (leaks->n == 0) {
@@ -478,19 +508,20 @@ static void print_leaks(FILE *out, const hdi_leaks *leaks)
         fprintf(out, "%10s in %-7" PRIu64 " ", hdi_bytes_text(h->bytes, bytes), h->count);
         if (h->label[0]) {
             fputc('\'', out);
-            print_clean(out, h->label, sizeof h->label);
+            report_print_clean(out, h->label, sizeof h->label);
             fputs("' ", out);
         }
         hdi_site_text(h->site, site);
         fputs("from ", out);
-        print_clean(out, site, sizeof site);
+        report_print_clean(out, site, sizeof site);
         fputc('\n', out);
     }
 }
 
-/* `total` lines, of which `n` are there: texts of at most `room` bytes, each `stride` bytes behind the one before. */
-static void print_list(FILE *out, const char *name, uint64_t total, uint32_t n, const char *first, size_t stride,
-                       size_t room)
+/* `total` lines, of which `n` are present: texts of at most `room` bytes, each `stride` bytes
+ * behind the one before. */
+static void report_print_list(FILE *out, const char *name, uint64_t total, uint32_t n, const char *first, size_t stride,
+                              size_t room)
 {
     if (total == 0) {
         return;
@@ -498,7 +529,7 @@ static void print_list(FILE *out, const char *name, uint64_t total, uint32_t n, 
     fprintf(out, "\n%-11s %" PRIu64 "\n", name, total);
     for (uint32_t i = 0; i < n; i++) {
         fputs("  ", out);
-        print_clean(out, first + i * stride, room);
+        report_print_clean(out, first + i * stride, room);
         fputc('\n', out);
     }
     if (total > n) {
@@ -506,40 +537,40 @@ static void print_list(FILE *out, const char *name, uint64_t total, uint32_t n, 
     }
 }
 
-static void print_report(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
+static void report_print(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
 {
     char date[HDI_AMOUNT_BYTES];
     fputs("memory      process ", out);
     fprintf(out, "%" PRId64 " (", r->pid);
-    print_clean(out, r->program, sizeof r->program);
+    report_print_clean(out, r->program, sizeof r->program);
     fputs("), Heddle ", out);
-    print_clean(out, r->version, sizeof r->version);
+    report_print_clean(out, r->version, sizeof r->version);
     fputs(", driver ", out);
-    print_clean(out, r->driver, sizeof r->driver);
+    report_print_clean(out, r->driver, sizeof r->driver);
     fputs(", placement ", out);
-    print_clean(out, r->placement, sizeof r->placement);
+    report_print_clean(out, r->placement, sizeof r->placement);
     fprintf(out, ", %s\n", hdi_date_text(r->time, date));
     for (uint32_t i = 0; i < r->n_devices; i++) {
-        print_device(out, &r->devices[i], r->debug != 0);
+        report_print_device(out, &r->devices[i], r->debug != 0);
     }
-    print_list(out, "findings", r->findings, r->n_findings, r->finding[0].text, sizeof r->finding[0],
-               HDI_FINDING_BYTES);
-    print_list(out, "not ended", r->claims, r->n_claims, r->claim[0], sizeof r->claim[0], HDI_CLAIM_TEXT);
+    report_print_list(out, "findings", r->findings, r->n_findings, r->finding[0].text, sizeof r->finding[0],
+                      HDI_FINDING_BYTES);
+    report_print_list(out, "not ended", r->claims, r->n_claims, r->claim[0], sizeof r->claim[0], HDI_CLAIM_TEXT);
     if (leaks) {
-        print_leaks(out, leaks);
+        report_print_leaks(out, leaks);
     }
 }
 
 /* ---- as JSON ---- */
 
-static void put_integer(hdi_json *j, const char *key, uint64_t value)
+static void report_put_uint(hdi_json *j, const char *key, uint64_t value)
 {
     hdi_json_key(j, key);
     hdi_json_integer(j, (int64_t)(value > INT64_MAX ? INT64_MAX : value));
 }
 
-/* Writes a text that may fill its array; null where it is empty. */
-static void put_value(hdi_json *j, const char *text, size_t room)
+/* Writes a text that may fill its array; null if empty. */
+static void report_put_value(hdi_json *j, const char *text, size_t room)
 {
     char copy[HDI_FINDING_BYTES];
     size_t length = strnlen(text, room < sizeof copy ? room : sizeof copy - 1);
@@ -548,28 +579,28 @@ static void put_value(hdi_json *j, const char *text, size_t room)
     hdi_json_string(j, length ? copy : NULL);
 }
 
-static void put_text(hdi_json *j, const char *key, const char *text, size_t room)
+static void report_put_text(hdi_json *j, const char *key, const char *text, size_t room)
 {
     hdi_json_key(j, key);
-    put_value(j, text, room);
+    report_put_value(j, text, room);
 }
 
-static void put_device_number(hdi_json *j, int device)
+static void report_put_device_number(hdi_json *j, int device)
 {
     hdi_json_key(j, "device");
     hdi_json_integer(j, device);
 }
 
-static void put_device(hdi_json *j, const hdi_report_device *d)
+static void report_put_device(hdi_json *j, const hdi_report_device *d)
 {
     hdi_json_object(j);
-    put_device_number(j, d->device);
+    report_put_device_number(j, d->device);
     hdi_json_key(j, "pinned");
     hdi_json_bool(j, d->device == HD_DEVICE_HOST);
-    put_text(j, "name", d->name, sizeof d->name);
+    report_put_text(j, "name", d->name, sizeof d->name);
     hdi_json_key(j, "lost");
     hdi_json_bool(j, d->lost != 0);
-#define PUT_FIGURE(field) put_integer(j, #field, d->stats.field);
+#define PUT_FIGURE(field) report_put_uint(j, #field, d->stats.field);
     HDI_STATS_MAP(PUT_FIGURE)
 #undef PUT_FIGURE
     hdi_json_key(j, "lanes");
@@ -578,31 +609,31 @@ static void put_device(hdi_json *j, const hdi_report_device *d)
         hdi_json_object(j);
         hdi_json_key(j, "lane");
         hdi_json_integer(j, d->lanes[i].lane);
-        put_integer(j, "cached_bytes", d->lanes[i].cached_bytes);
-        put_integer(j, "cached_count", d->lanes[i].cached_count);
+        report_put_uint(j, "cached_bytes", d->lanes[i].cached_bytes);
+        report_put_uint(j, "cached_count", d->lanes[i].cached_count);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
-    put_integer(j, "other_lanes", d->other_lanes);
-    put_integer(j, "other_lanes_bytes", d->other_lanes_bytes);
+    report_put_uint(j, "other_lanes", d->other_lanes);
+    report_put_uint(j, "other_lanes_bytes", d->other_lanes_bytes);
     hdi_json_key(j, "holders");
     hdi_json_array(j);
     for (uint32_t i = 0; i < d->n_holders; i++) {
         hdi_json_object(j);
-        put_text(j, "label", d->holders[i].label, sizeof d->holders[i].label);
-        put_text(j, "call_site", d->holders[i].site, sizeof d->holders[i].site);
-        put_integer(j, "bytes", d->holders[i].bytes);
-        put_integer(j, "count", d->holders[i].count);
+        report_put_text(j, "label", d->holders[i].label, sizeof d->holders[i].label);
+        report_put_text(j, "call_site", d->holders[i].site, sizeof d->holders[i].site);
+        report_put_uint(j, "bytes", d->holders[i].bytes);
+        report_put_uint(j, "count", d->holders[i].count);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
-    put_integer(j, "other_holders", d->other_holders);
-    put_integer(j, "other_holders_bytes", d->others_bytes);
-    put_integer(j, "other_holders_count", d->others_count);
+    report_put_uint(j, "other_holders", d->other_holders);
+    report_put_uint(j, "other_holders_bytes", d->others_bytes);
+    report_put_uint(j, "other_holders_count", d->others_count);
     hdi_json_object_end(j);
 }
 
-static const char *kind_name(int kind)
+static const char *report_kind_name(int kind)
 {
     switch (kind) {
     case HD_FINDING_OVERRUN:
@@ -616,34 +647,34 @@ static const char *kind_name(int kind)
     }
 }
 
-static void put_findings(hdi_json *j, const hdi_report *r)
+static void report_put_findings(hdi_json *j, const hdi_report *r)
 {
-    put_integer(j, "findings_count", r->findings);
+    report_put_uint(j, "findings_count", r->findings);
     hdi_json_key(j, "findings");
     hdi_json_array(j);
     for (uint32_t i = 0; i < r->n_findings; i++) {
         hdi_json_object(j);
         hdi_json_key(j, "kind");
-        hdi_json_string(j, kind_name(r->finding[i].kind));
-        put_device_number(j, r->finding[i].device);
-        put_text(j, "message", r->finding[i].text, sizeof r->finding[i].text);
+        hdi_json_string(j, report_kind_name(r->finding[i].kind));
+        report_put_device_number(j, r->finding[i].device);
+        report_put_text(j, "message", r->finding[i].text, sizeof r->finding[i].text);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-static void put_claims(hdi_json *j, const hdi_report *r)
+static void report_put_claims(hdi_json *j, const hdi_report *r)
 {
-    put_integer(j, "claims_count", r->claims);
+    report_put_uint(j, "claims_count", r->claims);
     hdi_json_key(j, "claims");
     hdi_json_array(j);
     for (uint32_t i = 0; i < r->n_claims; i++) {
-        put_value(j, r->claim[i], sizeof r->claim[i]);
+        report_put_value(j, r->claim[i], sizeof r->claim[i]);
     }
     hdi_json_array_end(j);
 }
 
-static void put_leaks(hdi_json *j, const hdi_leaks *leaks)
+static void report_put_leaks(hdi_json *j, const hdi_leaks *leaks)
 {
     hdi_json_key(j, "leaks");
     hdi_json_array(j);
@@ -652,44 +683,44 @@ static void put_leaks(hdi_json *j, const hdi_leaks *leaks)
         char site[HDI_SITE_BYTES];
         hdi_site_text(h->site, site);
         hdi_json_object(j);
-        put_device_number(j, h->device);
-        put_text(j, "label", h->label, sizeof h->label);
-        put_text(j, "call_site", site, sizeof site);
-        put_integer(j, "bytes", h->bytes);
-        put_integer(j, "count", h->count);
+        report_put_device_number(j, h->device);
+        report_put_text(j, "label", h->label, sizeof h->label);
+        report_put_text(j, "call_site", site, sizeof site);
+        report_put_uint(j, "bytes", h->bytes);
+        report_put_uint(j, "count", h->count);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-static void put_report(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
+static void report_put(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
 {
     char date[HDI_AMOUNT_BYTES];
     hdi_json_object(j);
-    put_text(j, "heddle", r->version, sizeof r->version);
+    report_put_text(j, "heddle", r->version, sizeof r->version);
     hdi_json_key(j, "pid");
     hdi_json_integer(j, r->pid);
-    put_text(j, "program", r->program, sizeof r->program);
-    put_text(j, "date", hdi_date_text(r->time, date), sizeof date);
-    put_text(j, "driver", r->driver, sizeof r->driver);
-    put_text(j, "placement", r->placement, sizeof r->placement);
+    report_put_text(j, "program", r->program, sizeof r->program);
+    report_put_text(j, "date", hdi_date_text(r->time, date), sizeof date);
+    report_put_text(j, "driver", r->driver, sizeof r->driver);
+    report_put_text(j, "placement", r->placement, sizeof r->placement);
     hdi_json_key(j, "memory_debug");
     hdi_json_bool(j, r->debug != 0);
     hdi_json_key(j, "devices");
     hdi_json_array(j);
     for (uint32_t i = 0; i < r->n_devices; i++) {
-        put_device(j, &r->devices[i]);
+        report_put_device(j, &r->devices[i]);
     }
     hdi_json_array_end(j);
-    put_findings(j, r);
-    put_claims(j, r);
+    report_put_findings(j, r);
+    report_put_claims(j, r);
     if (leaks) {
-        put_leaks(j, leaks);
+        report_put_leaks(j, leaks);
     }
     hdi_json_object_end(j);
 }
 
-/* ---- as either ---- */
+/* ---- in both formats ---- */
 
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length)
@@ -699,16 +730,16 @@ hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_
     if (stream && format == HD_REPORT_JSON) {
         hdi_json j;
         hdi_json_begin(&j, stream);
-        put_report(&j, report, leaks);
+        report_put(&j, report, leaks);
         hdi_json_end(&j);
     } else if (stream) {
-        print_report(stream, report, leaks);
+        report_print(stream, report, leaks);
     }
     return hdi_text_close(&t, text, length) ? HD_OK
                                             : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a report on memory");
 }
 
-static void print_all(FILE *out, const hdi_report *reports, size_t n, hd_report_format format)
+static void report_print_all(FILE *out, const hdi_report *reports, size_t n, hd_report_format format)
 {
     if (format == HD_REPORT_JSON) {
         hdi_json j;
@@ -717,7 +748,7 @@ static void print_all(FILE *out, const hdi_report *reports, size_t n, hd_report_
         hdi_json_key(&j, "programs");
         hdi_json_array(&j);
         for (size_t i = 0; i < n; i++) {
-            put_report(&j, &reports[i], NULL);
+            report_put(&j, &reports[i], NULL);
         }
         hdi_json_array_end(&j);
         hdi_json_object_end(&j);
@@ -728,7 +759,7 @@ static void print_all(FILE *out, const hdi_report *reports, size_t n, hd_report_
         if (i) {
             fputs("\n\n", out);
         }
-        print_report(out, &reports[i], NULL);
+        report_print(out, &reports[i], NULL);
     }
     if (n == 0) {
         fputs("No program of this user has a runtime of this version of Heddle open.\n", out);
@@ -740,7 +771,7 @@ hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_forma
     hdi_text t;
     FILE *stream = hdi_text_open(&t);
     if (stream) {
-        print_all(stream, reports, n, format);
+        report_print_all(stream, reports, n, format);
     }
     return hdi_text_close(&t, text, length) ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
@@ -783,14 +814,15 @@ hd_status hd_memory_report(hd_runtime *rt, hd_report_format format, char *out, s
 
 /* ---- at hd_close ---- */
 
-static bool ends_with(const char *text, const char *end)
+static bool report_path_ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), m = strlen(end);
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Makes a JSON object one line. Line breaks and the blanks behind them are only layout, since strings have them escaped. */
-static size_t join_lines(char *text, size_t length)
+/* Makes a JSON object one line. Line breaks and the blanks behind them are only layout, since
+ * strings escape them. */
+static size_t report_join_lines(char *text, size_t length)
 {
     size_t kept = 0;
     for (size_t i = 0; i < length;) {
@@ -800,14 +832,14 @@ static size_t join_lines(char *text, size_t length)
             text[kept++] = text[i++];
         }
     }
-    text[kept++] = '\n'; /* in place of the last line break */
+    text[kept++] = '\n'; /* instead of the last line break */
     return kept;
 }
 
-static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hdi_leaks *leaks)
+static hd_status report_append_file(hd_runtime *rt, const hdi_report *report, const hdi_leaks *leaks)
 {
     const char *where = rt->options.stats;
-    bool json = ends_with(where, ".json");
+    bool json = report_path_ends_with(where, ".json");
     char *text = NULL;
     size_t length = 0;
     hd_status status = hdi_report_write(report, leaks, json ? HD_REPORT_JSON : HD_REPORT_TEXT, &text, &length);
@@ -815,13 +847,14 @@ static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hd
         return status;
     }
     if (json) {
-        length = join_lines(text, length);
+        length = report_join_lines(text, length);
     }
     int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
     bool to_stderr = strcmp(where, "1") == 0;
     /* O_NONBLOCK: a pipe must not block */
-    int descriptor = to_stderr ? STDERR_FILENO
-                               : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    int descriptor = to_stderr
+                         ? STDERR_FILENO
+                         : hdi_descriptor_open(where, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY, 0666);
     bool ok = descriptor >= 0 && hdi_write_quietly(descriptor, text, length, deadline);
     if (!ok) {
         status = hdi_fail(HD_ERROR_SYSTEM, "the report on memory was not written (option stats=%s): %s", where,
@@ -835,8 +868,8 @@ static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hd
     return status;
 }
 
-/* Fails with the message about leaks, which names the largest. */
-static hd_status fail_leaks(const hdi_leaks *leaks)
+/* Fails with the message about leaks, which names the largest group. */
+static hd_status report_fail_leaks(const hdi_leaks *leaks)
 {
     uint64_t bytes = 0, count = 0;
     const hdi_holder *largest = &leaks->list[0];
@@ -855,7 +888,7 @@ static hd_status fail_leaks(const hdi_leaks *leaks)
                     named ? "' " : "", site);
 }
 
-static void report_leaks(hd_runtime *rt, const hdi_leaks *leaks)
+static void report_find_leaks(hd_runtime *rt, const hdi_leaks *leaks)
 {
     uint64_t buffers = 0, bytes = 0;
     for (size_t i = 0; i < leaks->n; i++) {
@@ -884,14 +917,14 @@ void hdi_report_at_close(hd_runtime *rt, hd_error *message)
         hdi_report *report = calloc(1, sizeof *report);
         status = report ? hdi_report_collect(rt, true, report)
                         : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the report on memory");
-        status = status ? status : write_report(rt, report, debug ? &leaks : NULL);
+        status = status ? status : report_append_file(rt, report, debug ? &leaks : NULL);
         free(report);
     }
     if (n) {
-        status = fail_leaks(&leaks);
+        status = report_fail_leaks(&leaks);
     }
     if (debug) {
-        report_leaks(rt, &leaks);
+        report_find_leaks(rt, &leaks);
     }
     if (status) {
         hdi_error_get(message);

@@ -1,8 +1,9 @@
-/* report.h - figures about a runtime's memory as plain data, and ways to print them.
+/* report.h - figures about a runtime's memory as plain data, and functions that print them.
  *
- * hd_memory_report and the report at hd_close print them. The page that other processes read (page.h) holds the structure hdi_report itself.
+ * hd_memory_report and the report at hd_close print them. The page that other processes read
+ * (page.h) contains the structure hdi_report itself.
  *
- * Threads: any. Locks: see hdi_report_collect; nothing here is called under a lock of the memory or data layer.
+ * Threads: any. Locks: see hdi_report_collect; a caller holds no lock of src/memory or src/buffer.
  */
 #ifndef HDI_STATS_REPORT_H
 #define HDI_STATS_REPORT_H
@@ -58,10 +59,11 @@
     X(imported_bytes)                                                                                                  \
     X(imported_count)
 
-/* Buffers with the same label, or, without one, from the same call site. */
+/* Buffers with the same label; without one, from the same call site. */
 typedef struct hdi_report_holder {
     char label[HD_LABEL_BYTES]; /* "": by call site */
-    char site[HDI_SITE_BYTES];  /* "symbol+0x12", "module+0x12" or an address; with a label that of one of them */
+    /* "symbol+0x12", "module+0x12" or an address; with a label, the site of one of them. */
+    char site[HDI_SITE_BYTES];
     uint64_t bytes, count;
 } hdi_report_holder;
 
@@ -83,43 +85,50 @@ typedef struct hdi_report {
     char version[32], driver[16], placement[16];
     char program[64];
     uint32_t n_devices; /* entries, pinned memory last */
-    uint32_t debug;     /* whether the option memory_debug is on */
+    uint32_t debug;     /* 1 if the option memory_debug is on */
     uint32_t n_findings, n_claims;
     uint64_t findings, claims; /* in all */
     hdi_report_device devices[HDI_DEVICES_MAX + 1];
     hdi_finding finding[HDI_REPORT_FINDINGS];
-    char claim[HDI_REPORT_CLAIMS][HDI_CLAIM_TEXT]; /* "claim 'halo' of main+0x1f": claims that were not ended so far */
+    /* "claim 'halo' of main+0x1f": claims that are still open. */
+    char claim[HDI_REPORT_CLAIMS][HDI_CLAIM_TEXT];
 } hdi_report;
 
-/* ---- holders.c: what holds memory ---- */
+/* ---- holders.c: buffers that hold memory ---- */
 
 typedef struct hdi_holder {
     int32_t device;
     char label[HD_LABEL_BYTES];
     const void *site;
     uint64_t bytes, count;
+    uint64_t kept; /* HDI_KEEPERS only: memory that the blocks keep from others, but do not use */
 } hdi_holder;
 
 typedef enum hdi_holders_of {
-    HDI_HOLDERS, /* memory that is there: by label, or by call site where there is none */
-    HDI_LEAKS    /* what the program has not freed: by label and call site */
+    HDI_HOLDERS, /* existing memory: by label; without a label, by call site */
+    HDI_KEEPERS, /* the same with `kept`, by size with it */
+    HDI_LEAKS    /* memory that the program did not free: by label and call site */
 } hdi_holders_of;
 
-/* Groups of buffers, of each device (rising) the largest first. *out is to be freed; NULL where there are none. Other threads' allocations
- * wait while the list of buffers is walked. Errors: HOST_MEMORY. */
+/* Groups of buffers, per device (rising), the largest first. The caller frees *out; NULL if there
+ * are none. Allocations of other threads wait while this walks the list of buffers. Errors:
+ * HOST_MEMORY. */
 hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n);
 
 extern const hdi_lifetime hdi_holders_lifetime;
 
-/* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message.
- * It has the largest five of a device (HD_DEVICE_HOST: pinned memory). "" where host memory is short.
- * Of very many buffers the list may be older, since it takes a look at all of them. Then the text gives its age ("; holders 3 ms ago: "). Leaves the thread's message alone. */
+/* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 MiB in 30 (which keep 59 MiB more), 2 others 12
+ * KiB in 40" for a message. Lists the largest five of a device (HD_DEVICE_HOST: pinned memory). ""
+ * if host memory is short. With very many buffers the list may be older, since it takes a look at
+ * all of them. Then the text states its age ("; holders 3 ms ago: "). Keeps the thread's
+ * message. */
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
 
 /* ---- report.c: figures, as text or JSON ---- */
 
-/* Statistics, names, findings, and, `with_holders`, the largest holders and lanes; without them what stands there stays. Every byte of a
- * string behind its end is zero. Errors: HOST_MEMORY (the holders are missing, everything else is there). */
+/* Collects statistics, names and findings. With `with_holders`, also the largest holders and lanes,
+ * which otherwise stay as they are. Every byte of a string behind its end is zero. Errors:
+ * HOST_MEMORY (only the holders are missing). */
 hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r);
 
 /* "2026-01-31T12:00:00Z" */
@@ -130,18 +139,20 @@ typedef struct hdi_leaks {
     size_t n;
 } hdi_leaks;
 
-/* A report as text with a zero behind it, to be freed. `leaks` may be NULL: then the report has no part about them. Errors: HOST_MEMORY. */
+/* Writes a report as text with a zero behind it, which the caller frees. `leaks` may be NULL: then
+ * the report contains no part about them. Errors: HOST_MEMORY. */
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length);
 
 /* The same with the reports of several programs. */
 hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_format format, char **text, size_t *length);
 
-/* Such a text goes to a caller, as hd_memory_report promises. */
+/* Copies such a text to a caller, as hd_memory_report promises. */
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
 
-/* For hd_close, when work has ended and nothing is torn down yet. Writes the report where the option `stats` directs it, with leaks if memory_debug is
- * on. *message, the thread's last failure before hd_close, is replaced where there are leaks, or the report could not be written. */
+/* For hd_close, when work has ended and everything still exists. Writes the report to the target of
+ * the option `stats`, with leaks if memory_debug is on. *message is the thread's last failure
+ * before hd_close. Replaces it if there are leaks, or if it could not write the report. */
 void hdi_report_at_close(hd_runtime *rt, hd_error *message);
 
 #endif

@@ -1,32 +1,35 @@
-/* copy.c - moves the elements of tensors: to other tensors (hd_tensor_copy), and between a tensor and row-major elements
- * in the program's memory (hd_tensor_write, hd_tensor_read).
+/* copy.c - moves the elements of tensors: to other tensors (hd_tensor_copy), and between a tensor
+ * and row-major elements in the program's memory (hd_tensor_write, hd_tensor_read).
  *
- * Copy engines move elements where both sides are runs of bytes; kernels do it otherwise.
+ * Copy engines move elements if both sides are runs of bytes; otherwise kernels do.
  *
- * Between devices that do not reach each other, elements are packed on the source's device, copied, and unpacked on the
- * destination's device. They travel in the order of the destination, and those of a repeated source only once. A side
- * that is a run of bytes in that order needs no packing or unpacking. Large tensors are moved in parts, with two pieces
- * of memory on each device in turn. So the kernels of one part run while the part before it is copied. The ends of the
- * parts are chained, so the last ticket stands for all parts.
+ * Between devices that do not reach each other, elements are packed on the source's device, copied,
+ * and unpacked on the destination's device. They travel in the order of the destination, and those
+ * of a repeated source only once. A side that is a run of bytes in that order needs no packing or
+ * unpacking. Large tensors move in parts, which use two pieces of memory on each device in turn. So
+ * the kernels of one part run while the part before it is copied. The ends of the parts are
+ * chained, so the last ticket stands for all parts.
  *
- * A contiguous tensor is written and read like bytes. Any other tensor goes through temporary device memory in
- * row-major order, a part at a time. For a write, a kernel unpacks each part from that memory. For a read, a kernel
- * packs each part into it.
+ * A contiguous tensor is written and read like bytes. Any other tensor goes through temporary
+ * device memory in row-major order, a part at a time. For a write, a kernel unpacks each part from
+ * that memory. For a read, a kernel packs each part into it.
  *
  * Threads: any.
  * Locks: none of its own.
- * Blocking: while a lane is full, and while the first copy loads the kernels. As hd_alloc for temporary memory. Writes
- * and reads as hd_write and hd_read.
+ * Blocking: while a lane is full, and while the first copy loads the kernels. As hd_alloc for
+ * temporary memory. Writes and reads as hd_write and hd_read.
  * Always:
  * - Every launch is an operation of its own in a copy lane. Only the buffers' use records order it.
- * - Nothing is submitted before both tensors have passed all checks.
- * - Temporary memory is freed before the call returns; submitted operations keep it until they are done.
+ * - Nothing is submitted before both tensors pass all checks.
+ * - Temporary memory is freed before the call returns; submitted operations keep it until they are
+ *   done.
  */
 #include <heddle/copy.h>
 #include <heddle/tensor.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "buffer/parked.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 #include "tensor/part.h"
@@ -36,10 +39,12 @@
 
 #define PART_BYTES ((uint64_t)64 << 20) /* between devices */
 #define ARRAY_PART_BYTES ((uint64_t)16 << 20)
+/* Pieces of memory set aside before one that no work of the program holds up. */
+#define ASIDE_MOST 64
 #define TURNS 2
 
-/* A copy. It has the buffers and addresses of the moment at which their handles were checked. Each submission checks the
- * handles again. */
+/* A copy. It keeps the buffers and addresses of the moment at which their handles were checked.
+ * Each submission checks the handles again. */
 typedef struct tensor_job {
     hd_runtime *rt;
     const hdi_plan_wish *wish; /* NULL: none */
@@ -53,10 +58,10 @@ typedef struct tensor_job {
 _Static_assert(HDI_PLAN_KERNELS <= HDI_TENSOR_KERNELS, "hd_runtime.tensor_kernels has room");
 
 /* Finds the kernel of a plan. The first look-up loads the module, which may take long. */
-static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_kernel **out)
+static hd_status tensor_job_find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_kernel **out)
 {
     _Atomic(struct hd_kernel *) *known = &hdi_tensor_of(rt)->tensor_kernels[plan->number];
-    /* pairs with the release store below: the kernel's structure is complete */
+    /* Pairs with the release store below: the kernel's structure is complete. */
     struct hd_kernel *k = atomic_load_explicit(known, memory_order_acquire);
     if (!k) {
         hd_module *module = NULL;
@@ -73,9 +78,9 @@ static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_ker
     return HD_OK;
 }
 
-/* The bytes from the first to the last element of one side, as offsets in its buffer. `at`: the offset of the element
- * with all indices 0. */
-static void span_of(const hdi_layout *l, uint64_t at, const int64_t *stride, uint64_t *low, uint64_t *high)
+/* The bytes from the first to the last element of one side, as offsets in its buffer. `at`: the
+ * offset of the element with all indices 0. */
+static void tensor_layout_span(const hdi_layout *l, uint64_t at, const int64_t *stride, uint64_t *low, uint64_t *high)
 {
     *low = at;
     *high = at + l->element;
@@ -94,15 +99,15 @@ typedef struct arguments {
     };
 } arguments;
 
-static hd_status launch(const tensor_job *job, const hdi_layout *l, const hdi_plan *plan, hd_lane *lane,
-                        hdi_point *after, hd_ticket *out)
+static hd_status tensor_job_launch(const tensor_job *job, const hdi_layout *l, const hdi_plan *plan, hd_lane *lane,
+                                   hdi_point *after, hd_ticket *out)
 {
     if (job->dst.losses == HDI_LOST || job->src.losses == HDI_LOST) {
         const struct hd_buffer *lost = job->dst.losses == HDI_LOST ? job->dst.buffer : job->src.buffer;
         return hdi_loss_fail(job->rt, lost->owner, "a buffer's content was lost meanwhile");
     }
     struct hd_kernel *kernel = NULL;
-    hd_status status = find_kernel(job->rt, plan, &kernel);
+    hd_status status = tensor_job_find_kernel(job->rt, plan, &kernel);
     if (status) {
         return status;
     }
@@ -118,20 +123,21 @@ static hd_status launch(const tensor_job *job, const hdi_layout *l, const hdi_pl
         {.buffer = job->src.buffer, .losses = job->src.losses, .word = job->src.word, .read = true},
         {.buffer = job->dst.buffer, .losses = job->dst.losses, .word = job->dst.word, .write = true},
     };
-    span_of(l, l->src - job->src_address, l->src_stride, &uses[0].low, &uses[0].high);
-    span_of(l, l->dst - job->dst_address, l->dst_stride, &uses[1].low, &uses[1].high);
+    tensor_layout_span(l, l->src - job->src_address, l->src_stride, &uses[0].low, &uses[0].high);
+    tensor_layout_span(l, l->dst - job->dst_address, l->dst_stride, &uses[1].low, &uses[1].high);
     for (int i = 0; i < 2; i++) {
         uses[i].whole = uses[i].low == 0 && uses[i].high == uses[i].buffer->bytes;
     }
-    /* Bytes between the elements stay as they are. So the destination counts as read, too, where there are such
-     * bytes. */
+    /* Bytes between the elements stay unchanged. So if such bytes exist, the destination counts as
+     * read, too. */
     uint64_t written = l->element;
     for (int i = 0; i < l->dims; i++) {
         written *= l->shape[i];
     }
     uses[1].read = written != uses[1].high - uses[1].low;
-    /* From the second part on, the call cannot fail without effect: the first part changes the content and has a
-     * ticket. So the operation reports failures of earlier parts, and its submission does not. */
+    /* From the second part on, the call cannot fail without effect: the first part changes the
+     * content and carries a ticket. So the operation reports failures of earlier parts, and its
+     * submission does not. */
     hdi_linked link = {.after = *after, .ours = after->position ? 3 : job->packed};
     hd_ticket ticket;
     status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, &ticket);
@@ -142,14 +148,16 @@ static hd_status launch(const tensor_job *job, const hdi_layout *l, const hdi_pl
     return status;
 }
 
-/* Moves the elements of a layout by kernels. The layout need not be canonical. The lane's device reaches both buffers.
- * *after: the point that the first launch comes after, as one of several parts (hdi_linked). Becomes the last launch.
- * *out: the ticket of the last launch.
+/* Moves the elements of a layout by kernels. The layout need not be canonical. The lane's device
+ * reaches both buffers. *after: the point that the first launch comes after, as one of several
+ * parts (hdi_linked). It becomes the last launch. *out: the ticket of the last launch.
  * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED: the wish cannot be granted. */
-static hd_status run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out)
+static hd_status tensor_job_run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after,
+                                hd_ticket *out)
 {
     const hdi_plan_device facts = {job->rt->provider->threads_parallel, (uint32_t)lane->device->facts.multiprocessors};
-    hdi_layout waiting[64]; /* upper parts of cut layouts, each at most half as large as the former one */
+    /* Upper parts of cut layouts, each at most half as large as the one before. */
+    hdi_layout waiting[64];
     int n = 0;
     hd_status status = HD_OK;
     hdi_layout_canonicalize(&layout);
@@ -166,7 +174,7 @@ static hd_status run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hd
             hdi_layout_cut(&layout, plan.cut_dim, plan.cut_at, &waiting[n++]);
             continue;
         }
-        status = launch(job, &layout, &plan, lane, after, out);
+        status = tensor_job_launch(job, &layout, &plan, lane, after, out);
         if (status || n == 0) {
             return status;
         }
@@ -174,9 +182,10 @@ static hd_status run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hd
     }
 }
 
-/* Moves a run of bytes, as hd_copy does. `dst_at`, `src_at`: offsets in the buffers. Errors: as hd_copy. */
-static hd_status run_bytes(const tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes, hdi_point *after,
-                           hd_ticket *out)
+/* Moves a run of bytes, as hd_copy does. `dst_at`, `src_at`: offsets in the buffers. Errors: as
+ * hd_copy. */
+static hd_status tensor_job_run_bytes(const tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes,
+                                      hdi_point *after, hd_ticket *out)
 {
     const hdi_box box = hdi_box_of_bytes(bytes);
     const hdi_transfer transfer = {
@@ -188,20 +197,46 @@ static hd_status run_bytes(const tensor_job *job, uint64_t dst_at, uint64_t src_
     return status;
 }
 
-/* The lane for kernels that move so many bytes on a device. Small copies have other lanes than large ones, so they do
- * not wait behind them. */
-static hd_lane *lane_for(hdi_device *device, uint64_t bytes)
+/* The lane for kernels that move `bytes` on a device. Small copies use other lanes than large ones,
+ * so they do not wait behind them. */
+static hd_lane *tensor_lane_for(hdi_device *device, uint64_t bytes)
 {
     return hdi_copy_lane(device, HDI_WAY_ON, bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK);
 }
 
-/* Not inlined: the address that it returns to is the call site that memory_debug reports. */
+/* Not inlined: its return address is the call site that memory_debug reports.
+ * Memory whose last use waits for work of the program is set aside, and other memory is taken while
+ * any is left. Otherwise this operation would wait for that work, too. */
 hd_status __attribute__((noinline)) hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out)
 {
     hd_status status = hdi_copy_alive(device->lane_on);
+    if (status) {
+        return status;
+    }
     const hd_alloc_options options = {.size = sizeof options, .label = hdi_call_name()};
-    return status ? status
-                  : hdi_alloc_with(hdi_lane_handle(device->lane_on), bytes, &options, __builtin_return_address(0), out);
+    hd_lane *lane = hdi_lane_handle(hdi_parking_without_roots(device));
+    hd_buffer *aside[ASIDE_MOST], *buffer = NULL;
+    unsigned n = 0;
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    while (!status) {
+        status = hdi_alloc_with(lane, bytes, &options, __builtin_return_address(0), &buffer);
+        if (status || n == ASIDE_MOST || !hdi_buffer_has_root(hdi_buffer_of_own_handle(buffer))) {
+            break;
+        }
+        aside[n++] = buffer;
+    }
+    if (status == HD_ERROR_MEMORY && n) {
+        buffer = aside[--n]; /* no other is left */
+        status = HD_OK;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        hdi_free(aside[i]);
+    }
+    if (!status) {
+        *out = buffer;
+    }
+    return hdi_attempt_result(&attempt, status);
 }
 
 /* ---- between devices that do not reach each other ---- */
@@ -218,7 +253,7 @@ typedef struct staging {
 } staging;
 
 /* The bytes of a layout's elements, each counted once. */
-static uint64_t bytes_of(const hdi_layout *l)
+static uint64_t tensor_layout_bytes(const hdi_layout *l)
 {
     uint64_t bytes = l->element;
     for (int i = 0; i < l->dims; i++) {
@@ -227,9 +262,9 @@ static uint64_t bytes_of(const hdi_layout *l)
     return bytes;
 }
 
-/* The two halves of a layout: from the source to packed elements, and from those to the destination. The packed
- * elements begin at address 0. */
-static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
+/* The two halves of a layout: from the source to packed elements, and from those to the
+ * destination. The packed elements begin at address 0. */
+static void tensor_layout_halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
 {
     *unpack = *l;
     *pack = *l;
@@ -246,17 +281,17 @@ static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
     hdi_layout_canonicalize(unpack);
 }
 
-static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffer)
+static hd_status tensor_ensure_scratch(const staging *s, hdi_device *device, hd_buffer **buffer)
 {
     return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, buffer);
 }
 
-/* The job with temporary memory on one side. Its device may have been lost since the allocation, which the launch
- * detects. */
-static tensor_job job_with(const tensor_job *job, hd_buffer *own, bool is_dst)
+/* The job with temporary memory on one side. If its device was lost since the allocation, the
+ * launch detects it. */
+static tensor_job tensor_job_with(const tensor_job *job, hd_buffer *own, bool is_dst)
 {
     tensor_job half = *job;
-    struct hd_buffer *b = hdi_buffer_from_any_handle(own); /* not NULL: no other code has the handle */
+    struct hd_buffer *b = hdi_buffer_of_own_handle(own);
     half.wish = NULL;
     half.packed = !is_dst;
     if (is_dst) {
@@ -269,51 +304,51 @@ static tensor_job job_with(const tensor_job *job, hd_buffer *own, bool is_dst)
     return half;
 }
 
-static hd_status move_part(staging *s, const hdi_layout *l)
+static hd_status tensor_job_move_part(staging *s, const hdi_layout *l)
 {
     const tensor_job *job = s->job;
     hdi_layout pack, unpack;
-    halves(l, &pack, &unpack);
-    uint64_t bytes = bytes_of(l);
+    tensor_layout_halves(l, &pack, &unpack);
+    uint64_t bytes = tensor_layout_bytes(l);
     hd_buffer **packed = &s->packed[s->turn], **arrived = &s->arrived[s->turn];
     s->turn = (s->turn + 1) % TURNS;
-    tensor_job way = *job; /* from the packed elements to where they arrive */
+    tensor_job way = *job; /* from the packed elements to their place of arrival */
     uint64_t from_at = pack.src - job->src_address, to_at = unpack.dst - job->dst_address;
     hd_status status = HD_OK;
     if (!hdi_layout_is_run(&pack)) {
-        status = scratch(s, s->from, packed);
+        status = tensor_ensure_scratch(s, s->from, packed);
         if (!status) {
-            tensor_job half = job_with(job, *packed, true);
+            tensor_job half = tensor_job_with(job, *packed, true);
             hdi_point none = {0, 0};
             pack.dst += half.dst_address;
-            status = run(&half, pack, s->from_lane, &none, s->last);
+            status = tensor_job_run(&half, pack, s->from_lane, &none, s->last);
             way.src = half.dst;
             from_at = 0;
         }
     }
     if (hdi_layout_is_run(&unpack)) {
-        return status ? status : run_bytes(&way, to_at, from_at, bytes, &s->done, s->last);
+        return status ? status : tensor_job_run_bytes(&way, to_at, from_at, bytes, &s->done, s->last);
     }
-    status = status ? status : scratch(s, s->to, arrived);
+    status = status ? status : tensor_ensure_scratch(s, s->to, arrived);
     if (!status) {
-        tensor_job half = job_with(job, *arrived, false);
+        tensor_job half = tensor_job_with(job, *arrived, false);
         hdi_point none = {0, 0};
         way.dst = half.src;
         unpack.src += half.src_address;
-        status = run_bytes(&way, 0, from_at, bytes, &none, s->last);
-        status = status ? status : run(&half, unpack, s->to_lane, &s->done, s->last);
+        status = tensor_job_run_bytes(&way, 0, from_at, bytes, &none, s->last);
+        status = status ? status : tensor_job_run(&half, unpack, s->to_lane, &s->done, s->last);
     }
     return status;
 }
 
-/* Moves a layout in parts of at most s->bytes. Cuts it along the slowest dimension that the source does not repeat.
- * Parts that are still too large are cut again. */
-static hd_status move_parts(staging *s, hdi_layout l)
+/* Moves a layout in parts of at most s->bytes. Cuts it along the slowest dimension that the source
+ * does not repeat. Parts that are still too large are cut again. */
+static hd_status tensor_job_move_parts(staging *s, hdi_layout l)
 {
     for (;;) {
-        uint64_t bytes = bytes_of(&l);
+        uint64_t bytes = tensor_layout_bytes(&l);
         if (bytes <= s->bytes) {
-            return move_part(s, &l);
+            return tensor_job_move_part(s, &l);
         }
         int dim = 0;
         while (l.src_stride[dim] == 0) {
@@ -322,7 +357,7 @@ static hd_status move_parts(staging *s, hdi_layout l)
         uint64_t fit = s->bytes / (bytes / l.shape[dim]);
         hdi_layout rest;
         hdi_layout_cut(&l, dim, fit ? fit : 1, &rest);
-        hd_status status = move_parts(s, l); /* at most one level for each dimension */
+        hd_status status = tensor_job_move_parts(s, l); /* at most one level for each dimension */
         if (status) {
             return status;
         }
@@ -330,13 +365,13 @@ static hd_status move_parts(staging *s, hdi_layout l)
     }
 }
 
-/* Moves elements between buffers that no device reaches both of. Packs a part on device `from`, copies it to device `to`,
- * and unpacks it there.
+/* Moves elements between two buffers if no device reaches both. Packs a part on device `from`,
+ * copies it to device `to`, and unpacks it there.
  * Errors: as hd_tensor_copy. */
-static hd_status run_staged(const tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out)
+static hd_status tensor_job_run_staged(const tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out)
 {
     hdi_layout_canonicalize(&layout);
-    uint64_t bytes = bytes_of(&layout);
+    uint64_t bytes = tensor_layout_bytes(&layout);
     staging s = {
         .job = job,
         .bytes = bytes < PART_BYTES ? bytes : PART_BYTES,
@@ -344,9 +379,9 @@ static hd_status run_staged(const tensor_job *job, hdi_layout layout, int to, in
         .from = job->rt->devices[from],
         .last = out,
     };
-    s.to_lane = lane_for(s.to, s.bytes);
-    s.from_lane = lane_for(s.from, s.bytes);
-    hd_status status = move_parts(&s, layout);
+    s.to_lane = tensor_lane_for(s.to, s.bytes);
+    s.from_lane = tensor_lane_for(s.from, s.bytes);
+    hd_status status = tensor_job_move_parts(&s, layout);
     for (int i = 0; i < TURNS; i++) {
         hdi_free(s.packed[i]);
         hdi_free(s.arrived[i]);
@@ -354,10 +389,11 @@ static hd_status run_staged(const tensor_job *job, hdi_layout layout, int to, in
     return status;
 }
 
-/* ---- which way ---- */
+/* ---- choosing the way ---- */
 
-/* A device that reaches both buffers faster than through pinned memory. NULL: there is none. Their owners were read once. */
-static hdi_device *device_for(struct hd_buffer *to, int dst, struct hd_buffer *from, int src)
+/* A device that reaches both buffers faster than through pinned memory. NULL: none. The caller has
+ * read their owners once. */
+static hdi_device *tensor_device_for(struct hd_buffer *to, int dst, struct hd_buffer *from, int src)
 {
     hd_runtime *rt = to->runtime;
     if (src < 0 && dst < 0) {
@@ -372,8 +408,8 @@ static hdi_device *device_for(struct hd_buffer *to, int dst, struct hd_buffer *f
 
 /* ---- checks ---- */
 
-static hd_status check_pair(const hd_tensor *dst, const hdi_extent *to, const hd_tensor *src, const hdi_extent *from,
-                            hd_tensor *fitted)
+static hd_status tensor_check_pair(const hd_tensor *dst, const hdi_extent *to, const hd_tensor *src,
+                                   const hdi_extent *from, hd_tensor *fitted)
 {
     char dst_text[HDI_TENSOR_TEXT_BYTES], src_text[HDI_TENSOR_TEXT_BYTES];
     if (to->buffer->runtime != from->buffer->runtime) {
@@ -403,7 +439,7 @@ static hd_status check_pair(const hd_tensor *dst, const hdi_extent *to, const hd
     return HD_OK;
 }
 
-static void layout_of(const hd_tensor *dst, const hd_tensor *src, const tensor_job *job, hdi_layout *out)
+static void tensor_layout_of(const hd_tensor *dst, const hd_tensor *src, const tensor_job *job, hdi_layout *out)
 {
     out->element = (uint32_t)hd_type_size(dst->type);
     out->dims = dst->dims;
@@ -423,7 +459,7 @@ hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const h
     hd_tensor fitted;
     hd_status status = hdi_tensor_check(dst, "dst", &to);
     status = status ? status : hdi_tensor_check(src, "src", &from);
-    status = status ? status : check_pair(dst, &to, src, &from, &fitted);
+    status = status ? status : tensor_check_pair(dst, &to, src, &from, &fitted);
     if (status) {
         return status;
     }
@@ -437,20 +473,20 @@ hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const h
             .dst_address = to.buffer->address,
             .src_address = from.buffer->address,
         };
-        /* Read once: the structures may become other buffers', which the submission detects. */
+        /* Read once: the structures may pass to other buffers, which the submission detects. */
         int dst_owner = to.buffer->owner, src_owner = from.buffer->owner;
         hdi_layout layout;
-        layout_of(dst, &fitted, &job, &layout);
+        tensor_layout_of(dst, &fitted, &job, &layout);
         uint64_t bytes = to.elements * layout.element;
         hdi_point after = {0, 0};
         hdi_device *device;
         if (hdi_layout_is_run(&layout) && !wish) {
-            status =
-                run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes, &after, &ticket);
-        } else if ((device = device_for(to.buffer, dst_owner, from.buffer, src_owner)) != NULL) {
-            status = run(&job, layout, lane_for(device, bytes), &after, &ticket);
+            status = tensor_job_run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes,
+                                          &after, &ticket);
+        } else if ((device = tensor_device_for(to.buffer, dst_owner, from.buffer, src_owner)) != NULL) {
+            status = tensor_job_run(&job, layout, tensor_lane_for(device, bytes), &after, &ticket);
         } else {
-            status = run_staged(&job, layout, dst_owner, src_owner, &ticket);
+            status = tensor_job_run_staged(&job, layout, dst_owner, src_owner, &ticket);
         }
     }
     if (!status && out) {
@@ -467,19 +503,19 @@ hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *
 
 /* ---- between tensors and the program's memory ---- */
 
-/* Iterates over a tensor in row-major order, a part at a time. A part has up to `count` indices of dimension `dim`, one
- * index of each dimension before it, and all indices of those behind it. */
+/* Iterates over a tensor in row-major order, a part at a time. A part takes up to `count` indices
+ * of dimension `dim`, one index of each dimension before it, and all indices of those behind it. */
 typedef struct parts {
     hd_tensor whole;
     int dim;
-    uint64_t count; /* at most so many indices */
+    uint64_t count; /* at most this many indices */
     uint64_t most;  /* bytes of the largest part, which is the first one */
     uint64_t index[HD_TENSOR_DIMS];
     size_t at; /* offset of the next part in the program's memory */
     bool more;
 } parts;
 
-static void begin_parts(parts *p, const hd_tensor *t)
+static void tensor_parts_begin(parts *p, const hd_tensor *t)
 {
     *p = (parts){.whole = *t, .more = true};
     uint64_t bytes = hd_tensor_elements(t) * hd_type_size(t->type);
@@ -494,8 +530,8 @@ static void begin_parts(parts *p, const hd_tensor *t)
     p->most = bytes;
 }
 
-/* Returns the next part. *at, *bytes: where its elements are in the program's memory. */
-static void next_part(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
+/* Returns the next part. *at, *bytes: the place of its elements in the program's memory. */
+static void tensor_parts_next(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
 {
     *part = p->whole;
     *at = p->at;
@@ -521,15 +557,16 @@ static void next_part(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
     p->more = i >= 0;
 }
 
-static hdi_device *device_of(const struct hd_buffer *b)
+static hdi_device *tensor_device_of(const struct hd_buffer *b)
 {
-    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
+    /* Read once: the structure may pass to another buffer, which the submission detects. */
+    int owner = b->owner;
     return owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
 }
 
-/* The program's memory may overlap the tensor, if the tensor's buffer is pinned. Then a part could be written before
- * another one is read. */
-static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t bytes)
+/* Fails if the program's memory overlaps the tensor, which it may if the tensor's buffer is pinned.
+ * Then a part could be written before another one is read. */
+static hd_status tensor_check_apart(const hdi_extent *e, const void *memory, uint64_t bytes)
 {
     const struct hd_buffer *b = e->buffer;
     uintptr_t at = (uintptr_t)memory, low = (uintptr_t)b->host + e->low, high = (uintptr_t)b->host + e->high;
@@ -558,17 +595,17 @@ hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
         return hdi_fail(HD_ERROR_ARGUMENT, "the strides of dst, %s, lead to an element twice, or to parts of others",
                         hdi_tensor_text(dst, text));
     }
-    status = check_apart(&to, src, to.elements * hd_type_size(dst->type));
+    status = tensor_check_apart(&to, src, to.elements * hd_type_size(dst->type));
     hd_buffer *memory[TURNS] = {NULL, NULL};
     parts p;
-    begin_parts(&p, dst);
+    tensor_parts_begin(&p, dst);
     for (int turn = 0; p.more && !status; turn = (turn + 1) % TURNS) {
         hd_tensor part;
         size_t at;
         uint64_t bytes;
-        next_part(&p, &part, &at, &bytes);
+        tensor_parts_next(&p, &part, &at, &bytes);
         if (!memory[turn]) {
-            status = hdi_tensor_scratch(device_of(to.buffer), p.most, &memory[turn]);
+            status = hdi_tensor_scratch(tensor_device_of(to.buffer), p.most, &memory[turn]);
         }
         status = status ? status : hd_write(memory[turn], 0, (const unsigned char *)src + at, bytes);
         hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
@@ -599,22 +636,22 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(src, text));
     }
-    status = check_apart(&from, dst, total);
+    status = tensor_check_apart(&from, dst, total);
     /* A kernel packs one part while the part before it is read. */
     hd_buffer *memory[TURNS] = {NULL, NULL};
     size_t at[TURNS] = {0, 0};
     uint64_t bytes[TURNS] = {0, 0};
     parts p;
-    begin_parts(&p, src);
+    tensor_parts_begin(&p, src);
     int turn = 0;
     for (bool last = false; !last && !status; turn = (turn + 1) % TURNS) {
         bytes[turn] = 0;
         last = !p.more;
         if (p.more) {
             hd_tensor part;
-            next_part(&p, &part, &at[turn], &bytes[turn]);
+            tensor_parts_next(&p, &part, &at[turn], &bytes[turn]);
             if (!memory[turn]) {
-                status = hdi_tensor_scratch(device_of(from.buffer), p.most, &memory[turn]);
+                status = hdi_tensor_scratch(tensor_device_of(from.buffer), p.most, &memory[turn]);
             }
             hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
             status = status ? status : hdi_tensor_copy_as(&packed, &part, NULL, NULL);

@@ -1,14 +1,15 @@
-/* matmul.c - hd_tensor_matmul: checks a product, plans it, and submits it. It becomes calls of the lane's library, or
- * one launch of the built-in kernel.
+/* matmul.c - hd_tensor_matmul: checks a product, plans it, and submits it. It becomes calls of the
+ * lane's library, or one launch of the built-in kernel.
  *
  * Threads: any.
  * Locks: none of its own, except while a library is opened (matmul.h).
- * Blocking: while a library is opened, while kernels are loaded for the first time, and while a lane is full.
+ * Blocking: while a library is opened, while kernels are loaded for the first time, and while a
+ * lane is full.
  * Always:
- * - Nothing is submitted before every check has passed.
- * - Every operation of a product names all bytes from the first to the last element of each operand, so use records
- *   order it.
- * - c is written last. If an earlier step fails, c stays as it is.
+ * - Nothing is submitted before every check passes.
+ * - Every operation of a product names all bytes from the first to the last element of each
+ *   operand, so use records order it.
+ * - c is written last. If an earlier step fails, c stays unchanged.
  */
 #include <heddle/tensor.h>
 #include <stdio.h>
@@ -21,19 +22,21 @@
 #include "tensor/plan.h"
 #include "transfer/route.h"
 
-#define CALLS_MOST 64 /* calls of a library, at most; beyond that the built-in kernel needs one launch */
-#define PACK_LEAST 64 /* m, n and k at least: each element of a copied operand must be used so often */
+/* Calls of a library, at most; beyond that the built-in kernel needs one launch. */
+#define CALLS_MOST 64
+/* M, n and k at least: each element of a copied operand must be used so often. */
+#define PACK_LEAST 64
 
 /* ---- operands that fit together ---- */
 
-static bool is_number(hd_type type)
+static bool matmul_is_number(hd_type type)
 {
     return type >= HD_TYPE_F16 && type <= HD_TYPE_C128;
 }
 
-static hd_status check_form(const hd_tensor *t, const char *name)
+static hd_status matmul_check_form(const hd_tensor *t, const char *name)
 {
-    if (!is_number(t->type)) {
+    if (!matmul_is_number(t->type)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is of type %s: products are made of f16, bf16, f32, f64, c64 and c128",
                         name, hd_type_name(t->type));
     }
@@ -43,10 +46,18 @@ static hd_status check_form(const hd_tensor *t, const char *name)
     return HD_OK;
 }
 
-static hd_status check_strides(const hd_tensor *t, const char *name)
+/* Kernels and libraries read elements at multiples of their size. The address of an import may be
+ * any. */
+static hd_status matmul_check_strides(const hd_tensor *t, const struct hd_buffer *b, const char *name)
 {
-    uint64_t size = hdi_product_size(t->type);
-    if (t->offset % size != 0) {
+    uint64_t size = hdi_product_size(t->type), begin = b ? b->address : 0;
+    if (begin % size != 0 && (begin + t->offset) % size != 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s begins at the address 0x%llx, which is no multiple of the %llu bytes of its elements; "
+                        "hd_tensor_copy it to memory of hd_alloc",
+                        name, (unsigned long long)(begin + t->offset), (unsigned long long)size);
+    }
+    if (begin % size == 0 && t->offset % size != 0) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%s begins at byte %zu, which is no multiple of the %llu bytes of its elements", name,
                         t->offset, (unsigned long long)size);
@@ -63,7 +74,7 @@ static hd_status check_strides(const hd_tensor *t, const char *name)
     return HD_OK;
 }
 
-static hd_status check_shapes(const hd_tensor *c, const hd_tensor *a, const hd_tensor *b)
+static hd_status matmul_check_shapes(const hd_tensor *c, const hd_tensor *a, const hd_tensor *b)
 {
     char of_a[HDI_TENSOR_TEXT_BYTES], of_b[HDI_TENSOR_TEXT_BYTES], of_c[HDI_TENSOR_TEXT_BYTES];
     hdi_tensor_text(a, of_a);
@@ -95,7 +106,7 @@ static hd_status check_shapes(const hd_tensor *c, const hd_tensor *a, const hd_t
     return HD_OK;
 }
 
-static hd_status check_places(const hd_tensor *operands, const hdi_extent *extents)
+static hd_status matmul_check_places(const hd_tensor *operands, const hdi_extent *extents)
 {
     const hdi_extent *c = &extents[HDI_C];
     if (c->elements == 0) {
@@ -119,7 +130,7 @@ static hd_status check_places(const hd_tensor *operands, const hdi_extent *exten
 
 /* ---- a problem from operands ---- */
 
-static void read_operand(hdi_matmul_problem *p, int which, const hd_tensor *t)
+static void matmul_read_operand(hdi_matmul_problem *p, int which, const hd_tensor *t)
 {
     int64_t size = (int64_t)hdi_product_size(t->type);
     p->row[which] = t->stride[t->dims - 2] / size;
@@ -138,13 +149,13 @@ hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_exte
     const hd_tensor *a = &operands[HDI_A], *b = &operands[HDI_B], *c = &operands[HDI_C];
     hd_status status = HD_OK;
     for (int i = 0; i < HDI_OPERANDS && !status; i++) {
-        status = check_form(&operands[i], names[i]);
+        status = matmul_check_form(&operands[i], names[i]);
     }
-    status = status ? status : check_shapes(c, a, b);
+    status = status ? status : matmul_check_shapes(c, a, b);
     for (int i = 0; i < HDI_OPERANDS && !status; i++) {
-        status = check_strides(&operands[i], names[i]);
+        status = matmul_check_strides(&operands[i], extents[i].buffer, names[i]);
     }
-    status = status ? status : check_places(operands, extents);
+    status = status ? status : matmul_check_places(operands, extents);
     if (status) {
         return status;
     }
@@ -161,7 +172,7 @@ hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_exte
         out->batch[i] = c->shape[i];
     }
     for (int i = 0; i < HDI_OPERANDS; i++) {
-        read_operand(out, i, &operands[i]);
+        matmul_read_operand(out, i, &operands[i]);
         out->low[i] = extents[i].low;
         out->high[i] = extents[i].high;
     }
@@ -170,7 +181,7 @@ hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_exte
 
 /* ---- simplifying: the same product with fewer dimensions ---- */
 
-static void drop_dim(hdi_matmul_problem *p, uint32_t d)
+static void matmul_drop_dim(hdi_matmul_problem *p, uint32_t d)
 {
     p->dims--;
     for (uint32_t i = d; i < p->dims; i++) {
@@ -181,7 +192,7 @@ static void drop_dim(hdi_matmul_problem *p, uint32_t d)
     }
 }
 
-static void swap_dims(hdi_matmul_problem *p, uint32_t d, uint32_t e)
+static void matmul_swap_dims(hdi_matmul_problem *p, uint32_t d, uint32_t e)
 {
     uint64_t batch = p->batch[d];
     p->batch[d] = p->batch[e];
@@ -193,8 +204,8 @@ static void swap_dims(hdi_matmul_problem *p, uint32_t d, uint32_t e)
     }
 }
 
-/* Whether dimension `outer` continues where `inner` ends, in all operands. */
-static bool goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
+/* True if dimension `outer` continues where `inner` ends, in all operands. */
+static bool matmul_dim_goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
 {
     bool yes = true;
     for (int o = 0; o < HDI_OPERANDS; o++) {
@@ -203,36 +214,36 @@ static bool goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
     return yes;
 }
 
-/* Drops dimensions of size 1. Sorts the others by their steps in c, longest first. Joins dimensions that continue each
- * other. */
-static void join_batch(hdi_matmul_problem *p)
+/* Drops dimensions of size 1. Sorts the others by their steps in c, longest first. Joins dimensions
+ * that continue each other. */
+static void matmul_join_batch(hdi_matmul_problem *p)
 {
     for (uint32_t d = p->dims; d-- > 0;) {
         if (p->batch[d] == 1) {
-            drop_dim(p, d);
+            matmul_drop_dim(p, d);
         }
     }
     for (uint32_t i = 1; i < p->dims; i++) {
         for (uint32_t j = i; j > 0 && hdi_stride_size(p->step[HDI_C][j - 1]) < hdi_stride_size(p->step[HDI_C][j]);
              j--) {
-            swap_dims(p, j, j - 1);
+            matmul_swap_dims(p, j, j - 1);
         }
     }
     for (uint32_t d = p->dims; d-- > 1;) {
-        if (goes_on(p, d - 1, d)) {
+        if (matmul_dim_goes_on(p, d - 1, d)) {
             p->batch[d - 1] *= p->batch[d];
             for (int o = 0; o < HDI_OPERANDS; o++) {
                 p->step[o][d - 1] = p->step[o][d];
             }
-            drop_dim(p, d);
+            matmul_drop_dim(p, d);
         }
     }
 }
 
-/* Turns a dimension of the batch into rows. b must not change along it. The matrices of a and c must follow each other
- * like rows, or have one row each. Does the same for columns, with a and b exchanged. True: it found such a
- * dimension. */
-static bool fold_batch(hdi_matmul_problem *p)
+/* Turns a dimension of the batch into rows. b must not change along it. The matrices of a and c
+ * must follow each other like rows, or be one row each. Does the same for columns, with a and b
+ * exchanged. True: it found such a dimension. */
+static bool matmul_fold_batch(hdi_matmul_problem *p)
 {
     for (uint32_t d = p->dims; d-- > 0;) {
         const int64_t *a = &p->step[HDI_A][d], *b = &p->step[HDI_B][d], *c = &p->step[HDI_C][d];
@@ -248,44 +259,46 @@ static bool fold_batch(hdi_matmul_problem *p)
         } else {
             continue;
         }
-        drop_dim(p, d);
+        matmul_drop_dim(p, d);
         return true;
     }
     return false;
 }
 
-/* ---- a library's way ---- */
+/* ---- the plan for a library ---- */
 
-/* Whether a matrix with these strides is stored by columns. *pitch: the elements from one column to the next. */
-static bool by_columns(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most, uint64_t *pitch)
+/* True if a matrix with these strides is stored by columns. *pitch: the elements from one column to
+ * the next. */
+static bool matmul_is_by_columns(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most,
+                                 uint64_t *pitch)
 {
     bool dense = rows == 1 || row == 1;
     *pitch = columns == 1 ? rows : (uint64_t)column;
     return dense && (columns == 1 || column > 0) && *pitch >= rows && *pitch <= most;
 }
 
-/* Whether a library takes a factor: it is stored by columns, or its transpose is. */
-static bool fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most, uint8_t *transpose,
-                       uint64_t *pitch)
+/* True if a library takes a factor: it is stored by columns, or its transpose is. */
+static bool matmul_fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most,
+                              uint8_t *transpose, uint64_t *pitch)
 {
     *transpose = 0;
-    if (by_columns(rows, columns, row, column, most, pitch)) {
+    if (matmul_is_by_columns(rows, columns, row, column, most, pitch)) {
         return true;
     }
     *transpose = 1;
-    return by_columns(columns, rows, column, row, most, pitch);
+    return matmul_is_by_columns(columns, rows, column, row, most, pitch);
 }
 
-/* Whether a library can write c: it is stored by columns. If it is stored by rows, the transposed problem is solved,
- * and *swapped is set. */
-static bool fit_result(const hdi_matmul_problem *p, uint64_t most, bool *swapped, uint64_t *pitch)
+/* True if a library can write c: it is stored by columns. If it is stored by rows, the transposed
+ * problem is solved, and *swapped is set. */
+static bool matmul_fit_result(const hdi_matmul_problem *p, uint64_t most, bool *swapped, uint64_t *pitch)
 {
     *swapped = false;
-    if (by_columns(p->m, p->n, p->row[HDI_C], p->column[HDI_C], most, pitch)) {
+    if (matmul_is_by_columns(p->m, p->n, p->row[HDI_C], p->column[HDI_C], most, pitch)) {
         return true;
     }
     *swapped = true;
-    return by_columns(p->n, p->m, p->column[HDI_C], p->row[HDI_C], most, pitch);
+    return matmul_is_by_columns(p->n, p->m, p->column[HDI_C], p->row[HDI_C], most, pitch);
 }
 
 typedef struct fit {
@@ -295,27 +308,29 @@ typedef struct fit {
     uint64_t pitch[HDI_OPERANDS];
 } fit;
 
-/* Determines which operands a library takes as they are. */
-static fit fit_all(const hdi_matmul_problem *p, uint64_t most)
+/* Determines which operands a library takes unchanged. */
+static fit matmul_fit_all(const hdi_matmul_problem *p, uint64_t most)
 {
     fit f = {.swapped = false};
-    f.operand[HDI_C] = fit_result(p, most, &f.swapped, &f.pitch[HDI_C]);
-    /* in the transposed problem rows and columns are exchanged */
-    f.operand[HDI_A] =
-        f.swapped ? fit_factor(p->k, p->m, p->column[HDI_A], p->row[HDI_A], most, &f.transpose[HDI_A], &f.pitch[HDI_A])
-                  : fit_factor(p->m, p->k, p->row[HDI_A], p->column[HDI_A], most, &f.transpose[HDI_A], &f.pitch[HDI_A]);
-    f.operand[HDI_B] =
-        f.swapped ? fit_factor(p->n, p->k, p->column[HDI_B], p->row[HDI_B], most, &f.transpose[HDI_B], &f.pitch[HDI_B])
-                  : fit_factor(p->k, p->n, p->row[HDI_B], p->column[HDI_B], most, &f.transpose[HDI_B], &f.pitch[HDI_B]);
+    f.operand[HDI_C] = matmul_fit_result(p, most, &f.swapped, &f.pitch[HDI_C]);
+    /* In the transposed problem rows and columns are exchanged. */
+    f.operand[HDI_A] = f.swapped ? matmul_fit_factor(p->k, p->m, p->column[HDI_A], p->row[HDI_A], most,
+                                                     &f.transpose[HDI_A], &f.pitch[HDI_A])
+                                 : matmul_fit_factor(p->m, p->k, p->row[HDI_A], p->column[HDI_A], most,
+                                                     &f.transpose[HDI_A], &f.pitch[HDI_A]);
+    f.operand[HDI_B] = f.swapped ? matmul_fit_factor(p->n, p->k, p->column[HDI_B], p->row[HDI_B], most,
+                                                     &f.transpose[HDI_B], &f.pitch[HDI_B])
+                                 : matmul_fit_factor(p->k, p->n, p->row[HDI_B], p->column[HDI_B], most,
+                                                     &f.transpose[HDI_B], &f.pitch[HDI_B]);
     return f;
 }
 
-static bool fits(const fit *f)
+static bool matmul_all_fit(const fit *f)
 {
     return f->operand[HDI_A] && f->operand[HDI_B] && f->operand[HDI_C];
 }
 
-static uint64_t count_of(const hdi_matmul_problem *p)
+static uint64_t matmul_batch_count(const hdi_matmul_problem *p)
 {
     uint64_t count = 1;
     for (uint32_t d = 0; d < p->dims; d++) {
@@ -324,7 +339,7 @@ static uint64_t count_of(const hdi_matmul_problem *p)
     return count;
 }
 
-static void fill_product(const hdi_matmul_problem *p, const fit *f, hdi_matmul_plan *out)
+static void matmul_fill_product(const hdi_matmul_problem *p, const fit *f, hdi_matmul_plan *out)
 {
     int64_t size = (int64_t)hdi_product_size(p->type);
     uint32_t longest = 0;
@@ -381,31 +396,32 @@ hdi_product hdi_matmul_call(const hdi_matmul_plan *plan, uint64_t number)
     return p;
 }
 
-/* Plans the product for the library. True: the library takes it, perhaps after the operands in `pack` were copied. */
-static bool plan_library(const hdi_matmul_problem *p, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
+/* Plans the product for the library. True: the library takes it, perhaps after the operands in
+ * `pack` were copied. */
+static bool matmul_plan_library(const hdi_matmul_problem *p, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
 {
     if (!(facts->types >> p->type & 1) || p->m > facts->most || p->n > facts->most || p->k > facts->most) {
         return false;
     }
     hdi_matmul_problem folded = *p;
-    while (fold_batch(&folded)) {
+    while (matmul_fold_batch(&folded)) {
     }
-    fit f = fit_all(&folded, facts->most);
-    if (fits(&f) && folded.m <= facts->most && folded.n <= facts->most) {
+    fit f = matmul_fit_all(&folded, facts->most);
+    if (matmul_all_fit(&f) && folded.m <= facts->most && folded.n <= facts->most) {
         p = &folded;
     } else {
-        f = fit_all(p, facts->most);
+        f = matmul_fit_all(p, facts->most);
     }
     uint64_t most = 1;
     for (uint32_t d = 0; d < p->dims; d++) {
         most = p->batch[d] > most ? p->batch[d] : most;
     }
-    if (most > facts->most_count || count_of(p) / most > CALLS_MOST) {
+    if (most > facts->most_count || matmul_batch_count(p) / most > CALLS_MOST) {
         return false;
     }
     out->kind = HDI_MATMUL_LIBRARY;
-    if (fits(&f)) {
-        fill_product(p, &f, out);
+    if (matmul_all_fit(&f)) {
+        matmul_fill_product(p, &f, out);
         return true;
     }
     bool worth = p->m >= PACK_LEAST && p->n >= PACK_LEAST && p->k >= PACK_LEAST;
@@ -415,18 +431,18 @@ static bool plan_library(const hdi_matmul_problem *p, const hdi_matmul_facts *fa
     return facts->can_pack && worth;
 }
 
-/* ---- the built-in kernel's way ---- */
+/* ---- the plan for the built-in kernel ---- */
 
-static void plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
+static void matmul_plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
 {
     hdi_matmul_problem p = *problem;
     int64_t size = (int64_t)hdi_product_size(p.type);
-    while (fold_batch(&p)) {
+    while (matmul_fold_batch(&p)) {
     }
     *out = (hdi_matmul_plan){
         .kind = HDI_MATMUL_BUILTIN, .reads_factors = out->reads_factors, .first = HDI_A, .second = HDI_B};
-    /* The kernel writes rows of c fast if their elements are adjacent. So for a c that is stored by columns it solves
-     * the transposed problem. */
+    /* The kernel writes rows of c fast if their elements are adjacent. So for a c that is stored by
+     * columns it solves the transposed problem. */
     bool swapped = hdi_stride_size(p.row[HDI_C]) < hdi_stride_size(p.column[HDI_C]) && p.m > 1;
     int first = swapped ? HDI_B : HDI_A, second = swapped ? HDI_A : HDI_B;
     out->first = first;
@@ -444,7 +460,7 @@ static void plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_fac
     s->row_c = row[HDI_C], s->column_c = column[HDI_C];
     s->alpha = p.alpha;
     s->beta = p.beta;
-    s->count = count_of(&p);
+    s->count = matmul_batch_count(&p);
     s->batch_dims = p.dims;
     for (uint32_t d = 0; d < p.dims; d++) {
         s->batch[d] = p.batch[d];
@@ -459,8 +475,9 @@ static void plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_fac
     out->tiles = hdi_matmul_tiles(facts->gpu, inside, s->m, s->n, s->count);
 }
 
-/* Factors without elements may have any strides. Clears them, so that no product of strides overflows. */
-static void forget_factors(hdi_matmul_problem *p)
+/* Factors without elements may have any strides. Clears them, so that no product of strides
+ * overflows. */
+static void matmul_forget_factors(hdi_matmul_problem *p)
 {
     for (int o = HDI_A; o <= HDI_B; o++) {
         p->row[o] = p->column[o] = 0;
@@ -476,20 +493,20 @@ void hdi_matmul_make_plan(const hdi_matmul_problem *problem, const hdi_matmul_fa
     if (p.low[HDI_C] == p.high[HDI_C]) {
         return;
     }
-    /* With k = 0 or alpha = 0 c is only scaled, and the factors are not read. The built-in kernel does that, since
-     * libraries differ there. */
+    /* With k = 0 or alpha = 0 c is only scaled, and the factors are not read. The built-in kernel
+     * does that, since libraries differ there. */
     p.k = p.alpha == 0 ? 0 : p.k;
     out->reads_factors = p.k > 0;
     if (p.k == 0) {
-        forget_factors(&p);
+        matmul_forget_factors(&p);
     }
-    join_batch(&p);
-    if (p.k == 0 || !plan_library(&p, facts, out)) {
-        plan_builtin(&p, facts, out);
+    matmul_join_batch(&p);
+    if (p.k == 0 || !matmul_plan_library(&p, facts, out)) {
+        matmul_plan_builtin(&p, facts, out);
     }
 }
 
-/* A product with its operands and what the checks found. */
+/* A product with its operands and the results of the checks. */
 typedef struct product {
     hd_lane *lane;
     hdi_same same; /* the word of the lane's handle */
@@ -504,7 +521,7 @@ static const char *const names[HDI_OPERANDS] = {"a", "b", "c"};
 
 /* ---- checks ---- */
 
-static hd_status check_buffer(product *p, int which)
+static hd_status matmul_check_buffer(product *p, int which)
 {
     hdi_device *device = p->lane->device;
     hd_runtime *rt = device->runtime;
@@ -521,7 +538,8 @@ static hd_status check_buffer(product *p, int which)
                               .whole = e->low == 0 && e->high == b->bytes,
                               .read = true};
     bool lost = p->use[which].losses == HDI_LOST;
-    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
+    /* Read once: the structure may pass to another buffer, which the submission detects. */
+    int owner = b->owner;
     bool reaches = lost || e->elements == 0 || hdi_buffer_is_reached(b, owner, device->index);
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
         return hdi_fail_about(hdi_buffer_refused(p->tensor[which].buffer), "%s", names[which]);
@@ -529,9 +547,10 @@ static hd_status check_buffer(product *p, int which)
     return reaches ? HD_OK : hdi_fail_about(hdi_buffer_reach_failed(b, owner, device->index), "%s", names[which]);
 }
 
-/* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay as they are lie between its
- * elements. So newer bytes on the host are not lost, and bytes of a failed operation stay failed. */
-static void note_result(product *p)
+/* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay unchanged
+ * lie between its elements. So newer bytes on the host are not lost, and bytes of a failed
+ * operation stay failed. */
+static void matmul_note_result(product *p)
 {
     const hdi_extent *c = &p->extent[HDI_C];
     uint64_t written = c->elements * hdi_product_size(p->problem.type);
@@ -540,7 +559,7 @@ static void note_result(product *p)
     use->read = p->beta != 0 || written != c->high - c->low;
 }
 
-static hd_status check(product *p)
+static hd_status matmul_check_all(product *p)
 {
     hd_status status = HD_OK;
     for (int i = HDI_OPERANDS - 1; i >= 0 && !status; i--) {
@@ -548,10 +567,10 @@ static hd_status check(product *p)
     }
     status = status ? status : hdi_matmul_read(p->tensor, p->extent, p->alpha, p->beta, &p->problem);
     for (int i = HDI_OPERANDS - 1; i >= 0 && !status; i--) {
-        status = check_buffer(p, i);
+        status = matmul_check_buffer(p, i);
     }
     if (!status) {
-        note_result(p);
+        matmul_note_result(p);
     }
     return status;
 }
@@ -559,20 +578,20 @@ static hd_status check(product *p)
 /* ---- submitting ---- */
 
 /* The operands that the plan uses. The last one is c. */
-static size_t uses_of(const product *p, const hdi_matmul_plan *plan, hdi_use uses[HDI_OPERANDS])
+static size_t matmul_uses_of(const product *p, const hdi_matmul_plan *plan, hdi_use uses[HDI_OPERANDS])
 {
     size_t n = plan->reads_factors ? HDI_OPERANDS : 1;
     memcpy(uses, p->use + HDI_OPERANDS - n, n * sizeof uses[0]);
     return n;
 }
 
-static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_ticket *out)
+static hd_status matmul_submit_calls(const product *p, const hdi_matmul_plan *plan, hd_ticket *out)
 {
     hdi_use uses[HDI_OPERANDS];
-    size_t n_uses = uses_of(p, plan, uses);
+    size_t n_uses = matmul_uses_of(p, plan, uses);
     hd_status status = HD_OK;
     for (uint64_t i = 0; i < plan->calls && !status; i++) {
-        uses[n_uses - 1].read |= i > 0; /* c has the results of the calls before, which stay */
+        uses[n_uses - 1].read |= i > 0; /* c holds the results of the calls before, which stay */
         hdi_product call = hdi_matmul_call(plan, i);
         call.a += p->extent[plan->first].buffer->address;
         call.b += p->extent[plan->second].buffer->address;
@@ -593,7 +612,7 @@ typedef struct arguments {
     hdi_matmul_shape shape;
 } arguments;
 
-static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd_ticket *out)
+static hd_status matmul_submit_kernel(const product *p, const hdi_matmul_plan *plan, hd_ticket *out)
 {
     hdi_device *device = p->lane->device;
     struct hd_kernel *kernel = NULL;
@@ -605,24 +624,24 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
     for (int i = 0; i < HDI_OPERANDS; i++) {
         at[i] = p->extent[i].buffer->address + p->extent[i].low;
     }
-    /* A factor that is not read may have any address, even behind the end of its buffer. The kernel gets the address of
-     * c then. */
+    /* A factor that is not read may have any address, even behind the end of its buffer. The kernel
+     * then gets the address of c. */
     arguments args = {.c = at[HDI_C],
                       .a = plan->reads_factors ? at[plan->first] : at[HDI_C],
                       .b = plan->reads_factors ? at[plan->second] : at[HDI_C],
                       .shape = plan->shape};
     hdi_use uses[HDI_OPERANDS];
-    size_t n_uses = uses_of(p, plan, uses);
+    size_t n_uses = matmul_uses_of(p, plan, uses);
     bool gpu = device->runtime->provider->threads_parallel;
     uint32_t most = device->limits.grid[0];
     return hdi_launch_linked(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
                              gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_linked){.same = &p->same}, out);
 }
 
-/* ---- operands that have to be dense for a library ---- */
+/* ---- operands that must be dense for a library ---- */
 
 /* An operand with each element once: a batch dimension that repeats matrices has size 1. */
-static hd_tensor without_repeats(const hd_tensor *t)
+static hd_tensor matmul_without_repeats(const hd_tensor *t)
 {
     hd_tensor once = *t;
     for (int i = 0; i < once.dims - 2; i++) {
@@ -632,7 +651,7 @@ static hd_tensor without_repeats(const hd_tensor *t)
 }
 
 /* Allocates a row-major tensor of the same shape. */
-static hd_status make_dense(hd_lane *lane, const hd_tensor *like, hd_tensor *out)
+static hd_status matmul_make_dense(hd_lane *lane, const hd_tensor *like, hd_tensor *out)
 {
     uint64_t bytes;
     if (!hdi_tensor_bytes(like, &bytes)) {
@@ -644,17 +663,17 @@ static hd_status make_dense(hd_lane *lane, const hd_tensor *like, hd_tensor *out
     return status;
 }
 
-static hd_status multiply(product *p, bool can_pack, hd_ticket *out);
+static hd_status matmul_run(product *p, bool can_pack, hd_ticket *out);
 
-static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *out)
+static hd_status matmul_run_packed(const product *p, const bool *pack, hd_ticket *out)
 {
     product dense = {.lane = p->lane, .alpha = p->alpha, .beta = p->beta};
     memcpy(dense.tensor, p->tensor, sizeof dense.tensor);
     hd_status status = HD_OK;
     for (int i = 0; i < HDI_OPERANDS && !status; i++) {
         if (pack[i]) {
-            hd_tensor once = without_repeats(&p->tensor[i]);
-            status = make_dense(p->lane, &once, &dense.tensor[i]);
+            hd_tensor once = matmul_without_repeats(&p->tensor[i]);
+            status = matmul_make_dense(p->lane, &once, &dense.tensor[i]);
             if (!status && (i != HDI_C || p->beta != 0)) {
                 status = hdi_tensor_copy_as(&dense.tensor[i], &once, NULL, NULL);
             }
@@ -662,8 +681,8 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
             dense.tensor[i].buffer = p->tensor[i].buffer;
         }
     }
-    status = status ? status : check(&dense);
-    status = status ? status : multiply(&dense, false, out);
+    status = status ? status : matmul_check_all(&dense);
+    status = status ? status : matmul_run(&dense, false, out);
     if (!status && pack[HDI_C]) {
         status = hdi_tensor_copy_as(&p->tensor[HDI_C], &dense.tensor[HDI_C], NULL, out);
     }
@@ -678,7 +697,7 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
     return status;
 }
 
-static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
+static hd_status matmul_run(product *p, bool can_pack, hd_ticket *out)
 {
     const hdi_blas_facts *library = NULL;
     hd_status status = hdi_products_library(p->lane, &library);
@@ -693,16 +712,17 @@ static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
     hdi_matmul_plan plan;
     hdi_matmul_make_plan(&p->problem, &facts, &plan);
     if (plan.kind != HDI_MATMUL_LIBRARY) {
-        return submit_kernel(p, &plan, out);
+        return matmul_submit_kernel(p, &plan, out);
     }
     if (!plan.pack[HDI_A] && !plan.pack[HDI_B] && !plan.pack[HDI_C]) {
-        return submit_calls(p, &plan, out);
+        return matmul_submit_calls(p, &plan, out);
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    status = multiply_packed(p, plan.pack, out);
-    if (status == HD_ERROR_MEMORY) { /* no memory for dense copies: the built-in kernel needs none */
-        status = multiply(p, false, out);
+    status = matmul_run_packed(p, plan.pack, out);
+    /* No memory for dense copies: the built-in kernel needs none. */
+    if (status == HD_ERROR_MEMORY) {
+        status = matmul_run(p, false, out);
     }
     return hdi_attempt_result(&attempt, status);
 }
@@ -723,9 +743,9 @@ hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor 
     p.tensor[HDI_B] = *b;
     p.tensor[HDI_C] = *c;
     hd_ticket ticket = {NULL, 0};
-    hd_status status = check(&p);
+    hd_status status = matmul_check_all(&p);
     if (!status && p.extent[HDI_C].elements > 0) {
-        status = multiply(&p, true, &ticket);
+        status = matmul_run(&p, true, &ticket);
     }
     if (!status && out) {
         *out = ticket;

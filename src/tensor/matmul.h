@@ -1,13 +1,14 @@
-/* matmul.h - matrix products: their plans, and what executes them in each lane.
+/* matmul.h - matrix products: their plans, and the code that executes them in each lane.
  *
- * A plan is calls of a library, or one launch of the built-in kernel. It depends only on the tensors and the library's
- * facts. Tests run it as a table. What executes a lane's products is the library that its engine opened, and the
- * built-in kernels.
+ * A plan is calls of a library, or one launch of the built-in kernel. It depends only on the
+ * tensors and the library's facts. Tests run it as a table. A lane's products are executed by the
+ * library that its engine opened, and by the built-in kernels.
  *
  * Threads: any; the functions of plans are pure.
- * Locks: one per device while a library is opened (rank MATMUL_LIBRARY). Memory is allocated before it is taken.
- * Blocking: while a library is opened. That is in the first call for a lane, and in the first one after a restart of
- * its device.
+ * Locks: one per device while a library is opened (rank MATMUL_LIBRARY). Memory is allocated before
+ * it is taken.
+ * Blocking: while a library is opened. This happens in the first call for a lane, and in the first
+ * one after a restart of its device.
  * Always:
  * - Operands are numbered HDI_A, HDI_B, HDI_C.
  * - The facts of a lane's library stay at their address until hd_close.
@@ -25,7 +26,8 @@
 
 enum { HDI_A, HDI_B, HDI_C, HDI_OPERANDS };
 
-/* A product of matrices: m x k times k x n, for each index of the batch. Strides and steps count elements. */
+/* A product of matrices: m x k times k x n, for each index of the batch. Strides and steps count
+ * elements. */
 typedef struct hdi_matmul_problem {
     hd_type type;
     uint64_t m, n, k;
@@ -33,8 +35,10 @@ typedef struct hdi_matmul_problem {
     uint32_t dims; /* dimensions of the batch */
     uint64_t batch[HDI_MATMUL_BATCH];
     int64_t step[HDI_OPERANDS][HDI_MATMUL_BATCH];
-    uint64_t offset[HDI_OPERANDS]; /* bytes from the buffer's start to the element with all indices 0 */
-    uint64_t low[HDI_OPERANDS], high[HDI_OPERANDS]; /* the operand's bytes in its buffer; empty without elements */
+    /* Bytes from the buffer's start to the element with all indices 0. */
+    uint64_t offset[HDI_OPERANDS];
+    /* The operand's bytes in its buffer; empty without elements. */
+    uint64_t low[HDI_OPERANDS], high[HDI_OPERANDS];
     double alpha, beta;
 } hdi_matmul_problem;
 
@@ -44,9 +48,9 @@ typedef enum hdi_matmul_kind {
     HDI_MATMUL_BUILTIN
 } hdi_matmul_kind;
 
-/* The facts of a library, and what the plan may use. */
+/* The facts of a library, and the parts of it that the plan may use. */
 typedef struct hdi_matmul_facts {
-    uint32_t types; /* bit t: it takes hd_type t; 0: there is no library */
+    uint32_t types; /* bit t: it takes hd_type t; 0: no library */
     uint64_t most;  /* of sizes and pitches */
     uint64_t most_count;
     bool gpu;      /* selects the built-in kernel's tiles */
@@ -56,11 +60,12 @@ typedef struct hdi_matmul_facts {
 typedef struct hdi_matmul_plan {
     hdi_matmul_kind kind;
     bool reads_factors; /* the elements of a and b are read */
-    /* Operands that must be copied to dense temporary tensors first. Then the caller makes another plan, for the
-     * copies. */
+    /* Operands that must be copied to dense temporary tensors first. Then the caller makes another
+     * plan, for the copies. */
     bool pack[HDI_OPERANDS];
-    /* LIBRARY: one call for each index of the dimensions `loop`. `a`, `b` and `c` of the product are offsets in bytes.
-     * They are in the buffers of the operands `first` and `second`, and of c. */
+    /* LIBRARY: one call for each index of the dimensions `loop`. `a`, `b` and `c` of the product
+     * are offsets in bytes. They point into the buffers of the operands `first` and `second`, and
+     * of c. */
     hdi_product product;
     int first, second;
     uint32_t loops;
@@ -71,8 +76,8 @@ typedef struct hdi_matmul_plan {
     uint64_t tiles;
 } hdi_matmul_plan;
 
-/* Checks that the operands fit together, and converts them to a problem. Each operand has passed hdi_tensor_check,
- * which made its extent.
+/* Checks that the operands fit together, and converts them to a problem. Each operand has passed
+ * hdi_tensor_check, which made its extent.
  * Errors: ARGUMENT. */
 hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_extent extents[HDI_OPERANDS], double alpha,
                           double beta, hdi_matmul_problem *out);
@@ -89,16 +94,17 @@ extern const hdi_lifetime hdi_products_lifetime;
 /* Returns the facts of the lane's library. Opens the library unless it is open.
  * Blocking: while the library is opened.
  * Errors:
- * - OPTION: the library that the option blas names does not open, or has no products
+ * - OPTION: the library that the option blas names does not open, or offers no products
  * - MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST */
 hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out);
 
-/* Between these two calls no library is opened on the device. A restart makes them around the step that makes the
- * device work again. So a library and its workspace belong to the same worker. */
+/* Between these two calls no library is opened on the device. A restart calls them around the step
+ * that makes the device work again. So a library and its workspace belong to the same worker. */
 void hdi_products_hold(hd_runtime *rt, int device);
 void hdi_products_resume(hd_runtime *rt, int device);
 
-/* The built-in kernel for products of a type. Errors: as hd_module_get_builtin and hd_kernel_get. */
+/* The built-in kernel for products of a type. Errors: as hd_module_get_builtin and
+ * hd_kernel_get. */
 hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **out);
 
 #endif

@@ -1,5 +1,5 @@
-/* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul.h has threads, locks,
- * blocking and what always holds.
+/* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul.h describes
+ * threads, locks, blocking and guarantees.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,10 @@
 #include "tensor/matmul.h"
 #include "tensor/part.h"
 
-#define TYPES 16 /* more than there are types */
+#define TYPES 16 /* more than the number of types */
 
-/* A library that the engine of a lane has opened. Only `workspace` changes later. A newer one is put in front of it. */
+/* A library that the engine of a lane opened. Only `workspace` changes later. A newer one is put in
+ * front of it. */
 typedef struct opened {
     hdi_blas_facts facts;
     uint64_t restarts;    /* restarts of the device before it was opened */
@@ -62,8 +63,9 @@ const hdi_lifetime hdi_products_lifetime = {.create = products_create, .release 
 
 /* ---- opening ---- */
 
-/* Allocates the memory that the library uses between the steps of a product. Only this lane's products use it. */
-static hd_status take_workspace(hd_lane *lane, hd_buffer **out, uint64_t *address, uint64_t *bytes)
+/* Allocates the memory that the library uses between the steps of a product. Only this lane's
+ * products use it. */
+static hd_status products_take_workspace(hd_lane *lane, hd_buffer **out, uint64_t *address, uint64_t *bytes)
 {
     hdi_device *device = lane->device;
     *out = NULL;
@@ -76,31 +78,30 @@ static hd_status take_workspace(hd_lane *lane, hd_buffer **out, uint64_t *addres
     if (status) {
         return hdi_fail_about(status, "memory for the library's own use");
     }
-    struct hd_buffer *b = hdi_buffer_from_any_handle(*out);
-    if (b) { /* always, since no other code has the handle */
-        b->special |= HDI_BUFFER_OWN;
-        *address = b->address;
-    }
+    struct hd_buffer *b = hdi_buffer_of_own_handle(*out);
+    b->special |= HDI_BUFFER_OWN;
+    *address = b->address;
     return HD_OK;
 }
 
-/* The error for a library that the option names and that does not open or has no products. */
-static hd_status refuse(const hdi_blas_facts *facts, const char *option)
+/* The error for a library that the option names and that does not open or offers no products. */
+static hd_status products_refuse(const hdi_blas_facts *facts, const char *option)
 {
     return hdi_fail(HD_ERROR_OPTION, "option blas=%.100s: %.300s", option, facts->why);
 }
 
-/* Prepares the record of a lane's library and its workspace. The caller does not hold the lock: the allocation may call
- * a reclaim callback, which may make products. */
-static hd_status prepare(hd_lane *lane, opened **out, uint64_t *address, uint64_t *bytes)
+/* Prepares the record of a lane's library and its workspace. The caller does not hold the lock: the
+ * allocation may call a reclaim callback, which may make products. */
+static hd_status products_prepare(hd_lane *lane, opened **out, uint64_t *address, uint64_t *bytes)
 {
     opened *o = calloc(1, sizeof *o);
     if (!o) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    /* Read before any request. If the device is restarted meanwhile, the record counts as older than the restart. */
+    /* Read before any request. If the device is restarted meanwhile, the record counts as older
+     * than the restart. */
     o->restarts = atomic_load_explicit(&lane->device->restarts, memory_order_acquire);
-    hd_status status = take_workspace(lane, &o->workspace, address, bytes);
+    hd_status status = products_take_workspace(lane, &o->workspace, address, bytes);
     if (status) {
         free(o);
         return status;
@@ -109,7 +110,7 @@ static hd_status prepare(hd_lane *lane, opened **out, uint64_t *address, uint64_
     return HD_OK;
 }
 
-static void discard(opened *o)
+static void products_discard(opened *o)
 {
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
@@ -119,7 +120,7 @@ static void discard(opened *o)
 }
 
 /* The caller holds the device's lock. */
-static hd_status open_with(hd_lane *lane, opened *o, uint64_t address, uint64_t bytes)
+static hd_status products_open_with(hd_lane *lane, opened *o, uint64_t address, uint64_t bytes)
 {
     hdi_device *device = lane->device;
     const char *option = device->runtime->options.blas;
@@ -131,30 +132,30 @@ static hd_status open_with(hd_lane *lane, opened *o, uint64_t address, uint64_t 
     if (!hdi_answered(answer)) {
         return hdi_answer_failed(device, answer);
     }
-    return by_name && o->facts.types == 0 ? refuse(&o->facts, option) : HD_OK;
+    return by_name && o->facts.types == 0 ? products_refuse(&o->facts, option) : HD_OK;
 }
 
-static bool is_current(const hdi_device *device, const opened *o)
+static bool products_is_current(const hdi_device *device, const opened *o)
 {
     return o && o->restarts == atomic_load_explicit(&device->restarts, memory_order_acquire);
 }
 
-/* Opens the lane's library. Does nothing if another thread has opened it, or if the device was restarted meanwhile. So
- * the caller checks again. */
-static hd_status open_for(hd_lane *lane, _Atomic(opened *) *place)
+/* Opens the lane's library. Does nothing if another thread opened it, or if the device was
+ * restarted meanwhile. So the caller checks again. */
+static hd_status products_open_for(hd_lane *lane, _Atomic(opened *) *place)
 {
     hdi_device *device = lane->device;
     hdi_mutex *lock = &hdi_tensor_of(device->runtime)->products->opening[device->index];
     opened *o = NULL;
     uint64_t address = 0, bytes = 0;
-    hd_status status = prepare(lane, &o, &address, &bytes);
+    hd_status status = products_prepare(lane, &o, &address, &bytes);
     if (status) {
         return status;
     }
     hdi_mutex_lock(lock);
     opened *before = atomic_load_explicit(place, memory_order_relaxed);
-    if (!is_current(device, before) && is_current(device, o)) {
-        status = open_with(lane, o, address, bytes);
+    if (!products_is_current(device, before) && products_is_current(device, o)) {
+        status = products_open_with(lane, o, address, bytes);
         if (!status) {
             if (before && before->workspace) {
                 hdi_free(before->workspace); /* lost with the former worker */
@@ -165,14 +166,14 @@ static hd_status open_for(hd_lane *lane, _Atomic(opened *) *place)
                 o->workspace = NULL;
             }
             o->before = before;
-            /* pairs with the acquire load below: the record is complete */
+            /* Pairs with the acquire load below: the record is complete. */
             atomic_store_explicit(place, o, memory_order_release);
             o = NULL;
         }
     }
     hdi_mutex_unlock(lock);
     if (o) {
-        discard(o);
+        products_discard(o);
     }
     return status;
 }
@@ -187,11 +188,11 @@ hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out)
         if (__builtin_expect(hdi_device_lost(device), 0)) {
             return hdi_lane_refuses(lane);
         }
-        if (__builtin_expect(is_current(device, o), 1)) {
+        if (__builtin_expect(products_is_current(device, o), 1)) {
             *out = &o->facts;
             return HD_OK;
         }
-        status = open_for(lane, place);
+        status = products_open_for(lane, place);
     }
     return status;
 }
@@ -215,8 +216,8 @@ hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **o
         [HD_TYPE_F64] = "hd_product_f64", [HD_TYPE_C64] = "hd_product_c64",   [HD_TYPE_C128] = "hd_product_c128",
     };
     _Atomic(struct hd_kernel *) *place = &hdi_tensor_of(rt)->products->kernels[type];
-    /* Pairs with the release store below: the kernel's structure is complete. Threads that ask at the same time get the
-     * same kernel. */
+    /* Pairs with the release store below: the kernel's structure is complete. Threads that ask at
+     * the same time get the same kernel. */
     struct hd_kernel *k = atomic_load_explicit(place, memory_order_acquire);
     hd_status status = HD_OK;
     if (!k) {

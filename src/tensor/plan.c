@@ -1,13 +1,13 @@
-/* plan.c - reduces layouts to few dimensions, and chooses the kernel that moves the elements, with its parameters
- * (plan.h, src/kernel/builtin/tensor.h).
+/* plan.c - reduces layouts to few dimensions, and chooses the kernel that moves the elements, with
+ * its parameters (plan.h, src/kernel/builtin/tensor.h).
  *
- * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one, `d`. `s` is the
- * source's fastest dimension.
+ * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one,
+ * `d`. `s` is the source's fastest dimension.
  * - `s` and `d` are the same dimension, or nearly: units, as wide as the addresses allow.
- * - They differ: tiles over `s` and `d`. If one of them has fewer elements than a tile, the dimensions that continue it
- *   on its side join it.
- * - `s` has only a few elements: units along `d`, in short stretches. So the source's lines are still in the cache when
- *   the next index of `s` comes.
+ * - They differ: tiles over `s` and `d`. If one of them is shorter than a tile, the dimensions that
+ *   continue it on its side join it.
+ * - `s` is only a few elements long: units along `d`, in short stretches. So the source's lines are
+ *   still in the cache when the next index of `s` comes.
  *
  * Threads: any; pure functions.
  * Locks: none.
@@ -20,7 +20,7 @@
 
 /* ---- layouts ---- */
 
-static void drop(hdi_layout *l, int dim)
+static void layout_drop_dim(hdi_layout *l, int dim)
 {
     l->dims--;
     for (int i = dim; i < l->dims; i++) {
@@ -31,7 +31,7 @@ static void drop(hdi_layout *l, int dim)
 }
 
 /* Reverses a dimension: its last element becomes the first one. */
-static void turn(hdi_layout *l, int dim)
+static void layout_turn_dim(hdi_layout *l, int dim)
 {
     uint64_t steps = l->shape[dim] - 1;
     l->dst += steps * (uint64_t)l->dst_stride[dim];
@@ -40,7 +40,7 @@ static void turn(hdi_layout *l, int dim)
     l->src_stride[dim] = -l->src_stride[dim];
 }
 
-static void sort(hdi_layout *l)
+static void layout_sort_dims(hdi_layout *l)
 {
     for (int i = 1; i < l->dims; i++) {
         for (int k = i; k > 0 && l->dst_stride[k] > l->dst_stride[k - 1]; k--) {
@@ -53,9 +53,9 @@ static void sort(hdi_layout *l)
     }
 }
 
-/* Whether dimension `dim` continues where the next one ends, on both sides. No product for the destination overflows,
- * since all its elements lie in a buffer. */
-static bool follows(const hdi_layout *l, int dim)
+/* True if dimension `dim` continues where the next one ends, on both sides. No product for the
+ * destination overflows, since all its elements lie in a buffer. */
+static bool layout_dim_follows(const hdi_layout *l, int dim)
 {
     int64_t n = (int64_t)l->shape[dim + 1];
     int64_t src;
@@ -67,16 +67,16 @@ void hdi_layout_canonicalize(hdi_layout *l)
 {
     for (int i = l->dims - 1; i >= 0; i--) {
         if (l->shape[i] == 1) {
-            drop(l, i);
+            layout_drop_dim(l, i);
         } else if (l->dst_stride[i] < 0) {
-            turn(l, i);
+            layout_turn_dim(l, i);
         }
     }
-    sort(l);
+    layout_sort_dims(l);
     for (int i = l->dims - 2; i >= 0; i--) {
-        if (follows(l, i)) {
+        if (layout_dim_follows(l, i)) {
             l->shape[i + 1] *= l->shape[i];
-            drop(l, i);
+            layout_drop_dim(l, i);
         }
     }
 }
@@ -97,42 +97,53 @@ void hdi_layout_cut(hdi_layout *l, int dim, uint64_t at, hdi_layout *upper)
     hdi_layout_canonicalize(upper);
 }
 
-/* ---- what may be tuned ---- */
+/* ---- tuning values ---- */
 
-/* GPU: the kernels for tiles of an element. The index is the kind (HD_TENSOR_TILE_*), or FEW_I or FEW_J where there are
- * few of i or of j. For 8 bytes one kernel serves PLAIN and DIGITS. `heddle bench tensor --variants` shows that one for
- * PLAIN alone is no faster. */
+/* GPU: the kernels for tiles of an element. The index is the kind (HD_TENSOR_TILE_*), or FEW_I or
+ * FEW_J for few of i or of j. For 8 bytes one kernel serves PLAIN and DIGITS. `heddle bench tensor
+ * --variants` shows that a kernel for PLAIN alone is no faster. */
 #define FEW_I 3
 #define FEW_J 4
 static const struct {
     uint32_t element;
     const char *kernel[5];
-} gpu_tiles[] =
-    {
-        {1, {"1a", "1d", "1s", "1n", "1w"}},       {2, {"2a", "2d", "2s", "2n", "2w"}},
-        {4, {"4a", "4d", "4s", "4n", "4w"}},       {8, {"8d", "8d", "8s", "8n", "8w"}},
-        {16, {"16a", "16d", "16d", "16d", "16d"}}, /* none is shifted: 16-byte elements are at multiples of 16 bytes */
+} gpu_tiles[] = {
+    {1, {"1a", "1d", "1s", "1n", "1w"}},
+    {2, {"2a", "2d", "2s", "2n", "2w"}},
+    {4, {"4a", "4d", "4s", "4n", "4w"}},
+    {8, {"8d", "8d", "8s", "8n", "8w"}},
+    /* None is shifted: 16-byte elements are at multiples of 16 bytes. */
+    {16, {"16a", "16d", "16d", "16d", "16d"}},
 };
-/* CPU: sizes of tiles. size_i * size_j * element is at most 32 KiB, the size of the kernel's buffer. */
+/* CPU: sizes of tiles. size_i * size_j * element is at most 32 KiB, the size of the kernel's
+ * buffer. */
 static const struct {
     uint32_t element, size_i, size_j;
 } cpu_tiles[] = {{1, 128, 128}, {2, 128, 128}, {4, 64, 64}, {8, 64, 64}, {16, 32, 32}};
 
-#define FEW 32               /* GPU: so many of i or j are few; with few of both, units find their lines in the cache */
-#define GPU_TILE_LEAST 8     /* GPU: tiles need so many elements of i, and of j */
-#define CPU_TILE_LEAST 4     /* CPU: likewise */
-#define FILLED_LEAST 80      /* percent of a tile that elements should fill; if they do not, other dimensions join */
-#define GATHER_FAR 16        /* bytes: tiles gain nothing where source elements are further apart */
-#define GPU_STRETCH 256      /* GPU: units along d before the next index of s, where s has few */
-#define CPU_STRETCH 4096     /* CPU: likewise */
-#define ROWS_TOGETHER 2048   /* GPU: bytes of neighbouring rows on both sides that are copied before other rows */
-#define PIECES_LEAST 32      /* GPU: pieces at least, so that a last one that is not full costs little */
-#define CPU_ROW_LEAST 16     /* CPU: with rows of fewer elements, the inner loop goes along the longest dimension */
-#define GPU_GROUP UINT32_MAX /* tiles of a strip: all, so that concurrent blocks write whole rows */
-#define CPU_GROUP 8          /* CPU: tiles of a strip */
-#define CPU_ROW_BYTES 262144 /* CPU: longer rows are copied in pieces of so many bytes */
-#define CPU_BLOCK_BYTES 131072   /* CPU: bytes of one block, with units */
-#define CPU_STREAM_BYTES 8388608 /* CPU: copies of so many bytes are written past the caches */
+/* GPU: this many of i or j are few; with few of both, units find their lines in the cache */
+#define FEW 32
+#define GPU_TILE_LEAST 8 /* GPU: tiles need this many elements of i, and of j */
+#define CPU_TILE_LEAST 4 /* CPU: likewise */
+/* Percent of a tile that elements should fill; if they fill less, other dimensions join. */
+#define FILLED_LEAST 80
+/* Bytes: tiles gain nothing if source elements are further apart. */
+#define GATHER_FAR 16
+#define GPU_STRETCH 256  /* GPU: units along d before the next index of s, if s is short */
+#define CPU_STRETCH 4096 /* CPU: likewise */
+/* GPU: bytes of neighbouring rows on both sides that are copied before other rows */
+#define ROWS_TOGETHER 2048
+/* GPU: pieces at least, so that a last one that is not full costs little */
+#define PIECES_LEAST 32
+/* CPU: with rows of fewer elements, the inner loop goes along the longest dimension */
+#define CPU_ROW_LEAST 16
+/* Tiles of a strip: all, so that concurrent blocks write whole rows. */
+#define GPU_GROUP UINT32_MAX
+#define CPU_GROUP 8            /* CPU: tiles of a strip */
+#define CPU_ROW_BYTES 262144   /* CPU: longer rows are copied in pieces of this many bytes */
+#define CPU_BLOCK_BYTES 131072 /* CPU: bytes of one block, with units */
+/* CPU: copies of at least this many bytes are written past the caches */
+#define CPU_STREAM_BYTES 8388608
 
 #define COUNT_MOST ((uint64_t)HD_TENSOR_COUNT_MAX)
 #define DIM_MOST ((uint64_t)1 << 30) /* indices of a dimension in one launch */
@@ -174,7 +185,7 @@ const hdi_tile_kind *hdi_tile_kind_at(int index)
     return index >= 0 && index < N_TILES ? &tile_kinds[index] : NULL;
 }
 
-static int find_tile(const char *name)
+static int plan_find_tile(const char *name)
 {
     for (int i = 0; i < N_TILES; i++) {
         if (strcmp(tile_kinds[i].name, name) == 0) {
@@ -186,18 +197,18 @@ static int find_tile(const char *name)
 
 /* ---- numbers ---- */
 
-static uint64_t size_of(int64_t stride)
+static uint64_t plan_stride_size(int64_t stride)
 {
     return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
 
-static uint32_t ceil_divide(uint64_t n, uint64_t by)
+static uint32_t plan_ceil_divide(uint64_t n, uint64_t by)
 {
     return (uint32_t)((n + by - 1) / by);
 }
 
 /* The divisor for x / n in the kernels. n is from 1 to 2^31 - 1. */
-static hd_tensor_divisor divisor(uint32_t n)
+static hd_tensor_divisor plan_divisor(uint32_t n)
 {
     uint32_t shift = 0;
     while (((uint64_t)1 << shift) < n) {
@@ -207,15 +218,15 @@ static hd_tensor_divisor divisor(uint32_t n)
     return (hd_tensor_divisor){n, (uint32_t)multiplier, shift};
 }
 
-static hd_tensor_digit digit(const hdi_layout *l, int dim)
+static hd_tensor_digit plan_digit(const hdi_layout *l, int dim)
 {
     return (hd_tensor_digit){
-        .by = divisor((uint32_t)l->shape[dim]), .dst = l->dst_stride[dim], .src = l->src_stride[dim]};
+        .by = plan_divisor((uint32_t)l->shape[dim]), .dst = l->dst_stride[dim], .src = l->src_stride[dim]};
 }
 
-/* The largest power of two up to 16 that divides all addresses and strides. The strides of dimension `except` do not
- * count. */
-static uint32_t alignment(const hdi_layout *l, int except)
+/* The largest power of two up to 16 that divides all addresses and strides. The strides of
+ * dimension `except` do not count. */
+static uint32_t plan_alignment(const hdi_layout *l, int except)
 {
     uint64_t all = 16 | l->dst | l->src;
     for (int i = 0; i < l->dims; i++) {
@@ -229,9 +240,9 @@ static uint32_t alignment(const hdi_layout *l, int except)
 /* ---- elements ---- */
 
 /* GPU: splits elements that are not at multiples of their size into smaller ones. */
-static void split_elements(hdi_layout *l)
+static void plan_split_elements(hdi_layout *l)
 {
-    uint32_t most = alignment(l, -1);
+    uint32_t most = plan_alignment(l, -1);
     if (most < l->element) {
         l->shape[l->dims] = l->element / most;
         l->dst_stride[l->dims] = l->src_stride[l->dims] = most;
@@ -241,7 +252,7 @@ static void split_elements(hdi_layout *l)
 }
 
 /* Joins adjacent elements into larger ones, if the fastest dimension has no gaps on either side. */
-static void join_elements(hdi_layout *l, bool is_gpu)
+static void plan_join_elements(hdi_layout *l, bool is_gpu)
 {
     int last = l->dims - 1;
     if (l->dst_stride[last] != l->element || l->src_stride[last] != l->element) {
@@ -250,7 +261,7 @@ static void join_elements(hdi_layout *l, bool is_gpu)
     uint64_t n = l->shape[last] * l->element;
     uint64_t bytes = 16;
     if (is_gpu) {
-        bytes = alignment(l, last) | (n & (0 - n) & 15);
+        bytes = plan_alignment(l, last) | (n & (0 - n) & 15);
         bytes &= 0 - bytes;
     } else if (n > 16 || (n & (n - 1)) != 0) { /* the kernel copies rows as bytes anyway */
         return;
@@ -265,14 +276,14 @@ static void join_elements(hdi_layout *l, bool is_gpu)
     }
 }
 
-/* The dimension with the shortest stride in the source; the last one of several. Skips strides of 0, and dimensions in
- * the bit mask `except`. -1: there is none. */
-static int nearest(const hdi_layout *l, unsigned except)
+/* The dimension with the shortest stride in the source; the last of several. Skips strides of 0,
+ * and dimensions in the bit mask `except`. -1: none. */
+static int plan_nearest_dim(const hdi_layout *l, unsigned except)
 {
     int best = -1;
     for (int i = 0; i < l->dims; i++) {
         bool usable = l->src_stride[i] != 0 && !(except >> i & 1);
-        if (usable && (best < 0 || size_of(l->src_stride[i]) <= size_of(l->src_stride[best]))) {
+        if (usable && (best < 0 || plan_stride_size(l->src_stride[i]) <= plan_stride_size(l->src_stride[best]))) {
             best = i;
         }
     }
@@ -281,15 +292,15 @@ static int nearest(const hdi_layout *l, unsigned except)
 
 /* ---- units ---- */
 
-/* Cuts dimension `dim` into a low digit of `low` values and a high one. weight[which] of both gives the index, which
- * limit[which] bounds. */
-static void cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_tensor_units *u, hd_tensor_digit *lower,
-                      hd_tensor_digit *upper)
+/* Cuts dimension `dim` into a low digit of `low` values and a high one. weight[which] of both gives
+ * the index, which limit[which] bounds. */
+static void plan_cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_tensor_units *u,
+                           hd_tensor_digit *lower, hd_tensor_digit *upper)
 {
-    *lower = *upper = digit(l, dim);
-    lower->by = divisor(low);
+    *lower = *upper = plan_digit(l, dim);
+    lower->by = plan_divisor(low);
     lower->weight[which] = 1;
-    upper->by = divisor(ceil_divide(l->shape[dim], low));
+    upper->by = plan_divisor(plan_ceil_divide(l->shape[dim], low));
     upper->weight[which] = low;
     upper->dst *= low;
     upper->src *= low;
@@ -297,8 +308,9 @@ static void cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_
     u->flags |= HD_TENSOR_CUTS;
 }
 
-/* GPU: if only the destination allows 16 bytes at a time, a thread gathers 16 bytes of elements from the source. */
-static void gather_elements(hdi_layout *l, hd_tensor_units *u)
+/* GPU: if only the destination allows 16 bytes at a time, a thread gathers 16 bytes of elements
+ * from the source. */
+static void plan_gather_elements(hdi_layout *l, hd_tensor_units *u)
 {
     int last = l->dims - 1;
     uint64_t each = 16 / l->element, all = l->dst;
@@ -315,9 +327,9 @@ static void gather_elements(hdi_layout *l, hd_tensor_units *u)
 }
 
 /* Chooses the digits, fastest first: the order in which the elements are copied. */
-static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, hd_tensor_units *u)
+static void plan_choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, hd_tensor_units *u)
 {
-    int d = l->dims - 1, s = nearest(l, 0);
+    int d = l->dims - 1, s = plan_nearest_dim(l, 0);
     int longest = 0;
     for (int i = 1; i < l->dims; i++) {
         longest = l->shape[i] > l->shape[longest] ? i : longest;
@@ -332,31 +344,32 @@ static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, h
     uint32_t stretch = is_gpu ? GPU_STRETCH : CPU_STRETCH;
     bool is_row = gathers ? u->collect_step == (int64_t)l->element
                           : l->dst_stride[d] == (int64_t)l->element && l->src_stride[d] == (int64_t)l->element;
-    if (s >= 0 && s != d && l->src_stride[d] != 0 && !is_row && size_of(l->src_stride[s]) <= GATHER_FAR &&
+    if (s >= 0 && s != d && l->src_stride[d] != 0 && !is_row && plan_stride_size(l->src_stride[s]) <= GATHER_FAR &&
         l->shape[d] > 2 * stretch) {
-        cut_digit(l, d, stretch, 0, u, &u->digit[0], &later[n_later++]);
-        u->digit[1] = digit(l, s);
+        plan_cut_digit(l, d, stretch, 0, u, &u->digit[0], &later[n_later++]);
+        u->digit[1] = plan_digit(l, s);
         n = 2;
         done = 1u << d | 1u << s;
     } else if (!is_gpu && l->shape[d] < CPU_ROW_LEAST && row < CPU_ROW_LEAST * 4 && l->shape[longest] > CPU_STRETCH) {
-        cut_digit(l, longest, CPU_STRETCH, 0, u, &u->digit[0], &later[n_later++]);
-        u->digit[1] = digit(l, d);
+        plan_cut_digit(l, longest, CPU_STRETCH, 0, u, &u->digit[0], &later[n_later++]);
+        u->digit[1] = plan_digit(l, d);
         n = 2;
         done = 1u << d | 1u << longest;
     } else if (!is_gpu && row > 2 * CPU_ROW_BYTES) {
-        cut_digit(l, d, CPU_ROW_BYTES / l->element, 0, u, &u->digit[0], &u->digit[1]);
+        plan_cut_digit(l, d, CPU_ROW_BYTES / l->element, 0, u, &u->digit[0], &u->digit[1]);
         n = 2;
         done = 1u << d;
     } else {
-        u->digit[n++] = digit(l, d);
+        u->digit[n++] = plan_digit(l, d);
         done = 1u << d;
-        /* Short rows: copies `rows` neighbours in the destination, and `rows` in the source, before others. */
-        int p = d - 1, q = nearest(l, done);
+        /* Short rows: copies `rows` neighbours in the destination, and `rows` in the source, before
+         * others. */
+        int p = d - 1, q = plan_nearest_dim(l, done);
         uint32_t rows = row < together ? (uint32_t)(together / row) : 1;
         if (is_gpu && is_row && row >= 32 && p >= 0 && q >= 0 && p != q && rows > 1 && l->shape[p] > 2 * rows &&
             l->shape[q] > 2 * rows) {
-            cut_digit(l, p, rows, 0, u, &u->digit[n], &later[0]);
-            cut_digit(l, q, rows, 1, u, &u->digit[n + 1], &later[1]);
+            plan_cut_digit(l, p, rows, 0, u, &u->digit[n], &later[0]);
+            plan_cut_digit(l, q, rows, 1, u, &u->digit[n + 1], &later[1]);
             n += 2;
             n_later = 2;
             done |= 1u << p | 1u << q;
@@ -367,7 +380,7 @@ static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, h
     }
     for (int i = d; i >= 0; i--) {
         if (!(done >> i & 1)) {
-            u->digit[n++] = digit(l, i);
+            u->digit[n++] = plan_digit(l, i);
         }
     }
     u->digits = n;
@@ -380,9 +393,9 @@ static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi
     hdi_layout copy = *layout;
     const hdi_layout *l = &copy;
     if (is_gpu) {
-        gather_elements(&copy, u);
+        plan_gather_elements(&copy, u);
     }
-    choose_digits(l, is_gpu, wish && wish->group ? wish->group : ROWS_TOGETHER, u);
+    plan_choose_digits(l, is_gpu, wish && wish->group ? wish->group : ROWS_TOGETHER, u);
     int number = 0;
     while (unit_kernels[number].bytes != l->element) {
         number++;
@@ -392,9 +405,9 @@ static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi
     uint64_t grid = 1;
     bool fits = true;
     if (is_gpu) {
-        /* A thread computes the outer digits once for all its units, so as few digits as possible are inner ones. But
-         * the last piece of the inner positions may be nearly empty. So digits become inner ones until their positions
-         * fill whole pieces, or many. */
+        /* A thread computes the outer digits once for all its units, so as few digits as possible
+         * are inner ones. But the last piece of the inner positions may be nearly empty. So digits
+         * become inner ones until their positions fill whole pieces, or many. */
         uint64_t count = 1;
         u->piece = HD_TENSOR_UNITS_THREADS * HD_TENSOR_UNITS_EACH;
         while (u->inner < u->digits && count * u->digit[u->inner].by.n <= COUNT_MOST &&
@@ -403,7 +416,7 @@ static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi
         }
         fits = u->inner == u->digits || count % u->piece == 0 || count >= (uint64_t)PIECES_LEAST * u->piece;
         u->count = (uint32_t)count;
-        u->pieces = divisor(ceil_divide(count, u->piece));
+        u->pieces = plan_divisor(plan_ceil_divide(count, u->piece));
         grid = u->pieces.n;
         u->apart = HD_TENSOR_UNITS_THREADS;
         while (u->common < u->inner && u->apart % u->digit[u->common].by.n == 0) {
@@ -435,9 +448,9 @@ typedef struct group {
     uint64_t count; /* indices of all dimensions together */
 } group;
 
-/* The dimension that continues the group on one side. -1: there is none, it is taken, or the group would be too
- * large. */
-static int next_of(const hdi_layout *l, const group *g, const int64_t *stride, unsigned taken)
+/* The dimension that continues the group on one side. -1: none exists, it is taken, or the group
+ * would be too large. */
+static int plan_group_next(const hdi_layout *l, const group *g, const int64_t *stride, unsigned taken)
 {
     int64_t end;
     if (g->n == HD_TENSOR_ROW_DIGITS || __builtin_mul_overflow((int64_t)g->count, stride[g->dims[0]], &end)) {
@@ -451,24 +464,27 @@ static int next_of(const hdi_layout *l, const group *g, const int64_t *stride, u
     return -1;
 }
 
-/* How many percent of a row of tiles are elements. */
-static uint64_t filled(uint64_t count, uint32_t size)
+/* The percentage of a row of tiles that is elements. */
+static uint64_t plan_percent_filled(uint64_t count, uint32_t size)
 {
     return count * 100 / ((count + size - 1) / size * size);
 }
 
 /* Adds dimensions to i and j until their tiles are full enough. */
-static void grow(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint32_t size_j)
+static void plan_grow_groups(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint32_t size_j)
 {
     unsigned taken = 1u << i->dims[0] | 1u << j->dims[0];
     for (;;) {
-        int of_i = filled(i->count, size_i) < FILLED_LEAST ? next_of(l, i, l->src_stride, taken) : -1;
-        int of_j = filled(j->count, size_j) < FILLED_LEAST ? next_of(l, j, l->dst_stride, taken) : -1;
+        int of_i =
+            plan_percent_filled(i->count, size_i) < FILLED_LEAST ? plan_group_next(l, i, l->src_stride, taken) : -1;
+        int of_j =
+            plan_percent_filled(j->count, size_j) < FILLED_LEAST ? plan_group_next(l, j, l->dst_stride, taken) : -1;
         if (of_i < 0 && of_j < 0) {
             return;
         }
         /* The group with the emptier tiles comes first. */
-        bool to_i = of_j < 0 || (of_i >= 0 && filled(i->count, size_i) <= filled(j->count, size_j));
+        bool to_i =
+            of_j < 0 || (of_i >= 0 && plan_percent_filled(i->count, size_i) <= plan_percent_filled(j->count, size_j));
         group *g = to_i ? i : j;
         int dim = to_i ? of_i : of_j;
         g->dims[g->n++] = dim;
@@ -477,8 +493,9 @@ static void grow(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint3
     }
 }
 
-/* Whether the rows along a group have no gaps on one side, and begin at multiples of 16 bytes. */
-static bool is_wide(const hdi_layout *l, uint64_t address, const int64_t *stride, const group *g)
+/* True if the rows along a group are without gaps on one side, and begin at multiples of 16
+ * bytes. */
+static bool plan_group_is_wide(const hdi_layout *l, uint64_t address, const int64_t *stride, const group *g)
 {
     uint64_t all = address;
     for (int k = 0; k < l->dims; k++) {
@@ -491,15 +508,15 @@ static bool is_wide(const hdi_layout *l, uint64_t address, const int64_t *stride
     return stride[g->dims[0]] == (int64_t)l->element && (all & 15) == 0;
 }
 
-/* Chooses the kernel for tiles. `wide`: all rows without gaps begin at multiples of 16 bytes. -1: the wish cannot be
- * granted. */
-static int choose_tile(const hdi_layout *l, const group *i, const group *j, bool wide, bool is_gpu,
-                       const hdi_plan_wish *wish)
+/* Chooses the kernel for tiles. `wide`: all rows without gaps begin at multiples of 16 bytes. -1:
+ * the wish cannot be granted. */
+static int plan_choose_tile(const hdi_layout *l, const group *i, const group *j, bool wide, bool is_gpu,
+                            const hdi_plan_wish *wish)
 {
     bool single = i->n == 1 && j->n == 1;
     bool no_gaps = l->dst_stride[j->dims[0]] == (int64_t)l->element;
     if (wish && wish->kernel) {
-        int number = find_tile(wish->kernel);
+        int number = plan_find_tile(wish->kernel);
         bool can = number >= 0 && tile_kinds[number].element == l->element &&
                    (tile_kinds[number].kind != HD_TENSOR_TILE_PLAIN || single) &&
                    (tile_kinds[number].kind != HD_TENSOR_TILE_SHIFTED || no_gaps);
@@ -517,26 +534,26 @@ static int choose_tile(const hdi_layout *l, const group *i, const group *j, bool
     } else if (is_gpu && !wide && no_gaps && l->element < 16) {
         kind = HD_TENSOR_TILE_SHIFTED;
     }
-    return find_tile(gpu_tiles[row].kernel[kind]);
+    return plan_find_tile(gpu_tiles[row].kernel[kind]);
 }
 
-/* The number of tiles along one side. Shifted windows begin up to `margin` elements earlier, and must still reach the
- * end. */
-static uint64_t tiles_of(uint64_t count, uint32_t size, uint32_t margin)
+/* The number of tiles along one side. Shifted windows begin up to `margin` elements earlier, and
+ * must still reach the end. */
+static uint64_t plan_count_tiles(uint64_t count, uint32_t size, uint32_t margin)
 {
     return (count + margin + size - 1) / size;
 }
 
-/* The bytes of a run without gaps that a matrix has on one side. `along`: the dimensions of adjacent elements.
- * `across`: those of the rows. */
-static uint64_t run_of(const hdi_layout *l, const group *along, const group *across, const int64_t *stride)
+/* The bytes of a run without gaps that a matrix forms on one side. `along`: the dimensions of
+ * adjacent elements. `across`: those of the rows. */
+static uint64_t plan_group_run(const hdi_layout *l, const group *along, const group *across, const int64_t *stride)
 {
     uint64_t run = along->count * l->element;
     int row = across->dims[0];
-    return size_of(stride[row]) == run ? run * l->shape[row] : run;
+    return plan_stride_size(stride[row]) == run ? run * l->shape[row] : run;
 }
 
-static void fill_tile(const hdi_layout *l, const group *i, const group *j, hd_tensor_tile *p)
+static void plan_fill_tile(const hdi_layout *l, const group *i, const group *j, hd_tensor_tile *p)
 {
     unsigned taken = 0;
     p->ni = (uint32_t)i->count;
@@ -547,19 +564,19 @@ static void fill_tile(const hdi_layout *l, const group *i, const group *j, hd_te
     p->j_digits = (uint32_t)j->n;
     for (int k = 0; k < i->n; k++) {
         taken |= 1u << i->dims[k];
-        p->i_row[k].by = divisor((uint32_t)l->shape[i->dims[k]]);
+        p->i_row[k].by = plan_divisor((uint32_t)l->shape[i->dims[k]]);
         p->i_row[k].step = l->dst_stride[i->dims[k]];
     }
     for (int k = 0; k < j->n; k++) {
         taken |= 1u << j->dims[k];
-        p->j_row[k].by = divisor((uint32_t)l->shape[j->dims[k]]);
+        p->j_row[k].by = plan_divisor((uint32_t)l->shape[j->dims[k]]);
         p->j_row[k].step = l->src_stride[j->dims[k]];
     }
-    /* Orders the other dimensions. First come those that continue the matrix on the side where its runs are shorter. So
-     * concurrent blocks make long runs on both sides. */
-    bool by_src = run_of(l, i, j, l->src_stride) < run_of(l, j, i, l->dst_stride);
+    /* Orders the other dimensions. First come those that continue the matrix on the side where its
+     * runs are shorter. So concurrent blocks make long runs on both sides. */
+    bool by_src = plan_group_run(l, i, j, l->src_stride) < plan_group_run(l, j, i, l->dst_stride);
     for (;;) {
-        int next = by_src ? nearest(l, taken) : -1;
+        int next = by_src ? plan_nearest_dim(l, taken) : -1;
         for (int k = l->dims - 1; k >= 0 && next < 0; k--) {
             next = taken >> k & 1 ? -1 : k;
         }
@@ -567,8 +584,17 @@ static void fill_tile(const hdi_layout *l, const group *i, const group *j, hd_te
             return;
         }
         taken |= 1u << next;
-        p->batch[p->batch_digits++] = digit(l, next);
+        p->batch[p->batch_digits++] = plan_digit(l, next);
     }
+}
+
+/* Sets the divisors by which a block finds its tile. The matrix has at most COUNT_MOST tiles. */
+static void plan_number_tiles(hd_tensor_tile *p)
+{
+    p->across[0] = plan_divisor(p->group);
+    p->across[1] = plan_divisor((p->tiles_j - 1) % p->group + 1);
+    p->strip = plan_divisor(p->group * p->tiles_i);
+    p->matrix = plan_divisor(p->tiles_i * p->tiles_j);
 }
 
 static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const hdi_plan_wish *wish, hdi_plan *out)
@@ -580,20 +606,21 @@ static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const h
         row++;
     }
     uint32_t group_most = is_gpu ? GPU_GROUP : CPU_GROUP;
-    int usual = find_tile(gpu_tiles[row].kernel[HD_TENSOR_TILE_PLAIN]);
-    usual = wish && wish->kernel && find_tile(wish->kernel) >= 0 ? find_tile(wish->kernel) : usual;
+    int usual = plan_find_tile(gpu_tiles[row].kernel[HD_TENSOR_TILE_PLAIN]);
+    usual = wish && wish->kernel && plan_find_tile(wish->kernel) >= 0 ? plan_find_tile(wish->kernel) : usual;
     p->size_i = is_gpu ? tile_kinds[usual].size_i : cpu_tiles[row].size_i;
     p->size_j = is_gpu ? tile_kinds[usual].size_j : cpu_tiles[row].size_j;
     group i = {.dims = {s}, .n = 1, .count = l->shape[s]}, j = {.dims = {d}, .n = 1, .count = l->shape[d]};
-    grow(l, &i, &j, p->size_i, p->size_j);
+    plan_grow_groups(l, &i, &j, p->size_i, p->size_j);
     uint64_t least = is_gpu ? GPU_TILE_LEAST : CPU_TILE_LEAST;
     bool few = i.count < least || j.count < least || (is_gpu && i.count <= FEW && j.count <= FEW);
     if (few && !(wish && wish->kernel)) {
         return HDI_PLAN_NONE;
     }
     bool no_gaps_in = l->src_stride[s] == (int64_t)l->element, no_gaps_out = l->dst_stride[d] == (int64_t)l->element;
-    bool wide_loads = is_wide(l, l->src, l->src_stride, &i), wide_stores = is_wide(l, l->dst, l->dst_stride, &j);
-    out->number = choose_tile(l, &i, &j, wide_stores && (wide_loads || !no_gaps_in), is_gpu, wish);
+    bool wide_loads = plan_group_is_wide(l, l->src, l->src_stride, &i),
+         wide_stores = plan_group_is_wide(l, l->dst, l->dst_stride, &j);
+    out->number = plan_choose_tile(l, &i, &j, wide_stores && (wide_loads || !no_gaps_in), is_gpu, wish);
     if (out->number < 0) {
         return HDI_PLAN_NONE;
     }
@@ -614,18 +641,15 @@ static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const h
         wide_stores = no_gaps_out;
     }
     p->flags = (wide_loads ? HD_TENSOR_WIDE_LOADS : 0) | (wide_stores ? HD_TENSOR_WIDE_STORES : 0);
-    fill_tile(l, &i, &j, p);
-    p->tiles_i = (uint32_t)tiles_of(i.count, p->size_i, 0);
-    p->tiles_j = (uint32_t)tiles_of(j.count, p->size_j, margin);
+    plan_fill_tile(l, &i, &j, p);
+    p->tiles_i = (uint32_t)plan_count_tiles(i.count, p->size_i, 0);
+    p->tiles_j = (uint32_t)plan_count_tiles(j.count, p->size_j, margin);
     p->group = wish && wish->group ? wish->group : group_most;
     p->group = p->group < p->tiles_j ? p->group : p->tiles_j;
     uint64_t grid = (uint64_t)p->tiles_i * p->tiles_j, elements = i.count * j.count;
     bool fits = grid <= COUNT_MOST;
     if (fits) {
-        p->across[0] = divisor(p->group);
-        p->across[1] = divisor((p->tiles_j - 1) % p->group + 1);
-        p->strip = divisor(p->group * p->tiles_i);
-        p->matrix = divisor((uint32_t)grid);
+        plan_number_tiles(p);
     }
     for (uint32_t k = 0; k < p->batch_digits; k++) {
         fits = fits && !__builtin_mul_overflow(grid, (uint64_t)p->batch[k].by.n, &grid);
@@ -638,12 +662,12 @@ static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const h
     return fits && grid <= COUNT_MOST ? HDI_PLAN_TILES : HDI_PLAN_CUT;
 }
 
-/* ---- all ---- */
+/* ---- complete plans ---- */
 
-/* Chooses the cut of a layout that is too large for one launch. The longest dimension is cut into about two halves,
- * with DIM_MOST indices at most. A dimension of 512 or more is cut at a multiple of 256, so that cache lines of both
- * sides stay whole. */
-static void cut(const hdi_layout *l, hdi_plan *out)
+/* Chooses the cut of a layout that is too large for one launch. The longest dimension is cut into
+ * about two halves, with DIM_MOST indices at most. A dimension of 512 or more is cut at a multiple
+ * of 256, so that cache lines of both sides stay whole. */
+static void plan_choose_cut(const hdi_layout *l, hdi_plan *out)
 {
     int longest = 0;
     for (int i = 1; i < l->dims; i++) {
@@ -671,20 +695,20 @@ void hdi_plan_make(const hdi_layout *layout, const hdi_plan_device *device, cons
     }
     if (fits) {
         if (is_gpu) {
-            split_elements(&l);
+            plan_split_elements(&l);
         }
-        join_elements(&l, is_gpu);
+        plan_join_elements(&l, is_gpu);
         out->dst = l.dst;
         out->src = l.src;
-        int s = nearest(&l, 0);
+        int s = plan_nearest_dim(&l, 0);
         bool tiles = s >= 0 && s != l.dims - 1 && l.src_stride[l.dims - 1] != 0 && !wants_units &&
-                     size_of(l.src_stride[s]) <= GATHER_FAR;
+                     plan_stride_size(l.src_stride[s]) <= GATHER_FAR;
         out->kind = tiles ? plan_tiles(&l, s, is_gpu, wish, out) : HDI_PLAN_NONE;
         if (out->kind == HDI_PLAN_NONE && (!wish || !wish->kernel || wants_units)) {
             out->kind = plan_units(&l, is_gpu, wish, out);
         }
     }
     if (out->kind == HDI_PLAN_CUT) {
-        cut(layout, out);
+        plan_choose_cut(layout, out);
     }
 }

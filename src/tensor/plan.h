@@ -1,19 +1,20 @@
-/* plan.h - how elements get from one layout to another. Plans depend only on the layouts. Tests check them as a table,
- * and by running them.
+/* plan.h - how elements get from one layout to another. Plans depend only on the layouts. Tests
+ * check them as a table, and by running them.
  *
  * Threads: any; pure functions, except hdi_tensor_copy_as.
  * Locks: none.
- * Blocking: none, except hdi_tensor_copy_as. No function reads memory of a tensor or calls a device.
+ * Blocking: none, except hdi_tensor_copy_as. No function reads memory of a tensor or calls a
+ * device.
  *
- * For benchmarks, a *wish* selects one of several kernels for a copy, and the order in which it walks the tiles. So one
- * program can measure all of them in one run:
+ * For benchmarks, a *wish* selects one of several kernels for a copy, and the order in which it
+ * walks the tiles. So one program can measure all of them in one run:
  *
  *     hdi_plan_wish wish = {.kernel = "4b", .group = 8};
  *     hdi_tensor_copy_as(&dst, &src, &wish, &ticket);
  *     for (int i = 0; hdi_tile_kind_at(i); i++) { ... hdi_tile_kind_at(i)->name ... }
  *
- * A kernel may be unable to do a copy, for example for another element size. Then hdi_tensor_copy_as fails with
- * UNSUPPORTED.
+ * Some kernels cannot do every copy, for example one of another element size. Then
+ * hdi_tensor_copy_as fails with UNSUPPORTED.
  */
 #ifndef HDI_TENSOR_PLAN_H
 #define HDI_TENSOR_PLAN_H
@@ -21,10 +22,11 @@
 #include <heddle/tensor.h>
 #include "kernel/builtin/tensor.h"
 
-#define HDI_LAYOUT_DIMS (HD_TENSOR_DIMS + 2) /* one dimension may be cut in two, and elements may be split */
+/* One dimension may be cut in two, and elements may be split. */
+#define HDI_LAYOUT_DIMS (HD_TENSOR_DIMS + 2)
 
-/* Where the same elements lie on two sides. The addresses are those of the element with all indices 0. Negative strides
- * lead to elements before it. */
+/* The places of the same elements on two sides. The addresses are those of the element with all
+ * indices 0. Negative strides lead to elements before it. */
 typedef struct hdi_layout {
     uint32_t element; /* bytes: 1, 2, 4, 8 or 16 */
     int dims;
@@ -34,13 +36,13 @@ typedef struct hdi_layout {
 } hdi_layout;
 
 /* Describes the same elements with as few dimensions as possible:
- * - no dimension has one element only
+ * - no dimension has only one element
  * - the destination's strides are positive and fall from dimension to dimension
  * - neighbouring dimensions that continue each other on both sides are joined
- * The layout has elements. No two of them are the same in the destination. */
+ * The layout is not empty. No two of its elements coincide in the destination. */
 void hdi_layout_canonicalize(hdi_layout *layout);
 
-/* Whether a canonical layout is one run of bytes on both sides. */
+/* True if a canonical layout is one run of bytes on both sides. */
 bool hdi_layout_is_run(const hdi_layout *layout);
 
 /* The device that executes a plan. */
@@ -51,22 +53,23 @@ typedef struct hdi_plan_device {
 
 typedef struct hdi_plan_wish {
     const char *kernel; /* name in HD_TENSOR_TILES, or "units"; NULL: the planner chooses */
-    /* Tiles of a strip. With "units": bytes of neighbouring rows that are copied before other rows. 0: the planner
-     * chooses. */
+    /* Tiles of a strip. With "units": bytes of neighbouring rows that are copied before other rows.
+     * 0: the planner chooses. */
     uint32_t group;
 } hdi_plan_wish;
 
 typedef enum hdi_plan_kind {
     HDI_PLAN_UNITS,
     HDI_PLAN_TILES,
-    HDI_PLAN_CUT, /* too large for one launch: cut dimension `cut_dim` at `cut_at`, and plan both parts */
+    /* Too large for one launch: cut dimension `cut_dim` at `cut_at`, and plan both parts. */
+    HDI_PLAN_CUT,
     HDI_PLAN_NONE /* the wish cannot be granted */
 } hdi_plan_kind;
 
 typedef struct hdi_plan {
     hdi_plan_kind kind;
     const char *kernel; /* the kernel's name; static */
-    int number;         /* the kernel's, from 0 to HDI_PLAN_KERNELS - 1 */
+    int number;         /* of the kernel, from 0 to HDI_PLAN_KERNELS - 1 */
     uint64_t dst, src;  /* addresses for the kernel */
     uint32_t grid, block;
     int cut_dim;

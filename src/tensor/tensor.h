@@ -3,8 +3,8 @@
  * Threads: any.
  * Locks: none.
  * Blocking: none, except hdi_tensor_scratch (as hd_alloc).
- * Always: a tensor is the program's own value and may contain anything. So its fields are used only after one of the
- * checks below.
+ * Always: a tensor is the program's own value and may contain anything. So its fields are used only
+ * after one of the checks below.
  */
 #ifndef HDI_TENSOR_TENSOR_H
 #define HDI_TENSOR_TENSOR_H
@@ -12,34 +12,40 @@
 #include <heddle/tensor.h>
 #include "buffer/buffer.h"
 
-/* Where a tensor lies: its buffer, and the bytes [low, high) that hold its elements. low == high without elements. */
+/* The place of a tensor: its buffer, and the bytes [low, high) that hold its elements. low == high
+ * without elements. */
 typedef struct hdi_extent {
     struct hd_buffer *buffer;
     uint64_t low, high;
     uint64_t elements;
 } hdi_extent;
 
-/* Checks the form, and that the buffer is live and holds all elements. `which` names the tensor in messages ("dst").
+/* Checks the form, and that the buffer is live and holds all elements. `which` names the tensor in
+ * messages ("dst").
  * Errors: ARGUMENT (also for a null `t`), HANDLE, DEVICE_LOST, RANGE. */
 hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *out);
 
-/* Checks type, dimensions and the number of elements, which is less than 2^63. Does not check the buffer. Errors: ARGUMENT. */
+/* Checks type, dimensions and the number of elements, which is less than 2^63. Does not check the
+ * buffer. Errors: ARGUMENT. */
 hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements);
 
-/* The bytes that elements take before the first one, and from the first one on, of a form with elements. False: more than 64 bits. */
+/* Gets the bytes that elements take before the first one, and from the first one on. The form is
+ * not empty. False: more than 64 bits. */
 bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind);
 
-/* Sets row-major strides. A dimension without elements counts as one element, so that an empty tensor has strides, too. False: a stride overflows. */
+/* Sets row-major strides. A dimension without elements counts as one element, so that an empty
+ * tensor gets strides, too. False: a stride overflows. */
 bool hdi_tensor_set_row_major(hd_tensor *t);
 
 /* Writes "f32 [3, 4, 5]" for messages, and returns `out`. */
 #define HDI_TENSOR_TEXT_BYTES 224
 const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES]);
 
-/* The bytes of a row-major tensor of this form, which has been checked. False: 2^63 or more. */
+/* Gets the bytes of a row-major tensor of this form, which was checked. False: 2^63 or more. */
 bool hdi_tensor_bytes(const hd_tensor *t, uint64_t *bytes);
 
-/* A row-major tensor of the same form at the beginning of a buffer. It has fewer than 2^63 bytes. */
+/* A row-major tensor of the same form at the beginning of a buffer. It takes fewer than 2^63
+ * bytes. */
 hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer);
 
 /* The absolute value of a stride. */
@@ -48,28 +54,32 @@ static inline uint64_t hdi_stride_size(int64_t stride)
     return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
 
-/* hd_tensor_broadcast without messages, for a form that has been checked. False: the shapes do not fit. */
+/* hd_tensor_broadcast without messages, for a form that was checked. False: the shapes do not
+ * fit. */
 bool hdi_tensor_broadcast_to(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
 
-/* ---- elements that share bytes: the tensors have passed hdi_tensor_check and have elements ---- */
+/* ---- elements that share bytes: the tensors passed hdi_tensor_check and are not empty ---- */
 
-/* Whether elements of the tensor may share bytes. Sorts the strides by size. If each stride is at least the span of the
- * smaller ones, the result is false. That holds for all slices, permutations and reshapes of a contiguous tensor. All
- * other strides count as overlapping, even if no elements do (2 and 3 bytes with two indices each). */
+/* True if elements of the tensor may share bytes. Sorts the strides by size. If each stride is at
+ * least the span of the smaller ones, the result is false. That holds for all slices, permutations
+ * and reshapes of a contiguous tensor. All other strides count as overlapping, even if no elements
+ * do (2 and 3 bytes with two indices each). */
 bool hdi_tensor_repeats(const hd_tensor *t);
 
-/* Whether a quick test shows that no element of `a` shares bytes with one of `b` in the same buffer. There are two such
- * tests:
+/* True if a quick test shows that no element of `a` shares bytes with one of `b` in the same
+ * buffer. It makes two tests:
  * - the ranges from first to last element are apart
- * - the elements are side by side in each period of a common pitch, as the left and the right half of a matrix are */
+ * - the elements are side by side in each period of a common pitch, as the left and the right half
+ *   of a matrix are */
 bool hdi_tensors_apart(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b, const hdi_extent *b_extent);
 
-/* Whether an element of `a` may share bytes with one of `b`. `a` does not repeat itself. `b` has the same shape and
- * lies in the same buffer.
+/* True if an element of `a` may share bytes with one of `b`. `a` does not repeat itself. `b` has
+ * the same shape and lies in the same buffer.
  * The result is exact in three cases; otherwise it is true:
  * - hdi_tensors_apart returns true
  * - the strides are the same (shifted views)
- * - a common divisor of all strides keeps the elements apart (even and odd columns, real and imaginary parts) */
+ * - a common divisor of all strides keeps the elements apart (even and odd columns, real and
+ *   imaginary parts) */
 bool hdi_tensors_overlap(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b,
                          const hdi_extent *b_extent);
 

@@ -1,9 +1,10 @@
-/* view.c - element types, tensors over buffers, other views of the same elements, and whether elements share bytes.
+/* view.c - element types, tensors over buffers, other views of the same elements, and whether
+ * elements share bytes.
  *
  * Threads: any.
  * Locks: none.
- * Blocking: none, except in hd_tensor_alloc (as hd_alloc). No function reads an element, so the time does not depend on
- * the size of the tensor.
+ * Blocking: none, except in hd_tensor_alloc (as hd_alloc). No function reads an element, so the
+ * time does not depend on the size of the tensor.
  * Always:
  * - sums and products of the program's numbers are checked for overflow
  * - `out` is written last, since it may be the tensor that is read
@@ -50,9 +51,9 @@ const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES])
     return out;
 }
 
-/* The number of elements of a shape. A dimension without elements makes it 0, for any other dimensions. False: 2^63 or
- * more. */
-static bool count_elements(int dims, const uint64_t *shape, uint64_t *out)
+/* The number of elements of a shape. A dimension without elements makes it 0, for any other
+ * dimensions. False: 2^63 or more. */
+static bool tensor_count_elements(int dims, const uint64_t *shape, uint64_t *out)
 {
     uint64_t n = 1;
     bool fits = true;
@@ -78,7 +79,7 @@ hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t 
     if (t->dims < 0 || t->dims > HD_TENSOR_DIMS) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: %d dimensions, 0 to %d are possible", which, t->dims, HD_TENSOR_DIMS);
     }
-    if (!count_elements(t->dims, t->shape, elements)) {
+    if (!tensor_count_elements(t->dims, t->shape, elements)) {
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s has 2^63 elements or more", which, hdi_tensor_text(t, text));
     }
@@ -88,7 +89,7 @@ hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t 
 bool hdi_tensor_bytes(const hd_tensor *t, uint64_t *bytes)
 {
     uint64_t n = 0;
-    return count_elements(t->dims, t->shape, &n) && !__builtin_mul_overflow(n, hd_type_size(t->type), bytes) &&
+    return tensor_count_elements(t->dims, t->shape, &n) && !__builtin_mul_overflow(n, hd_type_size(t->type), bytes) &&
            *bytes <= ELEMENTS_MAX;
 }
 
@@ -109,7 +110,7 @@ bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind)
 }
 
 /* The error for a tensor whose buffer was freed, or is no buffer. */
-static hd_status refused(const hd_tensor *t, const char *which)
+static hd_status tensor_refused(const hd_tensor *t, const char *which)
 {
     return hdi_fail_about(hdi_buffer_refused(t->buffer), "%s", which);
 }
@@ -123,7 +124,7 @@ hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *ou
     }
     struct hd_buffer *b = hdi_buffer_from_handle(t->buffer);
     if (!b) {
-        return refused(t, which);
+        return tensor_refused(t, which);
     }
     char text[HDI_TENSOR_TEXT_BYTES];
     uint64_t before = 0, behind = 0;
@@ -133,7 +134,7 @@ hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *ou
     }
     bool outside = before > t->offset || behind > b->bytes || t->offset > b->bytes - behind;
     if (outside && hdi_buffer_is_gone(b, t->buffer)) {
-        return refused(t, which);
+        return tensor_refused(t, which);
     }
     if (outside && elements == 0) {
         return hdi_fail(HD_ERROR_RANGE, "%s begins at byte %zu of a buffer of %llu", which, t->offset,
@@ -154,7 +155,7 @@ uint64_t hd_tensor_elements(const hd_tensor *t)
 {
     uint64_t n = 0;
     bool sound = t && hd_type_size(t->type) && t->dims >= 0 && t->dims <= HD_TENSOR_DIMS &&
-                 count_elements(t->dims, t->shape, &n);
+                 tensor_count_elements(t->dims, t->shape, &n);
     return sound ? n : 0;
 }
 
@@ -162,7 +163,7 @@ bool hd_tensor_is_contiguous(const hd_tensor *t)
 {
     uint64_t elements;
     if (!t || !hd_type_size(t->type) || t->dims < 0 || t->dims > HD_TENSOR_DIMS ||
-        !count_elements(t->dims, t->shape, &elements)) {
+        !tensor_count_elements(t->dims, t->shape, &elements)) {
         return false;
     }
     uint64_t next = hd_type_size(t->type);
@@ -201,9 +202,9 @@ hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
     return t;
 }
 
-/* Sets *t to this shape with strides of 0. All other bytes are 0, so that equal tensors have equal bytes. Errors:
- * ARGUMENT. */
-static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape)
+/* Sets *t to this shape with strides of 0. All other bytes are 0, so that equal tensors have equal
+ * bytes. Errors: ARGUMENT. */
+static hd_status tensor_set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape)
 {
     if (dims > 0 && !shape) {
         return hdi_fail(HD_ERROR_ARGUMENT, "shape is null");
@@ -223,14 +224,14 @@ static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *
     return status;
 }
 
-static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
-                      const int64_t *stride, hd_tensor *out)
+static hd_status tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
+                             const int64_t *stride, hd_tensor *out)
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_tensor t;
-    hd_status status = set_form(&t, type, dims, shape);
+    hd_status status = tensor_set_form(&t, type, dims, shape);
     if (status) {
         return status;
     }
@@ -254,7 +255,7 @@ hd_status hd_tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dim
                          hd_tensor *out)
 {
     HDI_INSIDE(hdi_buffer_runtime(buffer));
-    return make(buffer, offset, type, dims, shape, NULL, out);
+    return tensor_make(buffer, offset, type, dims, shape, NULL, out);
 }
 
 hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
@@ -265,7 +266,7 @@ hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type,
         return hdi_fail(HD_ERROR_ARGUMENT, "stride is null");
     }
     static const int64_t none;
-    return make(buffer, offset, type, dims, shape, stride ? stride : &none, out);
+    return tensor_make(buffer, offset, type, dims, shape, stride ? stride : &none, out);
 }
 
 hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t *shape, hd_tensor *out)
@@ -274,7 +275,7 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_tensor t;
-    hd_status status = set_form(&t, type, dims, shape);
+    hd_status status = tensor_set_form(&t, type, dims, shape);
     if (status) {
         return status;
     }
@@ -283,7 +284,7 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
-    /* A tensor without elements has a buffer, too, so every tensor can be freed alike. */
+    /* A tensor without elements also gets a buffer, so every tensor can be freed alike. */
     HDI_INSIDE(hdi_lane_runtime(lane));
     status = hdi_alloc_with(lane, bytes ? bytes : 1, NULL, __builtin_return_address(0), &t.buffer);
     if (!status) {
@@ -294,8 +295,8 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
 
 /* ---- other views ---- */
 
-/* The checks that each of these functions begins with. */
-static hd_status check_view(const hd_tensor *t, const hd_tensor *out)
+/* The first checks of each of these functions. */
+static hd_status tensor_check_view(const hd_tensor *t, const hd_tensor *out)
 {
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
@@ -304,9 +305,9 @@ static hd_status check_view(const hd_tensor *t, const hd_tensor *out)
     return hdi_tensor_check_form(t, "the tensor", &elements);
 }
 
-/* Adds steps * stride to the offset. False: overflow, or the result is negative. That happens only with a tensor that
- * no buffer holds. */
-static bool move_offset(size_t *offset, uint64_t steps, int64_t stride)
+/* Adds steps * stride to the offset. False: overflow, or the result is negative. That happens only
+ * with a tensor that no buffer holds. */
+static bool tensor_move_offset(size_t *offset, uint64_t steps, int64_t stride)
 {
     int64_t way, sum;
     if (steps > (uint64_t)INT64_MAX || *offset > (size_t)INT64_MAX ||
@@ -321,7 +322,7 @@ static bool move_offset(size_t *offset, uint64_t steps, int64_t stride)
 hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t count, int64_t step, hd_tensor *out)
 {
     HDI_CALL();
-    hd_status status = check_view(t, out);
+    hd_status status = tensor_check_view(t, out);
     if (status) {
         return status;
     }
@@ -333,7 +334,8 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     }
     uint64_t n = t->shape[dim];
     uint64_t step_size = hdi_stride_size(step);
-    uint64_t room = step < 0 ? first : n - first - 1; /* elements behind the first one that is taken */
+    /* Elements behind the first one that is taken. */
+    uint64_t room = step < 0 ? first : n - first - 1;
     if (count == 0 ? first > n : first >= n || (count - 1) > room / step_size) {
         return hdi_fail(HD_ERROR_RANGE, "%llu elements from %llu on in steps of %lld, dimension %d has %llu",
                         (unsigned long long)count, (unsigned long long)first, (long long)step, dim,
@@ -347,7 +349,7 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
                         (long long)step);
     }
     uint64_t elements = hd_tensor_elements(t);
-    if (count > 0 && elements > 0 && !move_offset(&view.offset, first, t->stride[dim])) {
+    if (count > 0 && elements > 0 && !tensor_move_offset(&view.offset, first, t->stride[dim])) {
         return hdi_fail(HD_ERROR_ARGUMENT, "element %llu of dimension %d, stride %lld, lies outside of any buffer",
                         (unsigned long long)first, dim, (long long)t->stride[dim]);
     }
@@ -358,7 +360,7 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
 hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out)
 {
     HDI_CALL();
-    hd_status status = check_view(t, out);
+    hd_status status = tensor_check_view(t, out);
     if (status) {
         return status;
     }
@@ -383,7 +385,7 @@ hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out
 hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor *out)
 {
     HDI_CALL();
-    hd_status status = check_view(t, out);
+    hd_status status = tensor_check_view(t, out);
     if (status) {
         return status;
     }
@@ -424,9 +426,9 @@ bool hdi_tensor_broadcast_to(const hd_tensor *t, int dims, const uint64_t *shape
 hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
 {
     HDI_CALL();
-    hd_status status = check_view(t, out);
+    hd_status status = tensor_check_view(t, out);
     hd_tensor wanted, view;
-    status = status ? status : set_form(&wanted, t->type, dims, shape);
+    status = status ? status : tensor_set_form(&wanted, t->type, dims, shape);
     if (status) {
         return status;
     }
@@ -440,9 +442,9 @@ hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shap
 }
 
 /* Sets the strides of `to`, a shape with as many elements as *t, over the elements of *t.
- * Walks both shapes from the slowest dimension on, and pairs groups of dimensions with equally many elements. Within a
- * group, the old dimensions must continue each other without a gap. */
-static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
+ * Walks both shapes from the slowest dimension on, and pairs groups of dimensions with equally many
+ * elements. Within a group, the old dimensions must continue each other without a gap. */
+static bool tensor_reshape_strides(const hd_tensor *t, hd_tensor *to)
 {
     uint64_t shape[HD_TENSOR_DIMS];
     int64_t stride[HD_TENSOR_DIMS];
@@ -484,7 +486,8 @@ static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
         first = end;
         old = old_end;
     }
-    /* Dimensions of one element get the stride that follows, as in a tensor that is made without strides. */
+    /* Dimensions of one element get the stride that follows, as in a tensor made without
+     * strides. */
     int64_t next = (int64_t)hd_type_size(t->type);
     for (int i = to->dims - 1; i >= 0; i--) {
         if (to->shape[i] == 1) {
@@ -500,9 +503,9 @@ static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
 hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
 {
     HDI_CALL();
-    hd_status status = check_view(t, out);
+    hd_status status = tensor_check_view(t, out);
     hd_tensor view;
-    status = status ? status : set_form(&view, t->type, dims, shape);
+    status = status ? status : tensor_set_form(&view, t->type, dims, shape);
     if (status) {
         return status;
     }
@@ -516,7 +519,7 @@ hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape,
     }
     view.buffer = t->buffer;
     view.offset = t->offset;
-    if (elements == 0 ? !hdi_tensor_set_row_major(&view) : !reshape_strides(t, &view)) {
+    if (elements == 0 ? !hdi_tensor_set_row_major(&view) : !tensor_reshape_strides(t, &view)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s to %s: the elements would have to be moved; hd_tensor_copy does that",
                         hdi_tensor_text(t, from), hdi_tensor_text(&view, to));
     }
@@ -526,8 +529,9 @@ hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape,
 
 /* ---- elements that share bytes ---- */
 
-/* Lists the dimensions of more than one element in `order`, by rising size of their strides. Returns their number. */
-static int by_stride(const hd_tensor *t, int *order)
+/* Lists the dimensions of more than one element in `order`, by rising size of their strides.
+ * Returns their number. */
+static int tensor_dims_by_stride(const hd_tensor *t, int *order)
 {
     int n = 0;
     for (int i = 0; i < t->dims; i++) {
@@ -546,7 +550,7 @@ static int by_stride(const hd_tensor *t, int *order)
 bool hdi_tensor_repeats(const hd_tensor *t)
 {
     int order[HD_TENSOR_DIMS];
-    int n = by_stride(t, order);
+    int n = tensor_dims_by_stride(t, order);
     uint64_t span = hd_type_size(t->type); /* no overflow, since all elements lie in a buffer */
     for (int i = 0; i < n; i++) {
         uint64_t stride = hdi_stride_size(t->stride[order[i]]);
@@ -558,10 +562,11 @@ bool hdi_tensor_repeats(const hd_tensor *t)
     return false;
 }
 
-/* Whether two elements can be `apart` bytes from each other, give or take less than an element, along the n dimensions
- * with the smallest strides. In a dimension, two indices differ by at most shape - 1. The smaller dimensions span less
- * than one step of the largest one, so only two numbers of steps are possible. */
-static bool is_difference(const hd_tensor *t, const int *order, int n, int64_t apart)
+/* True if two elements can be `apart` bytes from each other, give or take less than an element.
+ * Considers the n dimensions with the smallest strides. In a dimension, two indices differ by at
+ * most shape - 1. The smaller dimensions span less than one step of the largest one, so only two
+ * numbers of steps are possible. */
+static bool tensor_is_difference(const hd_tensor *t, const int *order, int n, int64_t apart)
 {
     int64_t element = (int64_t)hd_type_size(t->type);
     if (n == 0) {
@@ -571,14 +576,14 @@ static bool is_difference(const hd_tensor *t, const int *order, int n, int64_t a
     int64_t stride = (int64_t)hdi_stride_size(t->stride[dim]), most = (int64_t)(t->shape[dim] - 1);
     int64_t below = apart / stride - (apart % stride < 0);
     for (int64_t steps = below; steps <= below + 1; steps++) {
-        if (steps >= -most && steps <= most && is_difference(t, order, n - 1, apart - steps * stride)) {
+        if (steps >= -most && steps <= most && tensor_is_difference(t, order, n - 1, apart - steps * stride)) {
             return true;
         }
     }
     return false;
 }
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
+static uint64_t tensor_common_divisor(uint64_t a, uint64_t b)
 {
     while (b != 0) {
         uint64_t rest = a % b;
@@ -588,15 +593,16 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The bytes that the elements cover in each period of `pitch`, counted from the first element. 0: the elements do not
- * repeat with that pitch. */
-static uint64_t width_in(const hd_tensor *t, uint64_t pitch)
+/* The bytes that the elements cover in each period of `pitch`, counted from the first element. 0:
+ * the elements do not repeat with that pitch. */
+static uint64_t tensor_width_in(const hd_tensor *t, uint64_t pitch)
 {
     uint64_t width = hd_type_size(t->type);
     for (int i = 0; i < t->dims; i++) {
         uint64_t stride = hdi_stride_size(t->stride[i]);
         if (t->shape[i] > 1 && stride < pitch) {
-            width += (t->shape[i] - 1) * stride; /* no overflow, since all elements lie in a buffer */
+            /* No overflow, since all elements lie in a buffer. */
+            width += (t->shape[i] - 1) * stride;
         } else if (t->shape[i] > 1 && stride % pitch != 0) {
             return 0;
         }
@@ -604,15 +610,17 @@ static uint64_t width_in(const hd_tensor *t, uint64_t pitch)
     return width <= pitch ? width : 0;
 }
 
-/* Whether the elements of `a` and `b` are side by side in each period of a common pitch. Tries each stride of `steps`
- * as the pitch. */
-static bool side_by_side(const hd_tensor *steps, const hd_tensor *a, uint64_t a_low, const hd_tensor *b, uint64_t b_low)
+/* True if the elements of `a` and `b` are side by side in each period of a common pitch. Tries each
+ * stride of `steps` as the pitch. */
+static bool tensors_side_by_side(const hd_tensor *steps, const hd_tensor *a, uint64_t a_low, const hd_tensor *b,
+                                 uint64_t b_low)
 {
     for (int i = 0; i < steps->dims; i++) {
         uint64_t pitch = steps->shape[i] > 1 ? hdi_stride_size(steps->stride[i]) : 0;
-        uint64_t a_width = pitch ? width_in(a, pitch) : 0, b_width = a_width ? width_in(b, pitch) : 0;
+        uint64_t a_width = pitch ? tensor_width_in(a, pitch) : 0, b_width = a_width ? tensor_width_in(b, pitch) : 0;
         if (b_width) {
-            uint64_t apart = (b_low % pitch + pitch - a_low % pitch) % pitch; /* from the start of a to that of b */
+            /* From the start of a to the start of b. */
+            uint64_t apart = (b_low % pitch + pitch - a_low % pitch) % pitch;
             if (a_width <= apart && apart + b_width <= pitch) {
                 return true;
             }
@@ -624,7 +632,8 @@ static bool side_by_side(const hd_tensor *steps, const hd_tensor *a, uint64_t a_
 bool hdi_tensors_apart(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b, const hdi_extent *b_extent)
 {
     return a_extent->low >= b_extent->high || b_extent->low >= a_extent->high ||
-           side_by_side(a, a, a_extent->low, b, b_extent->low) || side_by_side(b, a, a_extent->low, b, b_extent->low);
+           tensors_side_by_side(a, a, a_extent->low, b, b_extent->low) ||
+           tensors_side_by_side(b, a, a_extent->low, b, b_extent->low);
 }
 
 bool hdi_tensors_overlap(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b, const hdi_extent *b_extent)
@@ -637,14 +646,14 @@ bool hdi_tensors_overlap(const hd_tensor *a, const hdi_extent *a_extent, const h
     for (int i = 0; i < a->dims; i++) {
         if (a->shape[i] != 1) {
             same = same && a->stride[i] == b->stride[i];
-            divisor =
-                common_divisor(divisor, common_divisor(hdi_stride_size(a->stride[i]), hdi_stride_size(b->stride[i])));
+            divisor = tensor_common_divisor(
+                divisor, tensor_common_divisor(hdi_stride_size(a->stride[i]), hdi_stride_size(b->stride[i])));
         }
     }
     int64_t apart = (int64_t)b->offset - (int64_t)a->offset;
     if (same) {
         int order[HD_TENSOR_DIMS];
-        return is_difference(a, order, by_stride(a, order), apart);
+        return tensor_is_difference(a, order, tensor_dims_by_stride(a, order), apart);
     }
     uint64_t element = hd_type_size(a->type);
     uint64_t rest = divisor ? hdi_stride_size(apart) % divisor : 0;

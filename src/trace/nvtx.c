@@ -1,4 +1,5 @@
-/* nvtx.c - see nvtx.h for threads, locks and what always holds. The protocol is declared here as far as it is used. */
+/* nvtx.c - see nvtx.h for threads, locks and invariants. It declares the parts of the
+ * protocol that it uses. */
 #include "trace/nvtx.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -38,47 +39,47 @@ typedef struct attributes {
     union {
         const char *ascii;
         const wchar_t *unicode;
-        const char *registered; /* what we gave for it */
+        const char *registered; /* our result of the registration */
     } message;
 } attributes;
 
 #define NAME_BYTES HDI_RECORD_TEXT_ROOM
 #define RECORDERS 256 /* as many as runtimes */
-#define DEPTH 64      /* ranges of a thread; what is within more is left out */
-#define INTERVALS 512 /* that are open at a time */
+#define DEPTH 64      /* ranges of a thread; deeper ones are left out */
+#define INTERVALS 512 /* open at a time */
 
-/* ---- recorders that record ---- */
+/* ---- active recorders ---- */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(NVTX);
 static hdi_recorder *recorders[RECORDERS]; /* under the mutex, with */
-static int64_t since[RECORDERS];           /* clock, when it began */
+static int64_t since[RECORDERS];           /* clock when it began */
 static _Atomic uint32_t n_recorders;       /* also loaded without it, as a hint */
 
-static void before_fork(void)
+static void nvtx_before_fork(void)
 {
     hdi_mutex_lock_at_fork(&lock);
 }
 
-static void in_parent(void)
+static void nvtx_in_parent(void)
 {
     hdi_mutex_unlock(&lock);
 }
 
-static void in_child(void)
+static void nvtx_in_child(void)
 {
     atomic_store_explicit(&n_recorders, 0, memory_order_relaxed);
     hdi_mutex_unlock(&lock);
 }
 
-static void guard_forks(void)
+static void nvtx_guard_forks(void)
 {
-    pthread_atfork(before_fork, in_parent, in_child);
+    pthread_atfork(nvtx_before_fork, nvtx_in_parent, nvtx_in_child);
 }
 
 bool hdi_nvtx_listen(hdi_recorder *recorder)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, guard_forks);
+    pthread_once(&once, nvtx_guard_forks);
     hdi_mutex_lock(&lock);
     uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
     if (n < RECORDERS) {
@@ -105,7 +106,7 @@ void hdi_nvtx_leave(hdi_recorder *recorder)
     hdi_mutex_unlock(&lock);
 }
 
-static bool is_wanted(void)
+static bool nvtx_is_wanted(void)
 {
     return __builtin_expect(atomic_load_explicit(&n_recorders, memory_order_relaxed) != 0, 0);
 }
@@ -118,25 +119,25 @@ typedef struct range {
     int64_t began;
 } range;
 
-/* Of a thread. Not in thread-local storage, of which there is little (base/thread.h). */
+/* Of a thread. Not in thread-local storage, which is scarce (base/thread.h). */
 typedef struct nest {
     range ranges[DEPTH];
-    int depth; /* may be more than there are ranges */
+    int depth; /* may be more than the number of ranges */
 } nest;
 
 static pthread_key_t nest_key;
 static bool has_key;
 
-static void make_key(void)
+static void nvtx_make_key(void)
 {
     has_key = hdi_thread_key(&nest_key, free) == 0;
 }
 
-/* Made with the first range of the thread. NULL: there is no memory, and its ranges are left out. */
-static nest *nest_here(void)
+/* Made with the first range of the thread. NULL: no memory, and its ranges are left out. */
+static nest *nvtx_nest_here(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_key);
+    pthread_once(&once, nvtx_make_key);
     nest *own = has_key ? pthread_getspecific(nest_key) : NULL;
     if (!own && has_key && (own = calloc(1, sizeof *own)) != NULL && pthread_setspecific(nest_key, own) != 0) {
         free(own);
@@ -145,8 +146,9 @@ static nest *nest_here(void)
     return own;
 }
 
-/* In all traces that were on at `began`. `text` may be NULL for a name that was written. The mutex is held. */
-static void put(uint8_t type, uint64_t name, const char *text, int64_t began)
+/* Writes a record into all traces that were on at `began`. `text` may be NULL for a name that was
+ * written. The mutex is held. */
+static void nvtx_put(uint8_t type, uint64_t name, const char *text, int64_t began)
 {
     hdi_record record = {.range = {.name = name}};
     record.type = type;
@@ -165,9 +167,9 @@ static void put(uint8_t type, uint64_t name, const char *text, int64_t began)
     }
 }
 
-static int push(const void *domain, const char *text)
+static int nvtx_push(const void *domain, const char *text)
 {
-    nest *own = nest_here();
+    nest *own = nvtx_nest_here();
     if (!own) {
         return 0;
     }
@@ -175,30 +177,30 @@ static int push(const void *domain, const char *text)
     if (at < DEPTH) {
         range *r = &own->ranges[at];
         *r = (range){.domain = domain};
-        if (is_wanted()) {
+        if (nvtx_is_wanted()) {
             *r = (range){.domain = domain, .name = hdi_record_number(text), .began = hdi_clock_ns()};
             hdi_mutex_lock(&lock);
-            put(HDI_RECORD_PUSH, r->name, text, r->began);
+            nvtx_put(HDI_RECORD_PUSH, r->name, text, r->began);
             hdi_mutex_unlock(&lock);
         }
     }
     return at;
 }
 
-/* Ends number `at`: those within it end before, and begin again. The mutex is held. */
-static void end(const nest *own, int at)
+/* Ends number `at`: ranges within it end before, and begin again. The mutex is held. */
+static void nvtx_nest_end(const nest *own, int at)
 {
     for (int i = own->depth - 1; i >= at; i--) {
-        put(HDI_RECORD_POP, own->ranges[i].name, NULL, own->ranges[i].began);
+        nvtx_put(HDI_RECORD_POP, own->ranges[i].name, NULL, own->ranges[i].began);
     }
     for (int i = at + 1; i < own->depth; i++) {
-        put(HDI_RECORD_PUSH, own->ranges[i].name, NULL, own->ranges[i].began);
+        nvtx_put(HDI_RECORD_PUSH, own->ranges[i].name, NULL, own->ranges[i].began);
     }
 }
 
-static int pop(const void *domain)
+static int nvtx_pop(const void *domain)
 {
-    nest *own = nest_here();
+    nest *own = nvtx_nest_here();
     if (!own || own->depth > DEPTH || own->depth == 0) {
         if (own) {
             own->depth -= own->depth > DEPTH;
@@ -212,9 +214,9 @@ static int pop(const void *domain)
     if (at < 0) {
         return 0; /* one too many */
     }
-    if (is_wanted()) {
+    if (nvtx_is_wanted()) {
         hdi_mutex_lock(&lock);
-        end(own, at);
+        nvtx_nest_end(own, at);
         hdi_mutex_unlock(&lock);
     }
     own->depth--;
@@ -225,17 +227,18 @@ static int pop(const void *domain)
 /* ---- ranges that are started and ended ---- */
 
 typedef struct interval {
-    uint64_t id; /* 0: none. Its number in the table, and never used again */
+    uint64_t id; /* 0: none. Contains its number in the table, and is never used again */
     uint64_t name;
     int64_t began;
     uint32_t thread;
     char text[NAME_BYTES];
 } interval;
 
-static interval *intervals; /* INTERVALS of them, made with the first one. NULL: none, or no memory. Under the mutex */
+/* INTERVALS of them, made with the first one. NULL: none, or no memory. Under the mutex. */
+static interval *intervals;
 
-/* Whether a trace is on that was on at `began`. The mutex is held. */
-static bool is_recorded(int64_t began)
+/* True if a trace that was on at `began` still is. The mutex is held. */
+static bool nvtx_is_recorded(int64_t began)
 {
     uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
     uint32_t i = 0;
@@ -245,14 +248,14 @@ static bool is_recorded(int64_t began)
     return i < n;
 }
 
-/* One that is not in use, or whose traces have ended. NULL: there is none. The mutex is held. */
-static interval *unused(void)
+/* One that is free, or whose traces ended. NULL: none. The mutex is held. */
+static interval *nvtx_interval_unused(void)
 {
     static uint32_t next;
     intervals = intervals ? intervals : calloc(INTERVALS, sizeof *intervals);
     for (uint32_t i = 0; i < INTERVALS && intervals; i++) {
         interval *at = &intervals[next++ % INTERVALS];
-        if (!at->id || !is_recorded(at->began)) {
+        if (!at->id || !nvtx_is_recorded(at->began)) {
             return at;
         }
     }
@@ -260,7 +263,7 @@ static interval *unused(void)
 }
 
 /* The mutex is held. */
-static void drop_interval(void)
+static void nvtx_interval_drop(void)
 {
     uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
     for (uint32_t i = 0; i < n; i++) {
@@ -268,12 +271,12 @@ static void drop_interval(void)
     }
 }
 
-/* Returns the range's number; 0, as NVTX without a tool: it is not recorded. */
-static uint64_t start(const char *text)
+/* Returns the range's number; 0, as NVTX without a tool: not recorded. */
+static uint64_t nvtx_start(const char *text)
 {
     static uint64_t serial;
     hdi_mutex_lock(&lock);
-    interval *at = unused();
+    interval *at = nvtx_interval_unused();
     uint64_t id = at ? ++serial * INTERVALS + (uint64_t)(at - intervals) : 0;
     if (at) {
         at->id = id;
@@ -282,14 +285,14 @@ static uint64_t start(const char *text)
         at->thread = hdi_record_own_number();
         snprintf(at->text, sizeof at->text, "%s", text);
     } else {
-        drop_interval();
+        nvtx_interval_drop();
     }
     hdi_mutex_unlock(&lock);
     return id;
 }
 
-/* In all traces that were on when it began. The mutex is held. */
-static void put_interval(const interval *at)
+/* Records it in all traces that were on when it began. The mutex is held. */
+static void nvtx_interval_put(const interval *at)
 {
     hdi_record record = {.interval = {.time = at->began, .name = at->name, .began_by = at->thread}};
     record.type = HDI_RECORD_INTERVAL;
@@ -304,15 +307,15 @@ static void put_interval(const interval *at)
     }
 }
 
-static void end_id(uint64_t id)
+static void nvtx_end_id(uint64_t id)
 {
-    if (!id || !is_wanted()) {
-        return; /* `unused` finds what is left */
+    if (!id || !nvtx_is_wanted()) {
+        return; /* `nvtx_interval_unused` finds those left over */
     }
     hdi_mutex_lock(&lock);
     interval *at = intervals ? &intervals[id % INTERVALS] : NULL;
     if (at && at->id == id) {
-        put_interval(at);
+        nvtx_interval_put(at);
         at->id = 0;
     }
     hdi_mutex_unlock(&lock);
@@ -320,15 +323,15 @@ static void end_id(uint64_t id)
 
 /* ---- texts ---- */
 
-/* "domain: text", cut where there is no room. */
-static void join(char out[NAME_BYTES], const void *domain, const char *text)
+/* "domain: text", cut if there is no room. */
+static void nvtx_name_join(char out[NAME_BYTES], const void *domain, const char *text)
 {
     const char *name = domain;
     snprintf(out, NAME_BYTES, "%s%s%s", name ? name : "", name && name[0] ? ": " : "", text ? text : "");
 }
 
-/* UTF-8 of it, whatever the locale is. */
-static void narrow(char out[NAME_BYTES], const wchar_t *text)
+/* The text in UTF-8, in any locale. */
+static void nvtx_name_narrow(char out[NAME_BYTES], const wchar_t *text)
 {
     size_t n = 0;
     for (; text && *text && n + 4 < NAME_BYTES; text++) {
@@ -343,13 +346,13 @@ static void narrow(char out[NAME_BYTES], const wchar_t *text)
     out[n] = 0;
 }
 
-/* Registered names and domains: they stay as long as the process, each once. */
+/* Registered names and domains, each once. They stay as long as the process. */
 typedef struct kept {
     struct kept *next;
     char text[];
 } kept;
 
-static const char *keep(const char *text)
+static const char *nvtx_name_keep(const char *text)
 {
     static kept *all[256]; /* under the mutex */
     hdi_mutex_lock(&lock);
@@ -367,122 +370,122 @@ static const char *keep(const char *text)
     return k ? k->text : NULL;
 }
 
-/* ---- what NVTX calls ---- */
+/* ---- functions that NVTX calls ---- */
 
-static int push_a(const char *text)
+static int nvtx_push_a(const char *text)
 {
     char name[NAME_BYTES] = "";
-    join(name, NULL, is_wanted() ? text : NULL);
-    return push(NULL, name);
+    nvtx_name_join(name, NULL, nvtx_is_wanted() ? text : NULL);
+    return nvtx_push(NULL, name);
 }
 
-static int push_w(const wchar_t *text)
+static int nvtx_push_w(const wchar_t *text)
 {
     char name[NAME_BYTES] = "";
-    narrow(name, is_wanted() ? text : NULL);
-    return push(NULL, name);
+    nvtx_name_narrow(name, nvtx_is_wanted() ? text : NULL);
+    return nvtx_push(NULL, name);
 }
 
-/* The name that attributes give; as it was: they have none. */
-static void name_of(char name[NAME_BYTES], const void *domain, const attributes *a)
+/* Gets the name in the attributes; unchanged: none. */
+static void nvtx_name_of(char name[NAME_BYTES], const void *domain, const attributes *a)
 {
     char plain[NAME_BYTES] = "";
     size_t least = offsetof(attributes, message) + sizeof a->message;
     if (a && a->size >= least) {
         if (a->message_type == MESSAGE_ASCII) {
-            join(name, domain, a->message.ascii);
+            nvtx_name_join(name, domain, a->message.ascii);
         } else if (a->message_type == MESSAGE_UNICODE) {
-            narrow(plain, a->message.unicode);
-            join(name, domain, plain);
+            nvtx_name_narrow(plain, a->message.unicode);
+            nvtx_name_join(name, domain, plain);
         } else if (a->message_type == MESSAGE_REGISTERED) {
-            join(name, domain, a->message.registered);
+            nvtx_name_join(name, domain, a->message.registered);
         }
     }
 }
 
-static int domain_push(const void *domain, const attributes *a)
+static int nvtx_domain_push(const void *domain, const attributes *a)
 {
     char name[NAME_BYTES] = "";
-    if (is_wanted()) {
-        name_of(name, domain, a);
+    if (nvtx_is_wanted()) {
+        nvtx_name_of(name, domain, a);
     }
-    return push(domain, name);
+    return nvtx_push(domain, name);
 }
 
-static int push_ex(const attributes *a)
+static int nvtx_push_ex(const attributes *a)
 {
-    return domain_push(NULL, a);
+    return nvtx_domain_push(NULL, a);
 }
 
-static int pop_here(void)
+static int nvtx_pop_here(void)
 {
-    return pop(NULL);
+    return nvtx_pop(NULL);
 }
 
-static uint64_t start_a(const char *text)
+static uint64_t nvtx_start_a(const char *text)
 {
     char name[NAME_BYTES];
-    if (!is_wanted()) {
+    if (!nvtx_is_wanted()) {
         return 0;
     }
-    join(name, NULL, text);
-    return start(name);
+    nvtx_name_join(name, NULL, text);
+    return nvtx_start(name);
 }
 
-static uint64_t start_w(const wchar_t *text)
+static uint64_t nvtx_start_w(const wchar_t *text)
 {
     char name[NAME_BYTES];
-    if (!is_wanted()) {
+    if (!nvtx_is_wanted()) {
         return 0;
     }
-    narrow(name, text);
-    return start(name);
+    nvtx_name_narrow(name, text);
+    return nvtx_start(name);
 }
 
-static uint64_t domain_start(const void *domain, const attributes *a)
+static uint64_t nvtx_domain_start(const void *domain, const attributes *a)
 {
     char name[NAME_BYTES] = "";
-    if (!is_wanted()) {
+    if (!nvtx_is_wanted()) {
         return 0;
     }
-    name_of(name, domain, a);
-    return start(name);
+    nvtx_name_of(name, domain, a);
+    return nvtx_start(name);
 }
 
-static uint64_t start_ex(const attributes *a)
+static uint64_t nvtx_start_ex(const attributes *a)
 {
-    return domain_start(NULL, a);
+    return nvtx_domain_start(NULL, a);
 }
 
-static void domain_end(const void *domain, uint64_t id)
+static void nvtx_domain_end(const void *domain, uint64_t id)
 {
-    (void)domain; /* the number has all */
-    end_id(id);
+    (void)domain; /* the number suffices */
+    nvtx_end_id(id);
 }
 
-static const void *register_a(const void *domain, const char *text)
+static const void *nvtx_register_a(const void *domain, const char *text)
 {
     (void)domain;
-    return keep(text ? text : "");
+    return nvtx_name_keep(text ? text : "");
 }
 
-static const void *register_w(const void *domain, const wchar_t *text)
+static const void *nvtx_register_w(const void *domain, const wchar_t *text)
 {
     char name[NAME_BYTES];
-    narrow(name, text);
-    return register_a(domain, name);
+    nvtx_name_narrow(name, text);
+    return nvtx_register_a(domain, name);
 }
 
-static const void *domain_a(const char *name)
+static const void *nvtx_domain_a(const char *name)
 {
-    return keep(name ? name : "");
+    return nvtx_name_keep(name ? name : "");
 }
 
-static const void *domain_w(const wchar_t *name)
+static const void *nvtx_domain_w(const wchar_t *name)
 {
     char text[NAME_BYTES];
-    narrow(text, name);
-    return keep(text);
+    nvtx_name_narrow(text, name);
+    return nvtx_name_keep(text);
 }
 
 int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t table))
@@ -494,14 +497,22 @@ int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t table))
         unsigned entry;
         function call;
     } calls[] = {
-        {MODULE_CORE, CORE_START_EX, (function)start_ex},       {MODULE_CORE, CORE_START_A, (function)start_a},
-        {MODULE_CORE, CORE_START_W, (function)start_w},         {MODULE_CORE, CORE_END, (function)end_id},
-        {MODULE_CORE2, CORE2_START_EX, (function)domain_start}, {MODULE_CORE2, CORE2_END, (function)domain_end},
-        {MODULE_CORE, CORE_PUSH_EX, (function)push_ex},         {MODULE_CORE, CORE_PUSH_A, (function)push_a},
-        {MODULE_CORE, CORE_PUSH_W, (function)push_w},           {MODULE_CORE, CORE_POP, (function)pop_here},
-        {MODULE_CORE2, CORE2_PUSH_EX, (function)domain_push},   {MODULE_CORE2, CORE2_POP, (function)pop},
-        {MODULE_CORE2, CORE2_REGISTER_A, (function)register_a}, {MODULE_CORE2, CORE2_REGISTER_W, (function)register_w},
-        {MODULE_CORE2, CORE2_DOMAIN_A, (function)domain_a},     {MODULE_CORE2, CORE2_DOMAIN_W, (function)domain_w},
+        {MODULE_CORE, CORE_START_EX, (function)nvtx_start_ex},
+        {MODULE_CORE, CORE_START_A, (function)nvtx_start_a},
+        {MODULE_CORE, CORE_START_W, (function)nvtx_start_w},
+        {MODULE_CORE, CORE_END, (function)nvtx_end_id},
+        {MODULE_CORE2, CORE2_START_EX, (function)nvtx_domain_start},
+        {MODULE_CORE2, CORE2_END, (function)nvtx_domain_end},
+        {MODULE_CORE, CORE_PUSH_EX, (function)nvtx_push_ex},
+        {MODULE_CORE, CORE_PUSH_A, (function)nvtx_push_a},
+        {MODULE_CORE, CORE_PUSH_W, (function)nvtx_push_w},
+        {MODULE_CORE, CORE_POP, (function)nvtx_pop_here},
+        {MODULE_CORE2, CORE2_PUSH_EX, (function)nvtx_domain_push},
+        {MODULE_CORE2, CORE2_POP, (function)nvtx_pop},
+        {MODULE_CORE2, CORE2_REGISTER_A, (function)nvtx_register_a},
+        {MODULE_CORE2, CORE2_REGISTER_W, (function)nvtx_register_w},
+        {MODULE_CORE2, CORE2_DOMAIN_A, (function)nvtx_domain_a},
+        {MODULE_CORE2, CORE2_DOMAIN_W, (function)nvtx_domain_w},
     };
     if (!c || c->size < sizeof *c || !c->table_of_module) {
         return 0;

@@ -1,4 +1,5 @@
-/* output.c - see output.h for threads, locks and what always holds. */
+/* output.c - see output.h for threads, locks and invariants. */
+#include "base/descriptor.h"
 #include "trace/output.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +20,11 @@
 /* ---- opening ---- */
 
 /* False with errno; EWOULDBLOCK: another trace is written to it. */
-static bool open_one(hdi_output *o)
+static bool output_open_one(hdi_output *o)
 {
-    /* Not truncated before it is known to be free. Without blocking, since a pipe may have no reader. */
-    o->descriptor = open(o->name, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
+    /* Truncated only once it is known to be free. Without blocking, since a pipe may lack a
+     * reader. */
+    o->descriptor = hdi_descriptor_open(o->name, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY, 0644);
     struct stat facts;
     if (o->descriptor < 0 || fstat(o->descriptor, &facts) != 0) {
         return false;
@@ -32,7 +34,8 @@ static bool open_one(hdi_output *o)
         return true;
     }
     bool taken = flock(o->descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    return !taken && hdi_quiet_resize(o->descriptor, 0) == 0; /* a file system without locks does without */
+    /* A file system without locks works without. */
+    return !taken && hdi_quiet_resize(o->descriptor, 0) == 0;
 }
 
 const char *hdi_output_reason(int error)
@@ -49,7 +52,7 @@ const char *hdi_output_reason(int error)
     }
 }
 
-static char *name_of(const char *file, unsigned number)
+static char *output_name_of(const char *file, unsigned number)
 {
     char *name = NULL;
     return number <= 1 ? strdup(file) : asprintf(&name, "%s.%u", file, number) < 0 ? NULL : name;
@@ -60,11 +63,11 @@ hd_status hdi_output_open(hdi_output *o, const char *file, _Atomic unsigned *num
     *o = (hdi_output){.descriptor = -1};
     int error = 0;
     for (int i = 0; i < (number ? NAMES_MOST : 1); i++) {
-        o->name = name_of(file, number ? atomic_fetch_add_explicit(number, 1, memory_order_relaxed) + 1 : 1);
+        o->name = output_name_of(file, number ? atomic_fetch_add_explicit(number, 1, memory_order_relaxed) + 1 : 1);
         if (!o->name) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of the trace");
         }
-        if (open_one(o)) {
+        if (output_open_one(o)) {
             return HD_OK;
         }
         error = errno;
@@ -84,7 +87,7 @@ hd_status hdi_output_open(hdi_output *o, const char *file, _Atomic unsigned *num
 void hdi_output_close(hdi_output *o)
 {
     if (o->descriptor >= 0) {
-        flock(o->descriptor, LOCK_UN); /* a child made by fork() may have the descriptor, too */
+        flock(o->descriptor, LOCK_UN); /* a child made by fork() may hold the descriptor, too */
         close(o->descriptor);
     }
     free(o->name);
@@ -93,22 +96,22 @@ void hdi_output_close(hdi_output *o)
 
 /* ---- writing ---- */
 
-static size_t write_file(hdi_output *o, const char *data, size_t bytes)
+static size_t output_write_file(hdi_output *o, const char *data, size_t bytes)
 {
     if (hdi_write_quietly(o->descriptor, data, bytes, INT64_MAX)) {
         return bytes;
     }
     int error = errno;
-    off_t end = lseek(o->descriptor, 0, SEEK_CUR); /* behind the part that had room */
+    off_t end = lseek(o->descriptor, 0, SEEK_CUR); /* behind the part that fit */
     errno = error;
     uint64_t more = end > 0 && (uint64_t)end > o->bytes ? (uint64_t)end - o->bytes : 0;
     return more < bytes ? (size_t)more : bytes;
 }
 
-static size_t write_pipe(const hdi_output *o, const char *data, size_t bytes, const _Atomic uint32_t *ending)
+static size_t output_write_pipe(const hdi_output *o, const char *data, size_t bytes, const _Atomic uint32_t *ending)
 {
     size_t at = 0;
-    int64_t stuck = 0; /* until when it has time; 0: as long as it takes */
+    int64_t stuck = 0; /* its deadline; 0: none */
     while (at < bytes) {
         size_t n = bytes - at < PIECE ? bytes - at : PIECE;
         if (hdi_write_quietly(o->descriptor, data + at, n, hdi_deadline(LOOK_NS))) {
@@ -116,8 +119,8 @@ static size_t write_pipe(const hdi_output *o, const char *data, size_t bytes, co
             stuck = 0;
         } else if (errno != ETIMEDOUT || (stuck && hdi_clock_ns() >= stuck)) {
             break;
-        } else if (!stuck &&
-                   atomic_load_explicit(ending, memory_order_acquire)) { /* pairs with the store that ends the trace */
+            /* Pairs with the store that ends the trace. */
+        } else if (!stuck && atomic_load_explicit(ending, memory_order_acquire)) {
             stuck = hdi_deadline(HDI_OUTPUT_STUCK_NS);
         }
     }
@@ -126,7 +129,7 @@ static size_t write_pipe(const hdi_output *o, const char *data, size_t bytes, co
 
 size_t hdi_output_write(hdi_output *o, const void *data, size_t bytes, const _Atomic uint32_t *ending)
 {
-    size_t n = o->is_file ? write_file(o, data, bytes) : write_pipe(o, data, bytes, ending);
+    size_t n = o->is_file ? output_write_file(o, data, bytes) : output_write_pipe(o, data, bytes, ending);
     o->bytes += n;
     return n;
 }

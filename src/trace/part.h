@@ -1,9 +1,9 @@
-/* part.h - what the layer of traces has in each runtime, behind what the layers below have there.
+/* part.h - the part of the layer of traces in each runtime, behind the parts of the layers below.
  *
- * hd_open allocates the last layer's structure, which contains all. So an hd_runtime has every part at a constant place,
- * and a layer sees only those below.
+ * hd_open allocates the structure of the last layer, which contains all others. So an hd_runtime
+ * contains every part at a constant place, and a layer sees only those below.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. All zeros is its state before hd_open creates what it has.
+ * Always: a part starts at the address of its runtime. It is all zeros until hd_open fills it.
  */
 #ifndef HDI_TRACE_PART_H
 #define HDI_TRACE_PART_H
@@ -11,11 +11,11 @@
 #include "tensor/part.h"
 
 typedef struct hdi_trace_part {
-    hdi_tensor_part below;     /* first: the runtime's address is that of each part */
+    hdi_tensor_part below;     /* first: all parts share the runtime's address */
     struct hdi_tracer *tracer; /* trace.c */
 } hdi_trace_part;
 
-/* A const runtime does not change itself; what it leads to may. */
+/* A const runtime does not change itself; objects that it points to may. */
 static inline hdi_trace_part *hdi_trace_of(const hd_runtime *rt)
 {
     return (hdi_trace_part *)rt;

@@ -1,11 +1,12 @@
 /* trace.c - hd_trace_start and hd_trace_stop, the option `trace`, and ranges.
  *
- * A trace begins with the file and its writer. Then engines and threads record. It ends the other way round: threads record no more,
- * engines give what they have, and the writer takes the rest.
+ * A trace begins with the file and its writer. Then engines and threads record. It ends in reverse:
+ * threads stop recording, engines hand over their records, and the writer takes the rest.
  *
  * Threads: any. Locks: the tracer's mutex, while a trace begins or ends.
  * Blocking: as heddle/trace.h states.
- * Always: one trace of a runtime at a time. An engine that gives nothing in time is not waited for.
+ * Always: a runtime writes one trace at a time. It does not wait for an engine that delivers
+ * nothing in time.
  */
 #include "trace/trace.h"
 #include <heddle/trace.h>
@@ -25,13 +26,13 @@
 
 struct hdi_tracer {
     hdi_mutex lock;
-    hdi_writer *writer; /* NULL: no trace is written */
+    hdi_writer *writer; /* NULL: no trace */
     uint32_t detail;    /* of that trace */
 };
 
 /* ---- engines ---- */
 
-static void tell_engines(hd_runtime *rt, uint32_t detail)
+static void trace_tell_engines(hd_runtime *rt, uint32_t detail)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_engine_shared *engine = rt->devices[i]->channel.engine;
@@ -44,8 +45,8 @@ static void tell_engines(hd_runtime *rt, uint32_t detail)
     }
 }
 
-/* Waits until the engine records what it should, or nothing any more. */
-static void await_engine(hdi_device *device, uint32_t detail, int64_t deadline)
+/* Waits until the engine records as told, or nothing any more. */
+static void trace_await_engine(hdi_device *device, uint32_t detail, int64_t deadline)
 {
     const hdi_engine_shared *engine = device->channel.engine;
     while (atomic_load_explicit(&engine->recorded, memory_order_acquire) != detail && !hdi_device_lost(device) &&
@@ -57,19 +58,19 @@ static void await_engine(hdi_device *device, uint32_t detail, int64_t deadline)
     }
 }
 
-static void set_engines(hd_runtime *rt, uint32_t detail)
+static void trace_set_engines(hd_runtime *rt, uint32_t detail)
 {
     int64_t deadline = hdi_deadline(GIVE_NS);
-    tell_engines(rt, detail);
+    trace_tell_engines(rt, detail);
     for (int i = 0; i < rt->n_devices; i++) {
-        await_engine(rt->devices[i], detail, deadline);
+        trace_await_engine(rt->devices[i], detail, deadline);
     }
 }
 
 /* ---- CUPTI's reports ---- */
 
-/* No more of them. What fails is of a device that is lost, or whose worker is. */
-static void end_reports(hd_runtime *rt, int n)
+/* Ends them. A failure means that the device is lost, or its worker. */
+static void trace_end_reports(hd_runtime *rt, int n)
 {
     hdi_activities_facts unused;
     for (int i = 0; i < n; i++) {
@@ -80,7 +81,7 @@ static void end_reports(hd_runtime *rt, int n)
     }
 }
 
-static hd_status begin_report(hdi_device *device)
+static hd_status trace_begin_report(hdi_device *device)
 {
     hdi_activities_facts facts;
     hdi_answer answer = device->port->calls->activities(device->port, true, &facts);
@@ -92,14 +93,14 @@ static hd_status begin_report(hdi_device *device)
                                   device->index, facts.why);
 }
 
-static hd_status begin_reports(hd_runtime *rt)
+static hd_status trace_begin_reports(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices; i++) {
-        hd_status status = hdi_device_lost(rt->devices[i]) ? HD_OK : begin_report(rt->devices[i]);
+        hd_status status = hdi_device_lost(rt->devices[i]) ? HD_OK : trace_begin_report(rt->devices[i]);
         if (status) {
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
-            end_reports(rt, i);
+            trace_end_reports(rt, i);
             hdi_attempt_end(&attempt);
             return status;
         }
@@ -112,9 +113,9 @@ void hdi_trace_restarted(hdi_device *device)
     struct hdi_tracer *tracer = hdi_trace_of(device->runtime)->tracer;
     hdi_mutex_lock(&tracer->lock);
     if (tracer->writer && tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        hdi_attempt attempt; /* without them the trace goes on */
+        hdi_attempt attempt; /* the trace goes on without them */
         hdi_attempt_begin(&attempt);
-        begin_report(device);
+        trace_begin_report(device);
         hdi_attempt_end(&attempt);
     }
     hdi_mutex_unlock(&tracer->lock);
@@ -122,7 +123,8 @@ void hdi_trace_restarted(hdi_device *device)
 
 /* ---- beginning and ending ---- */
 
-static hd_status start(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail, uint64_t limit)
+static hd_status trace_start_file(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail,
+                                  uint64_t limit)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     if (tracer->writer) {
@@ -131,34 +133,34 @@ static hd_status start(hd_runtime *rt, const char *file, _Atomic unsigned *numbe
     }
     bool reports = detail == HDI_RECORD_DETAIL_CUPTI;
     hd_status status = hdi_recorder_prepare(&rt->recorder, (uint64_t)rt->options.trace_memory);
-    status = !status && reports ? begin_reports(rt) : status;
+    status = !status && reports ? trace_begin_reports(rt) : status;
     if (status) {
         return status;
     }
     status = hdi_writer_start(rt, file, number, detail, limit, &tracer->writer);
     if (!status) {
         tracer->detail = detail;
-        set_engines(rt, detail);
+        trace_set_engines(rt, detail);
         atomic_store_explicit(&rt->recorder.detail, detail, memory_order_seq_cst);
         hdi_nvtx_listen(&rt->recorder);
     } else if (reports) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
-        end_reports(rt, rt->n_devices);
+        trace_end_reports(rt, rt->n_devices);
         hdi_attempt_end(&attempt);
     }
     return status;
 }
 
-static hd_status stop(hd_runtime *rt, hd_trace_info *info)
+static hd_status trace_stop_file(hd_runtime *rt, hd_trace_info *info)
 {
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
     if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        end_reports(rt, rt->n_devices); /* before the engines end, which take them */
+        trace_end_reports(rt, rt->n_devices); /* before the engines end, which take the reports */
     }
-    set_engines(rt, 0);
+    trace_set_engines(rt, 0);
     hdi_writer *writer = tracer->writer;
     tracer->writer = NULL;
     return hdi_writer_stop(writer, info);
@@ -187,7 +189,7 @@ hd_status hd_trace_start(hd_runtime *rt, const char *file, const hd_trace_option
     uint32_t as_option = (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES;
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     hdi_mutex_lock(&tracer->lock);
-    hd_status status = start(rt, file, NULL, detail ? (uint32_t)detail : as_option, limit);
+    hd_status status = trace_start_file(rt, file, NULL, detail ? (uint32_t)detail : as_option, limit);
     hdi_mutex_unlock(&tracer->lock);
     return status;
 }
@@ -204,7 +206,7 @@ hd_status hd_trace_stop(hd_runtime *rt, hd_trace_info *out)
     }
     struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
     hdi_mutex_lock(&tracer->lock);
-    hd_status status = tracer->writer ? stop(rt, &info)
+    hd_status status = tracer->writer ? trace_stop_file(rt, &info)
                                       : hdi_fail(HD_ERROR_NOT_FOUND, "no trace is being written; call hd_trace_start");
     hdi_mutex_unlock(&tracer->lock);
     if (out && status != HD_ERROR_NOT_FOUND) {
@@ -229,13 +231,13 @@ static hd_status trace_create(hd_runtime *rt)
 /* The option `trace`. */
 static hd_status trace_ready(hd_runtime *rt)
 {
-    static _Atomic unsigned traced; /* names that this process has used or found in use */
+    static _Atomic unsigned traced; /* names that this process used or found in use */
     const char *file = rt->options.trace;
     if (!file[0]) {
         return HD_OK;
     }
-    hd_status status = start(rt, file, &traced, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
-                             (uint64_t)rt->options.trace_limit);
+    hd_status status = trace_start_file(rt, file, &traced, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
+                                        (uint64_t)rt->options.trace_limit);
     if (!status) {
         hdi_nvtx_offer();
     }
@@ -248,7 +250,7 @@ void hdi_trace_close(hd_runtime *rt, hd_error *left)
     if (tracer && tracer->writer) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
-        hd_status status = stop(rt, NULL);
+        hd_status status = trace_stop_file(rt, NULL);
         if (status && left && left->status == HD_OK) {
             hdi_error_get(left);
         }
@@ -274,7 +276,7 @@ const hdi_lifetime hdi_trace_lifetime = {.create = trace_create, .ready = trace_
 
 hd_status hd_range_push(hd_runtime *rt, const char *name)
 {
-    HDI_INSIDE(rt);
+    HDI_INSIDE_OFTEN(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
@@ -291,7 +293,7 @@ hd_status hd_range_push(hd_runtime *rt, const char *name)
 
 hd_status hd_range_pop(hd_runtime *rt)
 {
-    HDI_INSIDE(rt);
+    HDI_INSIDE_OFTEN(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }

@@ -1,4 +1,4 @@
-/* writer.c - see writer.h for threads, locks and what always holds. */
+/* writer.c - see writer.h for threads, locks and invariants. */
 #include "trace/writer.h"
 #include <errno.h>
 #include <pthread.h>
@@ -14,6 +14,8 @@
 #include "memory/host_pool.h"
 #include "memory/part.h"
 #include "trace/output.h"
+
+_Static_assert(HDI_RECORD_LANES == HDI_LANES_MAX, "a lane's number in a file is its number in the runtime");
 
 #define OUT_RECORDS 4096
 #define LOOK_NS 10000000 /* between two looks at the rings, and two samples of memory */
@@ -31,21 +33,26 @@ typedef struct named {
 struct hdi_writer {
     hd_runtime *rt;
     hdi_output output;
-    uint64_t limit;                      /* bytes of the file */
-    int error;                           /* an errno: nothing is written any more */
-    uint64_t records, dropped, left_out; /* left_out: of `dropped`, those that the file had no room for */
-    uint64_t whole;                      /* of `records`, those up to the last look of which nothing was left out */
+    uint64_t limit; /* bytes of the file */
+    int error;      /* an errno: write nothing any more */
+    /* left_out: of `dropped`, those that did not fit into the file. */
+    uint64_t records, dropped, left_out;
+    /* Of `records`, those up to the last look before any was left out. */
+    uint64_t whole;
     pthread_t thread;
-    _Atomic uint32_t stop;                               /* futex word */
-    _Atomic uint32_t asked;                              /* counts looks that the end of the program asked for */
-    _Atomic uint32_t looked;                             /* how many of those there were; futex word */
+    _Atomic uint32_t stop; /* futex word */
+    /* Counts looks that the end of the program requested. */
+    _Atomic uint32_t asked;
+    /* How many of those happened; futex word. */
+    _Atomic uint32_t looked;
     struct hdi_writer *next;                             /* in the list of writers */
     uint64_t figures[HDI_DEVICES_MAX][4];                /* as last written */
-    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane that has its record */
+    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane whose record was written */
     uint32_t look;                                       /* counts them */
-    uint32_t kernel_look[KERNELS];                       /* the last one in which the name was compared */
-    uint64_t kernel_name[KERNELS];                       /* number of the name that was written; 0: none */
-    named *named;                                        /* whose names were written; a hash table */
+    uint32_t kernel_look[KERNELS];                       /* the last one that compared the name */
+    uint64_t kernel_name[KERNELS];                       /* number of the written name; 0: none */
+    /* Numbers whose names were written; a hash table. */
+    named *named;
     size_t n_named, named_room;
     size_t n_out;
     hdi_record out[OUT_RECORDS];
@@ -53,13 +60,13 @@ struct hdi_writer {
 
 /* ---- the file ---- */
 
-static void drop(hdi_writer *w, uint64_t n)
+static void writer_drop(hdi_writer *w, uint64_t n)
 {
     w->dropped += n;
     w->left_out += n;
 }
 
-static void flush(hdi_writer *w)
+static void writer_flush(hdi_writer *w)
 {
     size_t bytes = w->n_out * sizeof(hdi_record), put = 0;
     if (w->n_out && !w->error) {
@@ -68,31 +75,32 @@ static void flush(hdi_writer *w)
     }
     size_t whole = put / sizeof(hdi_record);
     w->records += whole;
-    drop(w, w->n_out - whole);
+    writer_drop(w, w->n_out - whole);
     w->n_out = 0;
 }
 
-/* Room for `n` records that belong together. NULL: the file has none, and they count as dropped. */
-static hdi_record *room(hdi_writer *w, uint32_t n)
+/* Room for `n` records that belong together. NULL: they do not fit into the file, and count as
+ * dropped. */
+static hdi_record *writer_room(hdi_writer *w, uint32_t n)
 {
     if ((w->records + w->n_out + n) * sizeof(hdi_record) > w->limit || w->error) {
-        drop(w, n);
+        writer_drop(w, n);
         return NULL;
     }
     if (w->n_out + n > OUT_RECORDS) {
-        flush(w);
+        writer_flush(w);
     }
     hdi_record *at = &w->out[w->n_out];
     w->n_out += n;
     return at;
 }
 
-static void write_text(hdi_writer *w, hdi_record record, const char *text)
+static void writer_put_text(hdi_writer *w, hdi_record record, const char *text)
 {
     size_t left = strlen(text);
     uint32_t n = (uint32_t)((left + HDI_RECORD_TEXT_BYTES - 1) / HDI_RECORD_TEXT_BYTES);
     record.texts = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
-    hdi_record *at = room(w, 1 + record.texts);
+    hdi_record *at = writer_room(w, 1 + record.texts);
     if (!at) {
         return;
     }
@@ -106,18 +114,18 @@ static void write_text(hdi_writer *w, hdi_record record, const char *text)
     }
 }
 
-static void write_name(hdi_writer *w, uint8_t kind, uint64_t number, const char *text)
+static void writer_put_name(hdi_writer *w, uint8_t kind, uint64_t number, const char *text)
 {
     hdi_record record = {.name = {.time = hdi_clock_ns(), .number = number}};
     record.type = HDI_RECORD_NAME;
     record.kind = kind;
-    write_text(w, record, text);
+    writer_put_text(w, record, text);
 }
 
 /* ---- names ---- */
 
-/* That of a number, or the free one for it. */
-static named *place_of(named *table, size_t places, uint8_t kind, uint64_t number)
+/* The place of a number, or a free one for it. */
+static named *writer_name_place(named *table, size_t places, uint8_t kind, uint64_t number)
 {
     size_t at = (size_t)((number + kind) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (places - 1);
     while (table[at].kind && (table[at].kind != kind || table[at].number != number)) {
@@ -126,8 +134,8 @@ static named *place_of(named *table, size_t places, uint8_t kind, uint64_t numbe
     return &table[at];
 }
 
-/* Makes room for one more. False: there is no memory. */
-static bool room_for_name(hdi_writer *w)
+/* Makes room for one more. False: no memory. */
+static bool writer_room_for_name(hdi_writer *w)
 {
     if (2 * (w->n_named + 1) <= w->named_room) {
         return true;
@@ -139,7 +147,7 @@ static bool room_for_name(hdi_writer *w)
     }
     for (size_t i = 0; i < w->named_room; i++) {
         if (w->named[i].kind) {
-            *place_of(table, places, w->named[i].kind, w->named[i].number) = w->named[i];
+            *writer_name_place(table, places, w->named[i].kind, w->named[i].number) = w->named[i];
         }
     }
     free(w->named);
@@ -148,28 +156,30 @@ static bool room_for_name(hdi_writer *w)
     return true;
 }
 
-/* Writes the number's name, unless that was done. Where another text has the number, the text gets the next free one. Returns the number.
- * `as`: the text's hdi_record_number. Without memory the name is written each time. */
-static uint64_t name_number(hdi_writer *w, uint8_t kind, uint64_t number, uint64_t as, const char *text)
+/* Writes the number's name, unless it did before. If another text uses the number, the text gets
+ * the next free one. Returns the number. `as`: the text's hdi_record_number. Without memory it
+ * writes the name each time. */
+static uint64_t writer_name_number(hdi_writer *w, uint8_t kind, uint64_t number, uint64_t as, const char *text)
 {
-    if (!room_for_name(w)) {
-        write_name(w, kind, number, text);
+    if (!writer_room_for_name(w)) {
+        writer_put_name(w, kind, number, text);
         return number;
     }
-    named *place = place_of(w->named, w->named_room, kind, number);
+    named *place = writer_name_place(w->named, w->named_room, kind, number);
     while (place->kind && place->text != as) {
-        number = (uint32_t)(number + 1) ? number + 1 : 1; /* only labels come here: theirs have 32 bits */
-        place = place_of(w->named, w->named_room, kind, number);
+        /* Only labels come here: their numbers have 32 bits. */
+        number = (uint32_t)(number + 1) ? number + 1 : 1;
+        place = writer_name_place(w->named, w->named_room, kind, number);
     }
     if (!place->kind) {
         *place = (named){.number = number, .text = as, .kind = kind};
         w->n_named++;
-        write_name(w, kind, number, text);
+        writer_put_name(w, kind, number, text);
     }
     return number;
 }
 
-static void name_kernel(hdi_writer *w, uint32_t number)
+static void writer_name_kernel(hdi_writer *w, uint32_t number)
 {
     if (number >= KERNELS || w->kernel_look[number] == w->look) {
         return;
@@ -180,12 +190,12 @@ static void name_kernel(hdi_writer *w, uint32_t number)
     uint64_t hash = hdi_record_number(name);
     if (w->kernel_name[number] != hash) {
         w->kernel_name[number] = hash;
-        write_name(w, HDI_RECORD_NAME_KERNEL, number, name);
+        writer_put_name(w, HDI_RECORD_NAME_KERNEL, number, name);
     }
 }
 
-/* What a lane of copies is for shows in the first of them. */
-static uint8_t lane_kind(const hd_lane *lane, const hdi_record *submit)
+/* The purpose of a copy lane shows in its first copy. */
+static uint8_t writer_lane_kind(const hd_lane *lane, const hdi_record *submit)
 {
     if (atomic_load_explicit(&lane->claim, memory_order_relaxed)) {
         return HDI_RECORD_LANE_CLAIM;
@@ -208,7 +218,7 @@ static uint8_t lane_kind(const hd_lane *lane, const hdi_record *submit)
     }
 }
 
-static void name_lane(hdi_writer *w, const hdi_record *submit)
+static void writer_name_lane(hdi_writer *w, const hdi_record *submit)
 {
     uint32_t global = submit->submit.lane, device = global / HDI_LANES_MAX, number = global % HDI_LANES_MAX;
     if (device >= (uint32_t)w->rt->n_devices) {
@@ -220,19 +230,19 @@ static void name_lane(hdi_writer *w, const hdi_record *submit)
         return;
     }
     *word |= bit;
-    hdi_record *at = room(w, 1);
+    hdi_record *at = writer_room(w, 1);
     if (at) {
         *at = (hdi_record){.a_lane = {.time = submit->time, .lane = global, .slots = (uint32_t)lane->mask + 1}};
         at->type = HDI_RECORD_LANE;
-        at->kind = lane_kind(lane, submit);
+        at->kind = writer_lane_kind(lane, submit);
         at->device = (uint8_t)device;
     }
 }
 
-/* ---- what the rings have ---- */
+/* ---- the contents of rings ---- */
 
 /* The text of a record as a string: its pieces from number `first` of the ring on. */
-static void text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces, char *out, size_t bytes)
+static void writer_text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces, char *out, size_t bytes)
 {
     size_t length = 0;
     for (uint32_t i = 0; i < pieces; i++) {
@@ -245,8 +255,8 @@ static void text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces
     out[length] = 0;
 }
 
-/* Where a record has the number of its label; `i`: which one of a TRANSFER. NULL: it has none. */
-static uint32_t *label_of(hdi_record *r, uint32_t i)
+/* The label's number in a record; `i`: which one of a TRANSFER. NULL: none. */
+static uint32_t *writer_label_of(hdi_record *r, uint32_t i)
 {
     switch (r->type) {
     case HDI_RECORD_WAIT:
@@ -262,38 +272,38 @@ static uint32_t *label_of(hdi_record *r, uint32_t i)
     }
 }
 
-/* A record whose texts are names of numbers in it: they are written once, as NAME. */
-static void name_texts(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
+/* For a record whose texts are names of its numbers: writes them once, as NAME. */
+static void writer_name_texts(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
 {
     char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
     uint32_t each = r->type == HDI_RECORD_TRANSFER ? 1 : r->texts;
     for (uint32_t i = 0; i < r->texts; i += each) {
-        text_at(ring, first + i, each, text, sizeof text);
-        uint32_t *label = label_of(r, i);
+        writer_text_at(ring, first + i, each, text, sizeof text);
+        uint32_t *label = writer_label_of(r, i);
         if (text[0] && r->type == HDI_RECORD_PUSH) {
-            name_number(w, HDI_RECORD_NAME_RANGE, r->range.name, r->range.name, text);
+            writer_name_number(w, HDI_RECORD_NAME_RANGE, r->range.name, r->range.name, text);
         } else if (text[0] && r->type == HDI_RECORD_INTERVAL) {
-            name_number(w, HDI_RECORD_NAME_RANGE, r->interval.name, r->interval.name, text);
+            writer_name_number(w, HDI_RECORD_NAME_RANGE, r->interval.name, r->interval.name, text);
         } else if (text[0] && label) {
-            *label = (uint32_t)name_number(w, HDI_RECORD_NAME_LABEL, *label, hdi_record_number(text), text);
+            *label = (uint32_t)writer_name_number(w, HDI_RECORD_NAME_LABEL, *label, hdi_record_number(text), text);
         }
     }
 }
 
-static void take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
+static void writer_take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
 {
     if (r->type == HDI_RECORD_SUBMIT) {
-        name_lane(w, r);
+        writer_name_lane(w, r);
         if (r->kind == HDI_RECORD_OP_LAUNCH) {
-            name_kernel(w, r->submit.kernel);
+            writer_name_kernel(w, r->submit.kernel);
         }
     }
     bool keeps = r->type == HDI_RECORD_LOSS; /* its text is its own */
     if (r->texts && !keeps) {
-        name_texts(w, ring, r, first);
+        writer_name_texts(w, ring, r, first);
     }
     uint32_t n = 1 + (keeps ? r->texts : 0);
-    hdi_record *at = room(w, n);
+    hdi_record *at = writer_room(w, n);
     if (at) {
         for (uint32_t i = 0; i < n; i++) {
             at[i] = i ? *hdi_ring_at(ring, first + i - 1) : *r;
@@ -303,29 +313,29 @@ static void take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hdi_recor
 }
 
 /* `texts` of its pieces are in the ring, from number `first` on. */
-static void take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first,
-                           uint32_t texts)
+static void writer_take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first,
+                                  uint32_t texts)
 {
     bool engines = r->type == HDI_RECORD_ISSUE || r->type == HDI_RECORD_SPAN || r->type == HDI_RECORD_DONE ||
                    r->type == HDI_RECORD_CLOCK || r->type == HDI_RECORD_ACTIVITY || r->type == HDI_RECORD_BEHIND;
     if (r->type == HDI_RECORD_ACTIVITY && texts) {
         char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
-        text_at(ring, first, texts, text, sizeof text);
+        writer_text_at(ring, first, texts, text, sizeof text);
         if (text[0]) {
-            name_number(w, HDI_RECORD_NAME_ACTIVITY, r->activity.name, r->activity.name, text);
+            writer_name_number(w, HDI_RECORD_NAME_ACTIVITY, r->activity.name, r->activity.name, text);
         }
     }
-    hdi_record *at = engines ? room(w, 1) : NULL;
+    hdi_record *at = engines ? writer_room(w, 1) : NULL;
     if (at) {
         *at = *r;
         at->texts = 0;
     }
 }
 
-/* `partial`: as the record has it. */
-static void report_dropped(hdi_writer *w, uint8_t kind, uint8_t device, uint64_t n, uint64_t partial)
+/* `partial`: as in the record. */
+static void writer_report_dropped(hdi_writer *w, uint8_t kind, uint8_t device, uint64_t n, uint64_t partial)
 {
-    hdi_record *at = n ? room(w, 1) : NULL;
+    hdi_record *at = n ? writer_room(w, 1) : NULL;
     if (at) {
         *at = (hdi_record){.dropped = {.time = hdi_clock_ns(), .count = n, .partial = partial}};
         at->type = HDI_RECORD_DROPPED;
@@ -334,33 +344,34 @@ static void report_dropped(hdi_writer *w, uint8_t kind, uint8_t device, uint64_t
     }
 }
 
-/* True: there was something. */
-static bool empty(hdi_writer *w, hdi_record_ring *ring, int device)
+/* True if the ring was not empty. */
+static bool writer_empty_ring(hdi_writer *w, hdi_record_ring *ring, int device)
 {
     uint64_t ready = hdi_ring_ready(ring);
     for (uint64_t i = 0; i < ready;) {
         hdi_record r = *hdi_ring_at(ring, i++); /* a worker may write it meanwhile */
         if (device >= 0) {
             r.device = (uint8_t)device;
-            uint32_t texts = r.texts < ready - i ? r.texts : (uint32_t)(ready - i); /* as stated */
-            take_of_engine(w, ring, &r, i, texts);
+            /* As many as stated and present. */
+            uint32_t texts = r.texts < ready - i ? r.texts : (uint32_t)(ready - i);
+            writer_take_of_engine(w, ring, &r, i, texts);
             i += r.type == HDI_RECORD_ACTIVITY ? texts : 0;
             continue;
         }
-        take_of_thread(w, ring, &r, i);
+        writer_take_of_thread(w, ring, &r, i);
         i += r.texts;
     }
     hdi_ring_taken(ring, ready);
     uint64_t dropped = hdi_ring_take_dropped(ring);
     w->dropped += dropped;
-    report_dropped(w, device >= 0, device >= 0 ? (uint8_t)device : HDI_RECORD_NO_DEVICE, dropped, 0);
+    writer_report_dropped(w, device >= 0, device >= 0 ? (uint8_t)device : HDI_RECORD_NO_DEVICE, dropped, 0);
     return ready != 0;
 }
 
 /* ---- samples ---- */
 
-/* Of each device whose figures have changed; `all`: of each device. */
-static void sample(hdi_writer *w, bool all)
+/* Samples each device whose figures changed; `all`: each device. */
+static void writer_sample(hdi_writer *w, bool all)
 {
     int64_t now = hdi_clock_ns();
     hdi_host_pool_info pinned;
@@ -370,7 +381,7 @@ static void sample(hdi_writer *w, bool all)
         uint64_t figures[] = {hdi_arena_taken_bytes(arena), hdi_arena_mapped_bytes(arena), hdi_arena_limit(arena),
                               pinned.pinned_bytes};
         bool changed = memcmp(figures, w->figures[i], sizeof figures) != 0;
-        hdi_record *at = all || changed ? room(w, 1) : NULL;
+        hdi_record *at = all || changed ? writer_room(w, 1) : NULL;
         if (at) {
             memcpy(w->figures[i], figures, sizeof figures);
             *at = (hdi_record){
@@ -384,8 +395,8 @@ static void sample(hdi_writer *w, bool all)
 
 /* ---- the thread ---- */
 
-/* `last`: there may be no other look, so the figures of memory are the last ones. */
-static bool look(hdi_writer *w, bool last)
+/* `last`: no other look may follow, so these figures of memory are the last ones. */
+static bool writer_look(hdi_writer *w, bool last)
 {
     bool any = false;
     w->look++;
@@ -398,25 +409,25 @@ static bool look(hdi_writer *w, bool last)
             t->populated = true;
             hdi_ring_populate(t->ring);
         }
-        any |= empty(w, t->ring, -1);
+        any |= writer_empty_ring(w, t->ring, -1);
     }
-    any |= empty(w, recorder->common, -1);
+    any |= writer_empty_ring(w, recorder->common, -1);
     for (int i = 0; i < w->rt->n_devices; i++) {
-        any |= empty(w, w->rt->devices[i]->channel.records, i);
+        any |= writer_empty_ring(w, w->rt->devices[i]->channel.records, i);
     }
-    sample(w, last);
-    flush(w);
+    writer_sample(w, last);
+    writer_flush(w);
     w->whole = w->left_out ? w->whole : w->records;
     return any;
 }
 
-static void *run(void *context)
+static void *writer_run(void *context)
 {
     hdi_writer *w = context;
     while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
-        /* pairs with the release in write_rest: what the thread there has recorded is in the rings */
+        /* pairs with the release in writers_put_rest: that thread's records are in the rings */
         uint32_t asked = atomic_load_explicit(&w->asked, memory_order_acquire);
-        look(w, asked != atomic_load_explicit(&w->looked, memory_order_relaxed));
+        writer_look(w, asked != atomic_load_explicit(&w->looked, memory_order_relaxed));
         if (atomic_exchange_explicit(&w->looked, asked, memory_order_release) != asked) {
             hdi_futex_wake(&w->looked, INT32_MAX);
         }
@@ -430,38 +441,38 @@ static void *run(void *context)
 static hdi_mutex writers_lock = HDI_MUTEX_INIT(WRITERS);
 static hdi_writer *writers; /* under the mutex */
 
-static void before_fork(void)
+static void writers_before_fork(void)
 {
     hdi_mutex_lock_at_fork(&writers_lock);
 }
 
-static void in_parent(void)
+static void writers_in_parent(void)
 {
     hdi_mutex_unlock(&writers_lock);
 }
 
-static void in_child(void)
+static void writers_in_child(void)
 {
-    writers = NULL; /* their threads are not here */
+    writers = NULL; /* their threads do not exist here */
     hdi_mutex_unlock(&writers_lock);
 }
 
-static void guard_forks(void)
+static void writers_guard_forks(void)
 {
-    pthread_atfork(before_fork, in_parent, in_child);
+    pthread_atfork(writers_before_fork, writers_in_parent, writers_in_child);
 }
 
-static void enlist(hdi_writer *w)
+static void writers_enlist(hdi_writer *w)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, guard_forks);
+    pthread_once(&once, writers_guard_forks);
     hdi_mutex_lock(&writers_lock);
     w->next = writers;
     writers = w;
     hdi_mutex_unlock(&writers_lock);
 }
 
-static void delist(const hdi_writer *w)
+static void writers_delist(const hdi_writer *w)
 {
     hdi_mutex_lock(&writers_lock);
     hdi_writer **at = &writers;
@@ -474,9 +485,10 @@ static void delist(const hdi_writer *w)
     hdi_mutex_unlock(&writers_lock);
 }
 
-/* By exit(), which may be called anywhere, also in a signal handler: so it waits for no lock. The writers stay the only ones that read rings. A
- * destructor comes behind the program's own functions for exit(), which may close runtimes. */
-static __attribute__((destructor)) void write_rest(void)
+/* Runs in exit(), which may be called anywhere, also in a signal handler: so it waits for no lock.
+ * Only the writers read rings, as before. A destructor comes behind the program's own functions for
+ * exit(), which may close runtimes. */
+static __attribute__((destructor)) void writers_put_rest(void)
 {
     if (!hdi_mutex_try(&writers_lock)) {
         return;
@@ -497,14 +509,14 @@ static __attribute__((destructor)) void write_rest(void)
 
 /* ---- beginning and end ---- */
 
-static void write_first(hdi_writer *w, uint32_t detail)
+static void writer_put_first(hdi_writer *w, uint32_t detail)
 {
     hd_runtime *rt = w->rt;
     uint64_t limit = w->limit;
-    w->limit = UINT64_MAX; /* without these the rest means nothing */
+    w->limit = UINT64_MAX; /* without these the rest is meaningless */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
-    hdi_record *at = room(w, 1);
+    hdi_record *at = writer_room(w, 1);
     *at = (hdi_record){.trace = {.time = hdi_clock_ns(),
                                  .magic = HDI_RECORD_MAGIC,
                                  .version = HDI_RECORD_VERSION,
@@ -525,21 +537,21 @@ static void write_first(hdi_writer *w, uint32_t detail)
         device.device = (uint8_t)i;
         memcpy(device.a_device.uuid, facts->uuid, sizeof device.a_device.uuid);
         memcpy(device.a_device.bus, facts->bus_id, strnlen(facts->bus_id, sizeof device.a_device.bus - 1));
-        write_text(w, device, facts->name);
+        writer_put_text(w, device, facts->name);
     }
     int n = 0;
     for (const hdi_option_row *row; (row = hdi_option_row_at(n)) != NULL; n++) {
         char text[256];
         int length = snprintf(text, sizeof text, "%s=%s", row->name, rt->options.text[n]);
         if (length > 0 && strcmp(rt->options.text[n], row->default_text) != 0) {
-            write_name(w, HDI_RECORD_NAME_OPTION, (uint64_t)n + 1, text);
+            writer_put_name(w, HDI_RECORD_NAME_OPTION, (uint64_t)n + 1, text);
         }
     }
     w->limit = limit;
 }
 
-/* What was left in the rings by threads that were late when the trace before this one ended. */
-static void clear_rings(hd_runtime *rt)
+/* Drops records of threads that were late when the previous trace ended. */
+static void writer_clear_rings(hd_runtime *rt)
 {
     hdi_record_thread *t = atomic_load_explicit(&rt->recorder.threads, memory_order_acquire);
     for (; t; t = t->next) {
@@ -552,7 +564,7 @@ static void clear_rings(hd_runtime *rt)
     }
 }
 
-static void release(hdi_writer *w)
+static void writer_release(hdi_writer *w)
 {
     hdi_output_close(&w->output);
     free(w->named);
@@ -573,43 +585,43 @@ hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *n
         free(w);
         return opened;
     }
-    clear_rings(rt);
+    writer_clear_rings(rt);
     hdi_quick_begin(&rt->recorder.clock);
-    write_first(w, detail);
-    sample(w, true);
-    flush(w);
+    writer_put_first(w, detail);
+    writer_sample(w, true);
+    writer_flush(w);
     w->whole = w->records;
-    int error = w->error ? w->error : hdi_thread_start(&w->thread, run, w);
+    int error = w->error ? w->error : hdi_thread_start(&w->thread, writer_run, w);
     if (error) {
         hd_status status =
             hdi_fail(HD_ERROR_SYSTEM, "the trace '%s' cannot be written: %s", w->output.name, strerror(error));
-        release(w);
+        writer_release(w);
         return status;
     }
-    enlist(w);
+    writers_enlist(w);
     *out = w;
     return HD_OK;
 }
 
 hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
 {
-    delist(w);
+    writers_delist(w);
     atomic_store_explicit(&w->stop, 1, memory_order_release);
     hdi_futex_wake(&w->stop, 1);
     pthread_join(w->thread, NULL);
-    while (look(w, false)) {
+    while (writer_look(w, false)) {
     }
-    sample(w, true);
+    writer_sample(w, true);
     uint64_t limit = w->limit;
-    w->limit = UINT64_MAX; /* these two are always there */
+    w->limit = UINT64_MAX; /* these two are always written */
     uint64_t dropped = w->dropped;
-    report_dropped(w, 2, HDI_RECORD_NO_DEVICE, w->left_out, w->records - w->whole);
-    hdi_record *at = room(w, 1);
+    writer_report_dropped(w, 2, HDI_RECORD_NO_DEVICE, w->left_out, w->records - w->whole);
+    hdi_record *at = writer_room(w, 1);
     if (at) {
         *at = (hdi_record){.clock = {.time = hdi_clock_ns()}};
         at->type = HDI_RECORD_END;
     }
-    flush(w);
+    writer_flush(w);
     w->limit = limit;
     if (info) {
         info->records = w->records;
@@ -621,7 +633,7 @@ hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
                                            "are missing",
                                            w->output.name, hdi_output_reason(w->error), (unsigned long long)dropped)
                                 : HD_OK;
-    release(w);
+    writer_release(w);
     return status;
 }
 

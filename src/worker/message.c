@@ -1,4 +1,5 @@
-/* message.c - sizes of messages, and what is checked when one is received. Threads, locks and what always holds: see message.h. */
+/* message.c - sizes of messages, and checks of received ones. Threads, locks and guarantees: see
+ * message.h. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,8 @@ static const shape shapes[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_RESERVE] = {true, sizeof(hdi_message_reserve), sizeof(hdi_message_value), 0},
     [HDI_MESSAGE_UNRESERVE] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_MAP] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_MAP_EACH] = {true, sizeof(hdi_message_mappings), 0, 0},
+    [HDI_MESSAGE_MOVE] = {true, sizeof(hdi_message_mappings), 0, 0},
     [HDI_MESSAGE_MAP_PIECE] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_UNMAP] = {true, sizeof(hdi_message_range), 0, 0},
     [HDI_MESSAGE_EXPORT] = {true, sizeof(hdi_message_range), 0, 0},
@@ -42,7 +45,7 @@ static const shape shapes[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_HELLO] = {true, sizeof(hdi_message_hello), sizeof(hdi_message_welcome), ONE_PER_DEVICE},
 };
 
-static const shape *shape_of(uint32_t kind)
+static const shape *message_shape_of(uint32_t kind)
 {
     uint32_t request = kind & ~HDI_MESSAGE_REPLY;
     return request < HDI_MESSAGE_KINDS && shapes[request].exists ? &shapes[request] : NULL;
@@ -50,7 +53,7 @@ static const shape *shape_of(uint32_t kind)
 
 size_t hdi_message_bytes(uint32_t kind)
 {
-    const shape *s = shape_of(kind);
+    const shape *s = message_shape_of(kind);
     if (s == NULL) {
         return 0;
     }
@@ -72,8 +75,8 @@ void hdi_message_answer(hdi_message *message, hdi_answer answer)
     snprintf(message->header.call, sizeof message->header.call, "%s", answer.call != NULL ? answer.call : "");
 }
 
-/* A text has an end, and nothing in it that a terminal would obey; `lines`: it may have several. */
-static void end_text(char *text, size_t room, bool lines)
+/* Terminates a text and removes control characters; `lines`: it may consist of several lines. */
+static void message_end_text(char *text, size_t room, bool lines)
 {
     text[room - 1] = 0;
     for (; *text; text++) {
@@ -85,23 +88,23 @@ static void end_text(char *text, size_t room, bool lines)
     }
 }
 
-#define END(text) end_text((text), sizeof(text), false)
-#define END_LINES(text) end_text((text), sizeof(text), true)
+#define END(text) message_end_text((text), sizeof(text), false)
+#define END_LINES(text) message_end_text((text), sizeof(text), true)
 
-static void end_facts(hdi_facts *facts)
+static void message_end_facts(hdi_facts *facts)
 {
     END(facts->name);
     END(facts->bus_id);
 }
 
-/* A worker's report of its beginning: it works, or the reason why not. */
-static bool welcome_is_good(const hdi_message_welcome *w)
+/* True for a plausible report of a worker's start: success, or a failure with a reason. */
+static bool message_welcome_is_good(const hdi_message_welcome *w)
 {
     return w->status == HD_OK ? w->device_count >= 0
                               : w->status < 0 && w->status >= HD_ERROR_UNSUPPORTED && w->text[0] != 0;
 }
 
-static bool request_is_good(hdi_message_payload *p, uint32_t kind, const shape *s, int n_descriptors)
+static bool message_request_is_good(hdi_message_payload *p, uint32_t kind, const shape *s, int n_descriptors)
 {
     if (kind == HDI_MESSAGE_KERNEL) {
         END(p->kernel.name);
@@ -118,17 +121,17 @@ static bool request_is_good(hdi_message_payload *p, uint32_t kind, const shape *
     return n_descriptors == s->descriptors;
 }
 
-static bool reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n_descriptors)
+static bool message_reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n_descriptors)
 {
     if (kind == HDI_MESSAGE_FACTS) {
-        end_facts(&p->facts);
+        message_end_facts(&p->facts);
     } else if (kind == HDI_MESSAGE_LOAD) {
         END_LINES(p->loaded.log);
     } else if (kind == HDI_MESSAGE_DISCOVER || kind == HDI_MESSAGE_HELLO) {
         END(p->welcome.provider);
         END(p->welcome.text);
-        end_facts(&p->welcome.facts);
-        if (!welcome_is_good(&p->welcome)) {
+        message_end_facts(&p->welcome.facts);
+        if (!message_welcome_is_good(&p->welcome)) {
             return false;
         }
     } else if (kind == HDI_MESSAGE_BLAS) {
@@ -153,12 +156,13 @@ hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_de
         return HDI_MESSAGE_FOREIGN;
     }
     END(header->call);
-    const shape *s = shape_of(header->kind);
+    const shape *s = message_shape_of(header->kind);
     if (s == NULL || bytes != hdi_message_bytes(header->kind)) {
         return HDI_MESSAGE_BAD;
     }
     uint32_t kind = header->kind & ~HDI_MESSAGE_REPLY;
-    bool good = header->kind & HDI_MESSAGE_REPLY ? reply_is_good(&message->payload, kind, header->code, n_descriptors)
-                                                 : request_is_good(&message->payload, kind, s, n_descriptors);
+    bool good = header->kind & HDI_MESSAGE_REPLY
+                    ? message_reply_is_good(&message->payload, kind, header->code, n_descriptors)
+                    : message_request_is_good(&message->payload, kind, s, n_descriptors);
     return good ? HDI_MESSAGE_GOOD : HDI_MESSAGE_BAD;
 }

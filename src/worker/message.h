@@ -1,13 +1,16 @@
-/* message.h - what a device's worker process and the application send each other: the shape of every message.
+/* message.h - the messages between a device's worker process and the application: the shape of
+ * each.
  *
- * A request is a header and the payload of its kind, its reply a header with the kind | HDI_MESSAGE_REPLY and the same serial.
- * The size of a message follows from its kind, so a receiver checks it before it looks inside. Plain data without pointers;
- * both ends are built from this file, and HELLO and PROBE compare HDI_MESSAGE_PROTOCOL.
+ * A request is a header and the payload of its kind. Its reply is a header with the kind |
+ * HDI_MESSAGE_REPLY and the same serial.
+ * The kind determines the size of a message, so a receiver checks the size before it looks inside.
+ * Messages are plain data without pointers. Both ends are built from this file, and HELLO and
+ * DISCOVER compare HDI_MESSAGE_PROTOCOL.
  *
  * Threads: any; a message belongs to the thread that fills it in. Locks: none.
- * Always: after hdi_message_check returned GOOD, every string inside has an end and nothing that a terminal would obey. A failure to begin
- * has a status of ours and a text. Every count is within its array. The descriptors that came along are as many as the kind has. Nothing
- * else about a message may be trusted.
+ * Always: after hdi_message_check returned GOOD, every string inside is terminated, without control
+ * characters for a terminal. A failed begin states an hd_status and a text. Every count is within
+ * its array. The number of descriptors matches the kind. Trust nothing else about a message.
  */
 #ifndef HDI_WORKER_MESSAGE_H
 #define HDI_WORKER_MESSAGE_H
@@ -17,7 +20,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 5u       /* raised with every change of this file or of what it includes */
+#define HDI_MESSAGE_PROTOCOL 6u       /* raise with every change of this file or of its includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -25,7 +28,7 @@
 #define HDI_MESSAGE_VERSION_BYTES 64
 #define HDI_MESSAGE_TEXT_BYTES 512
 
-/* Numbers stay as they are once given out. */
+/* Never change a number once it is in use. */
 enum {
     HDI_MESSAGE_FACTS = 1,
     HDI_MESSAGE_MEMORY_FREE = 2,
@@ -34,9 +37,9 @@ enum {
     HDI_MESSAGE_UNRESERVE = 5,
     HDI_MESSAGE_MAP = 6,
     HDI_MESSAGE_UNMAP = 7,
-    HDI_MESSAGE_EXPORT = 8, /* descriptor with a reply of success: the memory */
+    HDI_MESSAGE_EXPORT = 8, /* descriptor with a successful reply: the memory */
     HDI_MESSAGE_IMPORT = 9, /* descriptor: the memory */
-    HDI_MESSAGE_PIN = 10,   /* descriptor: the file whose first bytes are to be mapped at `at` and pinned */
+    HDI_MESSAGE_PIN = 10,   /* descriptor: the file whose first bytes to map at `at` and pin */
     HDI_MESSAGE_UNPIN = 11,
     HDI_MESSAGE_LOAD = 12, /* descriptor: the file with the code */
     HDI_MESSAGE_UNLOAD = 13,
@@ -46,22 +49,25 @@ enum {
     HDI_MESSAGE_GLOBAL = 17,
     HDI_MESSAGE_MAP_PIECE = 18,
     HDI_MESSAGE_ACTIVITIES = 19,
-    /* between the worker's main program and the process that started it; hdi_serve refuses them */
+    HDI_MESSAGE_MAP_EACH = 20,
+    HDI_MESSAGE_MOVE = 21,
+    /* between the worker's main program and its parent process; hdi_serve refuses them */
     HDI_MESSAGE_DISCOVER = 32,
-    HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
+    /* descriptors: the files of all channels, one per device of the runtime, in order */
+    HDI_MESSAGE_HELLO = 33,
     HDI_MESSAGE_KINDS = 34
 };
 
 typedef struct hdi_message_header {
     uint32_t magic; /* HDI_MESSAGE_MAGIC */
     uint32_t kind;
-    uint64_t serial; /* of the request, counted by the sender; a reply has its request's */
+    uint64_t serial; /* of the request, counted by the sender; a reply repeats it */
     int32_t code;    /* reply: hdi_answer.code; request: 0 */
     uint32_t unused;
     char call[40]; /* reply: hdi_answer.call; request: "" */
 } hdi_message_header;
 
-/* ---- requests; kinds that are not listed have no payload ---- */
+/* ---- requests; kinds that are not listed carry no payload ---- */
 
 typedef struct hdi_message_lane {
     uint32_t number, sticky_failure;
@@ -70,6 +76,12 @@ typedef struct hdi_message_lane {
 typedef struct hdi_message_reserve {
     uint64_t wanted, bytes;
 } hdi_message_reserve;
+
+/* MAP_EACH, MOVE */
+typedef struct hdi_message_mappings {
+    uint64_t at, bytes;
+    uint64_t each, to; /* MAP_EACH; MOVE */
+} hdi_message_mappings;
 
 /* UNRESERVE, MAP, MAP_PIECE, UNMAP, EXPORT, IMPORT, PIN, UNPIN */
 typedef struct hdi_message_range {
@@ -82,7 +94,7 @@ typedef struct hdi_message_load {
 
 typedef struct hdi_message_kernel {
     uint64_t module;
-    uint32_t number, unused;
+    uint32_t number, params; /* 1: also return the parameters, else 0 */
     char name[HDI_KERNEL_SYMBOL_BYTES];
 } hdi_message_kernel;
 
@@ -106,7 +118,8 @@ typedef struct hdi_message_activities {
 
 typedef struct hdi_message_discover {
     uint32_t protocol, unused;
-    char settings[HDI_MESSAGE_SETTINGS_BYTES]; /* as hdi_options_parse takes them: name=value, all options */
+    /* as for hdi_options_parse: name=value, all options */
+    char settings[HDI_MESSAGE_SETTINGS_BYTES];
 } hdi_message_discover;
 
 typedef struct hdi_message_hello {
@@ -117,10 +130,11 @@ typedef struct hdi_message_hello {
     int32_t ordinals[HDI_MESSAGE_DEVICES];       /* in the driver */
     uint64_t channel_bytes[HDI_MESSAGE_DEVICES]; /* size of each channel's file */
     char version[HDI_MESSAGE_VERSION_BYTES];     /* of the library */
-    char settings[HDI_MESSAGE_SETTINGS_BYTES];   /* as in a PROBE */
+    char settings[HDI_MESSAGE_SETTINGS_BYTES];   /* as in a DISCOVER */
 } hdi_message_hello;
 
-/* ---- replies; kinds that are not listed have no payload. Without success a payload is zeros, except where a comment states otherwise ---- */
+/* ---- replies; kinds that are not listed carry no payload. Without success a payload is zeros,
+ * unless a comment states otherwise ---- */
 
 /* MEMORY_FREE: bytes. RESERVE, PIN: an address. LOAD: the module's number. */
 typedef struct hdi_message_value {
@@ -132,9 +146,9 @@ typedef struct hdi_message_loaded {
     char log[HDI_CODE_LOG_BYTES]; /* also without success */
 } hdi_message_loaded;
 
-/* PROBE and HELLO; FACTS of a PROBE's are zeros */
+/* DISCOVER and HELLO; a DISCOVER leaves `facts` zero */
 typedef struct hdi_message_welcome {
-    int32_t status; /* hd_status; other than HD_OK: only `text` is meant */
+    int32_t status; /* hd_status; other than HD_OK: only `text` counts */
     int32_t driver_version, device_count;
     uint32_t unused;
     char provider[16];
@@ -146,6 +160,7 @@ typedef union hdi_message_payload {
     hdi_message_lane lane;
     hdi_message_reserve reserve;
     hdi_message_range range;
+    hdi_message_mappings mappings;
     hdi_message_load load;
     hdi_message_kernel kernel;
     hdi_message_kernel_shared kernel_shared;
@@ -171,11 +186,11 @@ typedef struct hdi_message {
 
 typedef enum hdi_message_state {
     HDI_MESSAGE_GOOD,
-    HDI_MESSAGE_BAD,    /* has a header of ours, but not the shape of its kind */
-    HDI_MESSAGE_FOREIGN /* is not one of ours */
+    HDI_MESSAGE_BAD,    /* with our header, but not the shape of its kind */
+    HDI_MESSAGE_FOREIGN /* not one of our messages */
 } hdi_message_state;
 
-/* Bytes of a whole message of this kind, 0 for kinds that there are not. */
+/* Bytes of a whole message of this kind; 0 for unknown kinds. */
 size_t hdi_message_bytes(uint32_t kind);
 
 /* Makes the header, and a payload of zeros. An unknown kind: no payload. */
@@ -184,7 +199,8 @@ void hdi_message_begin(hdi_message *message, uint32_t kind, uint64_t serial);
 /* Puts an answer into a reply's header. */
 void hdi_message_answer(hdi_message *message, hdi_answer answer);
 
-/* What was received: `bytes` of a message and a number of descriptors. Also puts an end to every string in it. */
+/* Checks a received message: `bytes` of it, and a number of descriptors. Also terminates every
+ * string in it. */
 hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors);
 
 #endif

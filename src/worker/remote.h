@@ -1,13 +1,17 @@
-/* remote.h - the port of a device whose engine and driver are in a worker process: every call is a request over a socket.
+/* remote.h - the port of a device whose engine and driver run in a worker process: every call is a
+ * request over a socket.
  *
- * There are two lines, so that a slow module load does not hold up memory. Facts, lanes, memory and pinning go over one. Code
- * (load, unload, kernel, kernel_shared, global, blas) goes over the other. A line carries one request at a time.
+ * Two lines exist, so that a slow module load does not hold up memory. Facts, lanes, memory and
+ * pinning use one. Code (load, unload, kernel, kernel_shared, global, blas, activities) uses the
+ * other. A line carries one request at a time.
  *
- * Threads: any, for everything but create and destroy. Blocking: requests for their turn and up to the time limit, the rest not.
- * Locks: each line has a turn, held from a request to its reply. Nothing is held while `broken` runs.
- * Always: a request ends with the worker's answer, or with a code below 0. After the first such code on a line every
- * later request there ends with one, too, until the port is connected again. A request goes on to no other worker than the one that
- * it was begun for.
+ * Threads: any, except for create and destroy. Blocking: requests wait for their turn and up to the
+ * time limit, the rest do not.
+ * Locks: each line has a turn, held from a request to its reply. Nothing is held while `broken`
+ * runs.
+ * Always: a request ends with the worker's answer, or with a code below 0. After the first such
+ * code on a line, every later request on it also ends with one, until the port is connected again.
+ * A request never reaches a worker other than the one that it was begun for.
  */
 #ifndef HDI_WORKER_REMOTE_H
 #define HDI_WORKER_REMOTE_H
@@ -15,39 +19,47 @@
 #include <stdint.h>
 #include "engine/port.h"
 
-/* Makes a port that is not connected: every request returns HDI_GONE_CLOSED. NULL: no host memory.
- *   - `time_limit_ns` is for one request, from its turn to its reply. It is ten times as long for a request about code, and
- *     longer for one about many bytes (250 MB/s). Below 0: none.
- *   - `broken` (may be NULL) runs on the requesting thread, at most once per connection. It may call
- *     hdi_remote_port_disconnect and _connect.
- *   - It gets the number of the connection, as hdi_remote_port_connect gave it, since another one may have come meanwhile.
- *   - Its code is HDI_GONE_UNANSWERED when a reply was late or made no sense, HDI_GONE_CLOSED when the worker closed a line.
- *   - It also runs whenever the driver over there answers with a code after which it does no more work. */
+/* Makes a port without a connection: every request returns HDI_GONE_CLOSED. NULL: no host memory.
+ * - `time_limit_ns` covers one request, from its turn to its reply. It is ten times as long for a
+ *   request about code, and grows with the bytes of a request (250 MB/s). Below 0: none.
+ * - `broken` (may be NULL) runs on the requesting thread, at most once per connection. It may call
+ *   hdi_remote_port_disconnect and _connect.
+ * - It gets the connection's number, as returned by hdi_remote_port_connect, since another
+ *   connection may be in its place by then.
+ * - Its code is HDI_GONE_UNANSWERED if a reply was late or made no sense, HDI_GONE_CLOSED if the
+ *   worker closed a line.
+ * - It also runs whenever the worker's driver answers with a code after which it does no more
+ * work. */
 hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),
                                  void *context);
 
-/* Takes both sockets over, and returns the number of the connection. A connection that there is is disconnected, and its requests end first. */
+/* Takes both sockets over, and returns the connection's number. First disconnects an existing
+ * connection, and its requests end. */
 uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_socket);
 
-/* Ends the connection: requests under way and later ones return HDI_GONE_CLOSED, `broken` is not called. Does not wait for them. */
+/* Ends the connection: requests under way and later ones return HDI_GONE_CLOSED, without a call of
+ * `broken`. Does not wait for them. */
 void hdi_remote_port_disconnect(hdi_port *port);
 
-/* No request may be under way. NULL is ignored. */
+/* No request may be under way. Ignores NULL. */
 void hdi_remote_port_destroy(hdi_port *port);
 
-/* ---- the worker's side of a line: receives requests, has the local port do them, replies (service.c) ---- */
+/* ---- the worker's side of a line: receives requests, passes them to the local port, replies
+ * (service.c) ---- */
 
-/* Any number of these may run at the same time, on sockets of their own, with one local port. It blocks, and holds no lock
- * while the local port works. Every descriptor that came with a request is closed when the request is done. Every
- * request gets one reply: HDCU_ERROR_INVALID_VALUE where it makes no sense.
+/* Several of these may run at the same time, on their own sockets, with one local port. Blocks, and
+ * holds no lock while the local port works. Closes every descriptor of a request when the request
+ * is done. Each request gets one reply: HDCU_ERROR_INVALID_VALUE if it makes no sense.
  *
- * Serves until the other end is closed (0), or sends what is not a message of ours or takes no replies (-1). The socket stays the
- * caller's; shutdown() of it ends the loop. What the requests have made stays, also memory that was pinned for them.
+ * Serves until the other end is closed (0), or sends a foreign message or takes no replies (-1).
+ * The caller keeps the socket; shutdown() of it ends the loop. The results of requests stay,
+ * including memory that was pinned for them.
  *
- * A local port has no files, so these answers are the loop's own:
- *   - INVALID_VALUE: a file is shorter than what the request has in it, or code is in a file that could be shortened
- *   - ALREADY_MAPPED of "mmap": PIN, and something else of this process is there
- *   - OUT_OF_MEMORY and OPERATING_SYSTEM with the name of the system call */
+ * A local port uses no files, so the loop makes these answers:
+ * - INVALID_VALUE: a file is shorter than the request states, or code is in a file that could be
+ *   shortened
+ * - ALREADY_MAPPED of "mmap": for PIN, if this process already maps something there
+ * - OUT_OF_MEMORY and OPERATING_SYSTEM with the name of the system call */
 int hdi_serve(int socket, hdi_port *local);
 
 #endif

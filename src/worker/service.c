@@ -1,15 +1,16 @@
-/* service.c - a worker process: takes hold of its device, runs the engine on a thread, and serves requests until it is not
- * wanted.
+/* service.c - a worker process: attaches to its device, runs the engine on a thread, and serves
+ * requests until it is no longer wanted.
  *
- * Threads: the calling one serves memory requests, one more serves code requests, one more is the engine; all end with
- * the process.
+ * Threads: the calling one serves memory requests, one more serves code requests, one more is the
+ * engine; all end with the process.
  * Locks: pinnings_lock guards the list of mappings made for PIN, for some instructions.
  * Blocking: until the sockets are closed.
  * Always:
- * - The process ends at once when its sockets close. It gives nothing back by itself. The system does that, whatever
- *   state the driver is in.
- * - Nothing of a request is trusted beyond hdi_message_check. Numbers are compared with the sizes of the tables that
- *   they index. Files are compared with what is to be mapped of them. Only mappings that were made here are unmapped.
+ * - The process ends at once when its sockets close. It gives nothing back itself. The system does
+ *   that, whatever state the driver is in.
+ * - A request is trusted only as far as hdi_message_check checks it. Numbers are compared with the
+ *   sizes of the tables that they index. Files are compared with the range to map. Only mappings
+ *   made here are unmapped.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,8 @@
 
 _Static_assert(HDI_MESSAGE_DEVICES == HDI_DEVICES_MAX, "a HELLO names every device of a runtime");
 
-/* A reply finds room at once where requests are sent one by one; an application that takes none for so long breaks that rule. */
+/* If requests are sent one by one, a reply finds room at once. An application that takes none for
+ * so long breaks that rule. */
 #define REPLY_LIMIT_NS ((int64_t)10 * 1000000000)
 #define KERNELS_MAX ((uint32_t)HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 
@@ -42,8 +44,8 @@ typedef struct serving {
     hdi_port *local;
     const hdi_message_payload *in;
     hdi_message_payload *out; /* zeros */
-    int descriptor;           /* that came with the request; -1: none */
-    int give;                 /* that goes with the reply, and is closed then; -1: none */
+    int descriptor;           /* from the request; -1: none */
+    int give;                 /* goes with the reply, and is closed then; -1: none */
 } serving;
 
 /* A file mapped for PIN. */
@@ -56,29 +58,29 @@ typedef struct pinning {
 static hdi_lock pinnings_lock = HDI_LOCK_INIT(PINNINGS);
 static pinning *pinnings;
 
-/* ---- requests: what they have in common ---- */
+/* ---- common parts of requests ---- */
 
-static hdi_answer answer_of(int code, const char *call)
+static hdi_answer service_answer_of(int code, const char *call)
 {
     return (hdi_answer){.code = code, .call = call};
 }
 
-static hdi_answer senseless(void)
+static hdi_answer service_senseless(void)
 {
-    return answer_of(HDCU_ERROR_INVALID_VALUE, "");
+    return service_answer_of(HDCU_ERROR_INVALID_VALUE, "");
 }
 
 /* The answer for the errno of a system call. */
-static hdi_answer system_failure(const char *call)
+static hdi_answer service_system_failure(const char *call)
 {
     int code = errno == ENOMEM   ? HDCU_ERROR_OUT_OF_MEMORY
                : errno == EEXIST ? HDCU_ERROR_ALREADY_MAPPED
                                  : HDCU_ERROR_OPERATING_SYSTEM;
-    return answer_of(code, call);
+    return service_answer_of(code, call);
 }
 
-/* Whether [offset, offset + bytes) is inside a file. */
-static bool file_holds(int file, uint64_t offset, uint64_t bytes)
+/* True if [offset, offset + bytes) is inside a file. */
+static bool service_file_holds(int file, uint64_t offset, uint64_t bytes)
 {
     struct stat facts;
     if (fstat(file, &facts) != 0 || facts.st_size < 0) {
@@ -88,7 +90,7 @@ static bool file_holds(int file, uint64_t offset, uint64_t bytes)
     return bytes != 0 && offset <= size && bytes <= size - offset;
 }
 
-static bool is_whole_pages(hdi_message_range range)
+static bool service_is_whole_pages(hdi_message_range range)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     return range.at != 0 && range.bytes != 0 && range.at % page == 0 && range.bytes % page == 0 &&
@@ -97,62 +99,74 @@ static bool is_whole_pages(hdi_message_range range)
 
 /* ---- facts, lanes, memory ---- */
 
-static hdi_answer serve_facts(serving *s)
+static hdi_answer service_facts(serving *s)
 {
     return s->local->calls->facts(s->local, &s->out->facts);
 }
 
-static hdi_answer serve_memory_free(serving *s)
+static hdi_answer service_memory_free(serving *s)
 {
     return s->local->calls->memory_free(s->local, &s->out->value.value);
 }
 
-static hdi_answer serve_lane(serving *s)
+static hdi_answer service_lane(serving *s)
 {
     if (s->in->lane.number >= HDI_LANES_MAX) {
-        return senseless();
+        return service_senseless();
     }
     return s->local->calls->lane(s->local, s->in->lane.number, s->in->lane.sticky_failure != 0);
 }
 
-static hdi_answer serve_reserve(serving *s)
+static hdi_answer service_reserve(serving *s)
 {
     return s->local->calls->reserve(s->local, s->in->reserve.wanted, s->in->reserve.bytes, &s->out->value.value);
 }
 
-static hdi_answer serve_unreserve(serving *s)
+static hdi_answer service_unreserve(serving *s)
 {
     return s->local->calls->unreserve(s->local, s->in->range.at, s->in->range.bytes);
 }
 
-static hdi_answer serve_map(serving *s)
+static hdi_answer service_map(serving *s)
 {
     return s->local->calls->map(s->local, s->in->range.at, s->in->range.bytes);
 }
 
-static hdi_answer serve_map_piece(serving *s)
+static hdi_answer service_map_each(serving *s)
+{
+    const hdi_message_mappings *m = &s->in->mappings;
+    return s->local->calls->map_each(s->local, m->at, m->bytes, m->each);
+}
+
+static hdi_answer service_move(serving *s)
+{
+    const hdi_message_mappings *m = &s->in->mappings;
+    return s->local->calls->move(s->local, m->at, m->to, m->bytes);
+}
+
+static hdi_answer service_map_piece(serving *s)
 {
     return s->local->calls->map_piece(s->local, s->in->range.at, s->in->range.bytes);
 }
 
-static hdi_answer serve_unmap(serving *s)
+static hdi_answer service_unmap(serving *s)
 {
     return s->local->calls->unmap(s->local, s->in->range.at, s->in->range.bytes);
 }
 
-static hdi_answer serve_export(serving *s)
+static hdi_answer service_export(serving *s)
 {
     return s->local->calls->export(s->local, s->in->range.at, s->in->range.bytes, &s->give);
 }
 
-static hdi_answer serve_import(serving *s)
+static hdi_answer service_import(serving *s)
 {
     return s->local->calls->import(s->local, s->descriptor, s->in->range.at, s->in->range.bytes);
 }
 
 /* ---- pinned memory ---- */
 
-static void keep(pinning *p)
+static void service_keep_pinning(pinning *p)
 {
     hdi_lock_take(&pinnings_lock);
     p->next = pinnings;
@@ -160,8 +174,8 @@ static void keep(pinning *p)
     hdi_lock_release(&pinnings_lock);
 }
 
-/* Takes the pinning of exactly this range out of the list; NULL: there is none. */
-static pinning *take_place(const hdi_port *local, hdi_message_range range)
+/* Takes the pinning of exactly this range out of the list; NULL: none. */
+static pinning *service_take_pinning(const hdi_port *local, hdi_message_range range)
 {
     pinning *found = NULL;
     hdi_lock_take(&pinnings_lock);
@@ -177,7 +191,7 @@ static pinning *take_place(const hdi_port *local, hdi_message_range range)
 }
 
 /* Maps the file's first bytes exactly there, over nothing. */
-static void *map_at(hdi_message_range range, int file)
+static void *service_map_file(hdi_message_range range, int file)
 {
     void *wanted = (void *)(uintptr_t)range.at;
     void *base = mmap(wanted, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
@@ -189,49 +203,49 @@ static void *map_at(hdi_message_range range, int file)
     return base;
 }
 
-static hdi_answer serve_pin(serving *s)
+static hdi_answer service_pin(serving *s)
 {
     hdi_message_range range = s->in->range;
-    if (!is_whole_pages(range) || !file_holds(s->descriptor, 0, range.bytes)) {
-        return senseless();
+    if (!service_is_whole_pages(range) || !service_file_holds(s->descriptor, 0, range.bytes)) {
+        return service_senseless();
     }
     pinning *p = malloc(sizeof *p);
     if (p == NULL) {
-        return answer_of(HDCU_ERROR_OUT_OF_MEMORY, "malloc");
+        return service_answer_of(HDCU_ERROR_OUT_OF_MEMORY, "malloc");
     }
     *p = (pinning){.local = s->local, .at = range.at, .bytes = range.bytes};
-    void *base = map_at(range, s->descriptor);
+    void *base = service_map_file(range, s->descriptor);
     if (base == MAP_FAILED) {
-        hdi_answer failure = system_failure("mmap");
+        hdi_answer failure = service_system_failure("mmap");
         free(p);
         return failure;
     }
     hdi_answer answer = s->local->calls->pin(s->local, base, range.bytes, s->descriptor, &s->out->value.value);
     if (!hdi_answered(answer)) {
-        /* The driver may not have let go of the memory again: then nothing else may come to lie there. */
+        /* The driver may still hold the memory: then nothing else may be mapped there. */
         int code = s->local->calls->unpin(s->local, base, range.bytes).code;
         if (code != HDCU_SUCCESS && code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED) {
-            keep(p);
+            service_keep_pinning(p);
             return answer;
         }
         munmap(base, range.bytes);
         free(p);
         return answer;
     }
-    keep(p);
+    service_keep_pinning(p);
     return answer;
 }
 
-static hdi_answer serve_unpin(serving *s)
+static hdi_answer service_unpin(serving *s)
 {
-    pinning *p = take_place(s->local, s->in->range);
+    pinning *p = service_take_pinning(s->local, s->in->range);
     if (p == NULL) {
-        return answer_of(HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED, "cuMemHostUnregister");
+        return service_answer_of(HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED, "cuMemHostUnregister");
     }
     void *base = (void *)(uintptr_t)p->at;
     hdi_answer answer = s->local->calls->unpin(s->local, base, p->bytes);
     if (!hdi_answered(answer)) {
-        keep(p);
+        service_keep_pinning(p);
         return answer;
     }
     munmap(base, p->bytes);
@@ -241,17 +255,17 @@ static hdi_answer serve_unpin(serving *s)
 
 /* ---- code ---- */
 
-static hdi_answer serve_load(serving *s)
+static hdi_answer service_load(serving *s)
 {
     uint64_t offset = s->in->load.offset, size = s->in->load.size;
     int seals = fcntl(s->descriptor, F_GET_SEALS);
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || !file_holds(s->descriptor, offset, size)) {
-        return senseless(); /* reading it could fault */
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || !service_file_holds(s->descriptor, offset, size)) {
+        return service_senseless(); /* reading it could fault */
     }
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
     char *base = mmap(NULL, before + size, PROT_READ, MAP_SHARED, s->descriptor, (off_t)(offset - before));
     if (base == MAP_FAILED) {
-        return system_failure("mmap");
+        return service_system_failure("mmap");
     }
     hdi_code code = {.bytes = base + before, .size = size, .descriptor = -1};
     hdi_answer answer = s->local->calls->load(s->local, &code, &s->out->loaded.module, s->out->loaded.log);
@@ -259,45 +273,45 @@ static hdi_answer serve_load(serving *s)
     return answer;
 }
 
-static hdi_answer serve_unload(serving *s)
+static hdi_answer service_unload(serving *s)
 {
     return s->local->calls->unload(s->local, s->in->value.value);
 }
 
-static hdi_answer serve_kernel(serving *s)
+static hdi_answer service_kernel(serving *s)
 {
     const hdi_message_kernel *k = &s->in->kernel;
     if (k->number >= KERNELS_MAX) {
-        return senseless();
+        return service_senseless();
     }
-    return s->local->calls->kernel(s->local, k->module, k->name, k->number, &s->out->kernel_facts);
+    return s->local->calls->kernel(s->local, k->module, k->name, k->number, k->params != 0, &s->out->kernel_facts);
 }
 
-static hdi_answer serve_kernel_shared(serving *s)
+static hdi_answer service_kernel_shared(serving *s)
 {
     const hdi_message_kernel_shared *k = &s->in->kernel_shared;
     if (k->number >= KERNELS_MAX) {
-        return senseless();
+        return service_senseless();
     }
     return s->local->calls->kernel_shared(s->local, k->number, k->bytes);
 }
 
-static hdi_answer serve_global(serving *s)
+static hdi_answer service_global(serving *s)
 {
     const hdi_message_global *g = &s->in->global;
     return s->local->calls->global(s->local, g->module, g->name, &s->out->global_place);
 }
 
-static hdi_answer serve_blas(serving *s)
+static hdi_answer service_blas(serving *s)
 {
     const hdi_message_blas *b = &s->in->blas;
     if (b->lane >= HDI_LANES_MAX) {
-        return senseless();
+        return service_senseless();
     }
     return s->local->calls->blas(s->local, b->lane, b->workspace, b->bytes, &s->out->blas_facts);
 }
 
-static hdi_answer serve_activities(serving *s)
+static hdi_answer service_activities(serving *s)
 {
     return s->local->calls->activities(s->local, s->in->activities.on != 0, &s->out->activities_facts);
 }
@@ -307,33 +321,35 @@ static hdi_answer serve_activities(serving *s)
 typedef hdi_answer served(serving *s);
 
 static served *const serves[HDI_MESSAGE_KINDS] = {
-    [HDI_MESSAGE_FACTS] = serve_facts,
-    [HDI_MESSAGE_MEMORY_FREE] = serve_memory_free,
-    [HDI_MESSAGE_LANE] = serve_lane,
-    [HDI_MESSAGE_RESERVE] = serve_reserve,
-    [HDI_MESSAGE_UNRESERVE] = serve_unreserve,
-    [HDI_MESSAGE_MAP] = serve_map,
-    [HDI_MESSAGE_MAP_PIECE] = serve_map_piece,
-    [HDI_MESSAGE_UNMAP] = serve_unmap,
-    [HDI_MESSAGE_EXPORT] = serve_export,
-    [HDI_MESSAGE_IMPORT] = serve_import,
-    [HDI_MESSAGE_PIN] = serve_pin,
-    [HDI_MESSAGE_UNPIN] = serve_unpin,
-    [HDI_MESSAGE_LOAD] = serve_load,
-    [HDI_MESSAGE_UNLOAD] = serve_unload,
-    [HDI_MESSAGE_KERNEL] = serve_kernel,
-    [HDI_MESSAGE_KERNEL_SHARED] = serve_kernel_shared,
-    [HDI_MESSAGE_BLAS] = serve_blas,
-    [HDI_MESSAGE_GLOBAL] = serve_global,
-    [HDI_MESSAGE_ACTIVITIES] = serve_activities,
+    [HDI_MESSAGE_FACTS] = service_facts,
+    [HDI_MESSAGE_MEMORY_FREE] = service_memory_free,
+    [HDI_MESSAGE_LANE] = service_lane,
+    [HDI_MESSAGE_RESERVE] = service_reserve,
+    [HDI_MESSAGE_UNRESERVE] = service_unreserve,
+    [HDI_MESSAGE_MAP] = service_map,
+    [HDI_MESSAGE_MAP_PIECE] = service_map_piece,
+    [HDI_MESSAGE_MAP_EACH] = service_map_each,
+    [HDI_MESSAGE_MOVE] = service_move,
+    [HDI_MESSAGE_UNMAP] = service_unmap,
+    [HDI_MESSAGE_EXPORT] = service_export,
+    [HDI_MESSAGE_IMPORT] = service_import,
+    [HDI_MESSAGE_PIN] = service_pin,
+    [HDI_MESSAGE_UNPIN] = service_unpin,
+    [HDI_MESSAGE_LOAD] = service_load,
+    [HDI_MESSAGE_UNLOAD] = service_unload,
+    [HDI_MESSAGE_KERNEL] = service_kernel,
+    [HDI_MESSAGE_KERNEL_SHARED] = service_kernel_shared,
+    [HDI_MESSAGE_BLAS] = service_blas,
+    [HDI_MESSAGE_GLOBAL] = service_global,
+    [HDI_MESSAGE_ACTIVITIES] = service_activities,
 };
 
-/* Does a request that was received, and makes its reply. */
-static hdi_answer serve(serving *s, const hdi_message *request, hdi_message_state state)
+/* Performs a received request, and makes its reply. */
+static hdi_answer service_perform(serving *s, const hdi_message *request, hdi_message_state state)
 {
     uint32_t kind = request->header.kind;
     if (state != HDI_MESSAGE_GOOD || kind >= HDI_MESSAGE_KINDS || serves[kind] == NULL) {
-        return senseless();
+        return service_senseless();
     }
     return serves[kind](s);
 }
@@ -362,7 +378,7 @@ int hdi_serve(int socket, hdi_port *local)
                      .out = &reply.payload,
                      .descriptor = n_descriptors > 0 ? descriptors[0] : -1,
                      .give = -1};
-        hdi_message_answer(&reply, serve(&s, &request, state));
+        hdi_message_answer(&reply, service_perform(&s, &request, state));
         hdi_wire_close(descriptors, n_descriptors);
         size_t reply_bytes = hdi_message_bytes(kind);
         result = hdi_wire_send(socket, &reply, reply_bytes != 0 ? reply_bytes : sizeof reply.header, &s.give,
@@ -374,19 +390,19 @@ int hdi_serve(int socket, hdi_port *local)
     }
 }
 
-/* ---- the beginning ---- */
+/* ---- the start ---- */
 
 typedef struct service {
     int memory_socket, code_socket;
     hd_runtime *rt; /* as much of one as an engine needs */
     int index;
-    hdi_message message; /* the one that is being talked about */
+    hdi_message message; /* the one under discussion */
     int descriptors[HDI_DEVICES_MAX];
     int n_descriptors;
 } service;
 
-/* The driver has ended all work. The application declares the device lost when this process is gone. */
-static void end_process(hdi_device *device, int code)
+/* The driver ended all work. The application declares the device lost when this process is gone. */
+static void service_end_process(hdi_device *device, int code)
 {
     device->runtime->provider->reason(device->ordinal, code, device->channel.engine->reason);
     /* pairs with the acquire load of the thread that sees the process gone */
@@ -394,14 +410,14 @@ static void end_process(hdi_device *device, int code)
     _exit(HDI_WORKER_EXIT_LOST);
 }
 
-static hd_runtime *make_runtime(const char *settings)
+static hd_runtime *service_make_runtime(const char *settings)
 {
     hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!rt) {
         hdi_fail(HD_ERROR_HOST_MEMORY, "no memory in a worker process");
         return NULL;
     }
-    *rt = (hd_runtime){.is_process = true, .end_process = end_process};
+    *rt = (hd_runtime){.is_process = true, .end_process = service_end_process};
     if (hdi_options_parse_settings(settings, &rt->options)) {
         free(rt);
         return NULL;
@@ -411,7 +427,7 @@ static hd_runtime *make_runtime(const char *settings)
     return rt;
 }
 
-static hd_status last_status(void)
+static hd_status service_last_status(void)
 {
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
@@ -419,14 +435,14 @@ static hd_status last_status(void)
 }
 
 /* Opens the driver, once. */
-static hd_status open_driver(service *s, const char *settings)
+static hd_status service_open_driver(service *s, const char *settings)
 {
     if (s->rt) {
         return HD_OK;
     }
-    s->rt = make_runtime(settings);
+    s->rt = service_make_runtime(settings);
     if (!s->rt) {
-        return last_status();
+        return service_last_status();
     }
     hd_status status = hdi_driver_open(&s->rt->options, &s->rt->driver);
     if (!status) {
@@ -436,13 +452,13 @@ static hd_status open_driver(service *s, const char *settings)
     return status;
 }
 
-static hd_status discover(service *s, hdi_message_welcome *w)
+static hd_status service_discover(service *s, hdi_message_welcome *w)
 {
     if (s->message.payload.discover.protocol != HDI_MESSAGE_PROTOCOL) {
         return hdi_fail(HD_ERROR_SYSTEM, "the worker program speaks protocol %u, the library %u", HDI_MESSAGE_PROTOCOL,
                         s->message.payload.discover.protocol);
     }
-    hd_status status = open_driver(s, s->message.payload.discover.settings);
+    hd_status status = service_open_driver(s, s->message.payload.discover.settings);
     int count = 0;
     if (!status) {
         hdcu_result r = s->rt->driver->cuDeviceGetCount(&count);
@@ -459,8 +475,9 @@ static hd_status discover(service *s, hdi_message_welcome *w)
     return status;
 }
 
-/* One device of the application's runtime: the own one, or a peer, of which only the channel is here. */
-static hd_status make_device(service *s, int index)
+/* Makes one device of the application's runtime: this worker's own, or a peer, with its channel
+ * only. */
+static hd_status service_make_device(service *s, int index)
 {
     hd_runtime *rt = s->rt;
     const hdi_message_hello *h = &s->message.payload.hello;
@@ -475,14 +492,14 @@ static hd_status make_device(service *s, int index)
     return hdi_channel_map(descriptor, h->lane_slots, index != (int)h->index, &device->channel);
 }
 
-static hd_status take_hold(service *s, hdi_message_welcome *w)
+static hd_status service_take_hold(service *s, hdi_message_welcome *w)
 {
     const hdi_message_hello *h = &s->message.payload.hello;
     if (h->protocol != HDI_MESSAGE_PROTOCOL || strcmp(h->version, hd_version()) != 0) {
         return hdi_fail(HD_ERROR_SYSTEM, "the worker program is of version %s, the library of %s", hd_version(),
                         h->version);
     }
-    hd_status status = open_driver(s, h->settings);
+    hd_status status = service_open_driver(s, h->settings);
     if (status) {
         return status;
     }
@@ -490,7 +507,7 @@ static hd_status take_hold(service *s, hdi_message_welcome *w)
     s->index = (int)h->index;
     rt->n_devices = (int)h->n_devices;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = make_device(s, i);
+        status = service_make_device(s, i);
     }
     status = status ? status : hdi_attach_driver(rt, h->ordinals, rt->n_devices);
     hdi_device *device = rt->devices[s->index];
@@ -504,9 +521,9 @@ static hd_status take_hold(service *s, hdi_message_welcome *w)
     return status;
 }
 
-/* One message of the beginning. True: a HELLO that was answered well. False: go on listening, or the end when *over: a HELLO that was not is the
- * last one. */
-static bool begin(service *s, bool *over)
+/* Handles one message of the start. True: it answered a HELLO with success. False: continue, or end
+ * if *over: a HELLO that failed is the last one. */
+static bool service_begin(service *s, bool *over)
 {
     size_t bytes = 0;
     s->n_descriptors = 0;
@@ -521,7 +538,7 @@ static bool begin(service *s, bool *over)
     uint64_t serial = s->message.header.serial;
     hdi_message_welcome welcome;
     memset(&welcome, 0, sizeof welcome);
-    hd_status status = kind == HDI_MESSAGE_DISCOVER ? discover(s, &welcome) : take_hold(s, &welcome);
+    hd_status status = kind == HDI_MESSAGE_DISCOVER ? service_discover(s, &welcome) : service_take_hold(s, &welcome);
     hdi_answer answer = {0, ""};
     hd_error error = {.size = sizeof error};
     welcome.status = status;
@@ -536,13 +553,13 @@ static bool begin(service *s, bool *over)
     *over = hdi_wire_send(s->memory_socket, &s->message, hdi_message_bytes(s->message.header.kind), NULL, 0,
                           INT64_MAX) != HDI_WIRE_OK;
     bool done = !*over && !status && kind == HDI_MESSAGE_HELLO;
-    *over |= status && kind == HDI_MESSAGE_HELLO; /* what half of it has made is not begun anew */
+    *over |= status && kind == HDI_MESSAGE_HELLO; /* a half-done set-up is not repeated */
     return done;
 }
 
-/* The driver writes what kernels printed when it waits for the context, which the end of the process does not do. Work
- * that goes on is not waited for. */
-static void flush_output(service *s)
+/* The driver writes the output of kernels when it waits for the context, which the end of the
+ * process does not do. Does not wait for unfinished work. */
+static void service_flush_output(service *s)
 {
     hdi_device *device = s->rt->devices[s->index];
     hdi_scope scope;
@@ -552,11 +569,11 @@ static void flush_output(service *s)
     }
 }
 
-static void *serve_code(void *argument)
+static void *service_run_code(void *argument)
 {
     service *s = argument;
     hdi_serve(s->code_socket, s->rt->devices[s->index]->port);
-    flush_output(s);
+    service_flush_output(s);
     _exit(0);
 }
 
@@ -569,16 +586,16 @@ int hdi_worker_service(int memory_socket, int code_socket)
     s->memory_socket = memory_socket;
     s->code_socket = code_socket;
     bool over = false;
-    while (!begin(s, &over)) {
+    while (!service_begin(s, &over)) {
         if (over) {
             return 0;
         }
     }
     pthread_t code;
-    if (hdi_thread_create(&code, NULL, serve_code, s)) {
+    if (hdi_thread_create(&code, NULL, service_run_code, s)) {
         return 1;
     }
     int status = hdi_serve(memory_socket, s->rt->devices[s->index]->port);
-    flush_output(s);
+    service_flush_output(s);
     return status;
 }

@@ -1,20 +1,22 @@
-/* workers.c - starts worker processes, shakes hands with them, keeps some in reserve, watches and ends them. See workers.h.
+/* workers.c - starts worker processes, shakes hands with them, keeps some in reserve, watches and
+ * ends them. See workers.h.
  *
- * A spare is a worker in reserve: a process that has started the driver, which is what takes longest, and drives no
- * device yet. The handshake is the first messages between the application and a fresh worker process, until the
- * device's port takes over.
+ * A spare is a worker in reserve: a process that started the driver, the slowest step, and drives
+ * no device yet. The handshake is the first messages between the application and a fresh worker
+ * process, until the device's port takes over.
  *
- * Threads: the watcher runs everything named watch_*, and starts the spares. The handshake runs in hd_open and
- * hd_device_restart, one at a time per device. The rest runs on callers.
- * Locks: the workers' mutex, around their states. The watcher lets go of it before it declares a device lost.
+ * Threads: the watcher runs all functions named watch_*, and starts the spares. The handshake runs
+ * in hd_open and hd_device_restart, one at a time per device. The rest runs on callers.
+ * Locks: the workers' mutex, around their states. The watcher releases it before it declares a
+ * device lost.
  * Blocking: a handshake, up to the option worker_timeout per message.
  * Always:
- * - Only the watcher waits for a process (reaps it). So a process number is not used after its process is gone, as long
- *   as the application does not wait for it itself.
- * - After a failure over there the process is being killed and its sockets are closed. After one on this side the
- *   caller shuts it down.
- * - A spare is never needed. One that ends is replaced, but after a few ends in a row no more. One that is of no use
- *   when it is taken makes way for a fresh process.
+ * - Only the watcher waits for a process (reaps it). So a process number is not used after its
+ *   process is gone, as long as the application does not wait for it itself.
+ * - After a failure over there, the process is being killed and its sockets are closed. After one
+ *   on this side, the caller shuts it down.
+ * - A spare is never essential. One that ends is replaced, until a few end in a row. If a spare
+ *   turns out useless when it is taken, a fresh process replaces it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +33,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/thread.h"
@@ -45,50 +48,55 @@
 #include "worker/remote.h"
 #include "worker/workers.h"
 
-#define TICK_MS 100        /* between two looks at the workers' signs of life */
-#define DRAINING_MS 1      /* the same while work of a lost device waits for other devices */
+#define TICK_MS 100 /* between two looks at the workers' signs of life */
+/* a longer time between two looks means that the watcher itself did not run */
+#define GAP_NS 1000000000
+/* an engine without a sign of life is rung after this part of the limit */
+#define RINGS 4
+#define DRAINING_MS 1      /* the tick while work of a lost device waits for other devices */
 #define KILL_NS 5000000000 /* a killed process gets this long to end */
-#define QUIT_NS 2000000000 /* one that was asked to end, before it is killed */
-#define BEHIND_WORK 10     /* times worker_timeout, for an engine whose driver call may be waiting for running work */
-#define IN_FLIGHT_MANY 256 /* operations, from which on that may be */
-#define DRIVER_CODES 1000  /* the driver's own are below */
+#define QUIT_NS 2000000000 /* a process that was asked to end gets this long, before it is killed */
+/* times worker_timeout, for an engine whose driver call may wait for running work */
+#define BEHIND_WORK 10
+#define IN_FLIGHT_MANY 256 /* operations from which on it may */
+#define DRIVER_CODES 1000  /* the driver's own codes are below */
 
 #define MEMORY_MOST ((uint64_t)1 << 48)
 #define GRANULE_LEAST 4096
 #define THREADS_MOST 65536
 
 #define END_NS 5000000000 /* for the process before */
-#define LATER_NS                                                                                                       \
-    2000000000 /* after hd_open or a restart: what begins then is not to share the driver with a spare that starts */
-#define GONE_MOST 3 /* in a row: then something is wrong that another one will not mend */
+/* after hd_open or a restart: a starting spare must not share the driver with the first work */
+#define LATER_NS 2000000000
+#define GONE_MOST 3 /* in a row: then another one would not help */
 
 #define LINGERING_MAX 64
 #define SPARES_MAX 8
 #define CHILDREN (HDI_DEVICES_MAX + SPARES_MAX) /* by device, and the spares behind them */
 
-/* Of the process. device_state.h has the states of the device that it drives. */
+/* Of the process. device_state.h lists the states of its device. */
 typedef enum child_state {
     CHILD_NONE,
-    CHILD_WANTED,  /* the watcher is to start it */
-    CHILD_FRESH,   /* runs, but its device is not ours to lose yet */
+    CHILD_WANTED,  /* the watcher must start it */
+    CHILD_FRESH,   /* runs, but its end is no loss of its device yet */
     CHILD_DRIVING, /* its end is the device's loss */
-    CHILD_GONE     /* has ended; its device is being declared lost */
+    CHILD_GONE     /* ended; its device is being declared lost */
 } child_state;
 
-/* Fields are under the workers' mutex, except `ours` and `asked`. The thread that starts the worker has these two to
- * itself, until the port takes them over or the thread closes them. (Should the worker end meanwhile, the other ends
- * close.) */
+/* The workers' mutex guards all fields except `ours` and `asked`. Only the thread that starts the
+ * worker uses these two, until the port takes them over or the thread closes them. (If the worker
+ * ends meanwhile, the other ends close.) */
 typedef struct child {
     child_state state;
     hdi_process process;    /* pid 0: none */
-    int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once handed on */
-    bool asked;             /* what the driver shows, and the answer is not taken yet; goes with `ours` */
+    int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once passed on */
+    bool asked;             /* a DISCOVER was sent and its answer not taken yet; goes with `ours` */
     int spawn_error;        /* errno */
-    int code;               /* why the last one ended: HDI_GONE_* or the driver's */
-    int killed;             /* why it was killed, 0: it was not */
+    int code;               /* why the last process ended: HDI_GONE_* or the driver's code */
+    int killed;             /* the reason why it was killed; 0: not killed */
     int64_t killed_at;
-    uint64_t connection; /* of its port, 0: it has driven no device yet */
-    uint64_t heartbeat;  /* of its engine, and since when it is the same */
+    uint64_t connection; /* of its port; 0: it never drove a device */
+    uint64_t heartbeat;  /* of its engine; the next field: since when it is the same */
     int64_t heartbeat_at;
     int64_t stopped_at; /* 0: it is not stopped */
 } child;
@@ -103,31 +111,33 @@ struct hdi_workers {
     bool closing;
     int64_t closing_at;
     child of[CHILDREN];
-    hdi_message *spare_request;     /* the request to spares, NULL: there are to be none. Constant once it is set */
-    bool spares_held;               /* none is started now: a restart has the machine */
-    int64_t spares_from;            /* clock: nor before */
-    int spares_gone;                /* that have ended by themselves since the last one was of use */
+    /* the request to spares; NULL: no spares. Constant once it is set */
+    hdi_message *spare_request;
+    bool spares_held;               /* start none now: a restart needs the machine */
+    int64_t spares_from;            /* clock: start none before */
+    int spares_gone;                /* spares that ended by themselves since the last useful one */
     pid_t lingering[LINGERING_MAX]; /* killed, but not gone in time */
     int n_lingering;
 };
 
-/* Whether it was started, and not taken over or given up yet. Only the thread that starts it may call this. */
+/* True if it was started, and not taken over or given up yet. Only the thread that starts it may
+ * call this. */
 static bool child_is_begun(const child *c)
 {
     return c->ours[0] >= 0;
 }
 
 /* Wakes the watcher. */
-static void watcher_wake(hdi_workers *workers)
+static void workers_wake_watcher(hdi_workers *workers)
 {
     uint64_t one = 1;
     ssize_t n = write(workers->doorbell, &one, sizeof one);
-    (void)n; /* it fails only when the watcher is to wake up already */
+    (void)n; /* fails only if the watcher will wake up already */
 }
 
 /* ---- starting ---- */
 
-static int spawn(const char *program, int index, const int sockets[2], hdi_process *out)
+static int child_spawn_program(const char *program, int index, const int sockets[2], hdi_process *out)
 {
     char device[32] = "spare";
     if (index < HDI_DEVICES_MAX) {
@@ -138,11 +148,11 @@ static int spawn(const char *program, int index, const int sockets[2], hdi_proce
     return hdi_spawn(program, arguments, sockets, 2, true, out);
 }
 
-/* The watcher's: starts the process. The mutex is held. */
+/* For the watcher: starts the process. The mutex is held. */
 static void child_spawn(hdi_workers *workers, int index)
 {
     child *c = &workers->of[index];
-    int e = spawn(workers->program, index, c->theirs, &c->process);
+    int e = child_spawn_program(workers->program, index, c->theirs, &c->process);
     hdi_wire_close(c->theirs, 2);
     c->theirs[0] = c->theirs[1] = -1;
     c->spawn_error = e;
@@ -150,7 +160,7 @@ static void child_spawn(hdi_workers *workers, int index)
         c->state = CHILD_NONE;
         c->process.pid = 0;
     } else {
-        c->state = CHILD_FRESH; /* without a pidfd the tick notices that the process ended */
+        c->state = CHILD_FRESH; /* without a pidfd, the tick notices when the process ends */
         c->killed = 0;
         c->killed_at = 0;
         c->stopped_at = 0;
@@ -159,14 +169,14 @@ static void child_spawn(hdi_workers *workers, int index)
     pthread_cond_broadcast(&workers->changed);
 }
 
-/* Closes what is left of `ours`. */
+/* Closes the rest of `ours`. */
 static void child_disconnect(child *c)
 {
     hdi_wire_close(c->ours, 2);
     c->ours[0] = c->ours[1] = -1;
 }
 
-/* The ends of its sockets. Errors: SYSTEM. */
+/* Makes the ends of its sockets. Errors: SYSTEM. */
 static hd_status child_make_sockets(child *c)
 {
     for (int i = 0; i < 2; i++) {
@@ -190,7 +200,7 @@ static hd_status child_make_sockets(child *c)
     return HD_OK;
 }
 
-/* With the mutex: waits until there is no process, at most until the deadline. */
+/* Waits until there is no process, at most until the deadline. The mutex is held. */
 static bool child_await_none(hdi_workers *workers, child *c, int64_t deadline)
 {
     while (c->state != CHILD_NONE && hdi_cond_wait(&workers->changed, &workers->lock, deadline)) {
@@ -203,13 +213,14 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
     hdi_workers *workers = hdi_worker_of(rt)->workers;
     child *c = &workers->of[index];
     hdi_mutex_lock(&workers->lock);
-    /* The one before may still be on its way out: waits return before its device's loss is settled in all its parts. */
+    /* The process before may still be ending: waits return before every part of its device's loss
+     * is settled. */
     hd_status status = child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
                            ? child_make_sockets(c)
                            : hdi_fail(HD_ERROR_SYSTEM, "the worker process of device %d does not end", index);
     if (!status) {
         c->state = CHILD_WANTED;
-        watcher_wake(workers);
+        workers_wake_watcher(workers);
         while (c->state == CHILD_WANTED) {
             hdi_mutex_wait(&workers->lock, &workers->changed);
         }
@@ -225,7 +236,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
 
 /* ---- ending ---- */
 
-static void kill_child(hdi_workers *workers, int index, int code)
+static void child_kill(hdi_workers *workers, int index, int code)
 {
     child *c = &workers->of[index];
     if (c->process.pid > 0 && !c->killed) {
@@ -243,14 +254,14 @@ void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
     hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_mutex_lock(&workers->lock);
     if (!connection || workers->of[index].connection == connection) {
-        kill_child(workers, index, code);
+        child_kill(workers, index, code);
     }
     hdi_mutex_unlock(&workers->lock);
 }
 
 void hdi_workers_drain(hd_runtime *rt)
 {
-    watcher_wake(hdi_worker_of(rt)->workers);
+    workers_wake_watcher(hdi_worker_of(rt)->workers);
 }
 
 void hdi_worker_drop(hd_runtime *rt, int index)
@@ -287,8 +298,8 @@ int hdi_worker_pid(hd_runtime *rt, int index)
     return pid;
 }
 
-/* The code for which a worker has ended itself; 0: it did not, or a stray write made it look so. */
-static int cause_of_end(const hdi_device *device, const siginfo_t *info)
+/* The code for which a worker ended itself; 0: it did not, or a stray write faked it. */
+static int child_cause_of_end(const hdi_device *device, const siginfo_t *info)
 {
     bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
     int code = atomic_load_explicit(&device->channel.engine->lost_by, memory_order_acquire);
@@ -296,25 +307,25 @@ static int cause_of_end(const hdi_device *device, const siginfo_t *info)
     return left && can_be ? code : 0;
 }
 
-/* Why a process that is gone is gone. */
-static int code_of(hdi_workers *workers, int index, const child *c, const siginfo_t *info)
+/* The reason why a process is gone. */
+static int child_code_of_end(hdi_workers *workers, int index, const child *c, const siginfo_t *info)
 {
-    int cause = c->state == CHILD_DRIVING ? cause_of_end(workers->rt->devices[index], info) : 0;
+    int cause = c->state == CHILD_DRIVING ? child_cause_of_end(workers->rt->devices[index], info) : 0;
     if (c->killed || cause) {
         return c->killed ? c->killed : cause;
     }
     if (info->si_pid == 0) {
-        return HDI_GONE_CLOSED; /* the application has waited for it itself */
+        return HDI_GONE_CLOSED; /* the application waited for it itself */
     }
     return info->si_code == CLD_EXITED ? HDI_GONE_EXIT - info->si_status : HDI_GONE_SIGNAL - info->si_status;
 }
 
-/* The mutex is held, and let go of while the device is declared lost. */
-static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
+/* The mutex is held, but released while the device is declared lost. */
+static void workers_watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
 {
     child *c = &workers->of[index];
     bool drove = c->state == CHILD_DRIVING;
-    c->code = code_of(workers, index, c, info);
+    c->code = child_code_of_end(workers, index, c, info);
     if (c->process.pidfd >= 0) {
         close(c->process.pidfd);
         c->process.pidfd = -1;
@@ -335,18 +346,18 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
 
 /* ---- the handshake ---- */
 
-static int64_t deadline_of(hd_runtime *rt)
+static int64_t workers_deadline_of(hd_runtime *rt)
 {
     return hdi_option_deadline(rt->options.worker_timeout);
 }
 
-/* Waits until a process that is on its way out is gone, and returns a failure with the reason. */
-static int wait_gone(hd_runtime *rt, int index)
+/* Waits until an ending process is gone, and returns the code of its end. */
+static int child_wait_gone(hd_runtime *rt, int index)
 {
     hdi_workers *workers = hdi_worker_of(rt)->workers;
     hdi_mutex_lock(&workers->lock);
     child *c = &workers->of[index];
-    child_await_none(workers, c, deadline_of(rt));
+    child_await_none(workers, c, workers_deadline_of(rt));
     int code = c->code;
     hdi_mutex_unlock(&workers->lock);
     return code;
@@ -356,17 +367,17 @@ void hdi_worker_shut_down(hd_runtime *rt, int index)
 {
     hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
     child_disconnect(&hdi_worker_of(rt)->workers->of[index]);
-    wait_gone(rt, index);
+    child_wait_gone(rt, index);
 }
 
-/* The start did not work out: `result` of a send or a receive. */
-static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result)
+/* The start failed: `result` of a send or a receive. */
+static hd_status workers_start_failed(hd_runtime *rt, int index, hdi_wire_result result)
 {
     if (result != HDI_WIRE_CLOSED) {
         hdi_worker_kill(rt, index, 0, HDI_GONE_UNANSWERED);
     }
     child_disconnect(&hdi_worker_of(rt)->workers->of[index]);
-    int code = wait_gone(rt, index);
+    int code = child_wait_gone(rt, index);
     if (result == HDI_WIRE_CLOSED) {
         return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d did not start its work: %s",
                         hdi_worker_of(rt)->workers->program, index, hdi_driver_code_name(code));
@@ -377,27 +388,27 @@ static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result)
                                                : "sent something that is not of this version of Heddle");
 }
 
-static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n)
+static hd_status workers_send(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n)
 {
     child *c = &hdi_worker_of(rt)->workers->of[index];
     size_t bytes = hdi_message_bytes(m->header.kind);
-    hdi_wire_result result = hdi_wire_send(c->ours[0], m, bytes, descriptors, n, deadline_of(rt));
-    return result == HDI_WIRE_OK ? HD_OK : start_failed(rt, index, result);
+    hdi_wire_result result = hdi_wire_send(c->ours[0], m, bytes, descriptors, n, workers_deadline_of(rt));
+    return result == HDI_WIRE_OK ? HD_OK : workers_start_failed(rt, index, result);
 }
 
-/* The reply to a PROBE or a HELLO; a failure over there becomes one here. */
-static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m)
+/* The reply to a DISCOVER or a HELLO; a failure over there becomes one here. */
+static hd_status workers_receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m)
 {
     child *c = &hdi_worker_of(rt)->workers->of[index];
     size_t bytes = 0;
     int n = 0;
-    hdi_wire_result result = hdi_wire_receive(c->ours[0], m, sizeof *m, &bytes, NULL, 0, &n, deadline_of(rt));
+    hdi_wire_result result = hdi_wire_receive(c->ours[0], m, sizeof *m, &bytes, NULL, 0, &n, workers_deadline_of(rt));
     if (result == HDI_WIRE_OK &&
         (hdi_message_check(m, bytes, n) != HDI_MESSAGE_GOOD || m->header.kind != (kind | HDI_MESSAGE_REPLY))) {
         result = HDI_WIRE_BROKEN;
     }
     if (result != HDI_WIRE_OK) {
-        return start_failed(rt, index, result);
+        return workers_start_failed(rt, index, result);
     }
     const hdi_message_welcome *w = &m->payload.welcome;
     if (w->status == HD_OK) {
@@ -417,7 +428,7 @@ static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *
     return hdi_fail_error(&error);
 }
 
-static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, size_t bytes)
+static hd_status workers_settings_of(hd_runtime *rt, const char *provider, char *out, size_t bytes)
 {
     if (!hdi_options_format(&rt->options, out, bytes)) {
         return hdi_fail(HD_ERROR_OPTION, "placement=process: the options are too long, or one holds quotes");
@@ -428,8 +439,8 @@ static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, si
                                              : hdi_fail(HD_ERROR_OPTION, "placement=process: the options are too long");
 }
 
-/* The request to a process that is to start the driver; the caller frees it. */
-static hd_status worker_make_request(hd_runtime *rt, const char *provider, hdi_message **out)
+/* The request that makes a process start the driver; the caller frees it. */
+static hd_status workers_make_request(hd_runtime *rt, const char *provider, hdi_message **out)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
@@ -437,7 +448,8 @@ static hd_status worker_make_request(hd_runtime *rt, const char *provider, hdi_m
     }
     hdi_message_begin(m, HDI_MESSAGE_DISCOVER, 1);
     m->payload.discover.protocol = HDI_MESSAGE_PROTOCOL;
-    hd_status status = settings_of(rt, provider, m->payload.discover.settings, sizeof m->payload.discover.settings);
+    hd_status status =
+        workers_settings_of(rt, provider, m->payload.discover.settings, sizeof m->payload.discover.settings);
     if (status) {
         free(m);
         return status;
@@ -449,8 +461,8 @@ static hd_status worker_make_request(hd_runtime *rt, const char *provider, hdi_m
 hd_status hdi_worker_ask(hd_runtime *rt, int index)
 {
     hdi_message *m = NULL;
-    hd_status status = worker_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), &m);
-    status = status ? status : say(rt, index, m, NULL, 0);
+    hd_status status = workers_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), &m);
+    status = status ? status : workers_send(rt, index, m, NULL, 0);
     hdi_worker_of(rt)->workers->of[index].asked = !status;
     free(m);
     return status;
@@ -463,7 +475,7 @@ hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_worker_of(rt)->workers->of[index].asked = false;
-    hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m);
+    hd_status status = workers_receive(rt, index, HDI_MESSAGE_DISCOVER, m);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
         const hdi_provider *provider = hdi_provider_named(w->provider);
@@ -496,28 +508,29 @@ hd_status hdi_worker_handshake(hd_runtime *rt, int index)
         descriptors[i] = rt->devices[i]->channel.memory.descriptor;
     }
     snprintf(h->version, sizeof h->version, "%s", hd_version());
-    hd_status status = settings_of(rt, rt->provider->name, h->settings, sizeof h->settings);
-    status = status ? status : say(rt, index, m, descriptors, rt->n_devices);
+    hd_status status = workers_settings_of(rt, rt->provider->name, h->settings, sizeof h->settings);
+    status = status ? status : workers_send(rt, index, m, descriptors, rt->n_devices);
     free(m);
     return status;
 }
 
-static bool is_within(uint64_t value, uint64_t least, uint64_t most)
+static bool workers_is_within(uint64_t value, uint64_t least, uint64_t most)
 {
     return value >= least && value <= most;
 }
 
-/* What is computed with: sizes and limits that no device has would be divided by, or overflow. */
-static bool facts_can_be(const hdi_facts *f)
+/* Checks facts that enter computations: impossible sizes and limits would be divided by, or
+ * overflow. */
+static bool workers_facts_can_be(const hdi_facts *f)
 {
     const hdi_limits *l = &f->limits;
-    bool good = is_within(f->memory_bytes, 1, MEMORY_MOST) && is_within(l->threads_per_block, 1, THREADS_MOST) &&
-                l->shared_default <= l->shared_max && l->shared_max <= UINT32_MAX && f->multiprocessors > 0 &&
-                f->compute_major >= 0 && f->compute_minor >= 0;
+    bool good = workers_is_within(f->memory_bytes, 1, MEMORY_MOST) &&
+                workers_is_within(l->threads_per_block, 1, THREADS_MOST) && l->shared_default <= l->shared_max &&
+                l->shared_max <= UINT32_MAX && f->multiprocessors > 0 && f->compute_major >= 0 && f->compute_minor >= 0;
     for (int i = 0; i < 3; i++) {
         good &= l->block[i] > 0 && l->grid[i] > 0;
     }
-    bool granule = (f->granule & (f->granule - 1)) == 0 && is_within(f->granule, GRANULE_LEAST, MEMORY_MOST);
+    bool granule = (f->granule & (f->granule - 1)) == 0 && workers_is_within(f->granule, GRANULE_LEAST, MEMORY_MOST);
     return good && (granule || !f->virtual_memory);
 }
 
@@ -534,22 +547,23 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hd_status status = receive(rt, index, HDI_MESSAGE_HELLO, m);
-    if (!status && !facts_can_be(&m->payload.welcome.facts)) {
-        status = start_failed(rt, index, HDI_WIRE_BROKEN);
+    hd_status status = workers_receive(rt, index, HDI_MESSAGE_HELLO, m);
+    if (!status && !workers_facts_can_be(&m->payload.welcome.facts)) {
+        status = workers_start_failed(rt, index, HDI_WIRE_BROKEN);
     }
     if (!status) {
         hdi_device *device = rt->devices[index];
         child *c = &hdi_worker_of(rt)->workers->of[index];
         if (!device->facts.memory_bytes) {
-            device->facts = m->payload.welcome.facts; /* they do not change, and are read without a lock */
+            /* they do not change, and are read without a lock */
+            device->facts = m->payload.welcome.facts;
         }
         hdi_mutex_lock(&hdi_worker_of(rt)->workers->lock);
         int memory = c->ours[0], code = c->ours[1];
         c->ours[0] = c->ours[1] = -1;
         bool alive = c->state == CHILD_FRESH;
         if (alive) {
-            /* Under the mutex: should it end now, the port is disconnected after this. */
+            /* Under the mutex: if it ends now, the port is disconnected after this. */
             c->connection = hdi_remote_port_connect(device->port, memory, code);
             c->state = CHILD_DRIVING;
             c->heartbeat_at = 0;
@@ -557,7 +571,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
             hdi_wire_close((int[]){memory, code}, 2);
         }
         hdi_mutex_unlock(&hdi_worker_of(rt)->workers->lock);
-        status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED);
+        status = alive ? HD_OK : workers_start_failed(rt, index, HDI_WIRE_CLOSED);
     }
     free(m);
     return status;
@@ -565,7 +579,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
 
 /* ---- spares ---- */
 
-static child *spare_at(hdi_workers *workers, int i)
+static child *workers_spare_at(hdi_workers *workers, int i)
 {
     return &workers->of[HDI_DEVICES_MAX + i];
 }
@@ -580,13 +594,13 @@ hd_status hdi_spares_want(hd_runtime *rt)
     hdi_mutex_lock(&workers->lock);
     bool known = workers->spare_request != NULL;
     hdi_mutex_unlock(&workers->lock);
-    hd_status status = known ? HD_OK : worker_make_request(rt, rt->provider->name, &request);
+    hd_status status = known ? HD_OK : workers_make_request(rt, rt->provider->name, &request);
     hdi_mutex_lock(&workers->lock);
     workers->spare_request = known ? workers->spare_request : request;
     workers->spares_held = false;
     workers->spares_gone = 0;
     workers->spares_from = hdi_clock_ns() + LATER_NS;
-    watcher_wake(workers);
+    workers_wake_watcher(workers);
     hdi_mutex_unlock(&workers->lock);
     return status;
 }
@@ -599,7 +613,7 @@ void hdi_spares_hold(hd_runtime *rt)
 }
 
 /* After any failure there is no spare, and no error is reported. */
-static void start(hdi_workers *workers, int index)
+static void workers_start_spare(hdi_workers *workers, int index)
 {
     child *c = &workers->of[index];
     hdi_attempt attempt;
@@ -611,28 +625,28 @@ static void start(hdi_workers *workers, int index)
         return;
     }
     child_spawn(workers, index);
-    if (c->state == CHILD_FRESH) { /* else it is not reported, and seen to be gone */
+    if (c->state == CHILD_FRESH) { /* else its end is noticed, without a report */
         size_t bytes = hdi_message_bytes(HDI_MESSAGE_DISCOVER);
         hdi_wire_send(c->ours[0], workers->spare_request, bytes, NULL, 0, hdi_clock_ns());
         c->asked = true;
     }
 }
 
-/* Starts the spares that are missing, and notices the ones that have gone. The mutex is held. */
-static void watch_spares(hdi_workers *workers)
+/* Starts missing spares, and notices those that are gone. The mutex is held. */
+static void workers_watch_spares(hdi_workers *workers)
 {
     if (!workers->spare_request || workers->closing) {
         return;
     }
     bool now = !workers->spares_held && hdi_clock_ns() >= workers->spares_from;
     for (int i = 0; i < workers->rt->options.spare_workers; i++) {
-        child *c = spare_at(workers, i);
+        child *c = workers_spare_at(workers, i);
         if (c->state == CHILD_NONE && child_is_begun(c)) {
             child_disconnect(c);
             workers->spares_gone++;
         }
         if (c->state == CHILD_NONE && now && workers->spares_gone < GONE_MOST) {
-            start(workers, HDI_DEVICES_MAX + i);
+            workers_start_spare(workers, HDI_DEVICES_MAX + i);
         }
     }
 }
@@ -643,10 +657,10 @@ bool hdi_spare_take(hd_runtime *rt, int index)
     child *into = &workers->of[index];
     bool taken = false;
     hdi_mutex_lock(&workers->lock);
-    /* as in hdi_worker_spawn, which fails with a message if it does not end */
+    /* as in hdi_worker_spawn, which fails with a message if the process does not end */
     bool room = workers->spare_request && child_await_none(workers, into, hdi_deadline(END_NS));
     for (int i = 0; i < SPARES_MAX && !taken && room; i++) {
-        child *c = spare_at(workers, i);
+        child *c = workers_spare_at(workers, i);
         if (c->state == CHILD_FRESH && !c->killed && !c->stopped_at) {
             *into = *c;
             *c = (child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
@@ -654,7 +668,7 @@ bool hdi_spare_take(hd_runtime *rt, int index)
         }
     }
     if (taken) {
-        watcher_wake(workers); /* to watch it in its new place */
+        workers_wake_watcher(workers); /* to watch it in its new place */
     }
     hdi_mutex_unlock(&workers->lock);
     return taken;
@@ -662,8 +676,8 @@ bool hdi_spare_take(hd_runtime *rt, int index)
 
 /* ---- watching ---- */
 
-/* Whether the process has ended; reaps it. A killed one that does not end in time counts as gone. */
-static bool watch_ended(hdi_workers *workers, child *c, siginfo_t *info)
+/* True if the process ended; reaps it. A killed one that does not end in time counts as gone. */
+static bool workers_watch_ended(hdi_workers *workers, child *c, siginfo_t *info)
 {
     if (!hdi_process_look(&c->process, info)) {
         return true;
@@ -683,7 +697,7 @@ static bool watch_ended(hdi_workers *workers, child *c, siginfo_t *info)
     return false;
 }
 
-static void watch_lingering(hdi_workers *workers)
+static void workers_watch_lingering(hdi_workers *workers)
 {
     for (int i = workers->n_lingering - 1; i >= 0; i--) {
         siginfo_t info = {0};
@@ -693,8 +707,8 @@ static void watch_lingering(hdi_workers *workers)
     }
 }
 
-/* Whether some lane has so much work in flight that the driver may not take more. */
-static bool waits_for_device(const hdi_device *device)
+/* True if so much work is in flight that the driver may not take more. */
+static bool workers_device_is_full(const hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     uint64_t in_flight = 0;
@@ -707,8 +721,10 @@ static bool waits_for_device(const hdi_device *device)
     return in_flight >= IN_FLIGHT_MANY;
 }
 
-/* A worker that is stopped, or whose engine has work and makes no step, for too long. */
-static void watch_steps(hdi_workers *workers, int index, int64_t now)
+/* Finds a worker that is stopped for too long, or whose engine has work and makes no step. If the
+ * rest of the work waits for the program, an engine may sleep without limit. The watcher rings it,
+ * and a pass is its sign of life. */
+static void workers_watch_steps(hdi_workers *workers, int index, int64_t now)
 {
     child *c = &workers->of[index];
     hdi_device *device = workers->rt->devices[index];
@@ -716,39 +732,43 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
     uint64_t heartbeat = atomic_load_explicit(&engine->heartbeat, memory_order_relaxed);
     bool busy = !hdi_device_is_drained(device);
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
-    /* The driver takes about a thousand launches ahead of the one that runs; then the next one waits for it inside the driver. */
-    int64_t step_limit = waits_for_device(device) ? BEHIND_WORK * limit : limit;
+    /* The driver takes about a thousand launches ahead of the running one. Then the next one waits
+     * inside the driver. */
+    int64_t step_limit = workers_device_is_full(device) ? BEHIND_WORK * limit : limit;
     if (!busy || heartbeat != c->heartbeat || c->heartbeat_at == 0) {
         c->heartbeat = heartbeat;
         c->heartbeat_at = now;
     }
+    if (busy && now - c->heartbeat_at > limit / RINGS) {
+        hdi_engine_ring(engine);
+    }
     if (!hdi_device_report_can_be(device, now) || hdi_device_state_of(device) == HDI_DEVICE_FAILING) {
-        kill_child(workers, index, HDI_GONE_CORRUPTED);
+        child_kill(workers, index, HDI_GONE_CORRUPTED);
     }
     if (now - c->heartbeat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
-        kill_child(workers, index, HDI_GONE_STUCK);
+        child_kill(workers, index, HDI_GONE_STUCK);
     }
 }
 
-static void watch_child(hdi_workers *workers, int index, int64_t now)
+static void workers_watch_child(hdi_workers *workers, int index, int64_t now)
 {
     child *c = &workers->of[index];
     if (c->state == CHILD_WANTED) {
         child_spawn(workers, index);
     }
     siginfo_t info;
-    if (c->process.pid > 0 && watch_ended(workers, c, &info)) {
-        watch_gone(workers, index, &info);
+    if (c->process.pid > 0 && workers_watch_ended(workers, c, &info)) {
+        workers_watch_gone(workers, index, &info);
     } else if (c->state == CHILD_DRIVING && !workers->closing) {
-        watch_steps(workers, index, now);
+        workers_watch_steps(workers, index, now);
     }
     if (workers->closing && c->process.pid > 0 && now - workers->closing_at > QUIT_NS) {
-        kill_child(workers, index, HDI_GONE_CLOSED);
+        child_kill(workers, index, HDI_GONE_CLOSED);
     }
 }
 
-/* Lost devices some of whose work waited for others. True: there still are some. */
-static bool watch_draining(hdi_workers *workers)
+/* Drains lost devices with work that waited for other devices. True: some are left. */
+static bool workers_watch_draining(hdi_workers *workers)
 {
     bool any = false;
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
@@ -760,7 +780,7 @@ static bool watch_draining(hdi_workers *workers)
     return any;
 }
 
-static void watch_sleep(hdi_workers *workers, bool draining)
+static void workers_watch_sleep(hdi_workers *workers, bool draining)
 {
     struct pollfd polled[1 + CHILDREN] = {{.fd = workers->doorbell, .events = POLLIN}};
     nfds_t n = 1;
@@ -784,7 +804,7 @@ static void watch_sleep(hdi_workers *workers, bool draining)
     }
 }
 
-static bool watch_all_gone(const hdi_workers *workers)
+static bool workers_watch_all_gone(const hdi_workers *workers)
 {
     for (int i = 0; i < CHILDREN; i++) {
         if (workers->of[i].state != CHILD_NONE) {
@@ -794,20 +814,36 @@ static bool watch_all_gone(const hdi_workers *workers)
     return true;
 }
 
-static void *watch(void *argument)
+/* The watcher itself did not run for a while: the program was stopped, for example by Ctrl-Z, and
+ * its workers with it. No worker is to blame. */
+static void workers_watch_gap(hdi_workers *workers, int64_t gap)
+{
+    for (int i = 0; i < CHILDREN; i++) {
+        child *c = &workers->of[i];
+        c->heartbeat_at += c->heartbeat_at ? gap : 0;
+        c->stopped_at += c->stopped_at ? gap : 0;
+    }
+}
+
+static void *workers_watch(void *argument)
 {
     hdi_workers *workers = argument;
+    int64_t looked_at = 0;
     hdi_mutex_lock(&workers->lock);
-    while (!workers->closing || !watch_all_gone(workers)) {
+    while (!workers->closing || !workers_watch_all_gone(workers)) {
         int64_t now = hdi_clock_ns();
-        for (int i = 0; i < CHILDREN; i++) {
-            watch_child(workers, i, now);
+        if (looked_at && now - looked_at > GAP_NS) {
+            workers_watch_gap(workers, now - looked_at);
         }
-        watch_spares(workers);
-        watch_lingering(workers);
-        bool draining = watch_draining(workers);
-        if (!workers->closing || !watch_all_gone(workers)) {
-            watch_sleep(workers, draining);
+        looked_at = now;
+        for (int i = 0; i < CHILDREN; i++) {
+            workers_watch_child(workers, i, now);
+        }
+        workers_watch_spares(workers);
+        workers_watch_lingering(workers);
+        bool draining = workers_watch_draining(workers);
+        if (!workers->closing || !workers_watch_all_gone(workers)) {
+            workers_watch_sleep(workers, draining);
         }
     }
     hdi_mutex_unlock(&workers->lock);
@@ -816,9 +852,9 @@ static void *watch(void *argument)
 
 /* ---- the whole ---- */
 
-static hd_status start_watcher(hdi_workers *workers)
+static hd_status workers_start_watcher(hdi_workers *workers)
 {
-    int error = hdi_thread_start(&workers->thread, watch, workers);
+    int error = hdi_thread_start(&workers->thread, workers_watch, workers);
     return error ? hdi_fail(HD_ERROR_SYSTEM, "no thread to watch workers: %s", strerror(error)) : HD_OK;
 }
 
@@ -834,13 +870,13 @@ hd_status hdi_workers_create(hd_runtime *rt)
     }
     hd_status status = hdi_program_find("heddle-worker", "worker", rt->options.worker, "placement=process",
                                         workers->program, sizeof workers->program);
-    workers->doorbell = status ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    workers->doorbell = status ? -1 : hdi_descriptor_event(EFD_NONBLOCK);
     if (!status && workers->doorbell < 0) {
         status = hdi_fail(HD_ERROR_SYSTEM, "eventfd: %s", strerror(errno));
     }
     hdi_mutex_init(&workers->lock, HDI_RANK_WORKERS);
     hdi_cond_init(&workers->changed);
-    status = status ? status : start_watcher(workers);
+    status = status ? status : workers_start_watcher(workers);
     if (status) {
         if (workers->doorbell >= 0) {
             close(workers->doorbell);
@@ -866,10 +902,11 @@ void hdi_workers_release(hd_runtime *rt)
     for (int i = 0; i < CHILDREN; i++) {
         child_disconnect(&workers->of[i]);
         if (workers->of[i].state == CHILD_FRESH) {
-            kill_child(workers, i, HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
+            /* it may not be a worker at all, and ignore the sockets */
+            child_kill(workers, i, HDI_GONE_CLOSED);
         }
     }
-    watcher_wake(workers);
+    workers_wake_watcher(workers);
     hdi_mutex_unlock(&workers->lock);
     /* A worker ends when its sockets close. */
     for (int i = 0; i < rt->n_devices; i++) {

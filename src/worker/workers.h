@@ -1,14 +1,18 @@
-/* workers.h - the worker processes of a runtime as the application sees them: started, watched, ended.
+/* workers.h - the application's side of a runtime's worker processes: starts, watches and ends
+ * them.
  *
- * One thread per runtime, the watcher, starts all worker processes and lives as long as they do. The kernel kills a worker
- * when the thread that started it ends, so no worker outlives the application, however that ends. The watcher notices when
- * a worker ends, is stopped, or makes no step while it has work. Then it declares the worker's device lost.
+ * One thread per runtime, the watcher, starts all worker processes and lives as long as they do.
+ * The kernel kills a worker when the thread that started it ends. So no worker outlives the
+ * application, however that ends. The watcher notices when a worker ends, is stopped, or makes no
+ * step while it has work. Then it declares the worker's device lost.
  *
  * Threads: any, unless noted otherwise.
- * Locks: one mutex, around the states of the processes. It is also held while a process is started or a port is connected. The port's
- * own locks and the losses' mutex are the only ones taken under it. It is not held while a device is declared lost.
- * Always: a device of a dead worker is declared lost only when the process is gone. So nothing of it can write any
- * more to memory that is shared with it. A process that cannot be killed for 5 seconds counts as gone.
+ * Locks: one mutex guards the states of the processes. It is also held while a process is started
+ * or a port is connected. Only the port's own locks and the losses' mutex are taken inside it. It
+ * is not held while a device is declared lost.
+ * Always: the device of a dead worker is declared lost only when the process is gone. So the
+ * process can no longer write to memory that it shared. A process that cannot be killed for 5
+ * seconds counts as gone.
  */
 #ifndef HDI_WORKER_WORKERS_H
 #define HDI_WORKER_WORKERS_H
@@ -18,23 +22,30 @@
 
 typedef struct hdi_workers hdi_workers;
 
-/* Finds the worker program and starts the watcher. Errors: SYSTEM (also: no worker program, the message lists the places), HOST_MEMORY. */
+/* Finds the worker program and starts the watcher. Errors: SYSTEM (also: no worker program, the
+ * message lists the places), HOST_MEMORY. */
 hd_status hdi_workers_create(hd_runtime *rt);
 
-/* Ends all workers and the watcher; no thread may use their ports meanwhile. NULL hdi_worker_of(runtime)->workers is ignored. */
+/* Ends all workers and the watcher; no thread may use their ports meanwhile. Does nothing if
+ * hdi_worker_of(runtime)->workers is NULL. */
 void hdi_workers_release(hd_runtime *rt);
 
-/* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
+/* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM,
+ * TIMEOUT. */
 hd_status hdi_worker_spawn(hd_runtime *rt, int index);
-/* Spares: workers that have started the driver and drive no device yet, as many as the option spare_workers asks for. */
-/* Has them started, in the background, from here on, or again after a restart (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
+/* Spares: workers that started the driver and drive no device yet. The option spare_workers gives
+ * their number. */
+/* Makes the watcher start them in the background from here on, or again after a restart
+ * (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
 hd_status hdi_spares_want(hd_runtime *rt);
-/* None is started from here on: that would slow a restart down. */
+/* Starts no more from here on: that would slow a restart down. */
 void hdi_spares_hold(hd_runtime *rt);
-/* One of them becomes the process for device `index`, as hdi_worker_spawn makes one. False: there is none. It may be about to end. */
+/* Makes one of them the process for device `index`, like hdi_worker_spawn. False: none. It may be
+ * about to end. */
 bool hdi_spare_take(hd_runtime *rt, int index);
 
-/* Whether there is one that was started and is not connected to its device yet. Only the thread that starts it may call this and the following. */
+/* True if one was started and is not connected to its device yet. Only the thread that starts it
+ * may call this and the following. */
 bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
 typedef struct hdi_discovery {
@@ -42,46 +53,52 @@ typedef struct hdi_discovery {
     int driver_version, device_count;
 } hdi_discovery;
 
-/* Has a fresh process start the driver, and report what it shows. Errors: SYSTEM, OPTION. */
+/* Makes a fresh process start the driver and report its devices. Errors: SYSTEM, OPTION. */
 hd_status hdi_worker_ask(hd_runtime *rt, int index);
-/* Waits for its report. Errors: what hdi_driver_open fails with over there; SYSTEM. */
+/* Waits for its report. Errors: those of hdi_driver_open over there; SYSTEM. */
 hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out);
 
-/* Sends a fresh process the device that it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
+/* Sends a fresh process the device that it drives; rt->devices[] with their channels exist. Errors:
+ * SYSTEM. */
 hd_status hdi_worker_handshake(hd_runtime *rt, int index);
 
-/* Waits until the process, after its handshake, drives its device, fills in the device's facts, and connects the device's port. From here
- * on the worker is watched. Errors: what the set-up over there fails with; SYSTEM. */
+/* Waits until the process drives its device, after its handshake. Fills in the device's facts, and
+ * connects its port. From here on the watcher watches the worker. Errors: those of the set-up over
+ * there; SYSTEM. */
 hd_status hdi_worker_await(hd_runtime *rt, int index);
 
-/* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code); its device is lost as soon as it is gone.
- * `connection`: only if its port has this one; 0: in any case. */
+/* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code); its device is lost as
+ * soon as it is gone. `connection`: only if its port still uses this one; 0: in any case. */
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code);
 
 /* Ends the process of a device that is not wanted after all, and waits until it is gone. */
 void hdi_worker_shut_down(hd_runtime *rt, int index);
 
-/* The same for one that need not be gone yet: hd_close sees to that. */
+/* The same, but without the wait: hd_close does that. */
 void hdi_worker_drop(hd_runtime *rt, int index);
 
-/* A device was declared lost by another thread than the watcher; the watcher does the rest (hdi_device_drain). */
+/* Call after another thread than the watcher declared a device lost; the watcher does the rest
+ * (hdi_device_drain). */
 void hdi_workers_drain(hd_runtime *rt);
 
-/* Whether the process that drives the device is there. Once false, its end will not be noticed as a loss any more. */
+/* True if the process that drives the device is there. Once false, its end no longer counts as a
+ * loss. */
 bool hdi_worker_drives(hd_runtime *rt, int index);
 
 /* The path of the worker program. */
 const char *hdi_worker_program(const hd_runtime *rt);
 
-/* The process of device `index`, 0: there is none. */
+/* The process of device `index`; 0: none. */
 int hdi_worker_pid(hd_runtime *rt, int index);
 
-/* service.c: what a worker process does with its two sockets until they are closed. Returns its exit status. */
+/* service.c: the work of a worker process with its two sockets until they are closed. Returns its
+ * exit status. */
 int hdi_worker_service(int memory_socket, int code_socket);
 
 /* Exit statuses of the worker program, beside 0. */
 #define HDI_WORKER_EXIT_USAGE 2
-#define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `lost_by` has the reason */
+/* the driver ended all work; the channel's `lost_by` gives the reason */
+#define HDI_WORKER_EXIT_LOST 3
 
 /* Descriptors that a worker process starts with, the first one HDI_PROGRAM_DESCRIPTOR. */
 #define HDI_WORKER_MEMORY_SOCKET 3

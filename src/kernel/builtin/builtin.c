@@ -1,7 +1,7 @@
 /* builtin.c - Heddle's own kernels, for GPU and CPU; include/heddle/module.h lists them.
  *
- * generated/builtin.ptx is made from it by tools/make-builtin-ptx and committed; run that after every change
- * here.
+ * The script tools/make-builtin-ptx makes generated/builtin.ptx from this file. The result is
+ * committed; run the script after every change here.
  */
 #include <heddle/kernel.h>
 
@@ -31,7 +31,8 @@ HD_KERNEL(hd_axpy_f32, HD_INOUT(float, y), HD_IN(float, x), HD_VALUE(float, a), 
 
 #define TILE 32
 
-/* One thread per element of c; tiles of a and b pass through shared memory. Outside the matrices the tiles are zero. */
+/* One thread per element of c; tiles of a and b pass through shared memory. Outside the matrices
+ * the tiles are zero. */
 HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), HD_IN(float, b), HD_VALUE(uint32_t, m),
                  HD_VALUE(uint32_t, n), HD_VALUE(uint32_t, k))
 {
@@ -61,8 +62,8 @@ HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), H
 
 #define SUM_THREADS 256
 
-/* Any grid of blocks of 256: each thread takes every (threads of the grid)-th element, each block adds its sum to
- * *total. */
+/* Any grid of blocks of 256: each thread takes every (threads of the grid)-th element, each block
+ * adds its sum to *total. */
 HD_KERNEL_BOUNDS(hd_sum_f32, SUM_THREADS, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(uint64_t, n))
 {
     HD_SHARED float partial[SUM_THREADS];

@@ -1,7 +1,9 @@
-/* matmul.h - what the built-in matrix product takes, shared between its kernels (matmul.c) and who launches them (src/tensor), and the sizes of
- * its tiles, which are to be tuned here. Plain data; no threads, no locks.
+/* matmul.h - the parameters of the built-in matrix product, shared between its kernels (matmul.c)
+ * and the code that launches them (src/tensor). Also the sizes of its tiles, which are tuned here.
+ * Plain data; no threads, no locks.
  *
- * A block makes one tile of c after the other, from that of its own number on, in steps of the grid: any grid is right.
+ * A block makes one tile of c after the other, from its own number on, in steps of the grid: any
+ * grid is right.
  */
 #ifndef HDI_KERNEL_BUILTIN_MATMUL_H
 #define HDI_KERNEL_BUILTIN_MATMUL_H
@@ -13,19 +15,21 @@
 /* Offsets and strides count elements. */
 typedef struct hdi_matmul_shape {
     uint64_t m, n, k;
-    int64_t first_a, first_b, first_c; /* from where the pointer points to the element with all indices 0 */
-    int64_t row_a, row_b, row_c;       /* from one row to the next */
+    /* From the pointer's target to the element with all indices 0. */
+    int64_t first_a, first_b, first_c;
+    int64_t row_a, row_b, row_c; /* from one row to the next */
     int64_t column_a, column_b, column_c;
     double alpha, beta;
-    uint64_t count;      /* matrices: the product of `batch` */
+    uint64_t count;      /* number of matrices: the product of `batch` */
     uint32_t batch_dims; /* the last one is the fastest */
     uint32_t unused;
     uint64_t batch[HDI_MATMUL_BATCH];
     int64_t step_a[HDI_MATMUL_BATCH], step_b[HDI_MATMUL_BATCH], step_c[HDI_MATMUL_BATCH];
 } hdi_matmul_shape;
 
-/* On a GPU: HDI_MATMUL_THREADS threads hold a tile of TILE x TILE in registers, in pieces of PIECE x PIECE, from slices of DEPTH columns of a
- * and rows of b. 8 x 8 floats in each thread take 8 + 8 loads from shared memory for 64 multiplications. */
+/* On a GPU: HDI_MATMUL_THREADS threads hold a tile of TILE x TILE in registers, in pieces of PIECE
+ * x PIECE. They take slices of DEPTH columns of a and rows of b. 8 x 8 floats in each thread take 8
+ * + 8 loads from shared memory for 64 multiplications. */
 #define HDI_MATMUL_THREADS 256
 #define HDI_MATMUL_GPU_TILE_SMALL 128 /* elements of 4 bytes and less */
 #define HDI_MATMUL_GPU_PIECE_SMALL 8
@@ -33,13 +37,15 @@ typedef struct hdi_matmul_shape {
 #define HDI_MATMUL_GPU_PIECE 4
 #define HDI_MATMUL_GPU_DEPTH 8
 
-/* On the CPU: one thread packs ROWS x DEPTH of a and DEPTH x COLUMNS of b into memory of its own, which its caches hold. */
+/* On the CPU: one thread packs ROWS x DEPTH of a and DEPTH x COLUMNS of b into its own memory,
+ * which its caches hold. */
 #define HDI_MATMUL_CPU_ROWS 96
 #define HDI_MATMUL_CPU_COLUMNS 128      /* elements of up to 8 bytes */
 #define HDI_MATMUL_CPU_COLUMNS_LARGE 64 /* of 16 */
 #define HDI_MATMUL_CPU_DEPTH_BYTES 1024
 
-/* Tiles of a product with elements of `size` bytes (4 for f16 and bf16, which are numbers of 4 bytes inside). */
+/* Tiles of a product with elements of `size` bytes (4 for f16 and bf16, which are numbers of 4
+ * bytes inside). */
 static inline uint64_t hdi_matmul_tiles(int gpu, uint64_t size, uint64_t m, uint64_t n, uint64_t count)
 {
     uint64_t rows = !gpu ? HDI_MATMUL_CPU_ROWS : size <= 4 ? HDI_MATMUL_GPU_TILE_SMALL : HDI_MATMUL_GPU_TILE;

@@ -1,9 +1,12 @@
-/* matmul_cpu.h - the CPU's form of the built-in matrix product for one type and one set of instructions; included by matmul.c, with
- *     FUNCTION; TARGET: attributes; VECTOR: bytes of a register; PARTS: numbers in an element (2: complex); REAL: float or double;
- *     ELEMENT: as it lies in memory; PART_OF(element pointer, part): as REAL; STORE(element pointer, re, im); COLUMNS of a tile.
+/* matmul_cpu.h - the CPU's form of the built-in matrix product for one type and one set of
+ * instructions; included by matmul.c, with
+ *     FUNCTION; TARGET: attributes; VECTOR: bytes of a register; PARTS: numbers in an element (2:
+ *     complex); REAL: float or double; ELEMENT: its form in memory; PART_OF(element pointer, part):
+ *     as REAL; STORE(element pointer, re, im); COLUMNS of a tile.
  *
- * Makes tile `number` of c: packs what it needs of a and b into strips as wide as the inner loop takes them, in `work`, which belongs to the
- * thread, and goes through them with HEIGHT x WIDTH sums in registers. Outside the matrices strips are zero.
+ * Makes tile `number` of c. It packs the parts that it needs of a and b into strips as wide as the
+ * inner loop takes them. The strips are in `work`, which belongs to the thread. It goes through
+ * them with HEIGHT x WIDTH sums in registers. Outside the matrices strips are zero.
  * Always: an element of c is read only if beta is not 0.
  */
 
@@ -20,8 +23,8 @@ _Static_assert(ROWS % HEIGHT == 0 && COLUMNS % WIDTH == 0, "strips fit the tile"
 _Static_assert((ROWS + COLUMNS) * DEPTH * PARTS * sizeof(REAL) + ROWS * COLUMNS * PARTS * sizeof(REAL) <= WORK_BYTES,
                "a tile fits its thread's memory");
 
-/* sum[part][row][column] += a strip of a times a strip of b. Strips: for each step into the depth HEIGHT (WIDTH) first parts, then the
- * second ones. A row of sums has COLUMNS. */
+/* sum[part][row][column] += a strip of a times a strip of b. Strips: for each step into the depth
+ * HEIGHT (WIDTH) first parts, then the second ones. A row of sums takes COLUMNS. */
 TARGET static void INNER(const REAL *restrict a, const REAL *restrict b, REAL *restrict sum, uint64_t depth)
 {
     typedef REAL vector __attribute__((vector_size(VECTOR)));

@@ -1,25 +1,32 @@
-/* matmul_gpu.h - the GPU's form of the built-in matrix product for one type; included by matmul.c once per type, with
- *     NAME; ELEMENT: as it lies in memory; NUMBER: as it is calculated with; NUMBER_OF(element), ELEMENT_OF(number);
- *     ELEMENT_ZERO;
- *     MULTIPLY(sum, x, y): adds x y to sum; FINISH(sum, before, alpha, beta), SCALE(sum, alpha); SCALAR; TILE, PIECE; UNROLL: steps
- *     into the depth that are written out; PACK, TAKE(to, from): a load of PACK numbers.
+/* matmul_gpu.h - the GPU's form of the built-in matrix product for one type; included by matmul.c
+ * once per type, with
+ *     NAME; ELEMENT: its form in memory; NUMBER: its form in calculations; NUMBER_OF(element),
+ *     ELEMENT_OF(number); ELEMENT_ZERO;
+ *     MULTIPLY(sum, x, y): adds x y to sum; FINISH(sum, before, alpha, beta), SCALE(sum, alpha);
+ *     SCALAR; TILE, PIECE; UNROLL: steps into the depth that are written out; PACK, TAKE(to, from):
+ *     a load of PACK numbers.
  *
- * Threads: HDI_MATMUL_THREADS per block. A slice of a and one of b pass through shared memory, in two turns, so that the next one is on its
- * way while this one is multiplied; outside the matrices slices are zero. Threads read memory in the order in which it lies, whichever of the two
- * strides is the short one. Always: an element of c is read only if beta is not 0.
+ * Threads: HDI_MATMUL_THREADS per block. A slice of a and one of b pass through shared memory, in
+ * two turns. So the next one loads while this one is multiplied. Outside the matrices slices are
+ * zero. Threads read memory in the order in which it lies, whichever of the two strides is the
+ * short one.
+ * Always: an element of c is read only if beta is not 0.
  */
 
 #define DEPTH HDI_MATMUL_GPU_DEPTH
 #define SIDE (TILE / PIECE)                       /* threads along each side of the tile */
 #define LOADS (TILE * DEPTH / HDI_MATMUL_THREADS) /* elements of a slice that each thread brings */
-#define PITCH (TILE + 16 / (int)sizeof(NUMBER))   /* of a slice: stores along either side fall into different banks */
-/* Where in the tile the i-th row or column of a thread is: PACK side by side, which are one load from shared memory. */
+/* Of a slice: stores along either side fall into different banks. */
+#define PITCH (TILE + 16 / (int)sizeof(NUMBER))
+/* The place in the tile of the i-th row or column of a thread: PACK side by side, which are one
+ * load from shared memory. */
 #define SPOT(i, t) ((i) / PACK * (SIDE * PACK) + (t)*PACK + (i) % PACK)
 
 _Static_assert(SIDE *SIDE == HDI_MATMUL_THREADS && LOADS * HDI_MATMUL_THREADS == TILE * DEPTH,
                "every thread has its part");
 
-/* At least two blocks on a multiprocessor, so that one multiplies while the other waits: that bounds the registers, too. */
+/* At least two blocks on a multiprocessor, so that one multiplies while the other waits. That
+ * bounds the registers, too. */
 #define BOUNDS HDI_MATMUL_THREADS, 2
 
 HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(ELEMENT, b),
@@ -29,7 +36,8 @@ HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(EL
     HD_SHARED __attribute__((aligned(16))) NUMBER slice_b[2][DEPTH][PITCH];
     const uint32_t t = hd_thread_x(), tx = t % SIDE, ty = t / SIDE;
     const SCALAR alpha = (SCALAR)s.alpha, beta = (SCALAR)s.beta;
-    /* A thread's first element of each slice, and how far apart the others are, along the side of the tile or into the depth. */
+    /* A thread's first element of each slice, and the distance of the others, along the side of the
+     * tile or into the depth. */
     const bool a_deep = s.column_a == 1 || (s.row_a != 1 && s.column_a >= 0 && s.column_a < s.row_a);
     const bool b_deep = s.row_b == 1 && s.column_b != 1;
     const uint32_t a_side = a_deep ? t / DEPTH : t % TILE, a_depth = a_deep ? t % DEPTH : t / TILE;
@@ -46,7 +54,8 @@ HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(EL
         const hdk_tile tile = hdk_tile_at(&s, number, TILE, TILE);
         const ELEMENT *from_a = a + tile.a + (int64_t)(tile.row + a_side) * s.row_a + a_depth * s.column_a;
         const ELEMENT *from_b = b + tile.b + (int64_t)(tile.column + b_side) * s.column_b + b_depth * s.row_b;
-        uint32_t a_inside = 0, b_inside = 0; /* bit i: the i-th element is inside the matrix's side */
+        /* Bit i: the i-th element is inside the matrix's side. */
+        uint32_t a_inside = 0, b_inside = 0;
         for (uint32_t i = 0; i < LOADS; i++) {
             a_inside |= (uint32_t)(tile.row + a_side + i * a_side_step < s.m) << i;
             b_inside |= (uint32_t)(tile.column + b_side + i * b_side_step < s.n) << i;
@@ -112,7 +121,7 @@ HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(EL
             }
             turn ^= 1;
             if (more) {
-                KEEP(turn); /* nobody reads it: all have passed the barrier since */
+                KEEP(turn); /* nobody reads it: all threads passed the barrier since */
             }
             hd_barrier();
         }

@@ -1,10 +1,12 @@
-/* matmul_tile.h - which part of the result a tile is, and where its matrices begin; for matmul.c. */
+/* matmul_tile.h - the part of the result that a tile covers, and the start of its matrices; for
+ * matmul.c. */
 #ifndef HDI_KERNEL_BUILTIN_MATMUL_TILE_H
 #define HDI_KERNEL_BUILTIN_MATMUL_TILE_H
 
 #include "matmul.h"
 
-#define GROUP 8 /* rows of tiles that are gone through together, so that blocks side by side share what they read */
+/* Rows of tiles processed together, so that adjacent blocks share the data that they read. */
+#define GROUP 8
 
 typedef struct hdk_tile {
     uint64_t row, column;
@@ -27,7 +29,8 @@ HD_DEVICE hdk_tile hdk_tile_at(const hdi_matmul_shape *s, uint64_t number, uint3
 #if HD_KERNEL_GPU
 #pragma unroll
 #endif
-    for (int d = HDI_MATMUL_BATCH - 1; d >= 0; d--) { /* all of them, so that the arguments stay where they are */
+    /* All of them, so that the arguments stay in place. */
+    for (int d = HDI_MATMUL_BATCH - 1; d >= 0; d--) {
         if (d < (int)s->batch_dims) {
             int64_t index = (int64_t)(matrix % s->batch[d]);
             matrix /= s->batch[d];

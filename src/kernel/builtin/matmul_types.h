@@ -1,5 +1,6 @@
-/* matmul_types.h - the CPU's matrix products of all types for one set of instructions; included by matmul.c once per set, with SET(name) to
- * name its functions, TARGET and VECTOR as in matmul_cpu.h.
+/* matmul_types.h - the CPU's matrix products of all types for one set of instructions. The file
+ * matmul.c includes it once per set, with SET(name) to name its functions, TARGET and VECTOR as in
+ * matmul_cpu.h.
  */
 
 #define PARTS 1

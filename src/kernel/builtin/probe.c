@@ -1,10 +1,13 @@
-/* probe.c - kernels with which one device stores to, loads from and counts in the memory of another.
+/* probe.c - kernels with which one device stores to, loads from and counts in the memory of
+ * another.
  *
- * Bytes are touched `width` at a time (1, 4, 8 or 16), to which all addresses are aligned; what is left at the end, one by one. Any grid.
+ * Bytes are touched `width` at a time (1, 4, 8 or 16), to which all addresses are aligned; the rest
+ * at the end, one by one. Any grid.
  */
 #include <heddle/kernel.h>
 
-/* Word i of the pattern that `seed` stands for; byte j of a range is byte j % 8 of word j / 8. src/programs/probe.c has the same. */
+/* Word i of the pattern that `seed` stands for; byte j of a range is byte j % 8 of word j / 8.
+ * src/programs/probe.c defines the same pattern. */
 HD_DEVICE uint64_t pattern_word(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
@@ -63,7 +66,8 @@ HD_KERNEL(hd_probe_load, HD_OUT(uint8_t, y), HD_IN(uint8_t, x), HD_VALUE(uint64_
     }
 }
 
-/* Each thread adds 1, `times` times, to one of `n` counters of each kind: 64-bit numbers, then as many 32-bit ones, then as many floats. */
+/* Each thread adds 1, `times` times, to one of `n` counters of each kind: 64-bit numbers, then as
+ * many 32-bit ones, then as many floats. */
 HD_KERNEL(hd_probe_count, HD_INOUT(uint64_t, counters), HD_VALUE(uint32_t, n), HD_VALUE(uint32_t, times))
 {
     uint32_t *words = (uint32_t *)(void *)(counters + n);

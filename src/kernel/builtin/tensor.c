@@ -1,4 +1,5 @@
-/* tensor.c - kernels that move tensors between layouts; tensor.h says what they are given, src/tensor/plan.c chooses. */
+/* tensor.c - kernels that move tensors between layouts; tensor.h describes their parameters,
+ * src/tensor/plan.c chooses. */
 #include <heddle/kernel.h>
 
 #if HD_KERNEL_GPU

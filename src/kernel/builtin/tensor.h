@@ -1,12 +1,17 @@
-/* tensor.h - what the kernels that move tensors are given: seen by the kernels and by src/tensor/plan.c, which fills it in.
+/* tensor.h - the parameters of the kernels that move tensors, for the kernels and for
+ * src/tensor/plan.c, which fills them in.
  *
- * Two families. *Units* go through the destination in some order and copy one unit (1 to 16 bytes) at a time: for layouts that agree in
- * their fastest dimension, and for everything that fits nowhere else. *Tiles* are for layouts that do not: `i` counts elements that lie
- * next to each other in the source, `j` elements next to each other in the destination, and a block moves a rectangle of both, so that
- * either side is walked along its own rows. What `i` and `j` count may be several dimensions of the tensor, one after another.
+ * The kernels form two families.
+ * *Units* go through the destination in some order and copy one unit (1 to 16 bytes) at a time.
+ * They serve layouts that agree in their fastest dimension, and everything that fits nowhere else.
+ * *Tiles* serve layouts that do not agree there. `i` counts elements that are adjacent in the
+ * source, `j` elements that are adjacent in the destination. A block moves a rectangle of both, so
+ * that either side is walked along its own rows. `i` and `j` may each count several dimensions of
+ * the tensor, one after another.
  *
- * Where a position is taken apart into the indices of several dimensions, each is a *digit* with so many values. GPUs count in 32 bits: a
- * digit, and what a position is taken apart of, are below 2^31; distances in bytes have 64.
+ * When a position is split into the indices of several dimensions, each index is a *digit* with a
+ * fixed number of values. GPUs count in 32 bits: a digit, and the position that is split, are below
+ * 2^31; distances in bytes use 64 bits.
  */
 #ifndef HD_BUILTIN_TENSOR_H
 #define HD_BUILTIN_TENSOR_H
@@ -15,7 +20,7 @@
 
 #define HD_TENSOR_DIGITS 12      /* of units */
 #define HD_TENSOR_ROW_DIGITS 4   /* of i, and of j */
-#define HD_TENSOR_BATCH_DIGITS 9 /* of what is neither */
+#define HD_TENSOR_BATCH_DIGITS 9 /* of all other dimensions */
 #define HD_TENSOR_COUNT_MAX 0x7fffffffu
 
 /* x / n for x and n below 2^31, as (high half of x * multiplier + x) >> shift. */
@@ -25,26 +30,31 @@ typedef struct hd_tensor_divisor {
 
 typedef struct hd_tensor_digit {
     hd_tensor_divisor by;
-    /* A dimension that is cut into a low and a high digit: what this one adds to its index; see hd_tensor_units.limit. */
+    /* A dimension that is cut into a low and a high digit: the amount that this digit adds to its
+     * index; see hd_tensor_units.limit. */
     uint32_t weight[2];
     int64_t dst, src; /* bytes from one value to the next */
 } hd_tensor_digit;
 
 enum {
-    HD_TENSOR_CUTS = 1,  /* a dimension is cut: limits are to be looked at */
-    HD_TENSOR_GATHER = 2 /* GPU: a unit is 16 bytes of the destination, and in the source elements collect_step apart */
+    HD_TENSOR_CUTS = 1, /* a dimension is cut: check the limits */
+    /* GPU: a unit is 16 bytes of the destination; in the source, its elements are collect_step
+     * apart */
+    HD_TENSOR_GATHER = 2
 };
 
-/* Parameters of hd_tensor_units_*. The first `inner` digits, fastest first, are what pieces are cut from: a block does `piece` of their `count`
- * positions (GPU), or `piece` rows of the first digit's values (CPU). The other digits go by block. */
+/* Parameters of hd_tensor_units_*. Pieces are cut from the first `inner` digits, fastest first. A
+ * block does `piece` of their `count` positions (GPU), or `piece` rows of the first digit's values
+ * (CPU). The other digits go by block. */
 typedef struct hd_tensor_units {
     uint32_t digits, inner;
     uint32_t count, piece;
     hd_tensor_divisor pieces; /* blocks for each position of the outer digits */
-    /* GPU: the first digits that are the same for all units of a thread, because their values together divide HD_TENSOR_UNITS_THREADS; and by
-     * how much the position in the others grows from unit to unit. */
+    /* GPU. `common`: the first digits that are the same for all units of a thread, because their
+     * values together divide HD_TENSOR_UNITS_THREADS. And `apart`: the growth of the position in
+     * the others from unit to unit. */
     uint32_t common, apart;
-    uint32_t limit[2]; /* of the sums of weights: what is not below is outside the tensor */
+    uint32_t limit[2]; /* of the sums of weights: sums not below it are outside the tensor */
     uint32_t flags;
     int64_t collect_step; /* bytes */
     hd_tensor_digit digit[HD_TENSOR_DIGITS];
@@ -57,17 +67,21 @@ typedef struct hd_tensor_row_digit {
 } hd_tensor_row_digit;
 
 enum {
-    HD_TENSOR_WIDE_LOADS = 1,  /* the source's rows have no gaps, and, for GPUs, begin at multiples of 16 bytes ... */
-    HD_TENSOR_WIDE_STORES = 2, /* ... the destination's, likewise; with shifted windows: only that they have no gaps */
-    HD_TENSOR_STREAM = 4       /* CPU: what is written is so much that it leaves the caches anyway */
+    /* The source's rows are without gaps, and, for GPUs, begin at multiples of 16 bytes ... */
+    HD_TENSOR_WIDE_LOADS = 1,
+    /* ... the destination's rows, likewise; with shifted windows: only that they are without
+     * gaps */
+    HD_TENSOR_WIDE_STORES = 2,
+    HD_TENSOR_STREAM = 4 /* CPU: the output is so large that it leaves the caches anyway */
 };
 
 /* Parameters of hd_tensor_tile_*. */
 typedef struct hd_tensor_tile {
     uint32_t ni, nj;
-    uint32_t size_i, size_j; /* of a tile; GPU kernels know theirs */
+    uint32_t size_i, size_j; /* of a tile; GPU kernels know their own sizes */
     uint32_t tiles_i, tiles_j;
-    /* The order of tiles: strips of `group` tiles along j; in a strip first along j, then along i. */
+    /* The order of tiles: strips of `group` tiles along j; in a strip first along j, then along
+     * i. */
     uint32_t group;
     uint32_t flags;
     hd_tensor_divisor across[2]; /* tiles along j of a whole strip, and of the last one */
@@ -81,7 +95,7 @@ typedef struct hd_tensor_tile {
     hd_tensor_digit batch[HD_TENSOR_BATCH_DIGITS];
 } hd_tensor_tile;
 
-/* ---- the kernels there are ---- */
+/* ---- the kernels ---- */
 
 #define HD_TENSOR_UNITS_THREADS 256
 #define HD_TENSOR_UNITS_EACH 4 /* units of a thread */
@@ -89,13 +103,18 @@ typedef struct hd_tensor_tile {
 /* How a tile's kernel works (`kind` below). */
 #define HD_TENSOR_TILE_PLAIN 0  /* i and j are one dimension each */
 #define HD_TENSOR_TILE_DIGITS 1 /* or several */
-/* Either, and each row of the destination is written from a multiple of 32 bytes on; rows may begin anywhere. */
+/* Either, and each row of the destination is written from a multiple of 32 bytes on; rows may begin
+ * anywhere. */
 #define HD_TENSOR_TILE_SHIFTED 2
 
-/* The kernels for tiles: X(name, element, size_i, size_j, threads, blocks, kind); hd_tensor_tile_NAME. size_i * element and
- * size_j * element are multiples of 16; the squares of 16 x 16 bytes' worth of elements, with the margin of shifted windows, are a multiple of
- * the threads, and the threads one of the squares along i and of a row's chunks (asserted in src/tensor/plan.c); so many blocks fit into a
- * multiprocessor's registers. On the CPU all for an element are the same. */
+/* The kernels for tiles: X(name, element, size_i, size_j, threads, blocks, kind);
+ * hd_tensor_tile_NAME.
+ * - size_i * element and size_j * element are multiples of 16.
+ * - The squares of 16 x 16 bytes' worth of elements, with the margin of shifted windows, are a
+ *   multiple of the threads. The threads are a multiple of the squares along i and of a row's
+ *   chunks (asserted in src/tensor/plan.c).
+ * - `blocks` of them fit into a multiprocessor's registers.
+ * On the CPU all kernels for an element are the same. */
 #define HD_TENSOR_TILES(X)                                                                                             \
     X(1a, 1, 128, 128, 64, 8, HD_TENSOR_TILE_PLAIN)                                                                    \
     X(1d, 1, 128, 128, 64, 8, HD_TENSOR_TILE_DIGITS)                                                                   \
@@ -119,10 +138,12 @@ typedef struct hd_tensor_tile {
     X(16a, 16, 32, 32, 256, 6, HD_TENSOR_TILE_PLAIN)                                                                   \
     X(16d, 16, 32, 32, 256, 6, HD_TENSOR_TILE_DIGITS)
 
-/* What the shared memory of a tile's kernel for GPUs holds: chunks of 16 bytes, and where rows begin. */
-#define HD_TILE_MARGIN(element, kind) ((kind) == HD_TENSOR_TILE_SHIFTED ? 32 / (element) : 0) /* elements */
-#define HD_TILE_ROW_CHUNKS(element, size_j, kind)                                                                      \
-    (((size_j) + HD_TILE_MARGIN(element, kind)) * (element) / 16) /* without those that keep the banks apart */
+/* The shared memory of a tile's kernel for GPUs holds chunks of 16 bytes, and the start of each
+ * row. */
+/* Elements. */
+#define HD_TILE_MARGIN(element, kind) ((kind) == HD_TENSOR_TILE_SHIFTED ? 32 / (element) : 0)
+/* Without the chunks that keep the banks apart. */
+#define HD_TILE_ROW_CHUNKS(element, size_j, kind) (((size_j) + HD_TILE_MARGIN(element, kind)) * (element) / 16)
 #define HD_TILE_CELLS(element, size_i, size_j, kind) ((size_i) * (HD_TILE_ROW_CHUNKS(element, size_j, kind) + 1) + 1)
 #define HD_TILE_ROWS(element, size_i, size_j, kind)                                                                    \
     ((kind) == HD_TENSOR_TILE_PLAIN ? 1 : (size_i) + (size_j) + HD_TILE_MARGIN(element, kind))

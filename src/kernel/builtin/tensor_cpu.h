@@ -1,11 +1,14 @@
-/* tensor_cpu.h - the kernels of tensor.h as CPUs run them: a block is one thread that does as much as fits into its caches.
+/* tensor_cpu.h - the kernels of tensor.h as CPUs run them: a block is one thread that does as much
+ * as fits into its caches.
  *
  * Units: a block copies some rows of the fastest digit, one after another.
- * Tiles: a block reads a rectangle along the source's rows, turns squares of 16 bytes around in registers, and gathers the result in a
- * buffer of its own, which has the destination's order; from there it writes whole rows. So however far apart rows lie (powers of
- * two are usual, and map to the same few cache lines), only a few of them are in use at once.
+ * Tiles: a block reads a rectangle along the source's rows and transposes squares of 16 bytes in
+ * registers. It gathers the result in its own buffer, in the destination's order. From there it
+ * writes whole rows. So only a few rows are in use at once, however far apart they lie. (Powers of
+ * two are usual distances, and map to the same few cache lines.)
  *
- * Threads: one per block, no barriers. Always: addresses may be any; bytes outside the tensors are neither written nor read.
+ * Threads: one per block, no barriers. Always: addresses may be any; bytes outside the tensors are
+ * neither written nor read.
  */
 #ifndef HD_BUILTIN_TENSOR_CPU_H
 #define HD_BUILTIN_TENSOR_CPU_H
@@ -90,7 +93,8 @@ HD_INLINE void hd_units(HD_SELF, unsigned char *dst, const unsigned char *src, c
         }
         for (uint32_t k = 1; k < p->digits; k++) {
             const hd_tensor_digit *digit = &p->digit[k];
-            uint32_t steps = index[k] + 1 < digit->by.n ? 1 : 0 - index[k]; /* wraps: back to the first */
+            /* Wraps: back to the first. */
+            uint32_t steps = index[k] + 1 < digit->by.n ? 1 : 0 - index[k];
             int64_t way = steps == 1 ? 1 : -(int64_t)index[k];
             index[k] += steps;
             dst += way * digit->dst;
@@ -126,8 +130,9 @@ HD_UNITS_KERNEL(16, hd_v16)
 #define HD_LOW_8(a, b) HD_SHUFFLE(hd_v8, a, b, 0, 2)
 #define HD_HIGH_8(a, b) HD_SHUFFLE(hd_v8, a, b, 1, 3)
 
-/* Turns a square of elements around: row k, of 16 bytes, begins at rows[k]; the columns go to `out`, `pitch` bytes apart. Each stage deals the
- * first half of the vectors and the second half together like two halves of a deck of cards. */
+/* Transposes a square of elements: row k, of 16 bytes, begins at rows[k]; the columns go to `out`,
+ * `pitch` bytes apart. Each stage deals the first half of the vectors and the second half together
+ * like two halves of a deck of cards. */
 #define HD_TURN(bytes, type, each, stages)                                                                             \
     HD_INLINE void hd_turn_##bytes(unsigned char *out, uint32_t pitch, const unsigned char *src, const int64_t *rows)  \
     {                                                                                                                  \
@@ -159,13 +164,14 @@ HD_INLINE void hd_turn_16(unsigned char *out, uint32_t pitch, const unsigned cha
     __builtin_memcpy(out, src + rows[0], 16);
 }
 
-#define HD_TILE_MOST 128                              /* elements along i, and along j */
-#define HD_TILE_BYTES 32768                           /* of a tile, at most */
-#define HD_TILE_PAD 64                                /* bytes between the buffer's rows */
-#define HD_TILE_AHEAD(each) ((each) < 8 ? 8 : (each)) /* rows of the source that are fetched ahead */
+#define HD_TILE_MOST 128    /* elements along i, and along j */
+#define HD_TILE_BYTES 32768 /* of a tile, at most */
+#define HD_TILE_PAD 64      /* bytes between the buffer's rows */
+/* Rows of the source that are fetched ahead. */
+#define HD_TILE_AHEAD(each) ((each) < 8 ? 8 : (each))
 #define HD_TILE_BUFFER (HD_TILE_BYTES + HD_TILE_MOST * HD_TILE_PAD)
 
-/* Where rows first, first + 1, ... begin. */
+/* The offsets of rows first, first + 1, ... */
 HD_DEVICE void hd_row_offsets(int64_t *out, uint32_t first, uint32_t n, const hd_tensor_row_digit *digit,
                               uint32_t digits)
 {
@@ -186,7 +192,7 @@ HD_DEVICE void hd_row_offsets(int64_t *out, uint32_t first, uint32_t n, const hd
     }
 }
 
-/* Writes `bytes` bytes that will not be looked at soon, past the caches where that can be done. */
+/* Writes `bytes` bytes that will not be read soon, past the caches if possible. */
 HD_INLINE void hd_write_row(unsigned char *dst, const unsigned char *src, uint32_t bytes, int stream)
 {
 #ifdef __SSE2__
@@ -244,7 +250,7 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
     int streams =
         (p->flags & HD_TENSOR_STREAM) && ((uintptr_t)(dst + dst_row[0]) & 15) == 0 && (p->i_row[0].step & 15) == 0;
     for (uint32_t j = 0; j < j_square; j += each) {
-        /* The processor does not guess where short rows go on. */
+        /* The processor does not predict where short rows continue. */
         for (uint32_t k = j + HD_TILE_AHEAD(each); k < j + HD_TILE_AHEAD(each) + each && k < j_square; k++) {
             for (uint32_t at = 0; at < i_square * element; at += 64) {
                 __builtin_prefetch(src + src_row[k] + at);
@@ -254,7 +260,7 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
             turn(cells + i * pitch + j * element, pitch, src + i * element, src_row + j);
         }
     }
-    /* What is no whole square: to the right of the squares, and below. */
+    /* The elements outside whole squares: to the right of the squares, and below. */
     for (uint32_t j = 0; j < nj; j++) {
         for (uint32_t i = j < j_square ? i_square : 0; i < ni; i++) {
             __builtin_memcpy(cells + i * pitch + j * element, src + src_row[j] + i * p->src_step, element);

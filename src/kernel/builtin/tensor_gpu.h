@@ -1,8 +1,10 @@
-/* tensor_gpu.h - the kernels of tensor.h as GPUs run them: the accesses, elements, and the kernels for units. Tiles are in tensor_tiles_gpu.h.
- * All of it is plain C but for the accesses, so that tests can run it on the CPU, too.
+/* tensor_gpu.h - the kernels of tensor.h as GPUs run them: the accesses, elements, and the kernels
+ * for units. Tiles are in tensor_tiles_gpu.h. Except for the accesses it is plain C, so that tests
+ * can run it on the CPU, too.
  *
- * Threads: a block's go the same way at every barrier. Always: bytes outside the destination's elements are not written; what is read shares
- * its aligned 16 bytes with an element of the source, so it is memory that is there, and what is none is thrown away.
+ * Threads: all threads of a block take the same way at every barrier. Always: bytes outside the
+ * destination's elements are not written. Every byte read shares its aligned 16 bytes with an
+ * element of the source. So the memory exists, and bytes that are no element are dropped.
  */
 #ifndef HD_BUILTIN_TENSOR_GPU_H
 #define HD_BUILTIN_TENSOR_GPU_H
@@ -137,7 +139,8 @@ HD_INLINE void hd_load_into(hd_chunk *chunk, uint32_t k, const unsigned char *at
     }
 }
 
-/* One element out of shared memory, in the first bytes of what is returned, and to memory. */
+/* One element out of shared memory, in the first bytes of the result. hd_store_element writes it to
+ * memory. */
 HD_INLINE hd_chunk hd_element_at(const unsigned char *cell, const uint32_t element)
 {
     hd_chunk v = {0, 0, 0, 0};
@@ -188,7 +191,7 @@ typedef struct hd_places {
     int inside[HD_TENSOR_UNITS_EACH];
 } hd_places;
 
-/* Takes positions first, first + threads, ... of the inner digits apart. */
+/* Splits positions first, first + threads, ... of the inner digits. */
 HD_INLINE void hd_find_places(hd_places *at, unsigned char *dst, const unsigned char *src, const hd_tensor_units *p,
                               uint32_t first, const uint32_t *low, const int cuts)
 {
@@ -218,7 +221,7 @@ HD_INLINE void hd_find_places(hd_places *at, unsigned char *dst, const unsigned 
         HD_UNROLL
         for (int u = 0; u < HD_TENSOR_UNITS_EACH; u++) {
             uint32_t index = position[u];
-            if (k + 1 < p->inner) { /* of the last one nothing is left */
+            if (k + 1 < p->inner) { /* nothing is left of the last one */
                 position[u] = hd_tensor_divide(index, &digit->by);
                 index -= position[u] * digit->by.n;
             }

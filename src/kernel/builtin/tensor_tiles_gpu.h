@@ -1,27 +1,34 @@
 /* tensor_tiles_gpu.h - the kernels for tiles as GPUs run them.
  *
- * A block of a tile's kernel reads a rectangle of size_i by size_j elements along the source's rows and writes it along the destination's. In
- * between it lies in shared memory, in *chunks* of 16 bytes: elements that are neighbours in the destination. Each thread makes chunks in
- * its registers, from as many rows as a chunk has elements, so that shared memory is only used 16 bytes at a time. Chunk c of row i of
- * the destination lies at i * (chunks of a row) + (i >> skew) + c, which spreads the eight lanes of an access over all banks: lanes that store
- * are one chunk's worth of elements apart in i where the source is read 16 bytes at a time (skew: log2 of that), next to each other where it is
- * read by elements (skew 0), and lanes that load have one i and neighbouring c.
+ * A block of a tile's kernel reads a rectangle of size_i by size_j elements along the source's rows
+ * and writes it along the destination's rows. In between it lies in shared memory, in *chunks* of
+ * 16 bytes: elements that are neighbours in the destination. Each thread makes chunks in its
+ * registers, from as many rows as a chunk has elements. So it accesses shared memory only 16 bytes
+ * at a time.
  *
- * With *shifted windows* the tile of each row of the destination begins where its address is a multiple of 32 bytes, at most so
- * much in front of the rectangle. The rectangle is wider by that, so a few rows of the source are read twice (by neighbouring blocks, at about
- * the same time), but nothing of the destination is written by two blocks in parts of a sector. Rows of the source may begin anywhere, too: 16
- * bytes of one are two aligned chunks, realigned in registers.
+ * Chunk c of row i of the destination lies at i * (chunks of a row) + (i >> skew) + c. This spreads
+ * the eight lanes of an access over all banks. If the source is read 16 bytes at a time, lanes that
+ * store are one chunk's worth of elements apart in i (skew: log2 of that). If it is read by
+ * elements, they are adjacent in i (skew 0). Lanes that load share one i, and their c are adjacent.
  *
- * What a block does is compiled twice: for rectangles that are all inside the tensor, where no access is guarded, and for the others.
+ * With *shifted windows* the tile of each destination row begins at a multiple of 32 bytes, at most
+ * 32 bytes in front of the rectangle. The rectangle is wider by that. So neighbouring blocks read a
+ * few rows of the source twice, at about the same time. But no two blocks write parts of the same
+ * sector of the destination. Rows of the source may begin anywhere, too: 16 bytes of one are two
+ * aligned chunks, realigned in registers.
  *
- * Threads and what always holds: as tensor_gpu.h.
+ * The code of a block is compiled twice: for rectangles entirely inside the tensor, whose accesses
+ * are not guarded, and for the others.
+ *
+ * Threads and guarantees: as tensor_gpu.h.
  */
 #ifndef HD_BUILTIN_TENSOR_TILES_GPU_H
 #define HD_BUILTIN_TENSOR_TILES_GPU_H
 
 #include "tensor_gpu.h"
 
-/* Turns a square of elements around: row[k] has elements i = 0, 1, ... of row j = k; column[i] gets j = 0, 1, ... */
+/* Transposes a square of elements: row[k] holds elements i = 0, 1, ... of row j = k; column[i] gets
+ * j = 0, 1, ... */
 HD_INLINE void hd_turn(const hd_chunk *row, hd_chunk *column, const uint32_t element)
 {
     if (element == 16) {
@@ -62,13 +69,15 @@ HD_INLINE void hd_turn(const hd_chunk *row, hd_chunk *column, const uint32_t ele
     }
 }
 
-/* A choice between values: between places it would become an address, and what it is of memory instead of registers. */
+/* Chooses between values. A choice between places would become an address, and move its operands
+ * from registers to memory. */
 HD_INLINE uint32_t hd_either(uint32_t which, uint32_t a, uint32_t b)
 {
     return which ? a : b;
 }
 
-/* 16 bytes out of the 32 of two chunks that follow each other, from byte n on; n is below 16 and a multiple of the element's size. */
+/* 16 bytes out of the 32 of two chunks that follow each other, from byte n on; n is below 16 and a
+ * multiple of the element's size. */
 HD_INLINE hd_chunk hd_realign(hd_chunk low, hd_chunk high, uint32_t n, const uint32_t element)
 {
     uint32_t w[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
@@ -88,7 +97,7 @@ HD_INLINE hd_chunk hd_realign(hd_chunk low, hd_chunk high, uint32_t n, const uin
     return v;
 }
 
-/* Where row `at` begins. */
+/* The offset of row `at`. */
 HD_INLINE int64_t hd_row_offset(uint32_t at, const hd_tensor_row_digit *digit, uint32_t digits)
 {
     int64_t offset = 0;
@@ -100,26 +109,30 @@ HD_INLINE int64_t hd_row_offset(uint32_t at, const hd_tensor_row_digit *digit, u
     return offset;
 }
 
-/* What a kernel is; all of it is known when it is compiled. */
+/* A kernel's properties; all of them are known when it is compiled. */
 typedef struct hd_tile_form {
     uint32_t element, size_i, size_j, threads;
     int shifted;
-    int listed;    /* where rows begin is in a table in shared memory; else row x begins at x * src_row, x * dst_row */
-    uint32_t each; /* elements of a chunk */
+    /* A table in shared memory lists the start of each row; else row x begins at x * src_row, x *
+     * dst_row. */
+    int listed;
+    uint32_t each;   /* elements of a chunk */
     uint32_t margin; /* elements */
     uint32_t width;  /* chunks of a row in shared memory, without padding */
     uint32_t log;    /* of each, to base 2 */
 } hd_tile_form;
 
-/* Which tile a block has. Rows and columns are counted from the tile's first ones on: j is below 0 in the margin. */
+/* The tile of a block. Rows and columns are counted from the tile's first ones on: j is below 0 in
+ * the margin. */
 typedef struct hd_tile_place {
-    unsigned char *dst;       /* element 0, 0; without the row's offset where those are in a table */
+    unsigned char *dst;       /* element 0, 0; without the row's offset if a table lists the rows */
     const unsigned char *src; /* likewise */
     uint32_t i0, j0;
-    int32_t left_i, left_j;    /* rows and columns of the tensor from the tile's first ones on; left_j may be below 1 */
+    /* Rows and columns of the tensor from the tile's first ones on; left_j may be below 1. */
+    int32_t left_i, left_j;
     int64_t src_step, dst_row; /* bytes */
     int64_t src_row, dst_step;
-    const int64_t *rows_src, *rows_dst; /* where rows begin that are listed */
+    const int64_t *rows_src, *rows_dst; /* the start of each listed row */
 } hd_tile_place;
 
 HD_INLINE int64_t hd_src_row(const hd_tile_form f, const hd_tile_place *at, int32_t j)
@@ -132,14 +145,15 @@ HD_INLINE int64_t hd_dst_row(const hd_tile_form f, const hd_tile_place *at, uint
     return f.listed ? at->rows_dst[i] : i * at->dst_row;
 }
 
-/* From a source whose rows have no gaps to shared memory, 16 bytes at a time; `full`: all of the rectangle is inside the tensor. Rows of shifted
- * tiles may begin anywhere: of each chunk the two aligned ones are read that it lies in. Outside of the tensor its last chunks and rows are read
- * again, so that no branch keeps the loads apart. */
+/* From a source whose rows are without gaps to shared memory, 16 bytes at a time; `full`: all of
+ * the rectangle is inside the tensor. Rows of shifted tiles may begin anywhere: for each chunk, the
+ * two aligned ones that it lies in are read. Outside of the tensor its last chunks and rows are
+ * read again, so that no branch keeps the loads apart. */
 HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_place *at, hd_chunk *cells, const int full)
 {
     const uint32_t across = f.size_i / f.each, squares = across * f.width / f.threads, apart = f.threads / across;
     uint32_t x = hd_thread_x() % across, y = hd_thread_x() / across;
-    /* Bytes of the thread's chunk, in a row or, where no row is cut, from `origin` on. */
+    /* Bytes of the thread's chunk, in a row or, if no row is cut, from `origin` on. */
     uint32_t first = 0, last = 15;
     const unsigned char *origin = at->src;
     if (full) {
@@ -185,7 +199,8 @@ HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
         HD_UNROLL
         for (uint32_t k = 0; k < f.each && f.shifted; k++) {
             const uint32_t n = b * f.each + k;
-            /* As many rows as a chunk has elements make a multiple of 16 bytes: row k of every square begins alike, for all threads. */
+            /* As many rows as a chunk has elements make a multiple of 16 bytes: row k of every
+             * square begins alike, for all threads. */
             uint32_t alike = ((uint32_t)(uintptr_t)at->src + k * (uint32_t)at->src_row) & 15;
             low[n] = hd_realign(low[n], high[n], full && !f.listed ? alike : odd[n], f.element);
         }
@@ -200,7 +215,8 @@ HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
 /* The same for any source, by elements. */
 HD_INLINE void hd_stage_elements(HD_SELF, const hd_tile_form f, const hd_tile_place *at, hd_chunk *cells)
 {
-    /* So many chunks of each thread that about 36 elements are under way at once, the same number each time. */
+    /* Each thread takes as many chunks at a time as keep about 36 elements under way, always the
+     * same number. */
     const uint32_t chunks = f.size_i * f.width, share = (chunks + f.threads - 1) / f.threads;
     const uint32_t times = (share * f.each + 39) / 40, together = (share + times - 1) / times;
     for (uint32_t q = hd_thread_x(); q < chunks; q += f.threads * together) {
@@ -261,15 +277,16 @@ HD_INLINE void hd_write_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
 HD_INLINE void hd_write_windows(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const hd_chunk *cells,
                                 uint32_t skew, const int full)
 {
-    /* A row of the window is the work of a power of two of threads, some of which have none, so that no access to shared memory is about two
-     * rows whose banks may be the same. */
+    /* A power of two of threads works on each row of the window, some of them without any part of
+     * it. So no access to shared memory concerns two rows whose banks may be the same. */
     const uint32_t apart = f.threads / f.width, share = f.size_i / apart, together = share % 2 == 0 ? 2 : 1;
     uint32_t x = hd_thread_x() / f.width, y = hd_thread_x() % f.width;
     if (y >= f.size_j / f.each) {
         return;
     }
     unsigned char *line = at->dst + (f.listed ? 0 : hd_dst_row(f, at, x));
-    /* Where a thread's rows are a multiple of 32 bytes apart, whatever a row has, all of them begin alike. */
+    /* If a thread's rows are a multiple of 32 bytes apart, whatever the row holds, all of them
+     * begin alike. */
     const int alike = !f.listed && apart * f.element % 32 == 0;
     uint32_t early = (uint32_t)(uintptr_t)line & 31; /* bytes by which the window begins earlier */
     uint32_t cell = x * f.width + (x >> skew) + (32 - early) / 16 + y;
@@ -353,7 +370,8 @@ HD_INLINE void hd_find_tile(HD_SELF, const hd_tile_form f, unsigned char *dst, c
     at->dst = dst + at->j0 * p->dst_step;
 }
 
-/* Where rows begin that are counted by several digits: of the source by j, from the margin on, then of the destination by i. */
+/* Lists the start of each row that several digits count: of the source by j, from the margin on,
+ * then of the destination by i. */
 HD_INLINE void hd_list_rows(HD_SELF, const hd_tile_form f, const hd_tensor_tile *p, hd_tile_place *at, int64_t *rows)
 {
     const uint32_t window = f.size_j + f.margin;
@@ -373,7 +391,8 @@ HD_INLINE void hd_list_rows(HD_SELF, const hd_tile_form f, const hd_tensor_tile 
 HD_INLINE void hd_move_tile(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const uint32_t flags,
                             hd_chunk *cells)
 {
-    /* 16 bytes at a time where the part of a row that lies in the tile is a multiple of that, or rows may begin anywhere. */
+    /* 16 bytes at a time if the part of a row in the tile is a multiple of that, or rows may begin
+     * anywhere. */
     int whole = (at->left_i >= (int32_t)f.size_i) & (at->left_j >= (int32_t)f.size_j) & (at->j0 >= f.margin);
     int wide_in = (flags & HD_TENSOR_WIDE_LOADS) &&
                   (f.shifted || at->left_i >= (int32_t)f.size_i || (uint32_t)at->left_i % f.each == 0);

@@ -1,0 +1,70 @@
+/* cpu_core.h - a core: everything that one thread needs to run blocks of launches, one at a time.
+ *
+ * Threads: a core is used by one thread at a time. Locks: none.
+ * Blocking: functions that may run out of memory try again for a tenth of a second. Making fibers
+ * may wait for those of other cores (cpu_fiber.h).
+ * Always: between two blocks a core has no unfinished thread, so the next block may be of another
+ * launch.
+ */
+#ifndef HDI_SIMULATOR_CPU_CORE_H
+#define HDI_SIMULATOR_CPU_CORE_H
+
+#include "simulator/cpu_fiber.h"
+#include "simulator/cpu_run.h"
+#include "simulator/cpu_warp.h"
+
+typedef struct hdi_cpu_core {
+    hdi_fiber_set set;         /* first: a fiber's set is its core */
+    struct hdi_cpu_core *next; /* for the owner's list of spare ones */
+    struct hdi_cpu_core *all_next, *all_previous;
+    void *shared; /* dynamic shared memory */
+    size_t shared_bytes;
+    void *storage; /* of HD_SHARED variables */
+    size_t storage_bytes, storage_align;
+    /* The block at hand. */
+    const hdi_cpu_launch *launch;
+    const void *arguments;
+    hd_kernel_thread model; /* the values that all threads of the block share */
+    uint32_t n_threads;
+    /* Threads that have begun: taken in this order, as `multiplier` and `offset` change it. */
+    uint32_t started;
+    uint32_t x, y, z; /* the next thread, if the order is not perturbed */
+    uint32_t multiplier, offset;
+    uint64_t random;
+    /* Waiting at this barrier; passed the one before and to be continued. */
+    hdi_fiber **arrived, **ready;
+    uint32_t n_arrived, n_ready, ready_next, list_capacity;
+    hdi_warps warps;
+    /* `warps` is made for this block, since a thread called a function of warps */
+    bool has_warps;
+    uint32_t n_meeting; /* threads that wait at meetings of warps */
+    hdi_fiber *asking;  /* waits for the things that the worker makes for it; NULL: none */
+    bool wants_fibers, wants_warps;
+    hdcu_result failure; /* the reason why a thread ended the launch; 0: none did */
+    char reason[HDI_DRIVER_REASON_BYTES];
+    bool printed; /* to standard output, since the last flush */
+    void (*guarded)(void *);
+    void *guarded_data;
+} hdi_cpu_core;
+
+/* Makes an empty core. False: out of memory. */
+bool hdi_cpu_core_init(hdi_cpu_core *core);
+void hdi_cpu_core_destroy(hdi_cpu_core *core);
+
+/* Prepares for blocks of this launch, on the thread that will run them. False: out of memory. */
+bool hdi_cpu_core_join(hdi_cpu_core *core, const hdi_cpu_launch *launch);
+/* Runs block (x, y, z). `arguments` is aligned to 16 bytes. Result and *fault_address as those of
+ * hdi_cpu_run. If core->failure is set, core->reason is the kernel's report. */
+hdcu_result hdi_cpu_core_run_block(hdi_cpu_core *core, const hdi_cpu_launch *launch, const void *arguments, uint32_t x,
+                                   uint32_t y, uint32_t z, uintptr_t *fault_address);
+/* Makes text that the kernel printed visible. The thread calls it when it leaves the launch. */
+void hdi_cpu_core_flush(hdi_cpu_core *core);
+
+/* Calls copy(data) on a fiber, as hdi_cpu_guarded. */
+hdcu_result hdi_cpu_core_run_guarded(hdi_cpu_core *core, void (*copy)(void *), void *data, uintptr_t *fault_address);
+
+/* Running work was accepted long ago, so a lack of memory now costs the device. It may be over
+ * soon. False: the wait was long enough. `tries`: 0 at first. */
+bool hdi_cpu_wait_for_memory(int *tries);
+
+#endif
