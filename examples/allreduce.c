@@ -1,15 +1,19 @@
-/* allreduce.c - steps of a training on all devices: gradients by kernels, and their sum by NCCL in a lane call for each device.
+/* allreduce.c - steps of a training on all devices: kernels compute gradients, and NCCL adds them
+ * up in a lane call for each device.
  *
  * usage: allreduce
  *
- * Each rank is a device with a lane. Buffers order the work, and no call waits: the next step is submitted while NCCL still adds.
- * The kernels of NCCL's ranks wait for each other, which no buffer shows. Two rules keep them from waiting in a circle:
+ * Each rank is a device with a lane. Buffers order the work, and no call waits: the next step is
+ * submitted while NCCL still adds. The kernels of NCCL's ranks wait for each other, which no buffer
+ * shows. Two rules keep them from waiting in a circle:
  *   - All calls of a communicator stand in one lane per device, in the same order everywhere.
  *   - The calls of all ranks are submitted one after the other, with nothing in between.
- * Engines call ncclAllReduce, each for its own rank, without a group. That would wait for the other ranks on the CPU where NCCL makes
- * connections, so ncclCommInitAll makes them all (NCCL_RUNTIME_CONNECT=0). Then placement=inline is good, too, where one thread calls.
- * On host devices the host call adds. Every value is checked.
- * Exit status: 0, or 1 after a failure, or 77 where there are GPUs and no NCCL. */
+ *
+ * Engines call ncclAllReduce, each for its own rank, without a group. While NCCL makes connections,
+ * such a call would wait for the other ranks on the CPU. So ncclCommInitAll makes all connections
+ * (NCCL_RUNTIME_CONNECT=0). Then placement=inline works, too, if one thread makes all calls. On
+ * host devices the host call adds. The program checks every value. Exit status: 0, or 1 after a
+ * failure, or 77 if there are GPUs and no NCCL. */
 #include <dlfcn.h>
 #include <heddle.h>
 #include <stdio.h>
@@ -20,9 +24,9 @@ enum { N = 1 << 18, STEPS = 10, RANKS_MOST = 32 };
 
 static struct rank {
     hd_lane *lane;
-    hd_buffer *x, *gradient, *weights; /* each rank has all weights */
-    float *at;                         /* where the device has the gradient */
-    void *comm;                        /* of NCCL */
+    hd_buffer *x, *gradient, *weights; /* each rank keeps all weights */
+    float *at;                         /* the gradient's address on the device */
+    void *comm;                        /* NCCL's communicator */
 } ranks[RANKS_MOST];
 static int n;
 static hd_kernel *axpy;
@@ -57,7 +61,7 @@ static void load(void *library, const char *name, void *function)
     memcpy(function, &address, sizeof address);
 }
 
-/* CUDA's ordinal of a device: that of Heddle may differ, by the option `devices`. */
+/* CUDA's ordinal of a device. It may differ from Heddle's number, by the option `devices`. */
 static int ordinal_of(const char *bus_id)
 {
     void (*entry)(void);
@@ -93,14 +97,15 @@ static void open_nccl(hd_runtime *runtime)
     }
 }
 
-/* A function of a lane: on its device, the part of one rank. */
+/* A lane call: one rank's part, on its device. */
 static hd_status add_rank(void *stream, void *context)
 {
     const struct rank *r = context;
     return ncclAllReduce(r->at, r->at, N, NCCL_FLOAT, NCCL_SUM, r->comm, stream) ? HD_ERROR_DRIVER : HD_OK;
 }
 
-/* A host call, when the bytes of all ranks are there. Memory of host devices is the CPU's, so it may use their addresses. */
+/* A host call, once the bytes of all ranks are there. Host devices use the CPU's memory, so it may
+ * use their addresses. */
 static hd_status add_ranks(void *const *pointers, void *context)
 {
     (void)pointers, (void)context;
@@ -164,7 +169,9 @@ int main(void)
 {
     static float x[N], weights[N];
     const hd_options options = {sizeof options,
-                                "placement=thread"}; /* or inline; a worker process has no NCCL of the program's */
+                                /* Or inline; a worker process does not contain the program's
+                                 * NCCL. */
+                                "placement=thread"};
     hd_runtime *runtime;
     hd_module *builtin;
     hd_device_info info = {.size = sizeof info};

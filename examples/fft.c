@@ -1,12 +1,14 @@
-/* fft.c - signals go through a low pass of cuFFT and cuBLAS, whose calls stand in lanes between copies and fills of Heddle.
+/* fft.c - signals go through a low pass of cuFFT and cuBLAS, whose calls stand in lanes between
+ * copies and fills of Heddle.
  *
  * usage: fft
  *
- * hd_lane_call submits a function that gets the lane's stream, and declares the bytes that its work uses. So nothing waits in between.
- * The plan's work area is a buffer like the others: signals in different lanes share it, and are in order for that reason.
- * GPUs need a program that was compiled with WITH_CUDA, and linked with cuFFT, cuBLAS and the CUDA runtime.
- * On host devices functions of the CPU stand in the same calls. The result must be that of the CPU, and the tone that passes.
- * Exit status: 0, or 1 after a failure, or 77 where there is nothing to run it on. */
+ * hd_lane_call submits a function that gets the lane's stream, and declares the bytes that its work
+ * uses. So nothing waits in between. The plan's work area is a buffer like the others. Signals in
+ * different lanes share it, and run in order for that reason. GPUs need a program that was compiled
+ * with WITH_CUDA, and linked with cuFFT, cuBLAS and the CUDA runtime. On host devices functions of
+ * the CPU stand in the same calls. The result must equal that of the CPU, and the tone that passes.
+ * Exit status: 0, or 1 after a failure, or 77 if no device can run it. */
 #include <complex.h>
 #include <heddle.h>
 #include <math.h>
@@ -22,13 +24,15 @@
 enum { N = 1 << 14, LOW = 64, SIGNALS = 6 };
 typedef float complex number;
 
-/* What the functions in lanes get: where the device has a signal and the work area. It stays until the calls are done. */
+/* Passed to the lane calls: the device addresses of a signal and the work area. It stays until the
+ * calls are done. */
 typedef struct pass {
     number *x, *work;
-    int sign; /* -1: forward, 1: backward; so does cuFFT */
+    int sign; /* -1: forward, 1: backward, as in cuFFT */
 } pass;
 
-static hd_lane_function turn, scale; /* of a library or of the CPU: transform a signal, divide it by N */
+/* Of a library or of the CPU: transform a signal, divide it by N. */
+static hd_lane_function turn, scale;
 static size_t work_bytes;
 
 static void must(hd_status status)
@@ -69,7 +73,8 @@ static void cpu_scale(void *context)
     }
 }
 
-static int (*launch_host)(void *stream, void (*function)(void *), void *context); /* cuLaunchHostFunc of host devices */
+/* cuLaunchHostFunc of host devices */
+static int (*launch_host)(void *stream, void (*function)(void *), void *context);
 
 #define IN_STREAM(part)                                                                                                \
     static hd_status put_##part(void *stream, void *context)                                                           \
@@ -87,7 +92,7 @@ static void open_cpu(void)
     turn = put_turn, scale = put_scale, work_bytes = N * sizeof(number);
 }
 
-#ifdef WITH_CUDA /* all lanes of a device call from one thread, so one plan and one handle serve them */
+#ifdef WITH_CUDA /* one thread calls for all lanes, so one plan and one handle serve them */
 static cufftHandle plan;
 static cublasHandle_t blas;
 
@@ -132,12 +137,13 @@ static void low_pass(hd_lane *lane, hd_buffer *x, hd_buffer *work, pass passes[2
     passes[0] = (pass){at, work_at, -1};
     passes[1] = (pass){at, work_at, 1};
     must(hd_lane_call(lane, turn, &passes[0], uses, 2, NULL));
-    must(hd_fill(x, LOW * sizeof(number), 0, (N - 2 * LOW) * sizeof(number), NULL)); /* the high frequencies */
+    /* the high frequencies */
+    must(hd_fill(x, LOW * sizeof(number), 0, (N - 2 * LOW) * sizeof(number), NULL));
     must(hd_lane_call(lane, scale, &passes[0], uses, 1, NULL));
     must(hd_lane_call(lane, turn, &passes[1], uses, 2, NULL));
 }
 
-/* Number i of a tone with so many periods. */
+/* Returns number i of a tone with so many periods. */
 static number tone(int periods, int i)
 {
     return cosf(6.2831853f * (float)(i * periods % N) / N);
@@ -147,7 +153,8 @@ int main(void)
 {
     static number x[N], wanted[N];
     const hd_options options = {sizeof options,
-                                "placement=thread"}; /* a worker process has no functions of the program */
+                                /* A worker process does not contain the program's functions. */
+                                "placement=thread"};
     hd_device_info info = {.size = sizeof info};
     hd_runtime *runtime;
     hd_lane *lanes[2];

@@ -1,12 +1,15 @@
-/* files.c - a file goes through a device, chunk by chunk: read by claims, written by host calls, with several chunks on the way.
+/* files.c - a file goes through a device, chunk by chunk. Claims read it, and host calls write it,
+ * with several chunks on the way.
  *
- * usage: files KERNEL_FILE [FROM TO]      (examples/kernels/files.c, compiled by `heddle cc`)
+ * usage: files KERNEL_FILE [FROM TO] (examples/kernels/files.c, compiled by `heddle cc`)
  *
- * Each chunk on the way has a slot, which is a pinned buffer and one of the device. A claim makes the pinned one the program's: it reads
- * the chunk into it, and ends the claim. All that follows is submitted before: the copy to the device, the kernel, the copy back, and a
- * host call that writes the chunk. The next chunk of a slot waits for that call, since both use the same bytes.
- * A read that fails ends its claim with a failure. What follows fails with it: that chunk is not written, and its ticket has the reason.
- * Without FROM and TO a file of its own goes there and back, and both results are checked. */
+ * Each chunk on the way occupies a slot, which is a pinned buffer and one of the device. A claim
+ * gives the pinned buffer to the program, which reads the chunk into it and ends the claim. Before
+ * that, it submits all later operations: two copies, the kernel between them, and a host call that
+ * writes the chunk. The next chunk of a slot waits for that call, since both use the same bytes. A
+ * read that fails ends its claim with a failure. The later operations fail with it: that chunk is
+ * not written, and its ticket gives the reason. Without FROM and TO the program sends a file of its
+ * own there and back, and checks both results. */
 #include <heddle.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +23,7 @@ typedef struct slot {
     hd_buffer *pinned, *device;
 } slot;
 
-/* What a host call gets: it stays until the call has ended. */
+/* Passed to a host call: it stays until the call ends. */
 typedef struct chunk {
     int to;
     off_t offset;
@@ -54,7 +57,7 @@ static hd_status read_all(int from, char *bytes, size_t n, off_t offset)
     return HD_OK;
 }
 
-/* A host call: `pointers` has the chunk's bytes, which nothing else changes now. */
+/* A host call: `pointers` points to the chunk's bytes, which nothing else changes now. */
 static hd_status write_chunk(void *const *pointers, void *context)
 {
     const chunk *c = context;
@@ -68,7 +71,8 @@ static hd_status write_chunk(void *const *pointers, void *context)
     return HD_OK;
 }
 
-/* Submits all that is done with a chunk, then reads it. It waits until the chunk before it in the slot is written. */
+/* Submits all work on a chunk, then reads it. Waits until the chunk before it in the slot is
+ * written. */
 static void start(const slot *s, chunk *c, int from)
 {
     const size_t words = (c->bytes + 7) / 8;
@@ -85,7 +89,7 @@ static void start(const slot *s, chunk *c, int from)
     must(hd_host_call(runtime, write_chunk, c, &out_of, 1, &c->written));
     must(hd_claim_wait(claim, HD_FOREVER));
     must(hd_claim_get_pointer(claim, 0, &bytes));
-    memset((char *)bytes + words * 8 - 8, 0, 8); /* what the last word has beyond the file */
+    memset((char *)bytes + words * 8 - 8, 0, 8); /* the last word beyond the file */
     must(hd_claim_end(claim, read_all(from, bytes, c->bytes, c->offset)));
 }
 
@@ -107,7 +111,7 @@ static void run(int from, int to)
     }
 }
 
-/* Whether a file has these bytes, and no more. */
+/* True if a file contains these bytes, and no more. */
 static bool has(FILE *file, const char *wanted)
 {
     static char found[CHECKED];

@@ -1,4 +1,4 @@
-/* first.c - y += 2 x, on the first device of the machine: a GPU, or a host device where there is none. */
+/* first.c - y += 2 x, on the machine's first device: a GPU, or a host device if there is none. */
 #include <heddle.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* forum.c - do threads that drive a device each disturb each other? Matrix products on each device alone, then on all at once. */
+/* forum.c - do threads that drive a device each disturb each other? Multiplies matrices on each
+ * device alone, then on all at once. */
 #include <heddle.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@ enum { N = 256, ROUNDS = 20, DEVICES_MOST = 32 };
 typedef struct worker {
     pthread_t thread;
     int device;
-    double ms; /* of a product */
-    float sum; /* an element of it */
+    double ms; /* for one product */
+    float sum; /* one of its elements */
 } worker;
 
 static hd_runtime *runtime;
@@ -43,7 +44,7 @@ static void *multiply(void *argument)
     must(hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &c));
     must(hd_fill(a.buffer, 0, 0x3f800000, hd_buffer_size(a.buffer), NULL)); /* 1.0f */
     must(hd_fill(b.buffer, 0, 0x3f800000, hd_buffer_size(b.buffer), NULL));
-    must(hd_tensor_matmul(lane, &c, &a, &b, 1, 0, NULL)); /* the first one opens the library */
+    must(hd_tensor_matmul(lane, &c, &a, &b, 1, 0, NULL)); /* the first product opens the library */
     must(hd_lane_wait(lane, HD_FOREVER));
     const double begin = now_ms();
     for (int i = 0; i < ROUNDS; i++) {

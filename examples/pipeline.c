@@ -1,6 +1,8 @@
-/* pipeline.c - 1 GiB goes through a device in chunks of 8 MiB: a thread makes them, and another one sums each of them up.
+/* pipeline.c - 1 GiB goes through a device in chunks of 8 MiB. One thread makes them, and another
+ * adds up each of them.
  *
- * The thread that makes chunks runs ahead as far as the memory limit lets it: then hd_alloc waits until the other one frees something. */
+ * The thread that makes chunks runs ahead as far as the memory limit allows. Then hd_alloc waits
+ * until the other one frees something. */
 #include <heddle.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -31,7 +33,7 @@ static void *produce(void *unused)
             host[j] = (float)(i % 8);
         }
         must(hd_alloc(lane, sizeof host, &chunks[i]));
-        must(hd_write(chunks[i], 0, host, sizeof host)); /* `host` may be used again */
+        must(hd_write(chunks[i], 0, host, sizeof host)); /* now `host` may be reused */
         sem_post(&made);
     }
     return unused;

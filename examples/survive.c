@@ -1,8 +1,10 @@
 /* survive.c - a program that loses a device and goes on.
  *
- * Every device adds x to y, STEPS times, and saves y every SAVE_EVERY steps. On the way a broken kernel makes the last device
- * fault. Its engine runs in a worker process of its own (placement=process), so the other devices and the program go on working.
- * The program restarts the device and goes on where y was saved last. x and y keep a copy in the host's memory for that. */
+ * Every device adds x to y, STEPS times, and saves y every SAVE_EVERY steps. On the way a broken
+ * kernel makes the last device fault. Its engine runs in a worker process of its own
+ * (placement=process), so the other devices and the program continue to work. The program restarts
+ * the device and continues from the last save of y. For that, x and y keep a copy in the host's
+ * memory. */
 #include <heddle.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,8 +14,8 @@ enum { N = 1 << 16, STEPS = 60, SAVE_EVERY = 10, BREAK_AT = 37, DEVICES_MOST = 3
 typedef struct sum {
     hd_lane *lane;
     hd_buffer *x, *y; /* keep a copy */
-    hd_buffer *total; /* does not */
-    int done;         /* steps that y has, or will have */
+    hd_buffer *total; /* keeps none */
+    int done;         /* steps in y, or submitted for it */
 } sum;
 
 static hd_kernel *axpy, *broken;
@@ -34,7 +36,7 @@ static hd_status make_kept(hd_lane *lane, float value, hd_buffer **out)
     return status ? status : hd_wait(saved, HD_FOREVER);
 }
 
-/* Sums far more numbers than x has: reads where no memory is. */
+/* Sums far more numbers than x contains: reads where no memory is. */
 static hd_status break_device(sum *s)
 {
     const hd_arg args[] = {hd_inout(s->total), hd_in(s->x), hd_u64(UINT64_C(1) << 46)};
@@ -43,7 +45,7 @@ static hd_status break_device(sum *s)
     return hd_launch(s->lane, broken, grid, block, 0, args, 3, NULL);
 }
 
-/* One step; every SAVE_EVERY steps it also saves y, and waits until that is done. */
+/* Makes one step. Every SAVE_EVERY steps it also saves y, and waits until that is done. */
 static hd_status advance(sum *s)
 {
     const hd_arg args[] = {hd_inout(s->y), hd_in(s->x), hd_f32(1), hd_u64(N)};
@@ -58,7 +60,7 @@ static hd_status advance(sum *s)
     return status ? status : hd_wait(saved, HD_FOREVER);
 }
 
-/* Waits until the loss is reported, restarts the device, and asks y itself how far it has got. */
+/* Waits until the loss is reported, restarts the device, and reads from y how far it got. */
 static hd_status bring_back(hd_runtime *runtime)
 {
     struct pollfd losses = {.events = POLLIN};
@@ -67,7 +69,8 @@ static hd_status bring_back(hd_runtime *runtime)
     if (status) {
         return status;
     }
-    poll(&losses, 1, NOTICE_MS); /* a program with other descriptors has this one among them */
+    /* A program with other descriptors polls this one among them. */
+    poll(&losses, 1, NOTICE_MS);
     status = hd_loss_next(runtime, &loss);
     if (status) {
         return status;

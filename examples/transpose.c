@@ -1,4 +1,4 @@
-/* transpose.c - a matrix is turned around on a device, and a part of it is read backwards. */
+/* transpose.c - transposes a matrix on a device, and reads a part of it backwards. */
 #include <heddle.h>
 #include <stdio.h>
 
@@ -20,7 +20,7 @@ static int run(hd_runtime *runtime)
         return 1;
     }
 
-    /* The view is the same bytes with other strides; the copy moves them. Nothing waits but the reads. */
+    /* The view is the same bytes with other strides; the copy moves them. Only the reads wait. */
     if (hd_tensor_write(&a, x) || hd_tensor_transpose(&a, 0, 1, &view) || hd_tensor_copy(&b, &view, NULL) ||
         hd_tensor_read(&b, turned)) {
         return 1;
@@ -33,7 +33,8 @@ static int run(hd_runtime *runtime)
         return 1;
     }
     printf("last = %g, %g, %g\n", (double)last[0], (double)last[1], (double)last[2]);
-    return turned[5][30] == 30005 && last[0] == 999005 && last[2] == 997005 ? 0 : 1; /* hd_close releases the buffers */
+    /* hd_close releases the buffers */
+    return turned[5][30] == 30005 && last[0] == 999005 && last[2] == 997005 ? 0 : 1;
 }
 
 int main(void)

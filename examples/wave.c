@@ -1,9 +1,11 @@
-/* wave.c - an acoustic wave in 8th order, on all devices of the machine: each has a slab of planes, and R planes of each neighbour's.
+/* wave.c - an acoustic wave in 8th order, on all devices of the machine. Each device holds a slab
+ * of planes, and R planes of each neighbour.
  *
- * usage: wave KERNEL_FILE      (examples/kernels/wave.c, compiled by `heddle cc`)
+ * usage: wave KERNEL_FILE (examples/kernels/wave.c, compiled by `heddle cc`)
  *
- * The planes at a slab's ends are computed first, and go to the neighbours while the planes between are computed. Nothing waits: the library
- * orders the work by the bytes that it uses. The result must be that of one device, bit by bit. */
+ * Each device first computes the planes at the ends of its slab. They go to the neighbours while it
+ * computes the planes between. Nothing waits: the library orders the work by the bytes that it
+ * uses. The result must equal that of one device, bit by bit. */
 #include <heddle.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,8 @@ static const size_t PLANE = sizeof(float) * NX * NY;
 
 typedef struct slab {
     hd_lane *lane;
-    hd_buffer *field[2]; /* R planes of the neighbour below, `planes` of its own, R of the one above */
+    /* R planes of the neighbour below, `planes` of its own, R of the one above */
+    hd_buffer *field[2];
     size_t planes;
 } slab;
 
@@ -28,7 +31,7 @@ static void must(hd_status status)
     }
 }
 
-/* Own planes `first` and following of the field after this step. */
+/* Computes the slab's own planes from `first` on for this step. */
 static void advance(slab *s, hd_kernel *wave, int now, size_t first, size_t planes)
 {
     const hd_arg args[] = {hd_inout_range(s->field[!now], (first + R) * PLANE, planes * PLANE),

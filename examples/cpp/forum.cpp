@@ -1,4 +1,5 @@
-/* forum.cpp - do threads that drive a device each disturb each other? Matrix products on each device alone, then on all at once. */
+/* forum.cpp - do threads that drive a device each disturb each other? Multiplies matrices on each
+ * device alone, then on all at once. */
 #include <heddle.hpp>
 #include <cstdio>
 #include <future>
@@ -7,8 +8,8 @@ static const std::uint64_t N = 256;
 static const int ROUNDS = 20;
 
 struct figures {
-    double ms; /* of a product */
-    float sum; /* an element of it */
+    double ms; /* for one product */
+    float sum; /* one of its elements */
 };
 
 static figures multiply(hd::runtime_ref runtime, int device)
@@ -20,7 +21,7 @@ static figures multiply(hd::runtime_ref runtime, int device)
     const hd::tensor<float> c = hd::alloc_tensor<float>(lane, {N, N});
     hd::fill(a.buffer(), 1.0f);
     hd::fill(b.buffer(), 1.0f);
-    hd::matmul(lane, c, a, b).wait(); /* the first one opens the library */
+    hd::matmul(lane, c, a, b).wait(); /* the first product opens the library */
     const clock::time_point begin = clock::now();
     for (int i = 0; i < ROUNDS; i++) {
         hd::matmul(lane, c, a, b);

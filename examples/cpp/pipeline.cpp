@@ -1,6 +1,8 @@
-/* pipeline.cpp - 1 GiB goes through a device in chunks of 8 MiB: a thread makes them, and another one sums each of them up.
+/* pipeline.cpp - 1 GiB goes through a device in chunks of 8 MiB. One thread makes them, and another
+ * adds up each of them.
  *
- * The thread that makes chunks runs ahead as far as the memory limit lets it: then hd::alloc waits until the other one frees something. */
+ * The thread that makes chunks runs ahead as far as the memory limit allows. Then hd::alloc waits
+ * until the other one frees something. */
 #include <heddle.hpp>
 #include <cstdio>
 #include <future>

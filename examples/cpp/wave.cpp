@@ -1,9 +1,11 @@
-/* wave.cpp - an acoustic wave in 8th order, on all devices of the machine: each has a slab of planes, and R planes of each neighbour's.
+/* wave.cpp - an acoustic wave in 8th order, on all devices of the machine. Each device holds a slab
+ * of planes, and R planes of each neighbour.
  *
- * usage: wave KERNEL_FILE      (examples/kernels/wave.c, compiled by `heddle cc`)
+ * usage: wave KERNEL_FILE (examples/kernels/wave.c, compiled by `heddle cc`)
  *
- * The planes at a slab's ends are computed first, and go to the neighbours while the planes between are computed. Nothing waits: the library
- * orders the work by the bytes that it uses. The result must be that of one device, bit by bit. */
+ * Each device first computes the planes at the ends of its slab. They go to the neighbours while it
+ * computes the planes between. Nothing waits: the library orders the work by the bytes that it
+ * uses. The result must equal that of one device, bit by bit. */
 #include <heddle.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -15,10 +17,11 @@ static const int STEPS = 40;
 struct slab {
     hd::lane_ref lane;
     std::size_t planes;
-    hd::buffer<float> field[2]; /* R planes of the neighbour below, `planes` of its own, R of the one above */
+    /* R planes of the neighbour below, `planes` of its own, R of the one above */
+    hd::buffer<float> field[2];
 };
 
-/* Own planes `first` and following of the field after this step. */
+/* Computes the slab's own planes from `first` on for this step. */
 static void advance(const slab &s, hd::kernel wave, int now, std::size_t first, std::size_t planes)
 {
     hd::launch(s.lane, wave, {NX / 32, NY / 4, static_cast<std::uint32_t>(planes)}, {32, 4},

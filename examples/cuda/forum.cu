@@ -1,4 +1,4 @@
-/* forum.cu - examples/forum.c in plain CUDA: a thread, a stream and a handle of cuBLAS for each device. */
+/* forum.cu - examples/forum.c in plain CUDA: a thread, a stream and a cuBLAS handle per device. */
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -10,8 +10,8 @@
 static const int N = 256, ROUNDS = 20;
 
 struct figures {
-    double ms; /* of a product */
-    float sum; /* an element of it */
+    double ms; /* for one product */
+    float sum; /* one of its elements */
 };
 
 static void must(cudaError_t status)
@@ -49,7 +49,7 @@ static void multiply(int device, figures *out)
     must(cudaMemcpyAsync(a, ones.data(), bytes, cudaMemcpyHostToDevice, stream));
     must(cudaMemcpyAsync(b, ones.data(), bytes, cudaMemcpyHostToDevice, stream));
     must(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, N, N, &alpha, b, N, a, N, &beta, c,
-                     N)); /* the first one loads kernels */
+                     N)); /* the first product loads kernels */
     must(cudaStreamSynchronize(stream));
     const clock::time_point begin = clock::now();
     for (int i = 0; i < ROUNDS; i++) {

@@ -1,4 +1,5 @@
-/* pipeline.cu - examples/pipeline.c in plain CUDA: a ring of slots, each with pinned and device memory, and an event. */
+/* pipeline.cu - examples/pipeline.c in plain CUDA: a ring of slots, each with pinned and device
+ * memory, and an event. */
 #include <cstdio>
 #include <cstdlib>
 #include <semaphore.h>

@@ -1,4 +1,4 @@
-/* wave.cu - examples/wave.c in plain CUDA, with the same order of work: streams, and events between them. */
+/* wave.cu - examples/wave.c in plain CUDA, with the same order of work by streams and events. */
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +31,8 @@ struct slab {
     size_t planes;
     float *field[2]; /* R planes of the neighbour below, `planes` of its own, R of the one above */
     cudaStream_t compute, copies;
-    cudaEvent_t ends, sent; /* the planes at the ends are computed; they are with the neighbours */
+    /* ends: the planes at the ends are computed. sent: the neighbours received them. */
+    cudaEvent_t ends, sent;
 };
 
 static void must(cudaError_t status)
@@ -42,7 +43,7 @@ static void must(cudaError_t status)
     }
 }
 
-/* Own planes `first` and following of the field after this step. */
+/* Computes the slab's own planes from `first` on for this step. */
 static void advance(const slab &s, int now, size_t first, size_t planes)
 {
     const dim3 grid(NX / 32, NY / 4, planes), block(32, 4);
@@ -50,7 +51,8 @@ static void advance(const slab &s, int now, size_t first, size_t planes)
     must(cudaGetLastError());
 }
 
-/* The copies of `from` begin when the ends are computed on both sides, since the neighbour's kernels read the planes before. */
+/* The copies of `from` begin when both sides have computed their ends, since the neighbour's
+ * kernels read the planes before. */
 static void send(const slab &from, size_t from_plane, const slab &to, size_t to_plane, int now)
 {
     must(cudaStreamWaitEvent(from.copies, from.ends));
@@ -66,7 +68,8 @@ static void step(const std::vector<slab> &slabs, int now)
         const slab &s = slabs[i];
         must(cudaSetDevice(s.device));
         for (size_t j = i > 0 ? i - 1 : 0; j < n && j <= i + 1; j++) {
-            must(cudaStreamWaitEvent(s.compute, slabs[j].sent)); /* its own, too: what it sent is overwritten now */
+            /* Its own copies, too: this overwrites the planes that they sent. */
+            must(cudaStreamWaitEvent(s.compute, slabs[j].sent));
         }
         advance(s, now, 0, R);
         advance(s, now, s.planes - R, R);

@@ -1,4 +1,5 @@
-/* files.c - combines each word of a file with a number that follows from its place and a key. Doing it again undoes it. It is no cipher. */
+/* files.c - combines each word of a file with a number that follows from its place and a key. A
+ * second run undoes the first. It is no cipher. */
 #include <heddle/kernel.h>
 
 HD_KERNEL(scramble, HD_INOUT(uint64_t, word), HD_VALUE(uint64_t, first), HD_VALUE(uint64_t, n), HD_VALUE(uint64_t, key))

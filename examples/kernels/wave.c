@@ -1,6 +1,7 @@
 /* wave.c - one step of the acoustic wave equation in 8th order, for planes of a field.
  *
- * `next` holds the field before this step at first, and the one after it at last. Its first plane is plane R of `u`. */
+ * `next` contains the field before this step at first, and the one after it at last. Its first
+ * plane is plane R of `u`. */
 #include <heddle/kernel.h>
 
 enum { NX = 64, NY = 64, R = 4 };
