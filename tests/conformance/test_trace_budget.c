@@ -185,8 +185,8 @@ static void lanes_that_do_not_rest(void **state)
     conf_close(runtime);
 }
 
-/* Traces launches that wait for a claim in one lane. Returns how many spans begin where the one before
- * ends. */
+/* Traces launches that wait for a claim in one lane. Counts the spans that begin when their
+ * neighbour ends. */
 static int trace_neighbours(hd_runtime *runtime, hd_lane *lane, conf_kernels k, hd_buffer *buffer)
 {
     hd_ticket tickets[NEIGHBOURS];
@@ -233,7 +233,7 @@ static void neighbours_share_an_event(void **state)
     hd_buffer *buffer;
     CONF_OK(hd_lane_create(runtime, 0, &lane));
     CONF_OK(hd_alloc(lane, bytes, &buffer));
-    /* A signal stands between the others. An engine that a busy machine holds up puts more of them. */
+    /* A signal stands between the others. An engine on a busy machine puts more of them. */
     int touch = 0;
     for (int tries = 0; tries < 20 && touch < NEIGHBOURS / 2; tries++) {
         touch = trace_neighbours(runtime, lane, k, buffer);
