@@ -117,6 +117,27 @@ static hdcu_result issue_launch(const hdi_engine *engine, const hdi_stream *stre
                                                            NULL, p->extra);
 }
 
+/* Runs on a thread of the driver. The command stays in its ring until it is done. */
+static void issue_run_host_copy(void *command)
+{
+    const hdi_command *c = command;
+    if (c->op == HDI_OP_COPY) {
+        memcpy((void *)(uintptr_t)c->copy.dst, (const void *)(uintptr_t)c->copy.src, c->copy.bytes);
+        return;
+    }
+    for (uint64_t i = 0; i < c->box.rows; i++) {
+        memcpy((void *)(uintptr_t)(c->box.dst + i * c->box.dst_pitch),
+               (const void *)(uintptr_t)(c->box.src + i * c->box.src_pitch), c->box.row);
+    }
+}
+
+/* The driver's own copies from host to host return when they are done, so they would hold up the
+ * engine's other lanes until the stream's earlier work ends. */
+static hdcu_result issue_host_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+{
+    return engine->device->runtime->driver->cuLaunchHostFunc(stream->handle, issue_run_host_copy, (void *)(uintptr_t)c);
+}
+
 static hdcu_result issue_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -131,15 +152,17 @@ static hdcu_result issue_copy(const hdi_engine *engine, const hdi_stream *stream
     case HDI_COPY_PEER:
         return driver->cuMemcpyDtoDAsync(dst, src, c->copy.bytes, stream->handle);
     default:
-        return driver->cuMemcpyAsync(dst, src, c->copy.bytes, stream->handle);
+        return issue_host_copy(engine, stream, c);
     }
 }
 
 static hdcu_result issue_copy_box(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     int kind = c->kind & HDI_COPY_KIND;
-    bool from_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
-    bool to_host = kind == HDI_COPY_TO_HOST || kind == HDI_COPY_HOST;
+    if (kind == HDI_COPY_HOST) {
+        return issue_host_copy(engine, stream, c);
+    }
+    bool from_host = kind == HDI_COPY_TO_DEVICE, to_host = kind == HDI_COPY_TO_HOST;
     /* On a device either side may belong to a peer. The driver detects that by the address. */
     int device = kind == HDI_COPY_ON_DEVICE || kind == HDI_COPY_PEER ? HDCU_MEMORYTYPE_UNIFIED : HDCU_MEMORYTYPE_DEVICE;
     const hdcu_memcpy2d rows = {

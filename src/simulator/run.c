@@ -440,7 +440,9 @@ static hdcu_result host_op_look_up_and_submit(hdi_host_stream *stream, hdi_host_
     if (r != HDCU_SUCCESS) {
         return r;
     }
-    if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
+    if (!stream->capture && hdi_host_owner_of(op->u.copy.dst) < 0 && hdi_host_owner_of(op->u.copy.src) < 0) {
+        wait = true; /* as driver 580 does between host memory and host memory, pinned too */
+    } else if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
         void *data;
         if (op->u.copy.dst_is_known && rows == 1 && bytes <= PAGEABLE_SNAPSHOT_BYTES &&
             (data = hdi_host_op_data(op, bytes))) {

@@ -40,7 +40,7 @@ static void a_failed_part_fails_the_copy(void **state)
         {"cuMemcpyHtoDAsync", PLACE_DEVICE, PLACE_OTHER, 9 * MIB, 1},
         {"cuMemcpyHtoDAsync", PLACE_PINNED, PLACE_DEVICE, 65 * MIB, 0},
         {"cuMemcpyDtoHAsync", PLACE_DEVICE, PLACE_PINNED, 65 * MIB, 0},
-        {"cuMemcpyAsync", PLACE_PINNED, PLACE_PINNED, 65 * MIB, 0},
+        {"cuLaunchHostFunc", PLACE_PINNED, PLACE_PINNED, 65 * MIB, 0},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (CONF_TSAN && table[i].bytes > 10 * MIB) {

@@ -271,7 +271,7 @@ static void failed_copies_do_not_stop_copies(void **state)
 {
     (void)state;
     static const char *const faults[] = {"fault=cuMemcpyHtoDAsync:2=1", "fault=cuMemcpyDtoHAsync:2=1",
-                                         "fault=cuMemcpyAsync:2=1",     "fault=cuMemcpyDtoDAsync:2=1",
+                                         "fault=cuLaunchHostFunc:2=1",  "fault=cuMemcpyDtoDAsync:2=1",
                                          "fault=cuMemsetD32Async:2=1",  "fault=cuMemcpyPeerAsync:2=1"};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         hd_runtime *runtime = conf_open(faults[i]);

@@ -264,7 +264,7 @@ static void calls_of_the_driver_fail(void **state)
 {
     (void)state;
     static const char *const calls[] = {"cuMemHostRegister", "cuMemHostUnregister", "cuMemcpyHtoDAsync",
-                                        "cuMemcpyDtoHAsync", "cuMemcpyAsync",       "cuLaunchKernel",
+                                        "cuMemcpyDtoHAsync", "cuLaunchHostFunc",    "cuLaunchKernel",
                                         "cuMemCreate",       "cuStreamWaitEvent",   "cuEventRecord"};
     int opened = 0, hit = 0;
     for (size_t c = 0; c < sizeof calls / sizeof calls[0]; c++) {
