@@ -37,21 +37,33 @@ static bool piece_is_of_now(const hdi_region *r)
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
+/* NVIDIA's driver ignores a wish for an address beside these steps, or for fewer bytes than a step.
+ * Measured with driver 580. */
+#define ADDRESS_STEP ((uint64_t)32 << 20)
+
+/* The addresses that a piece reserves: with worker processes whole steps. */
+static uint64_t piece_range_bytes(const hd_runtime *rt, uint64_t bytes)
+{
+    return rt->is_process ? (bytes + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP : bytes;
+}
+
 /* Reserves addresses for a piece. With worker processes it asks for addresses that other workers
  * can use for the piece, too. A driver may ignore that and put the piece elsewhere. A device then
  * reaches it if these addresses are free in its worker. */
 static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
-    uint64_t wanted = rt->is_process ? hdi_regions_take_addresses(rt, bytes) : 0;
+    uint64_t range = piece_range_bytes(rt, bytes);
+    /* one step stays free behind the piece, so that an access past its end faults */
+    uint64_t wanted = rt->is_process ? hdi_regions_take_addresses(rt, range + ADDRESS_STEP) : 0;
     if (rt->is_process && !wanted) {
         return hdi_fail(HD_ERROR_MEMORY,
                         "no addresses that are the same in all processes are left for %" PRIu64 " bytes", bytes);
     }
     hdi_port *port = device->port;
-    hdi_answer answer = port->calls->reserve(port, wanted, bytes, at);
+    hdi_answer answer = port->calls->reserve(port, wanted, range, at);
     if (hdi_answered(answer) && wanted && *at != wanted && hdi_regions_have_addresses(*at)) {
-        port->calls->unreserve(port, *at, bytes); /* another piece may own those */
+        port->calls->unreserve(port, *at, range); /* another piece may own those */
         answer = (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
     }
     if (wanted && (!hdi_answered(answer) || *at != wanted)) {
@@ -63,7 +75,7 @@ static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 /* Gives the addresses and their mappings back. */
 static void piece_unreserve(hdi_device *device, uint64_t at, uint64_t bytes)
 {
-    device->port->calls->unreserve(device->port, at, bytes);
+    device->port->calls->unreserve(device->port, at, piece_range_bytes(device->runtime, bytes));
     if (device->runtime->is_process) {
         hdi_regions_give_addresses(device->runtime, at);
     }
@@ -76,17 +88,18 @@ static void piece_give_back(hdi_region *r, bool closing)
     if (closing && rt->is_process) {
         return; /* the workers have ended */
     }
+    uint64_t range = piece_range_bytes(rt, r->high - r->low);
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
     for (int i = 0; i < rt->n_devices; i++) {
         if (r->mapped_for >> i & 1) {
-            rt->devices[i]->port->calls->unreserve(rt->devices[i]->port, r->low, r->high - r->low);
+            rt->devices[i]->port->calls->unreserve(rt->devices[i]->port, r->low, range);
         }
     }
     r->mapped_for = 0;
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
     bool now = piece_is_of_now(r);
     if (now || !rt->is_process) {
-        device->port->calls->unreserve(device->port, r->low, r->high - r->low);
+        device->port->calls->unreserve(device->port, r->low, range);
     }
     if (rt->is_process) {
         hdi_regions_give_addresses(rt, r->low);
@@ -115,7 +128,7 @@ static const hdi_buffer_ops piece_ops = {.leave = piece_leave};
 static hdi_answer piece_map_for_peer(hdi_region *r, hdi_device *peer)
 {
     hdi_device *owner = r->runtime->devices[r->owner];
-    uint64_t at = 0, bytes = r->high - r->low;
+    uint64_t at = 0, bytes = r->high - r->low, range = piece_range_bytes(r->runtime, bytes);
     int descriptor = -1;
     HDI_UNCANCELLED;
     hdi_answer answer = owner->port->calls->export(owner->port, r->low, bytes, &descriptor);
@@ -123,12 +136,12 @@ static hdi_answer piece_map_for_peer(hdi_region *r, hdi_device *peer)
         return answer;
     }
     hdi_port *port = peer->port;
-    answer = port->calls->reserve(port, r->low, bytes, &at);
+    answer = port->calls->reserve(port, r->low, range, &at);
     if (hdi_answered(answer)) {
         answer = at == r->low ? port->calls->import(port, descriptor, at, bytes)
                               : (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
         if (!hdi_answered(answer)) {
-            port->calls->unreserve(port, at, bytes);
+            port->calls->unreserve(port, at, range);
         }
     }
     close(descriptor);

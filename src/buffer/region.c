@@ -148,10 +148,8 @@ uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes)
     size_t offset = 0;
     hdi_points none = {0};
     hdi_mutex_lock(&all->lock);
-    /* all sizes, and so all offsets, are whole granules of the device; the gap makes an access past
-     * the end fault */
-    bool taken = regions_make_addresses(all) &&
-                 hdi_blocks_alloc(all->addresses, bytes + HDI_RANGE_GAP, 0, &offset, &none) == HD_OK;
+    /* all sizes are whole steps of addresses, and so are all offsets */
+    bool taken = regions_make_addresses(all) && hdi_blocks_alloc(all->addresses, bytes, 0, &offset, &none) == HD_OK;
     hdi_mutex_unlock(&all->lock);
     hdi_points_release(&none);
     return taken ? HDI_PIECES_AT + offset : 0;

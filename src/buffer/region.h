@@ -47,8 +47,8 @@ typedef struct hdi_region_info {
 /* Stop ends the keeper. Release ends every region that is left. */
 extern const hdi_lifetime hdi_regions_lifetime;
 
-/* With placement=process: reserves addresses for a piece that are the same in every process; 0:
- * none are left. The second one returns them, and ignores any other address. The third one returns
+/* With placement=process: reserves addresses that are the same in every process; 0: none are left.
+ * All callers ask for whole multiples of one size, so all addresses are such multiples, too. The second one returns them, and ignores any other address. The third one returns
  * true for such an address. */
 uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes);
 void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at);

@@ -345,6 +345,9 @@ void hdi_host_virtual_release(int device, bool all)
 
 /* ---- addresses ---- */
 
+/* Behaves like driver 580: it ignores a wish beside these steps, or for fewer bytes than a step. */
+#define WISH_STEP ((size_t)32 << 20)
+
 /* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the
  * end faults. False: out of memory.
  * They are at `wanted` if that is aligned and all of it is free in this process, else anywhere. */
@@ -353,7 +356,7 @@ static bool host_reservation_take(reservation *v, uintptr_t wanted, size_t bytes
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     size_t total = bytes + HDI_HOST_GRANULE;
     char *base = MAP_FAILED;
-    if (wanted != 0 && wanted % alignment == 0) {
+    if (wanted != 0 && wanted % alignment == 0 && wanted % WISH_STEP == 0 && bytes >= WISH_STEP) {
         /* The address is only a hint here too, and the system never replaces a mapping.
          * MAP_FIXED_NOREPLACE would do no more. If it rejects the address, thread sanitizer turns
          * that flag into an attempt at address 0. */

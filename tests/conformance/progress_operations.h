@@ -77,9 +77,6 @@ static int some_lane(traffic *t)
 static bool lane_reaches(hd_lane *lane, const place *p)
 {
     int device = hd_lane_device(lane);
-    if (p->kind == PIECE && w.is_process && !w.host && p->device != device) {
-        return false; /* docs/guide/imports.md: other GPUs do not reach a piece there */
-    }
     return p->device < 0 || p->device == device || (w.peers[device] >> p->device & 1) != 0;
 }
 

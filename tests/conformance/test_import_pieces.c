@@ -113,10 +113,7 @@ static void other_devices_reach_it(void **state)
         CONF_OK(conf_fill(lane, k, there, 0, words, i, NULL));
         CONF_OK(hd_copy(b, 0, there, 0, bytes, NULL));
         CONF_FILLED(b, 0, i, bytes);
-        /* docs/guide/imports.md */
-        if (conf_reaches(runtime, 1, 0) && conf_on_gpus && conf_is_process(runtime)) {
-            CONF_FAILS_WITH(conf_fill(lane, k, b, 0, words, 100 + i, NULL), HD_ERROR_UNREACHABLE, "hd_copy");
-        } else if (conf_reaches(runtime, 1, 0)) {
+        if (conf_reaches(runtime, 1, 0)) {
             CONF_OK(conf_fill(lane, k, b, 0, words, 100 + i, NULL));
             CONF_FILLED(b, 0, 100 + i, bytes);
         }
@@ -459,7 +456,7 @@ static void after_a_restart_pieces_are_made_anew(void **state)
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *one = piece(lane, bytes, NULL), *two = piece(lane, bytes, NULL), *total = NULL;
     /* a peer uses it, too */
-    if (!conf_on_gpus && hd_device_count(runtime) > 1 && conf_reaches(runtime, 1, 0)) {
+    if (hd_device_count(runtime) > 1 && conf_reaches(runtime, 1, 0)) {
         CONF_OK(conf_fill(conf_default_lane(runtime, 1), k, one, 0, words, 1, NULL));
         CONF_OK(hd_buffer_wait(one, HD_READ, HD_FOREVER));
     }

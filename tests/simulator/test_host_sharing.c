@@ -19,6 +19,7 @@
 #endif
 #define SETTINGS "host_devices=4 host_memory=64M host_peers=ring"
 #define BYTES (2 * GRANULE)
+#define RANGE (16 * GRANULE) /* of addresses: the least for a wish, and its alignment */
 #define N_WORDS (BYTES / 4)
 
 enum { FROM_MAKER = 0x0a0b0c0d, FROM_HERE = 0x11223344 };
@@ -78,7 +79,7 @@ static void make(role_message *m, int *descriptor)
     int device = (int)m->a;
     hdcu_mem_prop prop = exportable(device);
     NEED(!d->cuDevicePrimaryCtxRetain(&context, device) && !d->cuCtxSetCurrent(context));
-    NEED(!d->cuMemAddressReserve(&made_at, BYTES, 0, m->b, 0));
+    NEED(!d->cuMemAddressReserve(&made_at, RANGE, 0, m->b, 0));
     NEED(!d->cuMemCreate(&handle, BYTES, &prop, 0) && !d->cuMemMap(made_at, BYTES, 0, handle, 0));
     NEED(!give_access(made_at, BYTES, device));
     NEED(!d->cuMemsetD32Async(made_at, (unsigned)m->c, N_WORDS, NULL) && !d->cuCtxSynchronize());
@@ -201,8 +202,14 @@ static hdcu_memhandle import_it(int descriptor)
 static void reserve_at(hdcu_deviceptr wanted)
 {
     hdcu_deviceptr p;
-    OK(d->cuMemAddressReserve(&p, BYTES, 0, wanted, 0));
+    OK(d->cuMemAddressReserve(&p, RANGE, 0, wanted, 0));
     assert_int_equal(p, wanted);
+}
+
+static void unmap_at(hdcu_deviceptr at)
+{
+    OK(d->cuMemUnmap(at, BYTES));
+    OK(d->cuMemAddressFree(at, RANGE));
 }
 
 /* ---- the tests ---- */
@@ -224,40 +231,43 @@ static void addresses_are_reserved_where_asked(void **state)
     }
 #endif
     (void)large;
-    assert_true(is_free(FREE_AT, BYTES + GRANULE));
+    assert_true(is_free(FREE_AT, RANGE + GRANULE));
     reserve_at(FREE_AT);
     assert_true(is_free(FREE_AT - GRANULE, GRANULE));
-    assert_false(is_free(FREE_AT + BYTES, 4096)); /* the gap is still in use */
+    assert_false(is_free(FREE_AT + RANGE, 4096)); /* the gap is still in use */
     /* taken, partly taken, unaligned, or no address: reserves elsewhere */
-    const hdcu_deviceptr taken[] = {FREE_AT, FREE_AT - GRANULE, FREE_AT + BYTES, FREE_AT + 64 * GRANULE + 4096,
+    const hdcu_deviceptr taken[] = {FREE_AT, FREE_AT - GRANULE, FREE_AT + RANGE, FREE_AT + 64 * GRANULE + 4096,
                                     (hdcu_deviceptr)1 << 60};
     for (unsigned i = 0; i < sizeof taken / sizeof taken[0]; i++) {
-        OK(d->cuMemAddressReserve(&p, BYTES, 0, taken[i], 0));
+        OK(d->cuMemAddressReserve(&p, RANGE, 0, taken[i], 0));
         assert_int_not_equal(p, taken[i]);
         assert_int_equal(p % GRANULE, 0);
-        OK(d->cuMemAddressFree(p, BYTES));
+        OK(d->cuMemAddressFree(p, RANGE));
     }
-    OK(d->cuMemAddressReserve(&p, BYTES, 16 * GRANULE, FREE_AT + 64 * GRANULE, 0));
+    OK(d->cuMemAddressReserve(&p, RANGE - GRANULE, 0, FREE_AT + 64 * GRANULE, 0)); /* too few */
+    assert_int_not_equal(p, FREE_AT + 64 * GRANULE);
+    OK(d->cuMemAddressFree(p, RANGE - GRANULE));
+    OK(d->cuMemAddressReserve(&p, RANGE, 16 * GRANULE, FREE_AT + 64 * GRANULE, 0));
     assert_int_equal(p, FREE_AT + 64 * GRANULE);
-    OK(d->cuMemAddressReserve(&q, BYTES, 16 * GRANULE, FREE_AT + 72 * GRANULE, 0));
+    OK(d->cuMemAddressReserve(&q, RANGE, 16 * GRANULE, FREE_AT + 72 * GRANULE, 0));
     assert_int_equal(q % (16 * GRANULE), 0);
-    OK(d->cuMemAddressFree(p, BYTES));
-    OK(d->cuMemAddressFree(q, BYTES));
-    OK(d->cuMemAddressFree(FREE_AT, BYTES));
-    assert_true(is_free(FREE_AT, BYTES + GRANULE));
+    OK(d->cuMemAddressFree(p, RANGE));
+    OK(d->cuMemAddressFree(q, RANGE));
+    OK(d->cuMemAddressFree(FREE_AT, RANGE));
+    assert_true(is_free(FREE_AT, RANGE + GRANULE));
     /* the application's own mapping is not replaced */
     unsigned char *mine = mmap((void *)(uintptr_t)(FREE_AT + GRANULE), 4096, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     assert_ptr_equal(mine, (void *)(uintptr_t)(FREE_AT + GRANULE));
     mine[0] = 7;
-    OK(d->cuMemAddressReserve(&p, BYTES, 0, FREE_AT, 0));
+    OK(d->cuMemAddressReserve(&p, RANGE, 0, FREE_AT, 0));
     assert_int_not_equal(p, FREE_AT);
     assert_int_equal(mine[0], 7);
     munmap(mine, 4096);
-    OK(d->cuMemAddressFree(p, BYTES));
+    OK(d->cuMemAddressFree(p, RANGE));
     reserve_at(FREE_AT);
     leave_device(0); /* also ends the reservation */
-    assert_true(is_free(FREE_AT, BYTES + GRANULE));
+    assert_true(is_free(FREE_AT, RANGE + GRANULE));
     hdi_driver_close(d);
 }
 
@@ -295,7 +305,7 @@ static void two_processes_have_the_same_memory(void **state)
     assert_int_equal(count_words(own, 42), 256);
     assert_int_equal(count_words(own, 5), N_WORDS - 256);
     unmap(own, BYTES);
-    unmap(FREE_AT, BYTES);
+    unmap_at(FREE_AT);
     assert_int_equal(mappings(), 0);
     leave_device(1);
     hdi_driver_close(d);
@@ -328,7 +338,7 @@ static void the_maker_may_be_killed_at_any_time(void **state)
         OK(d->cuCtxSynchronize());
         role_end(&p, true);
         assert_int_equal(count_words(FREE_AT, FROM_MAKER + 100), 256);
-        unmap(FREE_AT, BYTES);
+        unmap_at(FREE_AT);
         assert_int_equal(mappings(), 0);
     }
     leave_device(1);
@@ -356,7 +366,7 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     assert_int_equal(count_words(FREE_AT, FROM_MAKER), N_WORDS);
     OK(d->cuCtxSetCurrent(c2));
     assert_int_equal(d->cuMemsetD32Async(FREE_AT, 1, 1, NULL), HDCU_ERROR_INVALID_VALUE);
-    unmap(FREE_AT, BYTES);
+    unmap_at(FREE_AT);
     OK(d->cuMemRelease(h));
     leave_device(1);
     OK(d->cuDevicePrimaryCtxRelease(2));
@@ -395,10 +405,10 @@ static void do_step(int step, int descriptor, hdcu_memhandle handle)
         close(descriptor);
         break;
     case UNMAP_FIRST:
-        unmap(FREE_AT, BYTES);
+        unmap_at(FREE_AT);
         break;
     case UNMAP_SECOND:
-        unmap(FREE_AT + 4 * BYTES, BYTES);
+        unmap_at(FREE_AT + 2 * RANGE);
         break;
     case RELEASE:
         OK(d->cuMemRelease(handle));
@@ -436,7 +446,7 @@ static void nothing_stays_behind(void **state)
         assert_int_equal(h, same);
         OK(d->cuMemRelease(same));
         for (int i = 0; i < 2; i++) {
-            hdcu_deviceptr at = FREE_AT + (hdcu_deviceptr)i * 4 * BYTES;
+            hdcu_deviceptr at = FREE_AT + (hdcu_deviceptr)i * 2 * RANGE;
             reserve_at(at);
             OK(d->cuMemMap(at, BYTES, 0, h, 0));
             OK(give_access(at, BYTES, 1));
@@ -448,7 +458,7 @@ static void nothing_stays_behind(void **state)
         assert_int_equal(d->cuMemRelease(h), HDCU_ERROR_INVALID_VALUE);
         assert_int_equal(mappings(), 0);
         assert_int_equal(descriptors(), open);
-        assert_true(is_free(FREE_AT, 6 * BYTES));
+        assert_true(is_free(FREE_AT, 6 * RANGE));
         assert_int_equal(free_memory(), memory);
     }
     assert_int_equal(orders, 120);
@@ -468,7 +478,7 @@ static void nothing_stays_behind(void **state)
     close(on);
     OK(d->cuMemRelease(h));
     OK(d->cuMemRelease(h));
-    unmap(FREE_AT, BYTES);
+    unmap_at(FREE_AT);
     assert_int_equal(descriptors(), open);
     assert_int_equal(mappings(), 0);
     leave_device(1);
@@ -513,7 +523,7 @@ static void imports_outlive_contexts_but_the_last(void **state)
     assert_int_equal(mappings(), 0);
     assert_int_equal(descriptors(), open);
     assert_int_equal(d->cuMemRelease(h), HDCU_ERROR_INVALID_VALUE);
-    assert_true(is_free(FREE_AT, BYTES + GRANULE));
+    assert_true(is_free(FREE_AT, RANGE + GRANULE));
     assert_int_equal(ask(&p, (role_message){.kind = COUNT, .a = FROM_MAKER}, -1, NULL).a, N_WORDS);
     hdi_driver_close(d);
     close(descriptor);
