@@ -57,17 +57,24 @@ sys.exit(1 if wrong else 0)
 END
 }
 
-# try NAME KIND WHAT-CHECK-TAKES
+# try NAME TIMES WHAT-CHECK-TAKES: TIMES of a twin: its naps last so many times as long; 0: not the twin. False: a finding is wrong, in
+# $work/wrong
 try() {
-    local name=$1 kind=$2
+    local name=$1 times=$2 kind=()
     shift 2
-    "$programs/$name" "$work/trace" ${kind:+"$kind"} >"$work/out" 2>&1 || {
-        fail "$name $kind: $(cat "$work/out")"
+    [ "$times" -eq 0 ] || kind=(clean "$times")
+    "$programs/$name" "$work/trace" "${kind[@]}" >"$work/out" 2>&1 || {
+        fail "$name ${kind[*]}: $(cat "$work/out")"
         return
     }
-    [ -s "$work/out" ] && fail "$name $kind: prints $(cat "$work/out")"
-    "$tool" trace "$work/trace" --json >"$work/json" 2>"$work/err" || fail "$name $kind: $(cat "$work/err")"
-    check "$work/json" "$@" >"$work/wrong" || fail "$name $kind: $(cat "$work/wrong")"
+    [ -s "$work/out" ] && fail "$name ${kind[*]}: prints $(cat "$work/out")"
+    "$tool" trace "$work/trace" --json >"$work/json" 2>"$work/err" || fail "$name ${kind[*]}: $(cat "$work/err")"
+    check "$work/json" "$@" >"$work/wrong"
+}
+
+# A busy machine starts kernels tens of milliseconds late, which then really is a cause. It is none beside naps that last longer.
+try_twin() {
+    try "$1" 3 - any any any || try "$1" 30 - any any any || fail "$1 clean: $(cat "$work/wrong")"
 }
 
 # The table of the page there: a program, and the finding, device, other device and buffer that it is for.
@@ -81,8 +88,8 @@ done
 while read -r name finding; do
     [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
     # shellcheck disable=SC2086
-    try "$name" '' $finding
-    try "$name" clean - any any any
+    try "$name" 0 $finding || fail "$name: $(cat "$work/wrong")"
+    try_twin "$name"
 done <"$work/table"
 [ "$(wc -l <"$work/table")" -ge 12 ] || fail "there are $(wc -l <"$work/table") programs"
 exit $failed

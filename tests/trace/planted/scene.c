@@ -10,7 +10,6 @@
 #define SETTINGS "driver=host placement=thread host_devices=2 host_memory=512M peers=trust cache=none "
 #define ROOM 512
 #define MOST_USES 8
-#define TWIN_LASTS 3 /* times as long: a busy machine starts kernels late, which then is no cause */
 
 void must(hd_status status, const char *call)
 {
@@ -89,7 +88,7 @@ hd_buffer *make_host_buffer(scene *s, size_t bytes, const char *label)
 
 hd_ticket nap_in(scene *s, hd_lane *lane, hd_buffer *plan, unsigned us, const hd_arg *uses, size_t n_uses)
 {
-    hd_arg args[2 + MOST_USES] = {hd_inout(plan), hd_u64((uint64_t)us * 1000 * (s->clean ? TWIN_LASTS : 1))};
+    hd_arg args[2 + MOST_USES] = {hd_inout(plan), hd_u64((uint64_t)us * 1000 * (s->clean ? s->clean : 1))};
     must_hold(n_uses <= MOST_USES, "a launch has few uses");
     for (size_t i = 0; i < n_uses; i++) {
         args[2 + i] = hd_also(uses[i]);
@@ -149,9 +148,9 @@ static void open_scene(scene *s)
 
 int main(int argc, char **argv)
 {
-    scene s = {.clean = argc == 3 && strcmp(argv[2], "clean") == 0};
-    if (argc < 2 || argc > 3 || (argc == 3 && !s.clean)) {
-        fprintf(stderr, "usage: %s FILE [clean]\n", argv[0]);
+    scene s = {.clean = argc == 4 && strcmp(argv[2], "clean") == 0 ? (unsigned)strtoul(argv[3], NULL, 10) : 0};
+    if (argc < 2 || argc == 3 || argc > 4 || (argc == 4 && s.clean == 0)) {
+        fprintf(stderr, "usage: %s FILE [clean TIMES]\n", argv[0]);
         return 1;
     }
     s.file = argv[1];

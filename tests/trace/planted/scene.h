@@ -1,7 +1,7 @@
 /* scene.h - shared by the programs with a planted cause: two host devices or more, a kernel that
  * naps, and a trace of the steady part.
  *
- * Run `planted_NAME FILE`, and its twin as `planted_NAME FILE clean`. It writes the trace to FILE
+ * Run `planted_NAME FILE`, and its twin as `planted_NAME FILE clean TIMES`. It writes the trace to FILE
  * and prints nothing. Causes last by construction: kernels and program sleep, so a busy machine
  * does not prolong one cause more than another. The option delay makes driver calls slow.
  *
@@ -19,7 +19,7 @@
 #define MOST_DEVICES 4
 
 typedef struct scene {
-    bool clean; /* this is the twin */
+    unsigned clean; /* this is the twin, and its naps last so many times as long; 0: it is not */
     hd_runtime *runtime;
     hd_module *module;
     hd_kernel *nap;
