@@ -91,6 +91,7 @@
     X(cuModuleGetGlobal, 3020, REQUIRED, (hdcu_deviceptr *pointer, size_t *bytes, hdcu_module module, const char *name), (pointer, bytes, module, name)) \
     X(cuModuleGetFunctionCount, 12040, OPTIONAL, (unsigned *count, hdcu_module module), (count, module)) \
     X(cuModuleEnumerateFunctions, 12040, OPTIONAL, (hdcu_function *functions, unsigned count, hdcu_module module), (functions, count, module)) \
+    X(cuFuncLoad, 12040, OPTIONAL, (hdcu_function function), (function)) \
     X(cuFuncGetName, 12030, OPTIONAL, (const char **name, hdcu_function function), (name, function)) \
     X(cuFuncGetAttribute, 2020, REQUIRED, (int *value, int attribute, hdcu_function function), (value, attribute, function)) \
     X(cuFuncSetAttribute, 9000, REQUIRED, (hdcu_function function, int attribute, int value), (function, attribute, value)) \

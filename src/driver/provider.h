@@ -56,6 +56,10 @@ typedef struct hdi_provider {
      * then put off until the work in flight is done. */
     bool unload_waits;
 
+    /* Streams that hd_open makes on each device. Now and then cuStreamCreate waits for the kernels
+     * that run on the device, so lanes made beside them take these. 0: it never waits. */
+    uint32_t streams_ahead;
+
     /* Graphs cost and save nothing. Chains are then made at their first use, and are as long as the
      * option chains allows. False: they are made after some uses, and their kernels take
      * HDI_KERNEL_TIME_SPAN_NS at most. */

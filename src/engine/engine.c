@@ -559,6 +559,26 @@ static hd_status engine_start_thread(hdi_engine *engine)
     return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
+/* A lane that gets none here makes its own. */
+static void engine_make_streams(hdi_engine *engine)
+{
+    const hdi_device *device = engine->device;
+    const hdi_driver *driver = device->runtime->driver;
+    uint32_t most = device->runtime->provider->streams_ahead;
+    hdi_current current;
+    const char *call = "";
+    if (most == 0 || hdi_current_enter(driver, device->context, &current, &call) != HDCU_SUCCESS) {
+        return;
+    }
+    bool made = true;
+    for (uint32_t i = 0; i < most && i < HDI_LANES_MAX && made; i++) {
+        hdi_stream *stream = &engine->streams[i];
+        made = driver->cuStreamCreate(&stream->handle, HDCU_STREAM_NON_BLOCKING) == HDCU_SUCCESS;
+        stream->handle = made ? stream->handle : NULL;
+    }
+    hdi_current_leave(&current);
+}
+
 hd_status hdi_engine_create(hdi_device *device)
 {
     hdi_engine *engine = aligned_alloc(HDI_LINE, (sizeof *engine + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
@@ -579,6 +599,7 @@ hd_status hdi_engine_create(hdi_device *device)
     hdi_blocked_start(engine);
     engine_take_fences(engine);
     device->engine = engine;
+    engine_make_streams(engine);
     if (device->runtime->is_inline) {
         return HD_OK;
     }

@@ -131,8 +131,8 @@ static void issue_run_host_copy(void *command)
     }
 }
 
-/* The driver's own copies from host to host return when they are done, so they would hold up the
- * engine's other lanes until the stream's earlier work ends. */
+/* The driver's own copies from host to host return when they are done. Until the stream's earlier
+ * work ends they would hold up the engine's other lanes. */
 static hdcu_result issue_host_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     return engine->device->runtime->driver->cuLaunchHostFunc(stream->handle, issue_run_host_copy, (void *)(uintptr_t)c);

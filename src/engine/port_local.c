@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/descriptor.h"
 #include "base/lock.h"
 #include "engine/activities.h"
 #include "engine/port_local.h"
@@ -209,6 +210,25 @@ static hdi_answer local_lane(hdi_port *port, uint32_t number, bool sticky_failur
 
 /* ---- modules ---- */
 
+#define KERNELS_LOADED 64 /* of a module */
+
+/* The driver copies a kernel's code to the device when it is first looked up. Measured with driver
+ * 580: then the kernel only begins once all kernels end that run meanwhile. So all kernels of a
+ * small module are copied with it, since a load waits anyway. */
+static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
+{
+    hdcu_function functions[KERNELS_LOADED];
+    unsigned n = 0;
+    if (driver->cuFuncLoad == NULL || driver->cuModuleEnumerateFunctions == NULL ||
+        driver->cuModuleGetFunctionCount == NULL || driver->cuModuleGetFunctionCount(&n, module) != HDCU_SUCCESS ||
+        n > KERNELS_LOADED || driver->cuModuleEnumerateFunctions(functions, n, module) != HDCU_SUCCESS) {
+        return;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        driver->cuFuncLoad(functions[i]); /* else it is copied when it is looked up */
+    }
+}
+
 static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out, char *log)
 {
     hdi_local_port *p = hdi_local_port_of(port);
@@ -221,8 +241,13 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
     int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)HDI_CODE_LOG_BYTES};
     hdcu_module module = NULL;
+    bool held = hdi_descriptors_hold(); /* the driver opens files of its compiler's cache */
     answer = hdi_local_answer(p->config.driver->cuModuleLoadDataEx(&module, code->bytes, 2, options, values),
                               "cuModuleLoadDataEx");
+    hdi_descriptors_release(held);
+    if (hdi_answered(answer)) {
+        local_load_kernels(p->config.driver, module);
+    }
     hdi_current_leave(&current);
     log[HDI_CODE_LOG_BYTES - 1] = '\0';
     if (hdi_answered(answer)) {

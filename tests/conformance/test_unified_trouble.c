@@ -266,9 +266,9 @@ static void calls_of_the_driver_fail(void **state)
     static const char *const calls[] = {"cuMemHostRegister", "cuMemHostUnregister", "cuMemcpyHtoDAsync",
                                         "cuMemcpyDtoHAsync", "cuLaunchHostFunc",    "cuLaunchKernel",
                                         "cuMemCreate",       "cuStreamWaitEvent",   "cuEventRecord"};
-    int opened = 0, hit = 0;
+    int opened = 0, hit = 0, most = conf_on_gpus ? 1 : 4; /* a GPU is opened in a second */
     for (size_t c = 0; c < sizeof calls / sizeof calls[0]; c++) {
-        for (int from = 1; from <= 4; from++) {
+        for (int from = 1; from <= most; from++) {
             for (int onward = 0; onward < 2; onward++) {
                 char settings[128];
                 snprintf(settings, sizeof settings, "fault=%s:%d%s=1 host_devices=1 memory_timeout=1", calls[c], from,
@@ -283,8 +283,8 @@ static void calls_of_the_driver_fail(void **state)
             }
         }
     }
-    CONF_TRUE(opened > 40);
-    CONF_TRUE(hit > 10 && hit < opened);
+    CONF_TRUE(opened > 10 * most);
+    CONF_TRUE(hit > 2 * most && hit < opened);
 }
 
 static void its_device_is_lost(void **state)
