@@ -50,8 +50,11 @@ HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **
  * that was given back, and may take some tens of microseconds. Of the 256 lanes of a device, the
  * library uses some for copies: three from the start. It makes more when copies would wait for each
  * other, at most 28 in all and two for each other device. Claims take up to 160 (heddle/claim.h),
- * and the option memory_debug takes one. On NVIDIA GPUs, hd_open makes the driver's streams for 128
- * lanes of a device (3 ms, 70 MiB of its memory). Beyond those, making a lane may wait for kernels that run on the device.
+ * and the option memory_debug takes one.
+ *
+ * On NVIDIA GPUs, the first runtime of a process makes the driver's streams for 128 lanes of each
+ * device. That takes 3 ms and 70 MiB of the device's memory. Beyond those, making a lane may wait
+ * for kernels that run on the device.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER,
  * DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);

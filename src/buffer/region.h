@@ -48,8 +48,9 @@ typedef struct hdi_region_info {
 extern const hdi_lifetime hdi_regions_lifetime;
 
 /* With placement=process: reserves addresses that are the same in every process; 0: none are left.
- * All callers ask for whole multiples of one size, so all addresses are such multiples, too. The second one returns them, and ignores any other address. The third one returns
- * true for such an address. */
+ * All callers ask for whole multiples of one size, so all addresses are such multiples, too. The
+ * second one returns them, and ignores any other address. The third one returns true for such an
+ * address. */
 uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes);
 void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at);
 bool hdi_regions_have_addresses(uint64_t at);

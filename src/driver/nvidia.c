@@ -29,6 +29,7 @@ const hdi_provider hdi_provider_nvidia = {
     .threads_parallel = true,
     .pins_memory = true,
     .unload_waits = true,
+    .lookup_waits = true,
     /* Measured with 580: every 41st waits, or thereabouts, and others take 20 us. */
     .streams_ahead = 128,
     .reports_activities = true,

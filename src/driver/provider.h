@@ -56,6 +56,10 @@ typedef struct hdi_provider {
      * then put off until the work in flight is done. */
     bool unload_waits;
 
+    /* The driver copies a kernel's code to the device at its first lookup. The kernel then starts
+     * once all kernels end that run. So a small module's kernels are copied when it is loaded. */
+    bool lookup_waits;
+
     /* Streams that hd_open makes on each device. Now and then cuStreamCreate waits for the kernels
      * that run on the device, so lanes made beside them take these. 0: it never waits. */
     uint32_t streams_ahead;

@@ -559,7 +559,8 @@ static hd_status engine_start_thread(hdi_engine *engine)
     return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
-/* A lane that gets none here makes its own. */
+/* A lane that gets none here makes its own. Beside another runtime, whose kernels may run, none are
+ * made here, since hd_open does not wait for them. */
 static void engine_make_streams(hdi_engine *engine)
 {
     const hdi_device *device = engine->device;
@@ -567,7 +568,8 @@ static void engine_make_streams(hdi_engine *engine)
     uint32_t most = device->runtime->provider->streams_ahead;
     hdi_current current;
     const char *call = "";
-    if (most == 0 || hdi_current_enter(driver, device->context, &current, &call) != HDCU_SUCCESS) {
+    if (most == 0 || hdi_runtimes_are_open() ||
+        hdi_current_enter(driver, device->context, &current, &call) != HDCU_SUCCESS) {
         return;
     }
     bool made = true;

@@ -212,14 +212,12 @@ static hdi_answer local_lane(hdi_port *port, uint32_t number, bool sticky_failur
 
 #define KERNELS_LOADED 64 /* of a module */
 
-/* The driver copies a kernel's code to the device when it is first looked up. Measured with driver
- * 580: then the kernel only begins once all kernels end that run meanwhile. So all kernels of a
- * small module are copied with it, since a load waits anyway. */
+/* Copies all kernels of a small module to the device, since a load waits anyway. */
 static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
 {
     hdcu_function functions[KERNELS_LOADED];
     unsigned n = 0;
-    if (driver->cuFuncLoad == NULL || driver->cuModuleEnumerateFunctions == NULL ||
+    if (!driver->provider->lookup_waits || driver->cuFuncLoad == NULL || driver->cuModuleEnumerateFunctions == NULL ||
         driver->cuModuleGetFunctionCount == NULL || driver->cuModuleGetFunctionCount(&n, module) != HDCU_SUCCESS ||
         n > KERNELS_LOADED || driver->cuModuleEnumerateFunctions(functions, n, module) != HDCU_SUCCESS) {
         return;

@@ -105,6 +105,15 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     return status ? hdi_fail(status, "%d runtimes are open already; close one", RUNTIMES_MAX) : HD_OK;
 }
 
+bool hdi_runtimes_are_open(void)
+{
+    bool any = false;
+    for (int i = 0; i < RUNTIMES_MAX && !any; i++) {
+        any = registry_runtime_at(i) != NULL;
+    }
+    return any;
+}
+
 bool hdi_runtime_begin_close(hd_runtime *rt)
 {
     hdi_mutex_lock(&lock);

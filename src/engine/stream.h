@@ -152,7 +152,7 @@ static inline void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
 
 /* ---- blocked.c: streams that stand at a wait inside the driver ---- */
 
-#define HDI_BLOCKED_MOST 16
+#define HDI_BLOCKED_MOST 12
 
 typedef struct hdi_blocked {
     uint32_t most, n;

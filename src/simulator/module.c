@@ -439,6 +439,13 @@ static hdcu_result cuFuncGetName(const char **name, hdcu_function function)
     return hdi_host_leave(r);
 }
 
+/* Code is where it runs from the start. */
+static hdcu_result cuFuncLoad(hdcu_function function)
+{
+    hdi_host_function *f;
+    return hdi_host_leave(host_function_enter(function, &f));
+}
+
 static hdcu_result cuFuncGetAttribute(int *value, int attribute, hdcu_function function)
 {
     hdi_host_function *f;
@@ -574,6 +581,7 @@ const hdi_driver hdi_host_module_entries = {
     .cuModuleGetGlobal = cuModuleGetGlobal,
     .cuModuleGetFunctionCount = cuModuleGetFunctionCount,
     .cuModuleEnumerateFunctions = cuModuleEnumerateFunctions,
+    .cuFuncLoad = cuFuncLoad,
     .cuFuncGetName = cuFuncGetName,
     .cuFuncGetAttribute = cuFuncGetAttribute,
     .cuFuncSetAttribute = cuFuncSetAttribute,

@@ -1,9 +1,9 @@
 /* scene.h - shared by the programs with a planted cause: two host devices or more, a kernel that
  * naps, and a trace of the steady part.
  *
- * Run `planted_NAME FILE`, and its twin as `planted_NAME FILE clean TIMES`. It writes the trace to FILE
- * and prints nothing. Causes last by construction: kernels and program sleep, so a busy machine
- * does not prolong one cause more than another. The option delay makes driver calls slow.
+ * Run `planted_NAME FILE`, and its twin as `planted_NAME FILE clean TIMES`. It writes the trace to
+ * FILE and prints nothing. Causes last by construction: kernels and program sleep, so a busy
+ * machine does not prolong one cause more than another. The option delay makes driver calls slow.
  *
  * Threads: one. Locks: none.
  */
