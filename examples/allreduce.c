@@ -128,11 +128,11 @@ static void all_reduce(hd_runtime *runtime)
         uses[i] = hd_inout(ranks[i].gradient);
     }
     if (ncclAllReduce == NULL) {
-        must(hd_host_call(runtime, add_ranks, NULL, uses, (size_t)n, NULL));
+        must(hd_launch_host(runtime, add_ranks, NULL, uses, (size_t)n, NULL));
         return;
     }
     for (int i = 0; i < n; i++) {
-        must(hd_lane_call(ranks[i].lane, add_rank, &ranks[i], &uses[i], 1, NULL));
+        must(hd_lane_run_native(ranks[i].lane, add_rank, &ranks[i], &uses[i], 1, NULL));
     }
 }
 

@@ -3,12 +3,12 @@
  *
  * usage: fft
  *
- * hd_lane_call submits a function that gets the lane's stream, and declares the bytes that its work
- * uses. So nothing waits in between. The plan's work area is a buffer like the others. Signals in
- * different lanes share it, and run in order for that reason. GPUs need a program that was compiled
- * with WITH_CUDA, and linked with cuFFT, cuBLAS and the CUDA runtime. On host devices functions of
- * the CPU stand in the same calls. The result must equal that of the CPU, and the tone that passes.
- * Exit status: 0, or 1 after a failure, or 77 if no device can run it. */
+ * hd_lane_run_native submits a function that gets the lane's stream, and declares the bytes that
+ * its work uses. So nothing waits in between. The plan's work area is a buffer like the others.
+ * Signals in different lanes share it, and run in order for that reason. GPUs need a program that
+ * was compiled with WITH_CUDA, and linked with cuFFT, cuBLAS and the CUDA runtime. On host devices
+ * functions of the CPU stand in the same calls. The result must equal that of the CPU, and the tone
+ * that passes. Exit status: 0, or 1 after a failure, or 77 if no device can run it. */
 #include <complex.h>
 #include <heddle.h>
 #include <math.h>
@@ -136,11 +136,11 @@ static void low_pass(hd_lane *lane, hd_buffer *x, hd_buffer *work, pass passes[2
     number *at = (number *)(uintptr_t)hd_buffer_address(x), *work_at = (number *)(uintptr_t)hd_buffer_address(work);
     passes[0] = (pass){at, work_at, -1};
     passes[1] = (pass){at, work_at, 1};
-    must(hd_lane_call(lane, turn, &passes[0], uses, 2, NULL));
+    must(hd_lane_run_native(lane, turn, &passes[0], uses, 2, NULL));
     /* the high frequencies */
     must(hd_fill(x, LOW * sizeof(number), 0, (N - 2 * LOW) * sizeof(number), NULL));
-    must(hd_lane_call(lane, scale, &passes[0], uses, 1, NULL));
-    must(hd_lane_call(lane, turn, &passes[1], uses, 2, NULL));
+    must(hd_lane_run_native(lane, scale, &passes[0], uses, 1, NULL));
+    must(hd_lane_run_native(lane, turn, &passes[1], uses, 2, NULL));
 }
 
 /* Returns number i of a tone with so many periods. */

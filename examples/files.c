@@ -86,7 +86,7 @@ static void start(const slot *s, chunk *c, int from)
     must(hd_launch(lane, scramble, (hd_dims){.x = (uint32_t)(words + 255) / 256}, (hd_dims){.x = 256}, 0, args, 4,
                    NULL));
     must(hd_copy(s->pinned, 0, s->device, 0, words * 8, NULL));
-    must(hd_host_call(runtime, write_chunk, c, &out_of, 1, &c->written));
+    must(hd_launch_host(runtime, write_chunk, c, &out_of, 1, &c->written));
     must(hd_claim_wait(claim, HD_FOREVER));
     must(hd_claim_get_pointer(claim, 0, &bytes));
     memset((char *)bytes + words * 8 - 8, 0, 8); /* the last word beyond the file */

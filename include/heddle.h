@@ -18,6 +18,7 @@
  *   - heddle/dlpack.h    exchange of tensors with other libraries
  *   - heddle/trace.h     traces: each operation, its waits and its times
  *   - heddle/kernel_file.h  making and describing kernel files
+ *   - heddle/deprecated.h  former names, for one release
  *   - heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  *
  * Kernel source includes heddle/kernel.h instead.
@@ -55,5 +56,8 @@
 #include <heddle/trace.h>
 #include <heddle/kernel_file.h>
 #include <heddle/driver.h>
+#ifndef HD_NO_DEPRECATED
+#include <heddle/deprecated.h>
+#endif
 
 #endif

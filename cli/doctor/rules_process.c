@@ -211,7 +211,7 @@ const doctor_rule doctor_rules_process[] = {
     {"max-connections", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_DEVICE_MAX_CONNECTIONS allows few hardware queues",
      "lanes and streams that share a queue hold each other up",
-     "unset CUDA_DEVICE_MAX_CONNECTIONS; the option queues of Heddle then decides", false, process_judge_connections,
+     "unset CUDA_DEVICE_MAX_CONNECTIONS; the option hw_queues of Heddle then decides", false, process_judge_connections,
      DOCTOR_NO_CAUSE, 0},
     {"launch-blocking", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_LAUNCH_BLOCKING makes every launch wait for its end", "nothing overlaps any more",

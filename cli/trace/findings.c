@@ -361,7 +361,7 @@ static void finding_idle_for_rest(finder *f, int d)
     } kinds[] = {
         {TRACE_CAUSE_CLAIM, "idle-for-claim", "its work waited for bytes that the program had claimed",
          "End the claim as soon as its bytes are free (hd_claim_end), or claim a smaller range. A function of "
-         "hd_host_call claims what it uses: let it return sooner, or name fewer bytes."},
+         "hd_launch_host claims what it uses: let it return sooner, or name fewer bytes."},
         {TRACE_CAUSE_RING, "ring-full", "a thread waited for room in a lane's ring",
          "Submit from a thread for each device. Or raise the option lane_slots (HEDDLE_LANE_SLOTS), or submit fewer "
          "and larger operations. Where the other device only has more work, divide it anew."},

@@ -4,11 +4,10 @@
  * Idle time without submitted work is divided by the activity of the threads that submit to the
  * device:
  *    loading code       a kernel or library is used for the first time; its launch may be slow
- *    slow functions     a function of hd_lane_call holds up the engine, which feeds the device
- *    waiting elsewhere  they wait for another device's work: devices take turns
- *    waiting here       they wait for the previous operation before they submit the next one
- *    between launches   gaps shorter than launches take
- *    the rest           the program does something else
+ *    slow functions a function of hd_lane_run_native holds up the engine, which feeds the device
+ *    waiting elsewhere they wait for another device's work: devices take turns waiting here they
+ *    wait for the previous operation before they submit the next one between launches gaps shorter
+ *    than launches take the rest the program does something else
  *
  * Threads, Locks: see model.h.
  */
@@ -49,7 +48,7 @@ typedef struct sums {
     int64_t first, first_most; /* first launches: the time beyond normal; the longest way of one */
     int32_t first_op, n_first; /* the longest one; their number */
     int32_t call_op, way_op;   /* the operation whose call, or way, has the longest piece */
-    int64_t held;              /* part of `way` within long functions of hd_lane_call */
+    int64_t held;              /* part of `way` within long functions of hd_lane_run_native */
     trace_gap held_gap;        /* its longest piece */
     int64_t held_most;         /* the longest of those functions */
     int32_t held_op;           /* its operation */
@@ -453,7 +452,7 @@ static void finding_host_put_rest(finder *f, int d, const sums *s, int64_t ns, c
     PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s%s", s->n_rest,
         trace_time_text(s->rest_gap.part, longest), range, turns);
     PUT(one->remedy,
-        "Submit ahead of the program's own work, or do that on another thread (hd_host_call). hd_range_push "
+        "Submit ahead of the program's own work, or do that on another thread (hd_launch_host). hd_range_push "
         "and hd_range_pop name what the program does meanwhile.");
 }
 
@@ -481,7 +480,8 @@ static void finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, i
     }
     PUT(one->remedy,
         "Launch each kernel once before the loop, and make a product there, too: the first one opens a library, which "
-        "loads its own code. With the option modules=all (HEDDLE_MODULES) hd_module_load loads the code of modules.");
+        "loads its own code. With the option module_loading=eager (HEDDLE_MODULE_LOADING) hd_module_load loads the "
+        "code of modules.");
 }
 
 /* Returns the part of the way to the device that it explains. */
@@ -494,12 +494,12 @@ static int64_t finding_host_put_functions(finder *f, int d, const sums *s)
     trace_finding *one = finding_add(f, "slow-function", d, TRACE_NONE, finding_bound(f, s->held));
     one->op = s->held_op;
     one->gap = s->held_gap;
-    PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_call ran", d,
+    PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_run_native ran", d,
         trace_time_text(s->held, time), finding_percent(s->held, f->window));
     PUT(one->evidence, "the device gets nothing meanwhile; of %" PRIu64 " long functions the longest one took %s: %s",
         s->n_held, trace_time_text(s->held_most, most), trace_op_name(f->t, s->held_op, name));
     PUT(one->remedy, "Let such a function give the driver its work and return. What waits or computes belongs before "
-                     "hd_lane_call, or into hd_host_call, which has a thread of its own.");
+                     "hd_lane_run_native, or into hd_launch_host, which has a thread of its own.");
     return s->held;
 }
 
@@ -563,7 +563,7 @@ static uint64_t finding_host_find_first(const trace *t, int device, int32_t *fir
     return later;
 }
 
-/* A run of a function of hd_lane_call. */
+/* A run of a function of hd_lane_run_native. */
 typedef struct function {
     int64_t begin, end;
     int32_t op;

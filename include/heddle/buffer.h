@@ -47,8 +47,10 @@ HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
 /* Flags of hd_alloc_options. */
 typedef enum hd_alloc_flags {
-    HD_ALLOC_KEEP = 1,     /* keep a copy in pinned host memory, see hd_buffer_save */
-    HD_ALLOC_ONE_PIECE = 2 /* one piece of physical memory, see hd_buffer_export */
+    HD_ALLOC_KEEP = 1,      /* keep a copy in pinned host memory, see hd_buffer_save */
+    HD_ALLOC_DEDICATED = 2, /* one piece of physical memory, see hd_buffer_export */
+    /* the former name, which goes with release 0.4 */
+    HD_ALLOC_ONE_PIECE = HD_ALLOC_DEDICATED
 } hd_alloc_flags;
 
 /* Options of hd_alloc_with. */
@@ -60,7 +62,7 @@ typedef struct hd_alloc_options {
 
 /* hd_alloc with options; NULL: none. HD_ALLOC_KEEP takes twice the size in pinned host memory.
  *
- * HD_ALLOC_ONE_PIECE is for libraries that register memory, and for hd_buffer_export
+ * HD_ALLOC_DEDICATED is for libraries that register memory, and for hd_buffer_export
  * (heddle/import.h). Such a buffer does not come from Heddle's pool: it is one allocation of the
  * driver, in whole granules (2 MiB). Network cards may use it if the device allows that (RDMA). It
  * counts against memory_limit. After its last use its memory returns to the driver, and serves no

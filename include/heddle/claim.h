@@ -119,15 +119,15 @@ HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
 HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *stream, const hd_arg *uses, size_t n_uses,
                                        const hd_claim_options *options, hd_claim **out);
 
-/* A function for hd_lane_call. `stream` is the lane's CUstream, and the device's context is
+/* A function for hd_lane_run_native. `stream` is the lane's CUstream, and the device's context is
  * current. The function enqueues work in that stream. It returns HD_OK, or a status below 0: then
  * the call fails, and with it the lane. */
 typedef hd_status (*hd_lane_function)(void *stream, void *context);
 
-/* Submits a function of the program to a lane. In its turn the lane's engine calls it in place of a
- * launch. It is for libraries that take a stream: cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are the
- * buffers that its work uses. *out (may be NULL) is its ticket, which is done when that work is.
- * `context` must stay valid until then.
+/* Submits a lane call, a function of the program, to a lane. In its turn the lane's engine calls it
+ * in place of a launch. It is for libraries that take a stream: cuFFT, cuDNN, cuSPARSE, NCCL.
+ * `uses` are the buffers that its work uses. *out (may be NULL) is its ticket, which is done when
+ * that work is. `context` must stay valid until then.
  *
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits).
  * All lanes of the device wait for it meanwhile. It must not wait for the device, nor take long. It
@@ -140,18 +140,18 @@ typedef hd_status (*hd_lane_function)(void *stream, void *context);
  * The function is not called if data that it reads failed. Submit calls whose kernels wait for each
  * other, as those of NCCL do, one after the other, with nothing in between (docs/guide/claims.md).
  * Errors: as hd_launch (but not those of kernels), UNSUPPORTED (placement=process). */
-HD_API hd_status hd_lane_call(hd_lane *lane, hd_lane_function function, void *context, const hd_arg *uses,
-                              size_t n_uses, hd_ticket *out);
+HD_API hd_status hd_lane_run_native(hd_lane *lane, hd_lane_function function, void *context, const hd_arg *uses,
+                                    size_t n_uses, hd_ticket *out);
 
-/* A function for hd_host_call. pointers[i] is the start of use i in pinned or unified memory; NULL
- * for device memory. It returns HD_OK, or a status below 0, with which its writes fail. It may call
- * Heddle and wait, but not for its own bytes: hd_map would. */
+/* A function for hd_launch_host. pointers[i] is the start of use i in pinned or unified memory;
+ * NULL for device memory. It returns HD_OK, or a status below 0, with which its writes fail. It may
+ * call Heddle and wait, but not for its own bytes: hd_map would. */
 typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
 
-/* Submits a function of the program that runs on a thread of Heddle once its bytes are there. It is
- * a claim that ends when it returns, which orders the program's CPU code with everything else. *out
- * (may be NULL) is its ticket. `context` must stay valid until the ticket is done. The function is
- * not called if data that it reads failed.
+/* Submits a host call, a function of the program. It runs on a thread of Heddle once its bytes are
+ * there. It is a claim that ends when it returns, which orders the program's CPU code with
+ * everything else. *out (may be NULL) is its ticket. `context` must stay valid until the ticket is
+ * done. The function is not called if data that it reads failed.
  *
  * The option call_threads limits how many run at the same time. Functions that wait inside of
  * Heddle do not count, so functions may wait for each other. When a wait ends, more may run for a
@@ -161,15 +161,15 @@ typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
  * instead: LIMIT. hd_close waits for submitted calls (option close_timeout), and their calls of
  * Heddle work until then.
  * Errors: as hd_claim_begin; SYSTEM (no thread), TIMEOUT. */
-HD_API hd_status hd_host_call(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
-                              size_t n_uses, hd_ticket *out);
+HD_API hd_status hd_launch_host(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
+                                size_t n_uses, hd_ticket *out);
 
 /* Makes the lane wait for a ticket. Work that is submitted to the lane from now on begins when the
  * ticket is done, and fails with it. The ticket may be of any lane, device or claim of the same
  * runtime. *out (may be NULL) is the ticket of the wait. Blocks only while the lane is full.
  * Errors: HANDLE, ARGUMENT (a ticket of another runtime, or one that was never given out),
  * LANE_FAILED, DEVICE_LOST, HOST_MEMORY, TIMEOUT. */
-HD_API hd_status hd_lane_after(hd_lane *lane, hd_ticket ticket, hd_ticket *out);
+HD_API hd_status hd_lane_add_dependency(hd_lane *lane, hd_ticket ticket, hd_ticket *out);
 
 HD_END_DECLS
 #endif

@@ -109,12 +109,12 @@ typedef struct hd_export {
     unsigned char fabric[HD_FABRIC_BYTES]; /* for HD_EXPORT_FABRIC */
 } hd_export;
 
-/* Describes the memory of a buffer of HD_ALLOC_ONE_PIECE for other processes. The memory lives as
+/* Describes the memory of a buffer of HD_ALLOC_DEDICATED for other processes. The memory lives as
  * long as this buffer, the descriptor or an import of it exists. The programs must agree on its
  * content and the order of its uses. Calls the driver, or the worker process. Every export makes a
  * descriptor of its own.
  * Errors: ARGUMENT (null; an unknown kind; a buffer that is not one piece: allocate it with
- * HD_ALLOC_ONE_PIECE), HANDLE, DEVICE_LOST, DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: the device has
+ * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: the device has
  * no such handles, or placement=process). */
 HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *out);
 

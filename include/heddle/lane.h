@@ -109,9 +109,9 @@ HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
  * `to` ended first. Both operations must be done, in lanes of one device that keep times; the two
  * lanes may be the same.
  *
- * To time a launch, call hd_lane_after with {NULL, 0} in front of it, and measure from the ticket
- * that it returns. A copy itself gets no time, since it runs in a lane of the library.
- * hd_lane_after with the copy's ticket returns a ticket that ends right behind the copy.
+ * To time a launch, call hd_lane_add_dependency with {NULL, 0} in front of it, and measure from the
+ * ticket that it returns. A copy itself gets no time, since it runs in a lane of the library.
+ * hd_lane_add_dependency with the copy's ticket returns a ticket that ends right behind the copy.
  *
  * A lane keeps one time per slot (option lane_slots): later operations replace the oldest. Never
  * calls the driver, never blocks.

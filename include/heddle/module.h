@@ -10,7 +10,7 @@
  * Arguments are checked as far as the image describes them. A kernel file describes everything.
  * PTX, cubins and fatbins describe number and size. A pointer takes a buffer, or an address if the
  * program ensures the order itself (hd_address). A structure takes hd_bytes. Memory that a kernel
- * reaches through pointers inside of other memory follows the arguments (hd_also).
+ * reaches through pointers inside of other memory follows the arguments (hd_arg_implicit).
  *
  * Threads: any.
  * Blocking: hd_launch, as its comment says. All other calls load, compile or link code, or wait
@@ -31,8 +31,8 @@ typedef struct hd_kernel hd_kernel;
 /* ---- modules and kernels ---- */
 
 /* Loads an image on the first device of the runtime that is not lost. Every other device gets the
- * code with its first launch, or now with the option modules=all. `image` may be released on
- * return. The caller owns *out: hd_module_unload.
+ * code with its first launch, or now with the option module_loading=eager. `image` may be released
+ * on return. The caller owns *out: hd_module_unload.
  *
  * PTX text must end with a zero byte inside `bytes`, or fill `bytes` exactly (a missing terminating
  * zero is added). Calls the driver. That can take long, on a busy GPU as long as the running
@@ -285,11 +285,11 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
 
 /* A bare address for a pointer parameter: the kernel gets this number. Heddle orders nothing by it,
  * checks nothing of it and keeps nothing for it. The program must ensure that the memory is there
- * and that the device reaches it. The program must also order the uses of that memory, by hd_also,
- * claims or waits. 0 is a null pointer. The address is one of the device: hd_buffer_address returns
- * those of buffers, the same in every placement. With placement=process no other memory of the
- * program is there. A parameter that is no pointer, or a number of CUDA code that is not 8 bytes
- * wide, refuses it: ARGUMENT. */
+ * and that the device reaches it. The program must also order the uses of that memory, by
+ * hd_arg_implicit, claims or waits. 0 is a null pointer. The address is one of the device:
+ * hd_buffer_address returns those of buffers, the same in every placement. With placement=process
+ * no other memory of the program is there. A parameter that is no pointer, or a number of CUDA code
+ * that is not 8 bytes wide, refuses it: ARGUMENT. */
 static inline hd_arg hd_address(uint64_t address)
 {
     hd_arg a;
@@ -306,7 +306,7 @@ static inline hd_arg hd_address(uint64_t address)
  * hd_inout or their ranges. In `args` it stands behind the arguments of all parameters. The launch
  * uses it like any other buffer, for the order and for failures. Every check of a buffer argument
  * applies to it. */
-static inline hd_arg hd_also(hd_arg use)
+static inline hd_arg hd_arg_implicit(hd_arg use)
 {
     /* hd_launch refuses other kinds */
     use.access = use.kind == HD_ARG_BUFFER || use.kind == HD_ARG_ALSO ? use.access : 0;
@@ -317,7 +317,8 @@ static inline hd_arg hd_also(hd_arg use)
 /* ---- launches ---- */
 
 /* Submits a launch to a lane. `args` is read during the call: one for each parameter of the kernel,
- * then any number of hd_also. *out (may be NULL) is the launch's ticket. Returns at once, unless:
+ * then any number of hd_arg_implicit. *out (may be NULL) is the launch's ticket. Returns at once,
+ * unless:
  *   - the lane is full
  *   - two devices meet for the first time
  *   - the kernel is launched for the first time on the device (its code may have to be loaded, see
@@ -326,10 +327,10 @@ static inline hd_arg hd_also(hd_arg use)
  *
  * Errors come before anything is submitted.
  * Errors: ARGUMENT (an extent is 0 that is not missing at the end, wrong number, size or kind of
- * arguments, an hd_also in front of an argument or of no buffer, null args), HANDLE, RANGE, ACCESS
- * (an argument's access contradicts the kernel's; a unified buffer is mapped for writing), LIMIT
- * (grid, block, shared memory, argument bytes, more than 128 buffers), UNREACHABLE, FAILED (an
- * argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY,
+ * arguments, an hd_arg_implicit in front of an argument or of no buffer, null args), HANDLE, RANGE,
+ * ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped for writing),
+ * LIMIT (grid, block, shared memory, argument bytes, more than 128 buffers), UNREACHABLE, FAILED
+ * (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY,
  * DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for
  * the option submit_timeout). With the option launch_wait=on, for debugging, it waits until the
  * kernel has ended, and returns its failure, too: FAILED or DEVICE_LOST. */

@@ -57,11 +57,11 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
 /* Waits for submitted work to finish, at most for the option `close_timeout`, then releases
  * everything. NULL: nothing happens.
- *   - First it waits until functions of hd_host_call and hd_claim_on_ready have run and the program
- *     has ended its claims. These functions may call Heddle as before, and any thread may end
- *     claims. Calls of other threads with the runtime itself are refused: HANDLE. Their calls with
- *     lanes, buffers and claims work until this wait is over. hd_close waits for the work that they
- *     submit.
+ *   - First it waits until functions of hd_launch_host and hd_claim_on_ready have run and the
+ *     program has ended its claims. These functions may call Heddle as before, and any thread may
+ *     end claims. Calls of other threads with the runtime itself are refused: HANDLE. Their calls
+ *     with lanes, buffers and claims work until this wait is over. hd_close waits for the work that
+ *     they submit.
  *   - If work does not end in time, or the driver does not return, the devices are abandoned as
  *     they are. Everything they hold, pinned memory included, returns to the system when the
  *     process ends. hd_message names the operation and what was left.
@@ -74,9 +74,9 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  *   - Later calls are refused: HANDLE.
  * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or
  * from a callback of this runtime, from a function that it called, or from a function of
- * hd_lane_call: nothing happens); TIMEOUT (something was left, as above; the runtime is closed
- * nevertheless); DEVICE_LOST, DRIVER (the driver refused to take something back); SYSTEM (a trace,
- * or the report of the option `stats`, was not written whole; the runtime is closed); ACCESS
+ * hd_lane_run_native: nothing happens); TIMEOUT (something was left, as above; the runtime is
+ * closed nevertheless); DEVICE_LOST, DRIVER (the driver refused to take something back); SYSTEM (a
+ * trace, or the report of the option `stats`, was not written whole; the runtime is closed); ACCESS
  * (option memory_debug: buffers were not freed; the runtime is closed); HOST_MEMORY (for that
  * report; the runtime is closed). */
 HD_API hd_status hd_close(hd_runtime *runtime);

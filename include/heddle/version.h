@@ -8,9 +8,9 @@
 
 /* The version of these headers. */
 #define HD_VERSION_MAJOR 0
-#define HD_VERSION_MINOR 2
+#define HD_VERSION_MINOR 3
 #define HD_VERSION_PATCH 0
-/* The same as a text: "0.2.0". */
+/* The same as a text: "0.3.0". */
 #define HD_VERSION_STRING HD_VERSION_TEXT(HD_VERSION_MAJOR, HD_VERSION_MINOR, HD_VERSION_PATCH)
 
 /* Helpers of HD_VERSION_STRING. */

@@ -104,6 +104,49 @@ static const hdi_option_row *option_without_prefix(const char *name)
     return row != NULL && strcasecmp(row->environment, name) == 0 ? row : NULL;
 }
 
+/* ---- former names ---- */
+
+/* Options of release 0.2 that have other names and words now. They go with release 0.4. */
+static const struct former {
+    const char *name, *environment, *now;
+    struct {
+        const char *word, *now;
+    } words[2];
+} former_options[] = {
+    {"queues", "HEDDLE_QUEUES", "hw_queues", {{NULL, NULL}}},
+    {"modules", "HEDDLE_MODULES", "module_loading", {{"used", "lazy"}, {"all", "eager"}}},
+};
+enum { FORMER = sizeof former_options / sizeof former_options[0] };
+
+static int option_index(const char *name)
+{
+    int index = 0;
+    while (index < COUNT && strcmp(name, table[index].row.name) != 0) {
+        index++;
+    }
+    return index;
+}
+
+static const struct former *option_former(const char *name)
+{
+    for (int i = 0; i < FORMER; i++) {
+        if (strcmp(name, former_options[i].name) == 0) {
+            return &former_options[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *option_former_word(const struct former *f, const char *value)
+{
+    for (int i = 0; i < 2 && f->words[i].word != NULL; i++) {
+        if (strcmp(value, f->words[i].word) == 0) {
+            return f->words[i].now;
+        }
+    }
+    return value;
+}
+
 /* ---- parsing ---- */
 
 static bool option_is_separator(char c)
@@ -365,11 +408,10 @@ static hd_status options_apply_settings(const char *settings, hdi_options *out)
         if (status != HD_OK || name == NULL) {
             break;
         }
-        int index = 0;
-        while (index < COUNT && strcmp(name, table[index].row.name) != 0) {
-            index++;
-        }
-        status = index < COUNT ? option_set(out, index, value, HD_OPTION_FROM_SETTINGS) : option_fail_unknown(name);
+        const struct former *f = option_former(name);
+        int index = option_index(f != NULL ? f->now : name);
+        const char *text = f != NULL ? option_former_word(f, value) : value;
+        status = index < COUNT ? option_set(out, index, text, HD_OPTION_FROM_SETTINGS) : option_fail_unknown(name);
         if (status != HD_OK) {
             break;
         }
@@ -385,6 +427,14 @@ static hd_status options_parse(const char *settings, bool environment, hdi_optio
     hd_status status = HD_OK;
     for (int i = 0; i < COUNT && status == HD_OK; i++) {
         status = option_set(&options, i, table[i].row.default_text, HD_OPTION_FROM_DEFAULT);
+    }
+    for (int i = 0; environment && i < FORMER && status == HD_OK; i++) {
+        const struct former *f = &former_options[i];
+        const char *value = secure_getenv(f->environment);
+        if (value != NULL && value[0] != '\0') {
+            status =
+                option_set(&options, option_index(f->now), option_former_word(f, value), HD_OPTION_FROM_ENVIRONMENT);
+        }
     }
     for (int i = 0; environment && i < COUNT && status == HD_OK; i++) {
         /* an empty variable counts as not set */
@@ -481,6 +531,11 @@ static bool option_is_known(const char *name)
 {
     for (int i = 0; hdi_option_row_at(i) != NULL; i++) {
         if (strcmp(name, hdi_option_row_at(i)->environment) == 0) {
+            return true;
+        }
+    }
+    for (int i = 0; i < FORMER; i++) {
+        if (strcmp(name, former_options[i].environment) == 0) {
             return true;
         }
     }

@@ -18,7 +18,7 @@
 #define HDI_CHOICES_SWITCH(X) X(SWITCH, OFF, "off") X(SWITCH, ON, "on")
 #define HDI_CHOICES_MEMORY_DEBUG(X)                                                                                    \
     X(MEMORY_DEBUG, OFF, "off") X(MEMORY_DEBUG, ON, "on") X(MEMORY_DEBUG, REPORT, "report")
-#define HDI_CHOICES_MODULES(X) X(MODULES, USED, "used") X(MODULES, ALL, "all")
+#define HDI_CHOICES_MODULE_LOADING(X) X(MODULE_LOADING, LAZY, "lazy") X(MODULE_LOADING, EAGER, "eager")
 #define HDI_CHOICES_PEERS(X) X(PEERS, VERIFY, "verify") X(PEERS, TRUST, "trust") X(PEERS, OFF, "off")
 #define HDI_CHOICES_TRACE_DETAIL(X)                                                                                    \
     X(TRACE_DETAIL, EDGES, "edges") X(TRACE_DETAIL, FULL, "full") X(TRACE_DETAIL, CUPTI, "cupti")
@@ -29,7 +29,7 @@ enum { HDI_CHOICES_DRIVER(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_PLACEMENT(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_SWITCH(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_MEMORY_DEBUG(HDI_CHOICE_NUMBER) };
-enum { HDI_CHOICES_MODULES(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_MODULE_LOADING(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_PEERS(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_TRACE_DETAIL(HDI_CHOICE_NUMBER) };
 enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
@@ -57,7 +57,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(transfer_timeout, "HEDDLE_TRANSFER_TIMEOUT", INTEGER, "-1", -1, 86400000,                                        \
       "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")              \
     X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
-      "milliseconds that hd_close waits for work in flight, functions of hd_host_call and ends of claims")             \
+      "milliseconds that hd_close waits for work in flight, functions of hd_launch_host and ends of claims")           \
     X(chains, "HEDDLE_CHAINS", INTEGER, "32", 0, 32,                                                                   \
       "launches of a lane that an engine gives to the driver together, at most; 0: each by itself")                    \
     X(chain_memory, "HEDDLE_CHAIN_MEMORY", BYTES, "64M", 0, (int64_t)1 << 40,                                          \
@@ -89,11 +89,11 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "each; slow")                                                                                                    \
     X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
       "file that memory_debug=report appends to; empty: stderr")                                                       \
-    X(queues, "HEDDLE_QUEUES", INTEGER, "8", 1, 32,                                                                    \
+    X(hw_queues, "HEDDLE_HW_QUEUES", INTEGER, "8", 1, 32,                                                              \
       "hardware queues that NVIDIA's driver is asked for on each device, unless CUDA_DEVICE_MAX_CONNECTIONS is set; "  \
       "more "                                                                                                          \
       "lanes than queues hold each other up, more queues make hd_open and hd_close slower")                            \
-    X(modules, "HEDDLE_MODULES", CHOICE, "used", HDI_CHOICES_MODULES, 0,                                               \
+    X(module_loading, "HEDDLE_MODULE_LOADING", CHOICE, "lazy", HDI_CHOICES_MODULE_LOADING, 0,                          \
       "when a device gets a module's code: with the first launch of one of its kernels there, or with hd_module_load") \
     X(spare_workers, "HEDDLE_SPARE_WORKERS", INTEGER, "0", 0, 8,                                                       \
       "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
@@ -112,7 +112,8 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
       "the caller, as with placement=inline")                                                                          \
     X(call_threads, "HEDDLE_CALL_THREADS", INTEGER, "4", 1, 256,                                                       \
-      "functions of hd_host_call and hd_claim_on_ready that run at the same time, besides those that wait in Heddle")  \
+      "functions of hd_launch_host and hd_claim_on_ready that run at the same time, besides those that wait in "       \
+      "Heddle")                                                                                                        \
     X(blas, "HEDDLE_BLAS", TEXT, "auto", 0, 0,                                                                         \
       "library for matrix products: auto (cuBLAS or an installed CPU library, else built in), builtin, or a path")     \
     X(nvrtc, "HEDDLE_NVRTC", TEXT, "auto", 0, 0,                                                                       \

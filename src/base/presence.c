@@ -128,8 +128,8 @@ hd_status __attribute__((cold)) hdi_presence_refused(const char *call)
 {
     hdi_presence_here.call = call;
     return hdi_fail(HD_ERROR_HANDLE,
-                    "a function of hd_lane_call must not make this call, since the engine waits for it; "
-                    "call it behind hd_lane_call, or from a function of hd_host_call");
+                    "a function of hd_lane_run_native must not make this call, since the engine waits for it; "
+                    "call it behind hd_lane_run_native, or from a function of hd_launch_host");
 }
 
 hdi_apart hdi_presence_apart(void)

@@ -13,9 +13,9 @@
  * A call within a call, on the same runtime, changes nothing. Its handles may be stale by then, and
  * stale handles lead to no runtime.
  *
- * In a function of hd_lane_call a thread may hold the engine's lock, and the engine waits for it.
- * So there HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the call. The thread's own record
- * is hidden there, so each call takes the slow way in, which makes this check.
+ * In a function of hd_lane_run_native a thread may hold the engine's lock, and the engine waits for
+ * it. So there HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the call. The thread's own
+ * record is hidden there, so each call takes the slow way in, which makes this check.
  *
  * Either way notes the call's name for the texts of failures (error.h). HDI_CALL notes the name
  * alone. A call within a call keeps the name of the outer one.
@@ -67,7 +67,8 @@ typedef struct hdi_inside {
  * threads share; no thread waits for that one. */
 hdi_inside hdi_presence_enter_slow(const void *runtime);
 
-/* True if the thread is in a function of hd_lane_call. Then its hdi_presence_here.own is NULL. */
+/* True if the thread is in a function of hd_lane_run_native. Then its hdi_presence_here.own is
+ * NULL. */
 bool __attribute__((pure, cold)) hdi_presence_refuses(void);
 /* Fails with HANDLE: such a function must not make this call. */
 hd_status hdi_presence_refused(const char *call);
@@ -113,8 +114,8 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
     const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
         hdi_presence_enter(runtime, name)
 
-/* For the rest of the block the thread is inside a call on this runtime. A function of hd_lane_call
- * must not make it. */
+/* For the rest of the block the thread is inside a call on this runtime. A function of
+ * hd_lane_run_native must not make it. */
 #define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
 #define HDI_INSIDE_AS(runtime, name)                                                                                   \
     HDI_REFUSE_IN_LANE(name)                                                                                           \
@@ -169,7 +170,8 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 /* Calls that cannot fail on their usual path need no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
 
-/* A query that waits for nothing and takes no lock: a function of hd_lane_call may make it. */
+/* A query that waits for nothing and takes no lock: a function of hd_lane_run_native may make it.
+ * */
 #define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
 /* For a call on no runtime, and for one that notes its name only before it may fail. The library
@@ -186,7 +188,8 @@ typedef struct hdi_apart {
     const char *call;
 } hdi_apart;
 hdi_apart hdi_presence_apart(void);
-/* The same around a function of hd_lane_call (HDI_CALLS_LANE, thread.h): its calls are refused. */
+/* The same around a function of hd_lane_run_native (HDI_CALLS_LANE, thread.h): its calls are
+ * refused. */
 hdi_apart hdi_presence_apart_in_lane(void);
 void hdi_presence_together(hdi_apart apart);
 

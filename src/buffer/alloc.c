@@ -452,12 +452,12 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
         return HD_ERROR_ARGUMENT;
     }
     unsigned flags = options ? options->flags : 0;
-    const unsigned known = HD_ALLOC_KEEP | HD_ALLOC_ONE_PIECE;
+    const unsigned known = HD_ALLOC_KEEP | HD_ALLOC_DEDICATED;
     if (flags & ~known) {
         return hdi_fail(HD_ERROR_ARGUMENT, "unknown flags 0x%x", flags & ~known);
     }
     const char *label = options ? options->label : NULL;
-    if (flags & HD_ALLOC_ONE_PIECE) {
+    if (flags & HD_ALLOC_DEDICATED) {
         return hdi_piece_alloc(handle, bytes, flags, label, call_site, out);
     }
     hd_lane *lane = hdi_lane_from_handle(handle);

@@ -268,8 +268,8 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
     if (!out || bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
     }
-    if (flags != HD_ALLOC_ONE_PIECE) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x: HD_ALLOC_ONE_PIECE goes with no other flag", flags);
+    if (flags != HD_ALLOC_DEDICATED) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x: HD_ALLOC_DEDICATED goes with no other flag", flags);
     }
     hdi_device *device = lane->device;
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
@@ -305,7 +305,7 @@ static hd_status piece_refuse_kind(const struct hd_buffer *b)
                        : hdi_buffer_is_imported(b) ? "was imported, and only its owner can export it"
                                                    : "may be in several pieces of memory";
     return hdi_fail(HD_ERROR_ARGUMENT,
-                    "the buffer%s%s%s %s; allocate what is exported with hd_alloc_with and HD_ALLOC_ONE_PIECE",
+                    "the buffer%s%s%s %s; allocate what is exported with hd_alloc_with and HD_ALLOC_DEDICATED",
                     b->label[0] ? " '" : "", b->label, b->label[0] ? "'" : "", what);
 }
 

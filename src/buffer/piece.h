@@ -1,4 +1,4 @@
-/* piece.h - buffers that are one piece of physical memory: HD_ALLOC_ONE_PIECE, hd_buffer_export,
+/* piece.h - buffers that are one piece of physical memory: HD_ALLOC_DEDICATED, hd_buffer_export,
  * hd_import_descriptor.
  *
  * Threads: any. Locks: none during requests to a port, except `linking` for a peer. Blocking: for

@@ -138,7 +138,7 @@ extern const hdi_lifetime hdi_callers_lifetime;
 void hdi_callers_settle(hd_runtime *rt, int64_t deadline);
 
 /* Names a function of the program that still runs although its thread should be over: "the function
- * main.step of hd_host_call does not return". NULL: none. */
+ * main.step of hd_launch_host does not return". NULL: none. */
 const char *hdi_callers_stuck(hd_runtime *rt);
 
 #endif

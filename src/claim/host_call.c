@@ -1,5 +1,5 @@
 /* host_call.c - functions of the program that library threads run once a claim is ready:
- * hd_host_call and hd_claim_on_ready.
+ * hd_launch_host and hd_claim_on_ready.
  *
  * A *watcher* for each device sleeps until some claim in a lane of that device is ready or over.
  * It passes ready claims to the *callers*. Their number follows the need, up to the option
@@ -390,7 +390,7 @@ hd_status hd_claim_on_ready(hd_claim *handle, hd_claim_function function, void *
     return HD_OK;
 }
 
-/* ---- hd_host_call ---- */
+/* ---- hd_launch_host ---- */
 
 /* Counts one more call, once there is room. */
 static hd_status host_call_enter(struct hdi_callers *all)
@@ -476,8 +476,8 @@ static hd_status host_call_submit(hd_runtime *rt, host_call *call, const hd_arg 
     return HD_OK;
 }
 
-hd_status hd_host_call(hd_runtime *rt, hd_host_function function, void *context, const hd_arg *uses, size_t n_uses,
-                       hd_ticket *out)
+hd_status hd_launch_host(hd_runtime *rt, hd_host_function function, void *context, const hd_arg *uses, size_t n_uses,
+                         hd_ticket *out)
 {
     HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
@@ -556,7 +556,7 @@ static void callers_note_stuck(struct hdi_callers *all)
         char where[HDI_SITE_BYTES];
         hdi_site_text(w->of_program, where);
         snprintf(all->stuck_text, sizeof all->stuck_text, "the function %s, of %s, does not return", where,
-                 w->own ? "hd_host_call" : "hd_claim_on_ready");
+                 w->own ? "hd_launch_host" : "hd_claim_on_ready");
     }
 }
 

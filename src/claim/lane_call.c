@@ -1,5 +1,5 @@
-/* lane_call.c - functions of the program in lanes, and lanes that wait for tickets: hd_lane_call
- * and hd_lane_after.
+/* lane_call.c - functions of the program in lanes, and lanes that wait for tickets:
+ * hd_lane_run_native and hd_lane_add_dependency.
  *
  * Threads: any. Locks: none of its own; submitting takes order locks. Blocking: while the lane is
  * full.
@@ -9,8 +9,8 @@
 #include "claim/claim.h"
 #include "engine/engine.h"
 
-hd_status hd_lane_call(hd_lane *handle, hd_lane_function function, void *context, const hd_arg *args, size_t n_args,
-                       hd_ticket *out)
+hd_status hd_lane_run_native(hd_lane *handle, hd_lane_function function, void *context, const hd_arg *args,
+                             size_t n_args, hd_ticket *out)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
@@ -38,7 +38,7 @@ hd_status hd_lane_call(hd_lane *handle, hd_lane_function function, void *context
     return hdi_submit_linked(lane, uses, n_args, &command, (hdi_linked){.same = &same}, out);
 }
 
-hd_status hd_lane_after(hd_lane *handle, hd_ticket ticket, hd_ticket *out)
+hd_status hd_lane_add_dependency(hd_lane *handle, hd_ticket ticket, hd_ticket *out)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);

@@ -15,14 +15,14 @@
 #include <stdlib.h>
 #include "engine/stream.h"
 
-/* Which the option `queues` sets if the program does not. */
+/* Which the option `hw_queues` sets if the program does not. */
 #define VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
 
 void hdi_blocked_start(hdi_engine *engine)
 {
     const char *text = secure_getenv(VARIABLE);
     long queues = text ? strtol(text, NULL, 10) : 0;
-    queues = queues > 0 ? queues : (long)engine->device->runtime->options.queues;
+    queues = queues > 0 ? queues : (long)engine->device->runtime->options.hw_queues;
     engine->blocked.most = 3 * queues / 8 < HDI_BLOCKED_MOST ? (uint32_t)(3 * queues / 8) : HDI_BLOCKED_MOST;
 }
 

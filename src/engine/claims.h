@@ -23,7 +23,7 @@
 #include "base/wait.h"
 #include "engine/runtime.h"
 
-/* The function that hd_lane_call gets (heddle/claim.h). */
+/* The function that hd_lane_run_native gets (heddle/claim.h). */
 typedef hd_status hdi_lane_function(void *stream, void *context);
 
 #define HDI_CLAIM_TEXT (HD_LABEL_BYTES + HDI_SITE_BYTES + 48)

@@ -91,7 +91,7 @@ static hd_status provider_open_and_start(const hdi_options *options, const hdi_d
 {
     const hdi_driver *d;
     if (options->driver != HDI_DRIVER_HOST) {
-        hdi_driver_ask_for_queues((int)options->queues);
+        hdi_driver_ask_for_queues((int)options->hw_queues);
     }
     hd_status status = provider_choose(options, &d);
     if (status == HD_OK && (options->fault[0] != 0 || options->delay[0] != 0)) {

@@ -186,7 +186,7 @@ hd_status hd_lane_keep_times(hd_lane *handle, bool on)
     /* A copy's ticket names a lane of the library, which other copies share. */
     if (!lane->sticky_failure) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        "lane %u of device %d is the library's own; put hd_lane_after into a lane of yours",
+                        "lane %u of device %d is the library's own; put hd_lane_add_dependency into a lane of yours",
                         lane->number, lane->device->index);
     }
     hdi_lock_take(&lane->device->order);

@@ -19,8 +19,9 @@
 
 const char *hdi_arg_kind_name(uint32_t kind)
 {
-    static const char *const names[] = {"nothing", "a buffer", "i8",  "u8",  "i16",   "u16",        "i32",    "u32",
-                                        "i64",     "u64",      "f32", "f64", "bytes", "an address", "hd_also"};
+    static const char *const names[] = {"nothing", "a buffer", "i8",    "u8",         "i16",
+                                        "u16",     "i32",      "u32",   "i64",        "u64",
+                                        "f32",     "f64",      "bytes", "an address", "hd_arg_implicit"};
     return kind < sizeof names / sizeof names[0] ? names[kind] : "an unknown kind of argument";
 }
 

@@ -61,10 +61,11 @@ static hd_status launch_argument_failed(const argument *a, hd_status status)
                         kernel, a->index, name, words[param->access & 3], words[arg->access & 3]);
     }
     if (arg->kind == HD_ARG_ALSO) {
-        return hdi_fail(status,
-                        "kernel '%s', argument %zu (%s): expects %s, got hd_also, which stands behind the arguments of "
-                        "all parameters",
-                        kernel, a->index, name, hdi_arg_kind_name(param->kind));
+        return hdi_fail(
+            status,
+            "kernel '%s', argument %zu (%s): expects %s, got hd_arg_implicit, which stands behind the arguments of "
+            "all parameters",
+            kernel, a->index, name, hdi_arg_kind_name(param->kind));
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
         return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel, a->index,
@@ -115,13 +116,13 @@ static hd_status launch_check_access(const argument *a)
 {
     uint32_t access = HDI_PARAM_ACCESS(a->arg->access), wanted = a->param->access;
     if (access == 0 || access > 3) {
-        return a->arg->kind == HD_ARG_ALSO
-                   ? hdi_fail(HD_ERROR_ARGUMENT,
-                              "kernel '%s', argument %zu (also): no use of a buffer; give hd_also one of hd_in, hd_out "
-                              "or hd_inout",
-                              a->kernel->name, a->index)
-                   : hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): access %u", a->kernel->name, a->index,
-                              a->param->name, access);
+        return a->arg->kind == HD_ARG_ALSO ? hdi_fail(HD_ERROR_ARGUMENT,
+                                                      "kernel '%s', argument %zu (also): no use of a buffer; give "
+                                                      "hd_arg_implicit one of hd_in, hd_out "
+                                                      "or hd_inout",
+                                                      a->kernel->name, a->index)
+                                           : hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): access %u",
+                                                      a->kernel->name, a->index, a->param->name, access);
     }
     bool fits = !wanted || access == wanted || (wanted == HD_WRITE && access == HD_READ_WRITE);
     return fits ? HD_OK : launch_argument_failed(a, HD_ERROR_ACCESS);
@@ -447,8 +448,9 @@ static hd_status launch_count_failed(const hdi_params *params, const char *name,
     }
     n_args -= also;
     if (params->described && n_args == params->n) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s': hd_also stands behind the arguments of all %u parameters",
-                        name, params->n);
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "kernel '%s': hd_arg_implicit stands behind the arguments of all %u parameters", name,
+                        params->n);
     }
     return params->described
                ? hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s' takes %u arguments, got %zu", name, params->n, n_args)
@@ -545,8 +547,8 @@ launch_add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *als
     static const hdi_param param = {.kind = HD_ARG_BUFFER, .size = sizeof(uint64_t), .name = "also"};
     unsigned char address[sizeof(uint64_t)];
     if (n_also > HDI_USES_OF_ONE - *n) {
-        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers, %zu of them with hd_also", kernel->name,
-                        HDI_USES_OF_ONE, n_also);
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers, %zu of them with hd_arg_implicit",
+                        kernel->name, HDI_USES_OF_ONE, n_also);
     }
     for (size_t i = 0; i < n_also; i++) {
         const argument a = {lane, kernel, n_args + i, &param, &also[i]};

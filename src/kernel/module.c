@@ -4,8 +4,8 @@
  *
  * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one
  * device. Every other device gets both at the first launch there, on the launching thread. With the
- * option modules=all every device gets them at once. A restarted device gets back everything that
- * it had.
+ * option module_loading=eager every device gets them at once. A restarted device gets back
+ * everything that it had.
  *
  * Parameters: hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle
  * again when it holds the order lock. Until then the parameters may have become another kernel's
@@ -75,7 +75,7 @@ static void module_set_dead(hdi_handle_head *head, uint32_t magic)
 /* True if every device gets code before its first use there. */
 static bool modules_everywhere(const hd_runtime *rt)
 {
-    return rt->options.modules == HDI_MODULES_ALL;
+    return rt->options.module_loading == HDI_MODULE_LOADING_EAGER;
 }
 
 void hdi_kernel_make_live(struct hd_kernel *k)
@@ -361,9 +361,8 @@ static bool kernel_try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *
 }
 
 /* Looks up a kernel that no other thread can reach: on one device, or on all with the option
- * modules=all. Gets the signature from the driver if the image does not describe it. Skips lost
- * devices.
- * Errors: as hd_kernel_get. */
+ * module_loading=eager. Gets the signature from the driver if the image does not describe it. Skips
+ * lost devices. Errors: as hd_kernel_get. */
 static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
 {
     hd_runtime *rt = m->runtime;
@@ -782,7 +781,7 @@ static hd_status module_open_image(struct hd_module *m, const void *image, size_
     return status;
 }
 
-/* Loads on the first device that works, or on all with the option modules=all. Errors: as
+/* Loads on the first device that works, or on all with the option module_loading=eager. Errors: as
  * hd_module_load. */
 static hd_status module_load_first(struct hd_module *m)
 {

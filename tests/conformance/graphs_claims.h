@@ -205,7 +205,7 @@ static bool do_host_call(conf_random *r, hd_ticket *out)
     }
     note(u->buffer, u->offset, u->offset + u->bytes, "host call%s%s", u->before ? ", reads" : "",
          u->after ? ", writes" : "");
-    CONF_OK(hd_host_call(w.runtime, runs_on_host, u, &arg, 1, out));
+    CONF_OK(hd_launch_host(w.runtime, runs_on_host, u, &arg, 1, out));
     return true;
 }
 
@@ -248,7 +248,7 @@ static bool do_lane_call(conf_random *r, hd_ticket *out)
     stream_fill *f = conf_memory(sizeof *f);
     *f = (stream_fill){hd_buffer_address(w.items[at].buffer) + a.offset, word, a.bytes / 4};
     hd_arg use = hd_out_range(w.items[at].buffer, a.offset, a.bytes);
-    CONF_OK(hd_lane_call(lane, put_stream_fill, f, &use, 1, out));
+    CONF_OK(hd_lane_run_native(lane, put_stream_fill, f, &use, 1, out));
     note(at, a.offset, a.offset + a.bytes, "lane call, lane %d:%d, word %08x", hd_lane_device(lane),
          hd_lane_number(lane), word);
     fill_model(at, a, word);
@@ -286,7 +286,7 @@ static hd_ticket last_ticket; /* under the world's lock */
 static bool do_lane_after(conf_random *r, hd_ticket *out)
 {
     hd_lane *lane = some_lane(r);
-    CONF_OK(hd_lane_after(lane, last_ticket, out));
+    CONF_OK(hd_lane_add_dependency(lane, last_ticket, out));
     return true;
 }
 

@@ -269,7 +269,7 @@ static hd_status recipe_hd_launch(things *t)
     static _Thread_local unsigned turn;
     wk_kernels k = {.add_one = t->kernel};
     if (++turn % 4 == 0) { /* no argument of the launch uses the buffer */
-        hd_arg args[] = {hd_inout(t->other), hd_u64(16), hd_also(hd_inout(t->buffer))};
+        hd_arg args[] = {hd_inout(t->other), hd_u64(16), hd_arg_implicit(hd_inout(t->buffer))};
         return hd_launch(t->lane, t->kernel, conf_grid(16, 128), conf_dims(128, 1, 1), 0, args, 3, NULL);
     }
     return wk_add_one(t->lane, k, t->buffer, turn % 3 ? PAIR_WORDS : 16, NULL);
@@ -626,10 +626,10 @@ static hd_status no_work(void *const *pointers, void *context)
     return HD_OK;
 }
 
-static hd_status recipe_hd_host_call(things *t)
+static hd_status recipe_hd_launch_host(things *t)
 {
     hd_arg use = hd_inout(t->buffer);
-    return hd_host_call(t->runtime, no_work, NULL, &use, 1, NULL);
+    return hd_launch_host(t->runtime, no_work, NULL, &use, 1, NULL);
 }
 
 static hd_status no_launch(void *stream, void *context)
@@ -639,18 +639,18 @@ static hd_status no_launch(void *stream, void *context)
     return HD_OK;
 }
 
-static hd_status recipe_hd_lane_call(things *t)
+static hd_status recipe_hd_lane_run_native(things *t)
 {
     hd_arg use = hd_inout(t->buffer);
-    hd_status status = hd_lane_call(t->lane, no_launch, NULL, &use, 1, NULL);
+    hd_status status = hd_lane_run_native(t->lane, no_launch, NULL, &use, 1, NULL);
     return status == HD_ERROR_UNSUPPORTED ? HD_OK : status;
 }
 
-static hd_status recipe_hd_lane_after(things *t)
+static hd_status recipe_hd_lane_add_dependency(things *t)
 {
     hd_ticket ticket = {NULL, 0};
     hd_status status = hd_lane_get_ticket(t->lane, &ticket);
-    return status ? status : hd_lane_after(t->lane, ticket, NULL);
+    return status ? status : hd_lane_add_dependency(t->lane, ticket, NULL);
 }
 
 /* ---- runtimes ---- */

@@ -187,7 +187,8 @@ static bool do_launch(traffic *t)
                      hd_in_range(u[1].p->buffer, use_offset(&u[1]), use_bytes(&u[1])),
                      hd_f32(c),
                      hd_u64(use_bytes(&u[0]) / 4),
-                     n < 3 ? hd_u64(0) : hd_also(hd_in_range(also->buffer, use_offset(&u[2]), use_bytes(&u[2])))};
+                     n < 3 ? hd_u64(0)
+                           : hd_arg_implicit(hd_in_range(also->buffer, use_offset(&u[2]), use_bytes(&u[2])))};
     gates mask = operation_note(t, u, n, l, bit);
     int row = progress_note(t, "launch%s, lane %d, place %d [%d, %d) from place %d [%d, %d), on %016llx",
                             by == NULL ? "" : " that is held", l, (int)(u[0].p - t->places), u[0].first,
@@ -249,10 +250,10 @@ static bool do_lane_after(traffic *t)
     }
     pending after = t->pending[conf_below(&t->random, (uint64_t)t->n_pending)];
     gates mask = operation_note(t, NULL, 0, l, after.mask & t->held);
-    int row =
-        progress_note(t, "hd_lane_after, lane %d, operation %d, on %016llx", l, after.row, (unsigned long long)mask);
+    int row = progress_note(t, "hd_lane_add_dependency, lane %d, operation %d, on %016llx", l, after.row,
+                            (unsigned long long)mask);
     hd_ticket ticket;
-    progress_ok(t, row, hd_lane_after(t->lanes[l], after.ticket, &ticket));
+    progress_ok(t, row, hd_lane_add_dependency(t->lanes[l], after.ticket, &ticket));
     pending_add(t, ticket, mask, row);
     return true;
 }
@@ -557,7 +558,7 @@ static bool do_host_call(traffic *t)
         use_set_from(&u, &u, b->c);
     }
     t->n_host_calls += mask != 0;
-    progress_ok(t, row, hd_host_call(w.runtime, host_function, b, &arg, 1, &ticket));
+    progress_ok(t, row, hd_launch_host(w.runtime, host_function, b, &arg, 1, &ticket));
     if (by != NULL) {
         by->ticket = ticket;
     }
@@ -621,7 +622,7 @@ static bool do_lane_call(traffic *t)
     b->needs = mask & ~bit;
     hd_arg arg = hd_out_range(u.p->buffer, use_offset(&u), use_bytes(&u));
     hd_ticket ticket;
-    progress_ok(t, row, hd_lane_call(t->lanes[l], stream_put, b, &arg, 1, &ticket));
+    progress_ok(t, row, hd_lane_run_native(t->lanes[l], stream_put, b, &arg, 1, &ticket));
     if (bit) {
         b->ticket = ticket;
     }

@@ -133,7 +133,7 @@ static void one_without_bytes_orders_by_its_ticket(void **state)
     hd_claim *c = NULL;
     CONF_OK(hd_claim_begin(s.runtime, NULL, 0, &c));
     hd_ticket after, filled;
-    CONF_OK(hd_lane_after(s.lane, ticket_of(c), &after));
+    CONF_OK(hd_lane_add_dependency(s.lane, ticket_of(c), &after));
     CONF_OK(conf_fill(s.lane, s.k, s.device, 0, words, 5, &filled));
     CONF_FAILS(hd_wait(filled, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);
     CONF_OK(hd_claim_end(c, HD_OK));
@@ -326,8 +326,8 @@ static void wrong_claims_are_refused(void **state)
     ticket = ticket_of(c);
     CONF_FAILS(hd_launch(ticket.lane, s.k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, NULL, 0, NULL),
                HD_ERROR_HANDLE);
-    CONF_FAILS(hd_lane_after(s.lane, (hd_ticket){s.lane, UINT64_MAX}, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_lane_after(conf_default_lane(elsewhere, 0), ticket, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_add_dependency(s.lane, (hd_ticket){s.lane, UINT64_MAX}, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_add_dependency(conf_default_lane(elsewhere, 0), ticket, NULL), HD_ERROR_ARGUMENT);
     CONF_OK(hd_claim_end(c, HD_OK));
     hd_free(foreign);
     conf_close(elsewhere);

@@ -403,7 +403,7 @@ static void a_function_may_copy_other_bytes(void **state)
     working w = {.runtime = s.runtime, .own = s.pinned, .to = s.device};
     const hd_arg use = hd_inout(s.pinned);
     hd_ticket called;
-    CONF_OK(hd_host_call(s.runtime, work, &w, &use, 1, &called));
+    CONF_OK(hd_launch_host(s.runtime, work, &w, &use, 1, &called));
     CONF_OK(hd_wait(called, WAIT));
     CONF_TRUE(w.ready);
     CONF_OK(hd_wait(w.copied, WAIT));

@@ -44,7 +44,7 @@ static void host_calls_are_in_order_with_everything(void **state)
         for (int i = 0; i < 20; i++) {
             hd_arg use = hd_inout(of[b]);
             a[i] = (adding){.expects = value, .adds = (uint32_t)i};
-            CONF_OK(hd_host_call(s.runtime, add, &a[i], &use, 1, NULL));
+            CONF_OK(hd_launch_host(s.runtime, add, &a[i], &use, 1, NULL));
             value += (uint32_t)i;
             if (i % 3 == 0) {
                 CONF_OK(conf_fill(s.lane, s.k, of[b], 0, words, value + 5, NULL));
@@ -90,7 +90,7 @@ static void parts_of_unified_memory_keep_the_rest(void **state)
                     model[at / 4 + (size_t)j] = 9;
                 }
             }
-            CONF_OK(hd_host_call(s.runtime, add, &a[i], &use, 1, NULL));
+            CONF_OK(hd_launch_host(s.runtime, add, &a[i], &use, 1, NULL));
             for (int j = 0; j < words; j++) {
                 model[at / 4 + (size_t)j] += 3;
             }
@@ -119,16 +119,16 @@ static void a_function_that_fails_fails_what_it_writes(void **state)
     /* so that the first one has not failed when the second one is submitted */
     hd_claim *holds = NULL;
     CONF_OK(hd_claim_begin(s.runtime, &use, 1, &holds));
-    CONF_OK(hd_host_call(s.runtime, add, &bad, &use, 1, &first));
-    CONF_OK(hd_host_call(s.runtime, add, &never, uses, 2, &second));
+    CONF_OK(hd_launch_host(s.runtime, add, &bad, &use, 1, &first));
+    CONF_OK(hd_launch_host(s.runtime, add, &never, uses, 2, &second));
     CONF_OK(hd_claim_end(holds, HD_OK));
     CONF_FAILS_WITH(hd_wait(first, HD_FOREVER), HD_ERROR_FAILED, "HD_ERROR_SYSTEM");
     CONF_FAILS(hd_wait(second, HD_FOREVER), HD_ERROR_FAILED);
     CONF_EQUAL(atomic_load(&never.calls), 0);
-    CONF_FAILS(hd_host_call(s.runtime, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_host_call(NULL, add, &bad, NULL, 0, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_launch_host(s.runtime, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_launch_host(NULL, add, &bad, NULL, 0, NULL), HD_ERROR_HANDLE);
     hd_arg number = hd_u32(1);
-    CONF_FAILS(hd_host_call(s.runtime, add, &bad, &number, 1, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_launch_host(s.runtime, add, &bad, &number, 1, NULL), HD_ERROR_ARGUMENT);
     end(&s);
 }
 
@@ -145,7 +145,7 @@ static void device_memory_has_no_pointer(void **state)
     bool right = false;
     hd_arg uses[] = {hd_in(s.device), hd_in_range(s.pinned, 16, 4)};
     hd_ticket ticket;
-    CONF_OK(hd_host_call(s.runtime, look, &right, uses, 2, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, look, &right, uses, 2, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_TRUE(right);
     end(&s);
@@ -179,8 +179,8 @@ static void calls_run_beside_each_other(void **state)
     scene s = begin("call_threads=2");
     meeting m = {false};
     hd_ticket first;
-    CONF_OK(hd_host_call(s.runtime, waits_for_second, &m, NULL, 0, &first));
-    CONF_OK(hd_host_call(s.runtime, is_second, &m, NULL, 0, NULL));
+    CONF_OK(hd_launch_host(s.runtime, waits_for_second, &m, NULL, 0, &first));
+    CONF_OK(hd_launch_host(s.runtime, is_second, &m, NULL, 0, NULL));
     CONF_OK(hd_wait(first, HD_FOREVER));
     end(&s);
 }
@@ -197,7 +197,7 @@ static hd_status submits_more(void *const *pointers, void *context)
     (void)pointers;
     nested *n = context;
     for (; n->submitted < 80; n->submitted++) {
-        n->last = hd_host_call(n->s->runtime, add, &n->inner[n->submitted], NULL, 0, NULL);
+        n->last = hd_launch_host(n->s->runtime, add, &n->inner[n->submitted], NULL, 0, NULL);
         if (n->last) {
             break;
         }
@@ -213,14 +213,14 @@ static void a_call_may_submit_and_is_not_held_up(void **state)
     memset(n, 0, sizeof *n);
     n->s = &s;
     hd_ticket ticket;
-    CONF_OK(hd_host_call(s.runtime, submits_more, n, NULL, 0, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, submits_more, n, NULL, 0, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_EQUAL(n->last, HD_ERROR_LIMIT); /* it would wait for itself */
     CONF_EQUAL(n->submitted, 63);
     adding many[200];
     memset(many, 0, sizeof many);
     for (int i = 0; i < 200; i++) { /* once others end, there is room for one */
-        CONF_OK(hd_host_call(s.runtime, add, &many[i], NULL, 0, &ticket));
+        CONF_OK(hd_launch_host(s.runtime, add, &many[i], NULL, 0, &ticket));
     }
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     end(&s);
@@ -253,7 +253,7 @@ static hd_status waits_for_next(void *const *pointers, void *context)
     hd_ticket next;
     hd_claim *after = NULL;
     uint32_t word = 0;
-    hd_status status = hd_host_call(c->s->runtime, waits_for_next, c, c->way ? &use : NULL, c->way ? 1 : 0, &next);
+    hd_status status = hd_launch_host(c->s->runtime, waits_for_next, c, c->way ? &use : NULL, c->way ? 1 : 0, &next);
     if (!status && c->way == 2) {
         use = hd_in(c->s->pinned);
         status = hd_claim_begin(c->s->runtime, &use, 1, &after);
@@ -273,12 +273,12 @@ static void calls_may_wait_for_each_other(void **state)
         scene s = begin(i % 2 ? "call_threads=2" : "call_threads=1");
         chain c = {.s = &s, .most = i < 2 ? 60 : 1, .way = i < 2 ? 0 : i - 1};
         hd_ticket ticket;
-        CONF_OK(hd_host_call(s.runtime, waits_for_next, &c, NULL, 0, &ticket));
+        CONF_OK(hd_launch_host(s.runtime, waits_for_next, &c, NULL, 0, &ticket));
         CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
         CONF_OK(c.status);
         CONF_EQUAL(c.depth, c.most + 1);
         meeting after = {false};
-        CONF_OK(hd_host_call(s.runtime, is_second, &after, NULL, 0, &ticket));
+        CONF_OK(hd_launch_host(s.runtime, is_second, &after, NULL, 0, &ticket));
         CONF_OK(hd_wait(ticket, HD_FOREVER));
         end(&s);
     }
@@ -311,10 +311,10 @@ static void no_more_run_than_call_threads(void **state)
     chain deep = {.s = &s, .most = 20};
     counted c = {.s = &s};
     hd_ticket ticket, last;
-    CONF_OK(hd_host_call(s.runtime, waits_for_next, &deep, NULL, 0, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, waits_for_next, &deep, NULL, 0, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     for (int i = 0; i < 300; i++) { /* the threads that the chain made do not run these */
-        CONF_OK(hd_host_call(s.runtime, is_counted, &c, NULL, 0, &last));
+        CONF_OK(hd_launch_host(s.runtime, is_counted, &c, NULL, 0, &last));
     }
     CONF_OK(hd_wait(last, HD_FOREVER));
     end(&s);
@@ -330,7 +330,7 @@ static void hd_close_waits_for_calls(void **state)
     memset(a, 0, sizeof a);
     for (int i = 0; i < 30; i++) {
         hd_arg use = hd_inout(s.pinned);
-        CONF_OK(hd_host_call(s.runtime, add, &a[i], &use, 1, NULL));
+        CONF_OK(hd_launch_host(s.runtime, add, &a[i], &use, 1, NULL));
     }
     conf_close(s.runtime);
     for (int i = 0; i < 30; i++) {
@@ -366,7 +366,7 @@ static void lane_calls_are_launches_of_the_program(void **state)
     fill f[50];
     hd_arg use = hd_inout(s.device);
     if (conf_is_process(s.runtime)) {
-        CONF_FAILS_WITH(hd_lane_call(s.lane, put_fill, &f[0], &use, 1, NULL), HD_ERROR_UNSUPPORTED, "placement");
+        CONF_FAILS_WITH(hd_lane_run_native(s.lane, put_fill, &f[0], &use, 1, NULL), HD_ERROR_UNSUPPORTED, "placement");
         end(&s);
         return;
     }
@@ -377,7 +377,7 @@ static void lane_calls_are_launches_of_the_program(void **state)
     CONF_OK(hd_alloc(s.lane, 50 * bytes, &copies));
     for (int i = 0; i < 50; i++) {
         f[i] = (fill){hd_buffer_address(s.device), (uint32_t)i, HD_OK, 0};
-        CONF_OK(hd_lane_call(i % 2 ? s.lane : other, put_fill, &f[i], &use, 1, NULL));
+        CONF_OK(hd_lane_run_native(i % 2 ? s.lane : other, put_fill, &f[i], &use, 1, NULL));
         CONF_OK(hd_copy(copies, (size_t)i * bytes, s.device, 0, bytes, NULL));
         CONF_OK(conf_fill(i % 3 ? s.lane : other, s.k, s.device, 0, words, 1000, NULL));
     }
@@ -403,21 +403,21 @@ static void a_lane_call_that_fails_fails_its_lane(void **state)
     hd_lane *lane = NULL;
     CONF_OK(hd_lane_create(s.runtime, 0, &lane));
     hd_ticket first, second;
-    CONF_OK(hd_lane_call(s.lane, put_fill, &bad, &use, 1, &first));
-    hd_status status = hd_lane_call(lane, put_fill, &never, &reads, 1, &second);
+    CONF_OK(hd_lane_run_native(s.lane, put_fill, &bad, &use, 1, &first));
+    hd_status status = hd_lane_run_native(lane, put_fill, &never, &reads, 1, &second);
     CONF_TRUE(status == HD_OK || status == HD_ERROR_FAILED); /* the failure may be known already */
     CONF_FAILS_WITH(hd_wait(first, HD_FOREVER), HD_ERROR_FAILED, "the call of ");
     if (status == HD_OK) {
         CONF_FAILS_WITH(hd_wait(second, HD_FOREVER), HD_ERROR_FAILED, "HD_ERROR_SYSTEM");
     }
     CONF_EQUAL(never.calls, 0);
-    CONF_FAILS(hd_lane_call(s.lane, put_fill, &never, NULL, 0, NULL), HD_ERROR_LANE_FAILED);
+    CONF_FAILS(hd_lane_run_native(s.lane, put_fill, &never, NULL, 0, NULL), HD_ERROR_LANE_FAILED);
     CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
-    CONF_OK(hd_lane_call(s.lane, put_fill, &never, NULL, 0, &first));
+    CONF_OK(hd_lane_run_native(s.lane, put_fill, &never, NULL, 0, &first));
     CONF_OK(hd_wait(first, HD_FOREVER));
     CONF_EQUAL(never.calls, 1);
-    CONF_FAILS(hd_lane_call(s.lane, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_lane_call(NULL, put_fill, &never, NULL, 0, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_run_native(s.lane, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_run_native(NULL, put_fill, &never, NULL, 0, NULL), HD_ERROR_HANDLE);
     end(&s);
 }
 
@@ -441,10 +441,10 @@ static void values_that_are_no_status_are_named(void **state)
     for (int i = 0; i < 2; i++) {
         const char *said = i ? " 7, which is no status" : " -999, which is no status";
         hd_ticket ticket;
-        CONF_OK(hd_host_call(s.runtime, knows_no_status, &values[i], NULL, 0, &ticket));
+        CONF_OK(hd_launch_host(s.runtime, knows_no_status, &values[i], NULL, 0, &ticket));
         CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED, said);
         if (!conf_is_process(s.runtime)) {
-            CONF_OK(hd_lane_call(s.lane, knows_no_status_in_lane, &values[i], NULL, 0, &ticket));
+            CONF_OK(hd_lane_run_native(s.lane, knows_no_status_in_lane, &values[i], NULL, 0, &ticket));
             CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED, said);
             CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
         }
@@ -500,7 +500,7 @@ static hd_status calls_heddle(void *stream, void *context)
     void *p = NULL;
     refused(in, hd_wait(in->never, HD_FOREVER));
     refused(in, hd_claim_wait(in->open, HD_FOREVER));
-    refused(in, hd_host_call(s->runtime, no_host_call, NULL, &use, 1, NULL));
+    refused(in, hd_launch_host(s->runtime, no_host_call, NULL, &use, 1, NULL));
     snprintf(in->message, sizeof in->message, "%s", hd_message());
     refused(in, hd_fill(s->unified, 0, 1, bytes, NULL));
     refused(in, hd_fill(s->device, 0, 1, bytes, NULL));
@@ -510,8 +510,8 @@ static hd_status calls_heddle(void *stream, void *context)
     refused(in, conf_fill(s->lane, s->k, s->unified, 0, words, 5, NULL));
     refused(in, hd_lane_create(s->runtime, 0, &lane));
     refused(in, hd_lane_wait(s->lane, HD_FOREVER));
-    refused(in, hd_lane_call(s->lane, no_call, NULL, NULL, 0, NULL));
-    refused(in, hd_lane_after(s->lane, in->never, NULL));
+    refused(in, hd_lane_run_native(s->lane, no_call, NULL, NULL, 0, NULL));
+    refused(in, hd_lane_add_dependency(s->lane, in->never, NULL));
     refused(in, hd_read(s->device, 0, &word, sizeof word));
     refused(in, hd_write(s->device, 0, &word, sizeof word));
     refused(in, hd_map(s->pinned, HD_READ, &p));
@@ -539,7 +539,7 @@ static void a_lane_call_must_not_call_heddle(void **state)
     CONF_OK(hd_claim_begin(s.runtime, NULL, 0, &in.open));
     CONF_OK(hd_claim_get_ticket(in.open, &in.never));
     for (int i = 0; i < 3; i++) { /* the thread calls Heddle again afterwards */
-        CONF_OK(hd_lane_call(s.lane, calls_heddle, &in, NULL, 0, &ticket));
+        CONF_OK(hd_lane_run_native(s.lane, calls_heddle, &in, NULL, 0, &ticket));
         CONF_OK(hd_wait(ticket, HD_FOREVER));
         CONF_OK(hd_fill(s.unified, 0, 1, bytes, NULL));
     }
@@ -548,7 +548,7 @@ static void a_lane_call_must_not_call_heddle(void **state)
     }
     CONF_EQUAL(in.calls, 66);
     CONF_TRUE(in.answers);
-    CONF_TRUE(strstr(in.message, "hd_host_call: a function of hd_lane_call must not") != NULL);
+    CONF_TRUE(strstr(in.message, "hd_launch_host: a function of hd_lane_run_native must not") != NULL);
     CONF_OK(hd_claim_end(in.open, HD_OK));
     CONF_FILLED(s.unified, 0, 1, bytes);
     end(&s);
@@ -570,18 +570,18 @@ static void a_lane_waits_for_tickets_of_any_kind(void **state)
     CONF_OK(hd_claim_begin(s.runtime, &use, 1, &c));
     hd_ticket launched, copied, filled;
     CONF_OK(conf_fill(s.lane, s.k, s.device, 0, words, 6, &launched));
-    CONF_OK(hd_lane_after(other, launched, NULL));
+    CONF_OK(hd_lane_add_dependency(other, launched, NULL));
     CONF_OK(conf_fill(other, s.k, far, 0, words, 7, &filled));
     CONF_FAILS(hd_wait(filled, 5 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);
     CONF_OK(hd_claim_end(c, HD_OK));
     CONF_OK(hd_wait(filled, HD_FOREVER));
     CONF_TRUE(hd_done(launched));
     CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, &copied));
-    CONF_OK(hd_lane_after(s.lane, copied, &filled)); /* in a copy lane */
+    CONF_OK(hd_lane_add_dependency(s.lane, copied, &filled)); /* in a copy lane */
     CONF_OK(hd_wait(filled, HD_FOREVER));
     CONF_TRUE(hd_done(copied));
-    CONF_OK(hd_lane_after(s.lane, (hd_ticket){NULL, 0}, NULL)); /* always done */
-    CONF_OK(hd_lane_after(s.lane, filled, NULL));               /* in its own lane */
+    CONF_OK(hd_lane_add_dependency(s.lane, (hd_ticket){NULL, 0}, NULL)); /* always done */
+    CONF_OK(hd_lane_add_dependency(s.lane, filled, NULL));               /* in its own lane */
     CONF_OK(hd_lane_wait(s.lane, HD_FOREVER));
     hd_free(far);
     end(&s);
@@ -600,7 +600,7 @@ static void a_lane_fails_with_the_ticket_that_it_waits_for(void **state)
             CONF_OK(hd_claim_end(c, HD_ERROR_FAILED));
             CONF_FAILS(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED);
         }
-        CONF_OK(hd_lane_after(s.lane, ticket, &after));
+        CONF_OK(hd_lane_add_dependency(s.lane, ticket, &after));
         if (!late) {
             CONF_OK(hd_claim_end(c, HD_ERROR_FAILED));
         }
@@ -609,7 +609,7 @@ static void a_lane_fails_with_the_ticket_that_it_waits_for(void **state)
         CONF_TRUE(strstr(hd_message(), "reads") == NULL);
         CONF_OK(hd_lane_reset(s.lane, HD_FOREVER));
     }
-    CONF_FAILS(hd_lane_after(NULL, (hd_ticket){NULL, 0}, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_add_dependency(NULL, (hd_ticket){NULL, 0}, NULL), HD_ERROR_HANDLE);
     end(&s);
 }
 

@@ -53,7 +53,7 @@ static void work(beside *b)
     expect(b, word == 9 ? HD_OK : HD_ERROR_FAILED);
     expect(b, hd_free(mine));
     expect(b, hd_lane_destroy(lane));
-    expect(b, hd_host_call(b->s.runtime, last_work, b, NULL, 0, NULL));
+    expect(b, hd_launch_host(b->s.runtime, last_work, b, NULL, 0, NULL));
     atomic_fetch_add(&b->ran, 1);
 }
 
@@ -93,7 +93,7 @@ static void functions_run_to_their_end(void **state)
         hd_arg use = hd_inout(b.s.pinned), reads = hd_in(b.s.pinned);
         CONF_OK(hd_claim_begin(b.s.runtime, &use, 1, &b.gate));
         for (int i = 0; i < CALLS; i++) {
-            CONF_OK(hd_host_call(b.s.runtime, works, &b, &use, 1, NULL));
+            CONF_OK(hd_launch_host(b.s.runtime, works, &b, &use, 1, NULL));
             hd_claim *c = NULL;
             CONF_OK(hd_claim_begin(b.s.runtime, &reads, 1, &c));
             CONF_OK(hd_claim_on_ready(c, is_ready, &b));
@@ -201,7 +201,7 @@ static void it_is_refused_in_functions(void **state)
     scene s = begin(NULL);
     closing c = {.runtime = s.runtime};
     hd_ticket ticket;
-    CONF_OK(hd_host_call(s.runtime, closes, &c, NULL, 0, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, closes, &c, NULL, 0, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_EQUAL(atomic_load(&c.refused), 1);
     CONF_TRUE(atomic_load(&c.named));
@@ -212,7 +212,7 @@ static void it_is_refused_in_functions(void **state)
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_EQUAL(atomic_load(&c.refused), 2);
     if (!conf_is_process(s.runtime)) {
-        CONF_OK(hd_lane_call(s.lane, closes_in_lane, &c, NULL, 0, &ticket));
+        CONF_OK(hd_lane_run_native(s.lane, closes_in_lane, &c, NULL, 0, &ticket));
         CONF_OK(hd_wait(ticket, HD_FOREVER));
         CONF_EQUAL(atomic_load(&c.refused), 3);
     }
@@ -229,7 +229,7 @@ static void another_runtime_may_be_closed_there(void **state)
     closing c = {.runtime = NULL};
     hd_ticket ticket;
     CONF_OK(hd_open(NULL, &c.runtime));
-    CONF_OK(hd_host_call(s.runtime, closes, &c, NULL, 0, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, closes, &c, NULL, 0, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_EQUAL(atomic_load(&c.refused), 0);
     CONF_FAILS(hd_close(c.runtime), HD_ERROR_HANDLE);

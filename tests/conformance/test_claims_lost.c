@@ -168,7 +168,7 @@ static void host_calls_on_a_lost_device_fail(void **state)
     hd_claim *c = NULL;
     hd_ticket ticket;
     CONF_OK(hd_claim_begin(s.runtime, &writes, 1, &c));
-    CONF_OK(hd_host_call(s.runtime, none, &calls, &reads, 1, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, none, &calls, &reads, 1, &ticket));
     lose(&s);
     CONF_OK(hd_claim_end(c, HD_OK));
     CONF_FAILS(hd_wait(ticket, HD_FOREVER), HD_ERROR_DEVICE_LOST);

@@ -87,7 +87,7 @@ static void submit_part(sum *s, int d, place *p, bool on_stream)
 {
     const hd_arg use = hd_inout(p->buffer);
     if (!on_stream) {
-        CONF_OK(hd_lane_call(w.meets[d], put_meets, s, &use, 1, &p->last));
+        CONF_OK(hd_lane_run_native(w.meets[d], put_meets, s, &use, 1, &p->last));
         return;
     }
     hd_claim *claim;

@@ -160,7 +160,7 @@ static void the_stream_waits_for_earlier_work(void **state)
         for (int i = 0; i < 3; i++) {
             CONF_OK(hd_lane_create(s.runtime, 0, &lanes[i]));
             conf_slow_run(&slow, lanes[i], NULL, (size_t)i * 4, 2, NULL);
-            CONF_OK(hd_lane_after(s.lane, (hd_ticket){NULL, 0}, NULL));
+            CONF_OK(hd_lane_add_dependency(s.lane, (hd_ticket){NULL, 0}, NULL));
             CONF_OK(conf_fill(lanes[i], s.k, s.x, (size_t)i * 64, 16, (uint32_t)round, NULL));
         }
         hd_arg uses[] = {hd_in(s.x), hd_out(s.y)};

@@ -84,7 +84,7 @@ static void count_together(counter *of)
     const hd_arg use = hd_inout(w.buffers[i]);
     hd_ticket ticket = {0};
     if (conf_chance(&of->random, 30)) {
-        CONF_OK(hd_host_call(w.runtime, add_one, NULL, &use, 1, NULL));
+        CONF_OK(hd_launch_host(w.runtime, add_one, NULL, &use, 1, NULL));
     } else {
         count_by_claim(w.buffers[i], &ticket, NULL);
         if (conf_chance(&of->random, 50)) {

@@ -179,9 +179,9 @@ static void a_function_without_end_is_named(void **state)
         skip(); /* its workers stay until the program ends */
     }
     CONF_EQUAL(sem_init(&goes_on, 0, 0), 0);
-    CONF_OK(hd_host_call(runtime, stays_out, &over, NULL, 0, NULL));
+    CONF_OK(hd_launch_host(runtime, stays_out, &over, NULL, 0, NULL));
     conf_track(runtime, NULL);
-    CONF_FAILS_WITH(hd_close(runtime), HD_ERROR_TIMEOUT, "of hd_host_call, does not return");
+    CONF_FAILS_WITH(hd_close(runtime), HD_ERROR_TIMEOUT, "of hd_launch_host, does not return");
     CONF_EQUAL(sem_post(&goes_on), 0);
     while (!atomic_load(&over)) {
         conf_sleep_ms(1);

@@ -331,7 +331,7 @@ static void call_function(traffic *t, int y, int yq, int x, int xq, int n)
         o->known[q] = true;
         o->value[q] = o->sets;
     }
-    end(t, o, hd_host_call(t->runtime, on_the_cpu, o, uses, copies ? 2 : 1, &o->ticket), y, yq, n);
+    end(t, o, hd_launch_host(t->runtime, on_the_cpu, o, uses, copies ? 2 : 1, &o->ticket), y, yq, n);
 }
 
 /* `status`: that of a call that waited for these bytes and read them. */

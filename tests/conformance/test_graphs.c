@@ -40,7 +40,7 @@ static size_t give_addresses(conf_random *r, hd_arg *args, size_t n)
     size_t all = n;
     for (size_t i = 0; i < n; i++) {
         if (args[i].kind == HD_ARG_BUFFER && conf_chance(r, 25)) {
-            args[all++] = hd_also(args[i]);
+            args[all++] = hd_arg_implicit(args[i]);
             args[i] = hd_address(hd_buffer_address(args[i].value.buffer) + args[i].offset);
         }
     }

@@ -207,7 +207,7 @@ static void freed_while_used_it_is_released_after_the_work(void **state)
     atomic_int released = 0, none = 0;
     hd_buffer *b = import(&s, NULL, &released);
     hd_arg use = hd_inout(b);
-    CONF_OK(hd_lane_call(s.lane, stand, context, &use, 1, NULL));
+    CONF_OK(hd_lane_run_native(s.lane, stand, context, &use, 1, NULL));
     CONF_OK(conf_fill(s.lane, s.k, b, 0, words, 9, NULL));
     CONF_OK(hd_free(b));
     CONF_EQUAL(atomic_load(&released), 0);
@@ -415,7 +415,7 @@ static void import_behind_a_gate(scene *s, void *memory, size_t size, void **con
 {
     hd_buffer *b = import_host(s, memory, size, "first", released);
     hd_arg use = hd_inout(b);
-    CONF_OK(hd_lane_call(s->lane, stand, context, &use, 1, NULL));
+    CONF_OK(hd_lane_run_native(s->lane, stand, context, &use, 1, NULL));
     CONF_OK(hd_free(b));
     CONF_EQUAL(atomic_load(released), 0);
 }

@@ -24,7 +24,7 @@ static bool lost; /* the case lost a device */
 static hd_buffer *piece(hd_lane *lane, size_t size, const char *label)
 {
     hd_buffer *b = NULL;
-    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE, .label = label};
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_DEDICATED, .label = label};
     CONF_OK(hd_alloc_with(lane, size, &options, &b));
     return b;
 }
@@ -133,7 +133,7 @@ static void the_limit_holds_for_pieces(void **state)
     hd_runtime *runtime = conf_open("memory_limit=16M");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *b[4], *none = NULL, *plain = NULL;
-    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE};
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_DEDICATED};
     CONF_OK(hd_alloc(lane, 12 << 20, &plain)); /* idle memory makes room for pieces */
     hd_free(plain);
     for (int i = 0; i < 4; i++) {
@@ -160,7 +160,7 @@ static void a_freed_piece_is_room_for_the_next(void **state)
     hd_runtime *runtime = conf_open("memory_limit=16M");
     hd_lane *lane = conf_default_lane(runtime, 0);
     conf_kernels k = conf_builtins(runtime);
-    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE};
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_DEDICATED};
     for (int i = 0; i < 24; i++) {
         hd_buffer *b = piece(lane, 10 << 20, "window"), *next = NULL;
         if (i % 4 < 2) {
@@ -186,14 +186,14 @@ static void wrong_calls_are_refused(void **state)
     hd_runtime *runtime = conf_open("host_devices=2");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *plain = NULL, *pinned = NULL, *none = NULL, *one = piece(lane, bytes, "one");
-    hd_alloc_options both = {.size = sizeof both, .flags = HD_ALLOC_ONE_PIECE | HD_ALLOC_KEEP};
+    hd_alloc_options both = {.size = sizeof both, .flags = HD_ALLOC_DEDICATED | HD_ALLOC_KEEP};
     CONF_FAILS_WITH(hd_alloc_with(lane, bytes, &both, &none), HD_ERROR_ARGUMENT, "no other flag");
     both.flags = 64;
     CONF_FAILS_WITH(hd_alloc_with(lane, bytes, &both, &none), HD_ERROR_ARGUMENT, "unknown flags");
     CONF_OK(hd_alloc(lane, bytes, &plain));
     CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
     hd_export e = {.size = sizeof e};
-    CONF_FAILS_WITH(hd_buffer_export(plain, HD_EXPORT_DESCRIPTOR, &e), HD_ERROR_ARGUMENT, "HD_ALLOC_ONE_PIECE");
+    CONF_FAILS_WITH(hd_buffer_export(plain, HD_EXPORT_DESCRIPTOR, &e), HD_ERROR_ARGUMENT, "HD_ALLOC_DEDICATED");
     CONF_FAILS_WITH(hd_buffer_export(pinned, HD_EXPORT_DESCRIPTOR, &e), HD_ERROR_ARGUMENT, "memory of the host");
     CONF_FAILS(hd_buffer_export(one, 3, &e), HD_ERROR_ARGUMENT);
     hd_status fabric = hd_buffer_export(one, HD_EXPORT_FABRIC, &e);
@@ -366,7 +366,7 @@ static void another_process_uses_the_bytes(void **state)
 static int make_and_end(hd_runtime *runtime, hd_lane *lane, void *memory)
 {
     hd_buffer *one = NULL, *same = NULL, *host = NULL;
-    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE};
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_DEDICATED};
     hd_export e = {.size = sizeof e, .descriptor = -1};
     int failed = hd_alloc_with(lane, bytes, &options, &one) != HD_OK;
     if (one) {

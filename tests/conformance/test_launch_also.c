@@ -1,7 +1,7 @@
-/* test_launch_also.c - buffers that a launch uses without a parameter for them (hd_also), and
- * pointers that are bare addresses (hd_address).
+/* test_launch_also.c - buffers that a launch uses without a parameter for them (hd_arg_implicit),
+ * and pointers that are bare addresses (hd_address).
  *
- * Promise: hd_also orders a launch like its arguments do; a bare address orders nothing.
+ * Promise: hd_arg_implicit orders a launch like its arguments do; a bare address orders nothing.
  *
  * Cases with structures that contain pointers need a compiler (HEDDLE_TOOL).
  * Threads: the main one.
@@ -19,15 +19,15 @@ static hd_arg address_of(hd_buffer *buffer, size_t offset)
 static hd_status fill_at(scene *s, hd_lane *lane, hd_buffer *y, size_t offset, uint64_t n, uint32_t value,
                          hd_ticket *out)
 {
-    hd_arg args[] = {address_of(y, offset), hd_u64(n), hd_u32(value), hd_also(hd_out_range(y, offset, n * 4))};
+    hd_arg args[] = {address_of(y, offset), hd_u64(n), hd_u32(value), hd_arg_implicit(hd_out_range(y, offset, n * 4))};
     return hd_launch(lane, s->k.fill, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 4, out);
 }
 
 /* y[0..n) = x[0..n), likewise; the source is the last argument. */
 static hd_status copy_at(scene *s, hd_lane *lane, hd_buffer *y, hd_buffer *x, size_t offset, uint64_t n, hd_ticket *out)
 {
-    hd_arg args[] = {address_of(y, offset), address_of(x, offset), hd_u64(n), hd_also(hd_out_range(y, offset, n * 4)),
-                     hd_also(hd_in_range(x, offset, n * 4))};
+    hd_arg args[] = {address_of(y, offset), address_of(x, offset), hd_u64(n),
+                     hd_arg_implicit(hd_out_range(y, offset, n * 4)), hd_arg_implicit(hd_in_range(x, offset, n * 4))};
     return hd_launch(lane, s->k.copy, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 5, out);
 }
 
@@ -163,7 +163,7 @@ static void a_failure_of_what_it_reads_is_inherited(void **state)
 
 static void try_also(scene *s, hd_arg also, hd_status status, const char *word, int line)
 {
-    hd_arg args[] = {hd_out(s->device), hd_u64(words), hd_u32(9), hd_also(hd_in(s->pinned)), also};
+    hd_arg args[] = {hd_out(s->device), hd_u64(words), hd_u32(9), hd_arg_implicit(hd_in(s->pinned)), also};
     hd_ticket before = conf_lane_ticket(s->lane);
     conf_fails_at(hd_launch(s->lane, s->k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 5, NULL), status, word,
                   "hd_launch", __FILE__, line);
@@ -180,34 +180,35 @@ static void what_is_no_use_is_refused_by_name(void **state)
     CONF_OK(hd_alloc(conf_default_lane(elsewhere, 0), bytes, &foreign));
     CONF_OK(hd_alloc(s.lane, bytes, &gone));
     CONF_OK(hd_free(gone));
-    REFUSED(hd_also(hd_u32(3)), HD_ERROR_ARGUMENT, "argument 4 (also): no use of a buffer");
-    REFUSED(hd_also(hd_address(4096)), HD_ERROR_ARGUMENT, "argument 4 (also)");
-    REFUSED(hd_also(hd_bytes("x", 1)), HD_ERROR_ARGUMENT, "argument 4 (also)");
-    REFUSED(hd_also(hd_arg_buffer(s.unified, 4, 0, 0)), HD_ERROR_ARGUMENT, "argument 4 (also)");
-    REFUSED(hd_also(hd_in(NULL)), HD_ERROR_HANDLE, "argument 4 (also)");
-    REFUSED(hd_also(hd_in(gone)), HD_ERROR_HANDLE, "argument 4 (also)");
-    REFUSED(hd_also(hd_in(foreign)), HD_ERROR_HANDLE, "argument 4 (also): the buffer is of another runtime");
-    REFUSED(hd_also(hd_in((hd_buffer *)(void *)s.lane)), HD_ERROR_HANDLE, "argument 4 (also)");
-    REFUSED(hd_also(hd_in_range(s.unified, bytes, 0)), HD_ERROR_RANGE, "argument 4 (also): bytes");
-    REFUSED(hd_also(hd_in_range(s.unified, 4, bytes)), HD_ERROR_RANGE, "argument 4 (also): bytes");
+    REFUSED(hd_arg_implicit(hd_u32(3)), HD_ERROR_ARGUMENT, "argument 4 (also): no use of a buffer");
+    REFUSED(hd_arg_implicit(hd_address(4096)), HD_ERROR_ARGUMENT, "argument 4 (also)");
+    REFUSED(hd_arg_implicit(hd_bytes("x", 1)), HD_ERROR_ARGUMENT, "argument 4 (also)");
+    REFUSED(hd_arg_implicit(hd_arg_buffer(s.unified, 4, 0, 0)), HD_ERROR_ARGUMENT, "argument 4 (also)");
+    REFUSED(hd_arg_implicit(hd_in(NULL)), HD_ERROR_HANDLE, "argument 4 (also)");
+    REFUSED(hd_arg_implicit(hd_in(gone)), HD_ERROR_HANDLE, "argument 4 (also)");
+    REFUSED(hd_arg_implicit(hd_in(foreign)), HD_ERROR_HANDLE, "argument 4 (also): the buffer is of another runtime");
+    REFUSED(hd_arg_implicit(hd_in((hd_buffer *)(void *)s.lane)), HD_ERROR_HANDLE, "argument 4 (also)");
+    REFUSED(hd_arg_implicit(hd_in_range(s.unified, bytes, 0)), HD_ERROR_RANGE, "argument 4 (also): bytes");
+    REFUSED(hd_arg_implicit(hd_in_range(s.unified, 4, bytes)), HD_ERROR_RANGE, "argument 4 (also): bytes");
     REFUSED(hd_in(s.unified), HD_ERROR_ARGUMENT, "takes 3 arguments, got 4");
     void *mapped = NULL;
     CONF_OK(hd_map(s.unified, HD_READ_WRITE, &mapped));
-    REFUSED(hd_also(hd_inout(s.unified)), HD_ERROR_ACCESS, NULL);
+    REFUSED(hd_arg_implicit(hd_inout(s.unified)), HD_ERROR_ACCESS, NULL);
     CONF_OK(hd_unmap(s.unified));
     /* in the place of an argument, or in front of one */
-    hd_arg front[] = {hd_also(hd_in(s.pinned)), hd_out(s.device), hd_u64(words), hd_u32(9)};
+    hd_arg front[] = {hd_arg_implicit(hd_in(s.pinned)), hd_out(s.device), hd_u64(words), hd_u32(9)};
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, front, 4, NULL),
-                    HD_ERROR_ARGUMENT, "hd_also stands behind");
-    hd_arg instead[] = {hd_out(s.device), hd_also(hd_in(s.pinned)), hd_u32(9)};
+                    HD_ERROR_ARGUMENT, "hd_arg_implicit stands behind");
+    hd_arg instead[] = {hd_out(s.device), hd_arg_implicit(hd_in(s.pinned)), hd_u32(9)};
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, instead, 3, NULL),
-                    HD_ERROR_ARGUMENT, "argument 1 (n): expects u64, got hd_also");
-    hd_arg few[] = {hd_out(s.device), hd_u64(words), hd_also(hd_in(s.pinned)), hd_also(hd_in(s.pinned))};
+                    HD_ERROR_ARGUMENT, "argument 1 (n): expects u64, got hd_arg_implicit");
+    hd_arg few[] = {hd_out(s.device), hd_u64(words), hd_arg_implicit(hd_in(s.pinned)),
+                    hd_arg_implicit(hd_in(s.pinned))};
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, few, 4, NULL),
-                    HD_ERROR_ARGUMENT, "argument 2 (value): expects u32, got hd_also");
+                    HD_ERROR_ARGUMENT, "argument 2 (value): expects u32, got hd_arg_implicit");
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, few + 1, 2, NULL),
                     HD_ERROR_ARGUMENT, "takes 3 arguments, got 1");
-    hd_arg use = hd_also(hd_in(s.device)); /* claims list only uses */
+    hd_arg use = hd_arg_implicit(hd_in(s.device)); /* claims list only uses */
     hd_claim *claim = NULL;
     CONF_FAILS(hd_claim_begin(s.runtime, &use, 1, &claim), HD_ERROR_ARGUMENT);
     CONF_FILLED(s.device, 0, 1, bytes);
@@ -222,7 +223,7 @@ static void a_launch_has_128_buffers_at_most(void **state)
     scene s = begin(NULL);
     hd_arg args[132] = {hd_out(s.device), hd_u64(words), hd_u32(6)};
     for (int i = 3; i < 132; i++) {
-        args[i] = hd_also(hd_in_range(s.pinned, (size_t)i * 4, 4));
+        args[i] = hd_arg_implicit(hd_in_range(s.pinned, (size_t)i * 4, 4));
     }
     hd_dims grid = conf_grid(words, 128), block = conf_dims(128, 1, 1);
     CONF_FAILS_WITH(hd_launch(s.lane, s.k.fill, grid, block, 0, args, 131, NULL), HD_ERROR_LIMIT, "128 buffers");
@@ -323,9 +324,9 @@ static void a_table_of_pointers(void **state)
             hd_arg args[] = {hd_out(sum),
                              hd_in(table),
                              hd_u32(3),
-                             hd_also(hd_in(s.device)),
-                             hd_also(hd_in(s.pinned)),
-                             hd_also(hd_in(s.unified))};
+                             hd_arg_implicit(hd_in(s.device)),
+                             hd_arg_implicit(hd_in(s.pinned)),
+                             hd_arg_implicit(hd_in(s.unified))};
             CONF_OK(hd_launch(s.lane, add_all, conf_grid(words, 128), conf_dims(128, 1, 1), 0, args, 6, NULL));
             uint32_t word[3];
             for (int b = 0; b < 3; b++) {

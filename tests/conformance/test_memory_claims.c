@@ -144,7 +144,7 @@ static void so_is_one_by_work_behind_the_claim(void **state)
     c = claim(&s, hd_inout(other));
     hd_ticket of_claim;
     CONF_OK(hd_claim_get_ticket(c, &of_claim));
-    CONF_OK(hd_lane_after(s.lane, of_claim, NULL));
+    CONF_OK(hd_lane_add_dependency(s.lane, of_claim, NULL));
     ticket = overrun(&s, s.lane, b);
     CONF_OK(hd_free(b));
     CONF_TRUE(!hd_done(ticket));
@@ -242,7 +242,7 @@ static void host_calls_are_claims(void **state)
     call w = {.s = &s};
     hd_buffer *b = labelled(s.lane, BYTES, "of a call");
     hd_arg use = hd_inout(b);
-    CONF_OK(hd_host_call(s.runtime, waits, &w, &use, 1, NULL));
+    CONF_OK(hd_launch_host(s.runtime, waits, &w, &use, 1, NULL));
     hd_ticket ticket = overrun(&s, s.lane, b);
     CONF_OK(hd_free(b));
     CONF_TRUE(!hd_done(ticket));
@@ -253,7 +253,7 @@ static void host_calls_are_claims(void **state)
     w.frees = labelled(s.lane, BYTES, "own");
     overrun(&s, s.lane, w.frees);
     use = hd_inout(w.frees);
-    CONF_OK(hd_host_call(s.runtime, frees, &w, &use, 1, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, frees, &w, &use, 1, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_TRUE(!atomic_load(&w.failed));
     await_overruns(&s, 0, 2);
@@ -301,7 +301,7 @@ static void streams_and_lane_calls_too(void **state)
     b = labelled(s.lane, BYTES, "in a lane");
     w.address = hd_buffer_address(b);
     use = hd_inout(b);
-    CONF_OK(hd_lane_call(s.lane, puts_beyond, &w, &use, 1, NULL));
+    CONF_OK(hd_lane_run_native(s.lane, puts_beyond, &w, &use, 1, NULL));
     CONF_OK(hd_free(b));
     CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, "'in a lane'");
     CONF_EQUAL(atomic_load(&s.told->count), 2);
@@ -311,7 +311,7 @@ static void streams_and_lane_calls_too(void **state)
     w.address = hd_buffer_address(b);
     use = hd_inout(b);
     c = claim(&s, use);
-    CONF_OK(hd_lane_call(s.lane, puts_beyond, &w, &use, 1, NULL));
+    CONF_OK(hd_lane_run_native(s.lane, puts_beyond, &w, &use, 1, NULL));
     CONF_OK(hd_free(b));
     CONF_EQUAL(atomic_load(&s.told->count), 2);
     CONF_OK(hd_claim_end(c, HD_OK));

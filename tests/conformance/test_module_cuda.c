@@ -124,12 +124,8 @@ static void use_module(hd_runtime *runtime, hd_module *module)
     float got[N];
     CONF_OK(hd_read(y, 0, got, sizeof got));
     CONF_TRUE(got[0] == 7 && got[1] == 7 && got[2] == 7 && got[3] == 1);
-    hd_arg by_address[] = {hd_address(hd_buffer_address(y)),
-                           hd_address(hd_buffer_address(x)),
-                           hd_f32(-2),
-                           hd_i32(3),
-                           hd_also(hd_inout(y)),
-                           hd_also(hd_in(x))};
+    hd_arg by_address[] = {hd_address(hd_buffer_address(y)), hd_address(hd_buffer_address(x)), hd_f32(-2), hd_i32(3),
+                           hd_arg_implicit(hd_inout(y)),     hd_arg_implicit(hd_in(x))};
     launch_one(lane, module, "saxpy", by_address, 6);
     CONF_OK(hd_read(y, 0, got, sizeof got));
     CONF_TRUE(got[0] == 1 && got[1] == 1 && got[2] == 1 && got[3] == 1);

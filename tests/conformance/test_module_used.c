@@ -1,9 +1,9 @@
 /* test_module_used.c - code is loaded on a device at its first use there.
  *
- * Promise: A module loads with the first launch on a device, or on all with modules=all.
+ * Promise: A module loads with the first launch on a device, or on all with module_loading=eager.
  *
  * The cases count, at the ports and by device, the requests to load and to look up. They also do so
- * with modules=all, after a restart, and if loading fails on a device.
+ * with module_loading=eager, after a restart, and if loading fails on a device.
  *
  * Threads: the main one, and some that launch at the same time.
  * Locks: none.
@@ -117,7 +117,7 @@ static void code_comes_with_the_first_launch(void **state)
     COUNTS(NUMBERS(1, 1, 1), NUMBERS(2, 1, 1));
     conf_close(runtime);
     /* or at once */
-    runtime = open_counted("modules=all");
+    runtime = open_counted("module_loading=eager");
     CONF_OK(hd_module_get_builtin(runtime, &module));
     COUNTS(NUMBERS(1, 1, 1), NUMBERS(0, 0, 0));
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));

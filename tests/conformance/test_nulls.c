@@ -109,12 +109,12 @@ static void claims_take_nulls(void **state)
     CONF_FAILS(hd_claim_get_pointer(claim, 0, &pointer), HD_ERROR_RANGE);
     CONF_FAILS(hd_claim_on_ready(claim, NULL, NULL), HD_ERROR_ARGUMENT);
     CONF_OK(hd_claim_end(claim, HD_OK));
-    CONF_FAILS(hd_host_call(NULL, NULL, NULL, NULL, 0, NULL), HD_ERROR_HANDLE);
-    CONF_FAILS(hd_host_call(runtime, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_lane_call(NULL, NULL, NULL, NULL, 0, NULL), HD_ERROR_HANDLE);
-    CONF_FAILS(hd_lane_call(lane, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_lane_after(NULL, ticket, NULL), HD_ERROR_HANDLE);
-    CONF_OK(hd_lane_after(lane, ticket, NULL));
+    CONF_FAILS(hd_launch_host(NULL, NULL, NULL, NULL, 0, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_launch_host(runtime, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_run_native(NULL, NULL, NULL, NULL, 0, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_run_native(lane, NULL, NULL, NULL, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_lane_add_dependency(NULL, ticket, NULL), HD_ERROR_HANDLE);
+    CONF_OK(hd_lane_add_dependency(lane, ticket, NULL));
     CONF_FAILS(hd_lane_keep_times(NULL, true), HD_ERROR_HANDLE);
     int64_t ns = 7;
     CONF_FAILS(hd_ticket_get_elapsed(ticket, ticket, &ns), HD_ERROR_ARGUMENT);

@@ -129,7 +129,7 @@ static void make_kept_buffer(things *t, uint64_t turn)
 
 static void make_piece(things *t, uint64_t turn)
 {
-    const hd_alloc_options piece = {.size = sizeof piece, .flags = HD_ALLOC_ONE_PIECE};
+    const hd_alloc_options piece = {.size = sizeof piece, .flags = HD_ALLOC_DEDICATED};
     CONF_OK(hd_alloc_with(conf_default_lane(t->runtime, 0), PAIR_BYTES, &piece, &t->buffer));
     begin_content(t->buffer);
     if (turn % 3 == 0) {

@@ -4,7 +4,7 @@
  * Promise: A call that depends on nothing held returns, and its work ends.
  *
  * That holds however much of the library waits. On each of two devices the test holds kernels, with
- * launches behind them. It also holds claims, a function of hd_host_call, and one in a lane. A
+ * launches behind them. It also holds claims, a function of hd_launch_host, and one in a lane. A
  * hundred copies of all kinds wait for them. Then the test makes each public call that may wait,
  * with its own bytes and lanes. If a call does not return in time, the test names it and opens the
  * gates, and the next call gets a new scene.
@@ -184,10 +184,10 @@ static scene *scene_open(void)
     }
     const hd_arg pinned = hd_inout(s->pinned), called = hd_inout(s->called), streamed = hd_inout(s->stream_called);
     CONF_OK(hd_claim_begin(s->runtime, &pinned, 1, &s->claims[devices]));
-    CONF_OK(hd_host_call(s->runtime, host_waits, &s->open, &called, 1, NULL));
+    CONF_OK(hd_launch_host(s->runtime, host_waits, &s->open, &called, 1, NULL));
     if (!s->is_process) {
         foreign_begin(&s->driver, s->runtime);
-        CONF_OK(hd_lane_call(s->lanes[0][0], lane_waits, s, &streamed, 1, NULL));
+        CONF_OK(hd_lane_run_native(s->lanes[0][0], lane_waits, s, &streamed, 1, NULL));
     }
     copies_wait(s);
     return s;
@@ -244,7 +244,7 @@ static void call_alloc_kinds(scene *s)
     hd_buffer *made[4];
     CONF_OK(hd_alloc_host(s->runtime, 8 << 20, &made[0]));
     CONF_OK(hd_alloc_unified(s->free_lane, 8 << 20, &made[1]));
-    made[2] = with_flags(s->free_lane, HD_ALLOC_ONE_PIECE);
+    made[2] = with_flags(s->free_lane, HD_ALLOC_DEDICATED);
     made[3] = with_flags(s->free_lane, HD_ALLOC_KEEP);
     for (int i = 0; i < 4; i++) {
         CONF_OK(hd_fill(made[i], 0, 1, bytes, NULL));
@@ -315,7 +315,7 @@ static void call_lanes(scene *s)
         CONF_OK(hd_lane_keep_times(lane, i % 2));
         CONF_OK(launch(s, lane, false, s->free_device[i % s->n], s->free_device[i % s->n], &t));
         CONF_OK(hd_wait(t, WAIT));
-        CONF_OK(hd_lane_after(lane, t, &t));
+        CONF_OK(hd_lane_add_dependency(lane, t, &t));
         CONF_OK(hd_lane_wait(lane, WAIT));
         CONF_OK(hd_lane_reset(lane, WAIT));
         CONF_OK(hd_lane_destroy(lane));
@@ -449,7 +449,7 @@ static void call_dlpack(scene *s)
 
 static void call_imports(scene *s)
 {
-    hd_buffer *piece = with_flags(s->free_lane, HD_ALLOC_ONE_PIECE), *buffer = NULL;
+    hd_buffer *piece = with_flags(s->free_lane, HD_ALLOC_DEDICATED), *buffer = NULL;
     hd_export export = {.size = sizeof export};
     CONF_OK(hd_buffer_wait(piece, HD_READ_WRITE, WAIT));
     CONF_OK(hd_buffer_export(piece, HD_EXPORT_DESCRIPTOR, &export));
@@ -490,7 +490,7 @@ static void call_claims(scene *s)
     hd_ticket t;
     sem_t ready;
     sem_init(&ready, 0, 0);
-    CONF_OK(hd_host_call(s->runtime, adds_one, NULL, &pinned, 1, &t));
+    CONF_OK(hd_launch_host(s->runtime, adds_one, NULL, &pinned, 1, &t));
     CONF_OK(hd_wait(t, WAIT));
     CONF_OK(hd_claim_begin(s->runtime, &device, 1, &claim));
     CONF_OK(hd_claim_on_ready(claim, claim_is_ready, &ready));

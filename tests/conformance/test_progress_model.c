@@ -29,7 +29,7 @@ static void place_make(traffic *t, place_kind kind, int device, size_t cell)
     size_t bytes = place_bytes(p);
     hd_lane *lane = device < 0 ? NULL : conf_default_lane(w.runtime, device);
     hd_alloc_options options = {.size = sizeof options,
-                                .flags = kind == PIECE   ? HD_ALLOC_ONE_PIECE
+                                .flags = kind == PIECE   ? HD_ALLOC_DEDICATED
                                          : kind == KEEPS ? HD_ALLOC_KEEP
                                                          : 0};
     switch (kind) {

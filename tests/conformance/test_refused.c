@@ -144,17 +144,17 @@ static void calls_without_a_thread_or_memory(void **state)
     hd_ticket ticket;
     for (int i = 1; i <= 2; i++) { /* first the thread of the watcher, then that of the caller */
         fails_thread_in = i;
-        CONF_FAILS(hd_host_call(s.runtime, count, &calls, &use, 1, NULL), HD_ERROR_SYSTEM);
+        CONF_FAILS(hd_launch_host(s.runtime, count, &calls, &use, 1, NULL), HD_ERROR_SYSTEM);
         fails_thread_in = 0;
         CONF_FILLED(s.pinned, 0, 2, bytes);
     }
     for (int i = 1; i <= 2; i++) {
         fails_in = i;
-        CONF_FAILS(hd_host_call(s.runtime, count, &calls, &use, 1, NULL), HD_ERROR_HOST_MEMORY);
+        CONF_FAILS(hd_launch_host(s.runtime, count, &calls, &use, 1, NULL), HD_ERROR_HOST_MEMORY);
         fails_in = 0;
         CONF_FILLED(s.pinned, 0, 2, bytes);
     }
-    CONF_OK(hd_host_call(s.runtime, count, &calls, &use, 1, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, count, &calls, &use, 1, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_EQUAL(atomic_load(&calls), 1);
     end(&s);
@@ -172,7 +172,7 @@ static hd_status waits_for_another(void *const *pointers, void *context)
     nested *n = context;
     hd_ticket ticket;
     fails_thread_in = 1;
-    hd_status status = hd_host_call(n->runtime, count, &n->calls, NULL, 0, &ticket);
+    hd_status status = hd_launch_host(n->runtime, count, &n->calls, NULL, 0, &ticket);
     n->waited = status ? status : hd_wait(ticket, HD_FOREVER);
     fails_thread_in = 0;
     return HD_OK;
@@ -185,7 +185,7 @@ static void a_call_that_waits_for_a_call(void **state)
     scene s = begin(NULL);
     nested n = {.runtime = s.runtime};
     hd_ticket ticket;
-    CONF_OK(hd_host_call(s.runtime, waits_for_another, &n, NULL, 0, &ticket));
+    CONF_OK(hd_launch_host(s.runtime, waits_for_another, &n, NULL, 0, &ticket));
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_OK(n.waited);
     CONF_EQUAL(atomic_load(&n.calls), 1);
@@ -320,7 +320,7 @@ static void an_end_during_a_capture(void **state)
             CONF_FAILS(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE);
             CONF_TRUE(!hd_done(ticket));
         }
-        CONF_OK(hd_host_call(s.runtime, count, &calls, NULL, 0, &call));
+        CONF_OK(hd_launch_host(s.runtime, count, &calls, NULL, 0, &call));
         CONF_OK(hd_wait(call, HD_FOREVER));
         end_capture(&f, stream);
         if (surely) {

@@ -145,9 +145,9 @@ static const char *const names[KINDS] = {"hd_fill",
                                          "hd_claim_begin",
                                          "hd_claim_begin_stream",
                                          "hd_claim_on_ready",
-                                         "hd_host_call",
-                                         "hd_lane_call",
-                                         "hd_lane_after",
+                                         "hd_launch_host",
+                                         "hd_lane_run_native",
+                                         "hd_lane_add_dependency",
                                          "hd_dlpack_export",
                                          "hd_buffer_save",
                                          "hd_alloc"};
@@ -490,7 +490,7 @@ static void call_on_host(model *m)
     }
     call *c = new_call(m, args, any_range);
     some_fail(m);
-    if (is_done(HOST_CALL, hd_host_call(m->runtime, run, c, args, (size_t)c->n_uses, NULL))) {
+    if (is_done(HOST_CALL, hd_launch_host(m->runtime, run, c, args, (size_t)c->n_uses, NULL))) {
         bool failed = reads_failed(m, c->uses, c->n_uses) || c->returns;
         for (int i = 0; i < c->n_uses; i++) {
             bool writes = c->uses[i].buffer == PINNED || c->uses[i].buffer == UNIFIED;
@@ -508,7 +508,7 @@ static void call_in_lane(model *m)
     call *c = new_call(m, args, any_range_of_lane);
     int lane = (int)conf_below(&m->random, n_lanes);
     some_fail(m);
-    if (is_done(LANE_CALL, hd_lane_call(m->lanes[lane], run_in_lane, c, args, (size_t)c->n_uses, NULL))) {
+    if (is_done(LANE_CALL, hd_lane_run_native(m->lanes[lane], run_in_lane, c, args, (size_t)c->n_uses, NULL))) {
         m->lane_failed[lane] |= reads_failed(m, c->uses, c->n_uses) || c->returns;
         wrote(m, c->uses, c->n_uses, m->lane_failed[lane], NULL);
     }
@@ -524,7 +524,7 @@ static void lane_after(model *m)
     }
     CONF_OK(hd_claim_get_ticket(h->claim, &ticket));
     some_fail(m);
-    if (is_done(LANE_AFTER, hd_lane_after(m->lanes[lane], ticket, NULL))) {
+    if (is_done(LANE_AFTER, hd_lane_add_dependency(m->lanes[lane], ticket, NULL))) {
         m->lane_failed[lane] |= h->fails;
     }
 }

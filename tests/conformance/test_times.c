@@ -18,7 +18,7 @@
 static hd_ticket mark(hd_lane *lane)
 {
     hd_ticket ticket;
-    CONF_OK(hd_lane_after(lane, (hd_ticket){NULL, 0}, &ticket));
+    CONF_OK(hd_lane_add_dependency(lane, (hd_ticket){NULL, 0}, &ticket));
     return ticket;
 }
 
@@ -105,7 +105,7 @@ static void work_of_others_is_timed_by_marks(void **state)
     CONF_OK(hd_wait(start, HD_FOREVER));
     CONF_OK(hd_claim_begin(s.runtime, &use, 1, &claim));
     CONF_OK(hd_copy(s.pinned, 0, s.device, 0, bytes, &copied));
-    CONF_OK(hd_lane_after(lane, copied, &behind));
+    CONF_OK(hd_lane_add_dependency(lane, copied, &behind));
     int64_t held = conf_now();
     conf_sleep_ms(20);
     held = conf_now() - held;
@@ -151,7 +151,7 @@ static void tickets_without_a_time_are_refused(void **state)
     hd_ticket claimed, waits;
     CONF_OK(hd_claim_begin(s.runtime, NULL, 0, &claim));
     CONF_OK(hd_claim_get_ticket(claim, &claimed));
-    CONF_OK(hd_lane_after(lane, claimed, &waits));
+    CONF_OK(hd_lane_add_dependency(lane, claimed, &waits));
     CONF_FAILS_WITH(hd_ticket_get_elapsed(good, waits, &ns), HD_ERROR_TIMEOUT, "not done");
     CONF_OK(hd_claim_end(claim, HD_ERROR_FAILED));
     CONF_FAILS(hd_wait(waits, HD_FOREVER), HD_ERROR_FAILED);
@@ -295,7 +295,7 @@ static void *submits(void *context)
 {
     asker *a = context;
     for (int i = 0; i < rounds; i++) {
-        CONF_OK(hd_lane_after(a->lane, (hd_ticket){NULL, 0}, &a->of[i]));
+        CONF_OK(hd_lane_add_dependency(a->lane, (hd_ticket){NULL, 0}, &a->of[i]));
         CONF_OK(hd_wait(a->of[i], HD_FOREVER));
         atomic_store(&a->done, i + 1);
     }

@@ -277,7 +277,7 @@ static void pinned_memory_is_there_like_others(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *pinned = NULL, *piece = NULL;
-    hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_ONE_PIECE, .label = "a piece"};
+    hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_DEDICATED, .label = "a piece"};
     CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
     CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
     CONF_OK(hd_alloc_with(lane, bytes, &options, &piece));

@@ -107,7 +107,7 @@ static hd_ticket call_copy_word(hd_runtime *runtime, hd_buffer *to, hd_arg from)
 {
     hd_ticket ticket = {NULL, 0};
     hd_arg uses[] = {hd_out(to), from};
-    CONF_OK(hd_host_call(runtime, copy_word, NULL, uses, 2, &ticket));
+    CONF_OK(hd_launch_host(runtime, copy_word, NULL, uses, 2, &ticket));
     return ticket;
 }
 
@@ -127,7 +127,7 @@ static void a_lane_that_fails_later(void **state)
     hd_ticket first, fails, works;
     CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
     CONF_OK(hd_claim_get_ticket(claim, &first));
-    CONF_OK(hd_lane_after(bad, first, NULL));
+    CONF_OK(hd_lane_add_dependency(bad, first, NULL));
     CONF_OK(conf_copy(bad, k, y, 0, x, 0, 1, &fails));
     CONF_OK(conf_copy(good, k, z, 0, x, 0, 1, &works));
     CONF_OK(hd_claim_end(claim, HD_ERROR_SYSTEM));
@@ -174,7 +174,7 @@ static void a_failure_stays_in_its_chunk(void **state)
     CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
     CONF_OK(hd_claim_get_ticket(claim, &first));
     CONF_OK(conf_fill(lane[1], k, x, 0, words_of_chunk, 9, NULL));
-    CONF_OK(hd_lane_after(lane[0], first, NULL));
+    CONF_OK(hd_lane_add_dependency(lane[0], first, NULL));
     CONF_OK(conf_fill(lane[0], k, x, CHUNK, words_of_chunk, 10, NULL));
     fails = call_copy_word(runtime, z, hd_in(x));
     works = call_copy_word(runtime, host, hd_in_range(x, 0, CHUNK));

@@ -187,7 +187,7 @@ static void begin_call(model *m)
     }
     gate *g = &m->gates[m->n_calls];
     int n = some_uses(m, uses, args);
-    hd_status status = hd_host_call(m->runtime, stands, g, args, (size_t)n, &ticket);
+    hd_status status = hd_launch_host(m->runtime, stands, g, args, (size_t)n, &ticket);
     m->n_calls += !status;
     keep(m, status, ticket);
 }
@@ -220,7 +220,8 @@ static void submit_work(model *m)
     }
     default:
         if (m->n_claims) {
-            status = hd_lane_after(lane, m->claims[conf_below(&m->random, (uint64_t)m->n_claims)].ticket, &ticket);
+            status =
+                hd_lane_add_dependency(lane, m->claims[conf_below(&m->random, (uint64_t)m->n_claims)].ticket, &ticket);
         }
         break;
     }

@@ -438,9 +438,10 @@ static void a_request_hangs_in_the_driver(void **state)
     (void)state;
     for (int how = 0; how < 2; how++) {
         /* ten times as long for code */
-        hd_runtime *runtime = conf_open_with("delay=%s:2=600000000 worker_timeout=%d host_devices=2 modules=all",
-                                             how == 0 ? "cuMemCreate" : "cuModuleLoadDataEx",
-                                             how == 0 ? wk_stuck_ms() : wk_stuck_ms() / (conf_on_gpus ? 3 : 6));
+        hd_runtime *runtime =
+            conf_open_with("delay=%s:2=600000000 worker_timeout=%d host_devices=2 module_loading=eager",
+                           how == 0 ? "cuMemCreate" : "cuModuleLoadDataEx",
+                           how == 0 ? wk_stuck_ms() : wk_stuck_ms() / (conf_on_gpus ? 3 : 6));
         int count = hd_device_count(runtime), last = count - 1;
         if (how == 0) {
             hd_buffer *x = NULL, *large = NULL;

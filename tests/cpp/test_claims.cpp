@@ -51,7 +51,7 @@ static void a_claim_without_an_end_has_failed(hd::runtime_ref runtime, hd::lane_
 static void lanes_wait_for_tickets(hd::runtime_ref runtime, hd::lane_ref lane)
 {
     hd::claim c = hd::begin_claim(runtime);
-    const hd::ticket wait = lane.after(c.ticket());
+    const hd::ticket wait = lane.add_dependency(c.ticket());
     CHECK(!wait.wait_for(std::chrono::milliseconds(1)));
     c.end();
     wait.wait();
@@ -68,14 +68,14 @@ static void the_host_is_called(hd::runtime_ref runtime, hd::lane_ref lane)
         seen = p[99];
         p[99] = 22;
     };
-    hd::host_call(runtime, add, hd::inout(pinned));
+    hd::launch_host(runtime, add, hd::inout(pinned));
     hd::copy(device, pinned);
     CHECK(hd::read(device)[99] == 22 && seen == 20);
     const auto fails = [](void *const *) { return HD_ERROR_SYSTEM; };
-    const hd::ticket failed = hd::host_call(runtime, fails);
+    const hd::ticket failed = hd::launch_host(runtime, fails);
     CHECK_FAILS(HD_ERROR_FAILED, failed.wait());
     auto throws = [](void *const *) { throw std::runtime_error("no"); };
-    const hd::ticket thrown = hd::host_call(runtime, throws, hd::out(pinned));
+    const hd::ticket thrown = hd::launch_host(runtime, throws, hd::out(pinned));
     CHECK_FAILS(HD_ERROR_FAILED, thrown.wait());
 }
 
@@ -87,11 +87,11 @@ static void streams(hd::runtime_ref runtime, hd::lane_ref lane)
     auto call = [&calls](void *stream) { calls += stream != nullptr; };
     const char *placement = std::getenv("HEDDLE_PLACEMENT");
     if (placement != nullptr && std::strcmp(placement, "process") == 0) {
-        CHECK_FAILS(HD_ERROR_UNSUPPORTED, hd::lane_call(lane, call, hd::inout(device)));
+        CHECK_FAILS(HD_ERROR_UNSUPPORTED, hd::run_native(lane, call, hd::inout(device)));
         CHECK_FAILS(HD_ERROR_UNSUPPORTED, hd::begin_claim_on(runtime, 0, nullptr, hd::in(device)));
         return;
     }
-    const hd::ticket called = hd::lane_call(lane, call, hd::inout(device));
+    const hd::ticket called = hd::run_native(lane, call, hd::inout(device));
     called.wait();
     CHECK(calls == 1);
     hd::claim c = hd::begin_claim_on(runtime, 0, nullptr, "default stream", hd::inout(device));

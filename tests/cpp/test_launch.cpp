@@ -67,7 +67,7 @@ template <class T> static void elements_of(hd::lane_ref lane, hd::module_ref mod
         CHECK(hd_launch(lane.get(), module.kernel(k.kernel).get(), {1, 1, 1}, {1, 1, 1}, 0, &plain, 1, nullptr) ==
               HD_OK);
         if (fits) {
-            hd::launch(lane, module.kernel(k.kernel), 1, 1, hd::inout(b), hd::also(hd::inout(b)));
+            hd::launch(lane, module.kernel(k.kernel), 1, 1, hd::inout(b), hd::arg_implicit(hd::inout(b)));
         }
     }
 }
@@ -191,15 +191,15 @@ static void addresses(hd::lane_ref lane, hd::lane_ref other, hd::module_ref buil
     const hd::kernel fill = builtin.kernel("hd_fill_u32"), copy = builtin.kernel("hd_copy_u32");
     hd::buffer<std::uint32_t> a = hd::alloc<std::uint32_t>(lane, 40), b = hd::alloc<std::uint32_t>(lane, 40);
     for (std::uint32_t i = 0; i < 20; i++) {
-        hd::launch(lane, fill, 1, 64, hd::address(a.address()), std::uint64_t(40), i, hd::also(hd::out(a)));
+        hd::launch(lane, fill, 1, 64, hd::address(a.address()), std::uint64_t(40), i, hd::arg_implicit(hd::out(a)));
         hd::launch(other, copy, 1, 64, hd::out(b), hd::address(a.address() + 16), std::uint64_t(36),
-                   hd::also(hd::in(a, 4)));
+                   hd::arg_implicit(hd::in(a, 4)));
         CHECK(hd::read(b)[35] == i);
     }
     CHECK_FAILS(HD_ERROR_ARGUMENT,
-                hd::launch(lane, fill, 1, 64, hd::also(hd::in(b)), hd::out(a), std::uint64_t(40), 1u));
+                hd::launch(lane, fill, 1, 64, hd::arg_implicit(hd::in(b)), hd::out(a), std::uint64_t(40), 1u));
     CHECK_FAILS(HD_ERROR_RANGE,
-                hd::launch(lane, fill, 1, 64, hd::out(a), std::uint64_t(40), 1u, hd::also(hd::in(b, 41))));
+                hd::launch(lane, fill, 1, 64, hd::out(a), std::uint64_t(40), 1u, hd::arg_implicit(hd::in(b, 41))));
 }
 
 /* The device's time between tickets. */
@@ -208,12 +208,12 @@ static void times(hd::lane_ref lane, hd::lane_ref without, hd::module_ref builti
     const hd::kernel fill = builtin.kernel("hd_fill_u32");
     hd::buffer<std::uint32_t> a = hd::alloc<std::uint32_t>(lane, 40);
     lane.keep_times();
-    const hd::ticket start = lane.after(hd::ticket());
+    const hd::ticket start = lane.add_dependency(hd::ticket());
     const hd::ticket filled = hd::launch_ticket(lane, fill, 1, 64, hd::out(a), std::uint64_t(40), 1u);
     filled.wait();
     const std::chrono::nanoseconds took = hd::elapsed(start, filled);
     CHECK(took.count() >= 0 && std::chrono::nanoseconds(hd::elapsed(filled, start)) == -took);
-    const hd::ticket untimed = without.after(filled);
+    const hd::ticket untimed = without.add_dependency(filled);
     untimed.wait();
     CHECK_FAILS(HD_ERROR_NOT_FOUND, hd::elapsed(start, untimed));
     lane.keep_times(false);

@@ -32,7 +32,7 @@ lacks() {
     "$source/tools/check-reference" "$copy" >"$work/out" 2>&1 && fail "$2 after $3 passes"
     grep -qF -- "$1" "$work/out" || fail "$2 after $3 was not refused with \"$1\", but: $(cat "$work/out")"
 }
-lacks 'hd_lane_after: has no comment' include/heddle/claim.h 's|^HD_API hd_status hd_lane_after|\n&|'
+lacks 'hd_lane_add_dependency: has no comment' include/heddle/claim.h 's|^HD_API hd_status hd_lane_add_dependency|\n&|'
 lacks 'hd_unmap: its comment lacks the part "Errors: ..."' include/heddle/buffer.h 's/Ends one hd_map. Errors: HANDLE./Ends one hd_map./'
 lacks 'hd_unmap: its comment does not describe it' include/heddle/buffer.h 's/Ends one hd_map. Errors/Errors/'
 lacks 'hd_unmap: Errors: lists no status' include/heddle/buffer.h 's/Ends one hd_map. Errors: HANDLE./Ends one hd_map. Errors: none./'

@@ -39,9 +39,12 @@ static void queues_are_asked_for(void **state)
     static const struct {
         const char *before, *settings, *after;
     } cases[] = {
-        {NULL, "driver=auto", NULL},           {NULL, "driver=auto queues=8", NULL},
-        {NULL, "driver=host queues=16", NULL}, {NULL, "driver=auto queues=16", "16"},
-        {"4", "driver=auto queues=16", "4"},   {NULL, "driver=nvidia queues=1", "1"},
+        {NULL, "driver=auto", NULL},
+        {NULL, "driver=auto hw_queues=8", NULL},
+        {NULL, "driver=host hw_queues=16", NULL},
+        {NULL, "driver=auto hw_queues=16", "16"},
+        {"4", "driver=auto hw_queues=16", "4"},
+        {NULL, "driver=nvidia hw_queues=1", "1"},
     };
     static const char name[] = "CUDA_DEVICE_MAX_CONNECTIONS";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

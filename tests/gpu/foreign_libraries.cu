@@ -316,7 +316,7 @@ static bool do_host_call(int)
     const hd_arg uses[] = {y.use(HD_READ_WRITE), x.use(HD_READ)};
     Combine *c = new Combine{NULL, NULL, some_factor(), n, -1};
     combine_here(y.model(), x.model(), c->factor, n);
-    must(hd_host_call(runtime, host_combine, c, uses, 2, &last));
+    must(hd_launch_host(runtime, host_combine, c, uses, 2, &last));
     note("host call: %d [%d, %d) with %d at %d", y.item, y.from, y.from + n, x.item, x.from);
     return true;
 }
@@ -392,7 +392,7 @@ static bool do_lane_kernel(int device)
     const hd_arg uses[] = {y.use(HD_READ_WRITE), x.use(HD_READ)};
     Combine *c = new Combine{y.at(), x.at(), some_factor(), y.n, device};
     combine_here(y.model(), x.model(), c->factor, y.n);
-    must(hd_lane_call(some_lane(device), lane_combine, c, uses, 2, &last));
+    must(hd_lane_run_native(some_lane(device), lane_combine, c, uses, 2, &last));
     note("lane call: %d [%d, %d) with %d at %d, device %d", y.item, y.from, y.from + y.n, x.item, x.from, device);
     return true;
 }
@@ -415,7 +415,8 @@ static bool do_transform(int device)
 {
     const Range y = part(some_item(device), batch * transform);
     const hd_arg uses[] = {y.use(HD_READ_WRITE), hd_inout(devices[device].scratch)};
-    must(hd_lane_call(some_lane(device), lane_transform, new Combine{y.at(), NULL, 0, y.n, device}, uses, 2, &last));
+    must(hd_lane_run_native(some_lane(device), lane_transform, new Combine{y.at(), NULL, 0, y.n, device}, uses, 2,
+                            &last));
     transform_model(y.model());
     note("cuFFT: %d [%d, %d), device %d", y.item, y.from, y.from + y.n, device);
     return true;
@@ -450,7 +451,7 @@ static void meet(const std::vector<Range> &parts)
     for (const Range &p : parts) {
         uses.push_back(p.use(HD_READ_WRITE));
     }
-    must(hd_host_call(runtime, nothing, NULL, uses.data(), uses.size(), NULL));
+    must(hd_launch_host(runtime, nothing, NULL, uses.data(), uses.size(), NULL));
 }
 
 static bool do_all_reduce(int)
@@ -476,7 +477,8 @@ static bool do_all_reduce(int)
     for (int d = 0; d < n_devices; d++) {
         const Range &p = parts[(size_t)d];
         const hd_arg use = p.use(HD_READ_WRITE);
-        must(hd_lane_call(devices[d].collective, lane_all_reduce, new Combine{p.at(), NULL, 0, n, d}, &use, 1, &last));
+        must(hd_lane_run_native(devices[d].collective, lane_all_reduce, new Combine{p.at(), NULL, 0, n, d}, &use, 1,
+                                &last));
         note("NCCL: %d [%d, %d), device %d of %d", p.item, p.from, p.from + n, d, n_devices);
     }
     return true;
@@ -484,7 +486,7 @@ static bool do_all_reduce(int)
 
 static bool do_after(int device)
 {
-    must(hd_lane_after(some_lane(device), last, NULL));
+    must(hd_lane_add_dependency(some_lane(device), last, NULL));
     return true;
 }
 
@@ -646,7 +648,7 @@ static void open_all(const char *placement)
     hd_module *builtin;
     char settings[200];
     snprintf(settings, sizeof settings,
-             "placement=%s driver=nvidia queues=32 transfer_timeout=60000 submit_timeout=60000", placement);
+             "placement=%s driver=nvidia hw_queues=32 transfer_timeout=60000 submit_timeout=60000", placement);
     const hd_options options = {sizeof options, settings};
     must(hd_open(&options, &runtime));
     must(hd_peers_check(runtime, 0, NULL, NULL));
@@ -670,7 +672,7 @@ static bool registered_buffers()
 {
     std::vector<Item> usual;
     void *registrations[devices_most];
-    const hd_alloc_options one_piece = {sizeof one_piece, HD_ALLOC_ONE_PIECE, "registered"};
+    const hd_alloc_options one_piece = {sizeof one_piece, HD_ALLOC_DEDICATED, "registered"};
     for (Item &item : items) { /* the first buffer of each device */
         if (item.device >= 0 && (usual.empty() || usual.back().device != item.device)) {
             usual.push_back(item);

@@ -65,7 +65,7 @@ static void *work(void *argument)
         OK(hd_copy(pinned, 0, far, 0, N * sizeof *values, NULL));
         memset(values, 0, N * sizeof *values);
         OK(hd_read(pinned, 0, values, N * sizeof *values));
-        OK(hd_host_call(runtime, add, &counted, NULL, 0, &ticket));
+        OK(hd_launch_host(runtime, add, &counted, NULL, 0, &ticket));
         OK(hd_wait(ticket, HD_FOREVER));
         OK(hd_map(pinned, HD_READ_WRITE, &mapped));
         if (values[N - 1] != (float)(round + number) || counted != round + 1 || memcmp(mapped, values, N * sizeof *values) != 0) {

@@ -240,7 +240,7 @@ static void make_code(script *s)
     }
 }
 
-/* Each step calls a function by hd_lane_call, which takes as long as the kernel. */
+/* Each step calls a function by hd_lane_run_native, which takes as long as the kernel. */
 static void make_functions(script *s)
 {
     put(s, "lane 0.5 kind=program\n");

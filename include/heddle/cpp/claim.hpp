@@ -133,8 +133,9 @@ template <class F, class Argument> hd_status outcome_of(F &function, Argument ar
 
 template <class F> void *context_of(F &function) noexcept
 {
-    static_assert(std::is_object_v<F>,
-                  "a plain function goes to hd_host_call or hd_lane_call; here it is an object, such as a lambda");
+    static_assert(
+        std::is_object_v<F>,
+        "a plain function goes to hd_launch_host or hd_lane_run_native; here it is an object, such as a lambda");
     return const_cast<void *>(static_cast<const void *>(std::addressof(function)));
 }
 
@@ -187,9 +188,9 @@ HD_CPP_INLINE result<claim> begin_claim_on(runtime_ref of_runtime, int device, v
  * Each is an object with operator(), which must live until the ticket is done. It returns nothing,
  * or an hd_status that is the outcome. A function that throws fails. */
 
-/* hd_host_call: function(void *const *pointers). */
+/* hd_launch_host: function(void *const *pointers). */
 template <class F, class... Uses>
-HD_CPP_INLINE result<ticket> host_call(runtime_ref of_runtime, F &function, const Uses &...uses)
+HD_CPP_INLINE result<ticket> launch_host(runtime_ref of_runtime, F &function, const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     const auto call = [](void *const *pointers, void *context) -> hd_status {
@@ -197,20 +198,35 @@ HD_CPP_INLINE result<ticket> host_call(runtime_ref of_runtime, F &function, cons
     };
     ticket out;
     const hd_status status =
-        hd_host_call(of_runtime.get(), call, detail::context_of(function), all.list, all.size, &out);
+        hd_launch_host(of_runtime.get(), call, detail::context_of(function), all.list, all.size, &out);
     return detail::finish(status, out);
 }
 
-/* hd_lane_call: function(void *stream) puts work into the lane's CUstream. */
-template <class F, class... Uses> result<ticket> lane_call(lane_ref in_lane, F &function, const Uses &...uses)
+template <class F, class... Uses>
+[[deprecated("its name is launch_host now")]] result<ticket> host_call(runtime_ref of_runtime, F &function,
+                                                                       const Uses &...uses)
+{
+    return launch_host(of_runtime, function, uses...);
+}
+
+/* hd_lane_run_native: function(void *stream) puts work into the lane's CUstream. */
+template <class F, class... Uses> result<ticket> run_native(lane_ref in_lane, F &function, const Uses &...uses)
 {
     const detail::use_list<Uses...> all(uses...);
     const auto call = [](void *stream, void *context) -> hd_status {
         return detail::outcome_of(*static_cast<F *>(context), stream);
     };
     ticket out;
-    const hd_status status = hd_lane_call(in_lane.get(), call, detail::context_of(function), all.list, all.size, &out);
+    const hd_status status =
+        hd_lane_run_native(in_lane.get(), call, detail::context_of(function), all.list, all.size, &out);
     return detail::finish(status, out);
+}
+
+template <class F, class... Uses>
+[[deprecated("its name is run_native now")]] result<ticket> lane_call(lane_ref in_lane, F &function,
+                                                                      const Uses &...uses)
+{
+    return run_native(in_lane, function, uses...);
 }
 
 HD_CPP_END

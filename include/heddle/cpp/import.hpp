@@ -59,12 +59,12 @@ HD_CPP_INLINE result<buffer<T>> import_host(runtime_ref of_runtime, T *memory, s
     return detail::finish(status, buffer<T>(out));
 }
 
-/* hd_alloc_with and HD_ALLOC_ONE_PIECE: one piece of physical memory. */
+/* hd_alloc_with and HD_ALLOC_DEDICATED: one piece of physical memory. */
 template <class T>
 HD_CPP_INLINE result<buffer<T>> alloc_piece(lane_ref in_lane, std::size_t count, const char *label = nullptr)
 {
     auto options = detail::sized<hd_alloc_options>();
-    options.flags = HD_ALLOC_ONE_PIECE;
+    options.flags = HD_ALLOC_DEDICATED;
     options.label = label;
     hd_buffer *out = nullptr;
     const hd_status status = hd_alloc_with(in_lane.get(), detail::bytes_of<T>(count), &options, &out);

@@ -96,13 +96,18 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish_wait(hd_lane_wait(get(), detail::limit_of(limit)));
     }
 
-    /* hd_lane_after: later work of the lane begins when the ticket is done. Returns the ticket of
-     * the wait. */
-    result<hd::ticket> after(const hd::ticket &t) const
+    /* hd_lane_add_dependency: later work of the lane begins when the ticket is done. Returns the
+     * ticket of the wait. */
+    result<hd::ticket> add_dependency(const hd::ticket &t) const
     {
         hd::ticket out;
-        const hd_status status = hd_lane_after(get(), t, &out);
+        const hd_status status = hd_lane_add_dependency(get(), t, &out);
         return detail::finish(status, out);
+    }
+
+    [[deprecated("its name is add_dependency now")]] result<hd::ticket> after(const hd::ticket &t) const
+    {
+        return add_dependency(t);
     }
 
     /* hd_lane_keep_times: operations that are submitted from now on get times, for hd::elapsed. */

@@ -5,8 +5,8 @@
  *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
  *
  * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, hd::address, or a value.
- * After all arguments, hd::also names buffers that the kernel reaches by pointers inside of other
- * memory. Values are numbers, enumerations, and structures. A value must have the type of the
+ * After all arguments, hd::arg_implicit names buffers that the kernel reaches by pointers inside of
+ * other memory. Values are numbers, enumerations, and structures. A value must have the type of the
  * kernel's parameter, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
  *
  * Threads: any.
@@ -197,11 +197,16 @@ template <class T> HD_CPP_INLINE hd_arg inout(const span<T> &s) noexcept
 
 /* ---- memory without an argument, arguments without memory ---- */
 
-/* hd_also: hd::also(hd::in(x)) follows all arguments, and is a use of x without a parameter for
- * it. */
-HD_CPP_INLINE hd_arg also(const hd_arg &use) noexcept
+/* hd_arg_implicit: hd::arg_implicit(hd::in(x)) follows all arguments, and is a use of x without a
+ * parameter for it. */
+HD_CPP_INLINE hd_arg arg_implicit(const hd_arg &use) noexcept
 {
-    return hd_also(use);
+    return hd_arg_implicit(use);
+}
+
+[[deprecated("its name is arg_implicit now")]] HD_CPP_INLINE hd_arg also(const hd_arg &use) noexcept
+{
+    return hd_arg_implicit(use);
 }
 
 /* hd_address: a pointer that orders nothing; hd::address(0) is a null pointer. */

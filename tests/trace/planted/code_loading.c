@@ -21,4 +21,4 @@ static void run(scene *s)
 }
 
 /* The first three loads: the usual kernel on both devices, and the late kernel on device 0. */
-const planted program = {"modules=used delay=cuModuleLoadDataEx:4+=900000", NULL, run};
+const planted program = {"module_loading=lazy delay=cuModuleLoadDataEx:4+=900000", NULL, run};

@@ -1,5 +1,5 @@
-/* failed_call.c - a function of hd_lane_call fails in the middle, later work of the lane never
- * runs, and the program does not check. The twin's function succeeds. */
+/* failed_call.c - a function of hd_lane_run_native fails in the middle, later work of the lane
+ * never runs, and the program does not check. The twin's function succeeds. */
 #include "scene.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static void run(scene *s)
     begin(s);
     for (int i = 0; i < 8; i++) {
         if (i == 4) {
-            MUST(hd_lane_call(s->lanes[0], try_it, &c, NULL, 0, NULL));
+            MUST(hd_lane_run_native(s->lanes[0], try_it, &c, NULL, 0, NULL));
         }
         for (int d = 0; d < s->n_devices; d++) {
             nap(s, d, 50000);

@@ -91,7 +91,7 @@ hd_ticket nap_in(scene *s, hd_lane *lane, hd_buffer *plan, unsigned us, const hd
     hd_arg args[2 + MOST_USES] = {hd_inout(plan), hd_u64((uint64_t)us * 1000 * (s->clean ? s->clean : 1))};
     must_hold(n_uses <= MOST_USES, "a launch has few uses");
     for (size_t i = 0; i < n_uses; i++) {
-        args[2 + i] = hd_also(uses[i]);
+        args[2 + i] = hd_arg_implicit(uses[i]);
     }
     hd_ticket ticket;
     MUST(hd_launch(lane, s->nap, (hd_dims){.x = 1}, (hd_dims){.x = 1}, 0, args, 2 + n_uses, &ticket));

@@ -1,5 +1,5 @@
-/* slow_function.c - a function of hd_lane_call is slow, and no operation goes to the device
- * meanwhile. In the twin, hd_host_call runs it for the next step, in a thread of its own.
+/* slow_function.c - a function of hd_lane_run_native is slow, and no operation goes to the device
+ * meanwhile. In the twin, hd_launch_host runs it for the next step, in a thread of its own.
  */
 #include "scene.h"
 
@@ -25,8 +25,8 @@ static void run(scene *s)
     begin(s);
     for (int i = 0; i < 10; i++) {
         nap_with(s, 0, s->clean ? 50000 : 10000, &uses, 1);
-        MUST(s->clean ? hd_host_call(s->runtime, slow_host_call, &us, &host_uses, 1, NULL)
-                      : hd_lane_call(s->lanes[0], slow_call, &us, &uses, 1, NULL));
+        MUST(s->clean ? hd_launch_host(s->runtime, slow_host_call, &us, &host_uses, 1, NULL)
+                      : hd_lane_run_native(s->lanes[0], slow_call, &us, &uses, 1, NULL));
     }
     end(s);
     MUST(hd_buffer_wait(pinned, HD_READ_WRITE, HD_FOREVER));
