@@ -11,14 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/number.h"
 #include "engine/engine.h"
 
 /* ---- the shared mapping ---- */
-
-static size_t channel_round_up(size_t value, size_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
 
 typedef struct layout {
     size_t lanes, flags, flags_bytes, requests, rings, failures, times, records, bytes;
@@ -29,17 +25,16 @@ static layout channel_layout(uint32_t slots)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     layout l;
-    l.lanes = channel_round_up(sizeof(hdi_engine_shared), page);
-    l.flags = l.lanes + channel_round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
-    l.flags_bytes = channel_round_up(sizeof(hdi_completion_flag) * HDI_LANES_MAX, page);
+    l.lanes = hdi_round_up(sizeof(hdi_engine_shared), page);
+    l.flags = l.lanes + hdi_round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
+    l.flags_bytes = hdi_round_up(sizeof(hdi_completion_flag) * HDI_LANES_MAX, page);
     l.requests = l.flags + l.flags_bytes;
-    l.rings =
-        l.requests + channel_round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
-    l.failures = l.rings + channel_round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
+    l.rings = l.requests + hdi_round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
+    l.failures = l.rings + hdi_round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
     l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
-    l.times = l.failures + channel_round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
-    l.records = l.times + channel_round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
-    l.bytes = l.records + channel_round_up(sizeof(hdi_record_ring), page);
+    l.times = l.failures + hdi_round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
+    l.records = l.times + hdi_round_up((size_t)slots * sizeof(hdi_time) * HDI_LANES_MAX, page);
+    l.bytes = l.records + hdi_round_up(sizeof(hdi_record_ring), page);
     return l;
 }
 

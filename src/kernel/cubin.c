@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/number.h"
 #include "kernel/listing.h"
 
 enum {
@@ -39,11 +40,6 @@ typedef struct cubin {
     uint32_t *info; /* by section of code: the section of its attributes; 0: none */
 } cubin;
 
-static bool cubin_inside(uint64_t offset, uint64_t size, size_t bytes)
-{
-    return offset <= bytes && size <= bytes - offset;
-}
-
 static Elf64_Shdr cubin_section(const cubin *c, uint32_t i)
 {
     Elf64_Shdr s;
@@ -61,7 +57,7 @@ static bool cubin_open(cubin *c)
     const Elf64_Ehdr *h = &c->header;
     if (h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB || h->e_machine != EM_CUDA ||
         h->e_shnum == 0 || h->e_shentsize != sizeof(Elf64_Shdr) ||
-        !cubin_inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(Elf64_Shdr), c->bytes)) {
+        !hdi_is_inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(Elf64_Shdr), c->bytes)) {
         return false;
     }
     for (uint32_t i = 0; i < h->e_shnum; i++) {
@@ -73,12 +69,12 @@ static bool cubin_open(cubin *c)
     }
     if (h->e_shstrndx < h->e_shnum) {
         c->section_names = cubin_section(c, h->e_shstrndx);
-        if (!cubin_inside(c->section_names.sh_offset, c->section_names.sh_size, c->bytes)) {
+        if (!hdi_is_inside(c->section_names.sh_offset, c->section_names.sh_size, c->bytes)) {
             c->section_names.sh_size = 0;
         }
     }
-    return c->symbols.sh_type == SHT_SYMTAB && cubin_inside(c->symbols.sh_offset, c->symbols.sh_size, c->bytes) &&
-           cubin_inside(c->names.sh_offset, c->names.sh_size, c->bytes);
+    return c->symbols.sh_type == SHT_SYMTAB && hdi_is_inside(c->symbols.sh_offset, c->symbols.sh_size, c->bytes) &&
+           hdi_is_inside(c->names.sh_offset, c->names.sh_size, c->bytes);
 }
 
 /* False: no memory. */
@@ -87,7 +83,7 @@ static bool cubin_find_info(cubin *c)
     c->info = calloc(c->header.e_shnum, sizeof *c->info);
     for (uint32_t i = 0; c->info && i < c->header.e_shnum; i++) {
         Elf64_Shdr s = cubin_section(c, i);
-        if (s.sh_type == INFO && s.sh_info < c->header.e_shnum && cubin_inside(s.sh_offset, s.sh_size, c->bytes)) {
+        if (s.sh_type == INFO && s.sh_info < c->header.e_shnum && hdi_is_inside(s.sh_offset, s.sh_size, c->bytes)) {
             c->info[s.sh_info] = i;
         }
     }

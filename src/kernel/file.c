@@ -17,6 +17,7 @@
 #include <heddle/module.h>
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "base/presence.h"
 #include "base/sized.h"
 #include "base/text.h"
@@ -28,11 +29,6 @@
 #define SECTION_NAME "hd_kernels"
 #define NAME_BYTES 128u /* of kernels and variables */
 
-static bool kernel_file_inside(uint64_t offset, uint64_t size, size_t bytes)
-{
-    return offset <= bytes && size <= bytes - offset;
-}
-
 static hd_status elf_read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
 {
     if (bytes < sizeof *out || memcmp(image, ELFMAG, SELFMAG) != 0) {
@@ -43,11 +39,11 @@ static hd_status elf_read_header(const void *image, size_t bytes, Elf64_Ehdr *ou
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: not a 64-bit little-endian ELF file");
     }
     if (out->e_phnum != 0 && (out->e_phentsize != sizeof(Elf64_Phdr) ||
-                              !kernel_file_inside(out->e_phoff, (uint64_t)out->e_phnum * sizeof(Elf64_Phdr), bytes))) {
+                              !hdi_is_inside(out->e_phoff, (uint64_t)out->e_phnum * sizeof(Elf64_Phdr), bytes))) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF program headers are damaged or cut off");
     }
     if (out->e_shnum != 0 && (out->e_shentsize != sizeof(Elf64_Shdr) ||
-                              !kernel_file_inside(out->e_shoff, (uint64_t)out->e_shnum * sizeof(Elf64_Shdr), bytes))) {
+                              !hdi_is_inside(out->e_shoff, (uint64_t)out->e_shnum * sizeof(Elf64_Shdr), bytes))) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section headers are damaged or cut off");
     }
     return HD_OK;
@@ -67,7 +63,7 @@ hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machin
         Elf64_Phdr p;
         memcpy(&p, (const char *)image + header.e_phoff + i * sizeof p, sizeof p);
         if ((p.p_type == PT_LOAD || p.p_type == PT_DYNAMIC || p.p_type == PT_TLS) &&
-            (!kernel_file_inside(p.p_offset, p.p_filesz, bytes) || p.p_filesz > p.p_memsz)) {
+            (!hdi_is_inside(p.p_offset, p.p_filesz, bytes) || p.p_filesz > p.p_memsz)) {
             return hdi_fail(HD_ERROR_IMAGE, "CPU code: an ELF segment is damaged or cut off");
         }
     }
@@ -95,7 +91,7 @@ static hd_status elf_open(const void *image, size_t bytes, elf *e)
                         "CPU code: it has no section names, so the kernels' descriptions cannot be read");
     }
     memcpy(&e->names, e->at + e->header.e_shoff + e->header.e_shstrndx * sizeof e->names, sizeof e->names);
-    return kernel_file_inside(e->names.sh_offset, e->names.sh_size, bytes)
+    return hdi_is_inside(e->names.sh_offset, e->names.sh_size, bytes)
                ? HD_OK
                : hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section names are damaged or cut off");
 }
@@ -122,7 +118,7 @@ static hd_status elf_find_section(const elf *e, const char **section, size_t *se
         if (s.sh_type != SHT_PROGBITS || !elf_section_is(e, &s, SECTION_NAME)) {
             continue;
         }
-        if (!kernel_file_inside(s.sh_offset, s.sh_size, e->bytes)) {
+        if (!hdi_is_inside(s.sh_offset, s.sh_size, e->bytes)) {
             return hdi_fail(HD_ERROR_IMAGE, "CPU code: the section " SECTION_NAME " is damaged or cut off");
         }
         *section = e->at + s.sh_offset;
@@ -164,8 +160,8 @@ static bool elf_read_variable(const elf *e, const Elf64_Sym *symbol, const Elf64
 static hd_status elf_add_variables(const elf *e, const Elf64_Shdr *table, hdi_kernel_file *out)
 {
     Elf64_Shdr names = table->sh_link < e->header.e_shnum ? elf_section_at(e, table->sh_link) : (Elf64_Shdr){0};
-    if (!kernel_file_inside(table->sh_offset, table->sh_size, e->bytes) ||
-        !kernel_file_inside(names.sh_offset, names.sh_size, e->bytes)) {
+    if (!hdi_is_inside(table->sh_offset, table->sh_size, e->bytes) ||
+        !hdi_is_inside(names.sh_offset, names.sh_size, e->bytes)) {
         return hdi_fail(HD_ERROR_IMAGE, "CPU code: a table of symbols is damaged or cut off");
     }
     hd_status status = HD_OK;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "memory/arena_internal.h"
 
@@ -42,16 +43,6 @@ hd_status hdi_arena_fail_empty(const hdi_arena *arena)
 {
     return hdi_fail_driver(HD_ERROR_DEVICE_LOST, HDI_GONE_CLOSED, "", arena->config.index,
                            "device %d was lost, and its memory has not been set up again", arena->config.index);
-}
-
-static size_t arena_smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t arena_larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 /* ---- which granules are mapped: the caller holds `growing` ----------------------------------- */
@@ -94,11 +85,6 @@ size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to)
 
 /* ---- one mapping ----------------------------------------------------------------------------- */
 
-static uint64_t mappings_device_bit(int device)
-{
-    return (uint64_t)1 << device;
-}
-
 static hdi_answer mappings_share_range(const hdi_mappings *p, int device, size_t first, size_t count)
 {
     const hdi_mappings_config *c = &p->config;
@@ -117,7 +103,7 @@ static hdi_answer mappings_share_run(hdi_mappings *p, int device, size_t first, 
     }
     for (size_t g = first; g < first + count && hdi_answered(answer); g += p->of[g].count) {
         answer = together ? answer : mappings_share_range(p, device, g, p->of[g].count);
-        p->of[g].shared |= hdi_answered(answer) ? mappings_device_bit(device) : 0;
+        p->of[g].shared |= hdi_answered(answer) ? hdi_device_bit(device) : 0;
     }
     return answer;
 }
@@ -217,7 +203,7 @@ static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, si
  * Another block that gets a part of it later costs requests, too, so it is no larger than that. */
 static size_t mappings_granules_each(const hdi_mappings *p, size_t missing)
 {
-    size_t bytes = arena_smaller(missing / 32, HDI_MAPPING_MOST);
+    size_t bytes = hdi_smaller(missing / 32, HDI_MAPPING_MOST);
     return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
 }
 
@@ -237,8 +223,8 @@ hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t who
     const size_t end = to / p->granule, whole_end = whole_to / p->granule;
     hdi_trouble t = {.peer = -1};
     for (size_t g = from / p->granule; g < end;) {
-        size_t count = arena_smaller(mappings_missing_run(p, g, g < whole_end ? whole_end : end), together);
-        size_t each = g < whole_end ? arena_smaller(most, count) : 1;
+        size_t count = hdi_smaller(mappings_missing_run(p, g, g < whole_end ? whole_end : end), together);
+        size_t each = g < whole_end ? hdi_smaller(most, count) : 1;
         if (count == 0) {
             g++;
             continue;
@@ -286,7 +272,7 @@ hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *g
         while (k < into_end / p->granule && p->of[k].first != 0) {
             k++;
         }
-        size_t count = arena_smaller(mappings_single_run(p, g, end), mappings_missing_run(p, k, into_end / p->granule));
+        size_t count = hdi_smaller(mappings_single_run(p, g, end), mappings_missing_run(p, k, into_end / p->granule));
         if (count != 0) {
             t = mappings_move_run(p, g, k, count);
             k += hdi_is_trouble(t) ? 0 : count;
@@ -359,15 +345,15 @@ static hdi_answer mappings_grant(hdi_mappings *p, int device)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
     for (size_t g = mappings_next(p, 0); g < p->end; g = mappings_next(p, g + p->of[g].count)) {
-        if ((p->of[g].shared & mappings_device_bit(device)) == 0) {
+        if ((p->of[g].shared & hdi_device_bit(device)) == 0) {
             answer = mappings_share_range(p, device, g, p->of[g].count);
             if (!hdi_answered(answer)) {
                 return answer;
             }
-            p->of[g].shared |= mappings_device_bit(device);
+            p->of[g].shared |= hdi_device_bit(device);
         }
     }
-    p->granted |= mappings_device_bit(device);
+    p->granted |= hdi_device_bit(device);
     return answer;
 }
 
@@ -375,9 +361,9 @@ static hdi_answer mappings_grant(hdi_mappings *p, int device)
 static void mappings_revoke(hdi_mappings *p, int device)
 {
     for (size_t g = mappings_next(p, 0); g < p->end; g = mappings_next(p, g + p->of[g].count)) {
-        p->of[g].shared &= ~mappings_device_bit(device);
+        p->of[g].shared &= ~hdi_device_bit(device);
     }
-    p->granted &= ~mappings_device_bit(device);
+    p->granted &= ~hdi_device_bit(device);
 }
 
 /* ---- creating, restarting and destroying an arena -------------------------------------------- */
@@ -408,13 +394,13 @@ static hd_status arena_settle_sizes(hdi_arena *arena)
         total = facts.memory_bytes;
         granule = facts.granule;
     }
-    arena->granule = arena_larger(granule, GRANULE_LEAST);
+    arena->granule = hdi_larger(granule, GRANULE_LEAST);
     size_t all = hdi_arena_round_up(total, arena->granule);
     arena->reserved = config->range_bytes != 0 ? hdi_arena_round_up(config->range_bytes, arena->granule)
                                                : (all > SIZE_MAX / 2 / RANGE_TIMES ? all : all * RANGE_TIMES);
-    arena->limit = arena_smaller(all, arena->reserved);
+    arena->limit = hdi_smaller(all, arena->reserved);
     if (config->limit_bytes != 0) {
-        arena->limit = arena_smaller(arena->limit, hdi_arena_round_down(config->limit_bytes, arena->granule));
+        arena->limit = hdi_smaller(arena->limit, hdi_arena_round_down(config->limit_bytes, arena->granule));
     }
     return HD_OK;
 }
@@ -427,7 +413,7 @@ static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t 
     uint64_t at = 0;
     hdi_answer answer = port->calls->reserve(port, address, arena->reserved, &at);
     while (answer.code == HDCU_ERROR_OUT_OF_MEMORY && arena->reserved > least) {
-        arena->reserved = arena_larger(hdi_arena_round_down(arena->reserved / 2, arena->granule), least);
+        arena->reserved = hdi_larger(hdi_arena_round_down(arena->reserved / 2, arena->granule), least);
         answer = port->calls->reserve(port, address, arena->reserved, &at);
     }
     if (!hdi_answered(answer)) {
@@ -506,7 +492,7 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
     hdi_mutex_init(&arena->growing, HDI_RANK_ARENA_GROWING);
     hd_status status = arena_settle_sizes(arena);
     if (status == HD_OK) {
-        size_t least = config->fixed ? arena->reserved : arena_larger(arena->limit, arena->granule);
+        size_t least = config->fixed ? arena->reserved : hdi_larger(arena->limit, arena->granule);
         status = arena_reserve_range(arena, config->address, least, &arena->base);
     }
     if (status == HD_OK) {
@@ -677,7 +663,7 @@ static void arena_count_blocks(hdi_arena *arena, hdi_arena_info *out)
     out->taken_blocks = large.live_blocks - arena->n_spans + small.live_blocks;
     out->waiting_bytes = large.waiting_bytes + small.waiting_bytes;
     out->idle_bytes = hdi_arena_idle(arena);
-    out->largest_free = arena_larger(large.largest_free, small.largest_free);
+    out->largest_free = hdi_larger(large.largest_free, small.largest_free);
     out->retired_bytes = large.retired_bytes + small.retired_bytes;
 }
 

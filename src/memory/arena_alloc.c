@@ -16,6 +16,7 @@
  */
 #include <stdio.h>
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "base/wait.h"
 #include "memory/arena_internal.h"
@@ -48,16 +49,6 @@ typedef struct plan {
     size_t batch;
 } plan;
 
-static size_t arena_alloc_smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t arena_alloc_larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static hd_status arena_fail_host_memory(const hdi_arena *arena, size_t bytes)
 {
     return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the bookkeeping of %s on device %d", HDI_BYTES(bytes),
@@ -71,7 +62,7 @@ void hdi_arena_note(hdi_arena *arena)
     size_t ready = 0, taken = 0;
     if (arena->large != NULL) {
         taken = hdi_arena_taken(arena);
-        arena->taken_peak = arena_alloc_larger(arena->taken_peak, taken);
+        arena->taken_peak = hdi_larger(arena->taken_peak, taken);
         ready = hdi_blocks_ready_bytes(arena->large_sums) + hdi_blocks_ready_bytes(arena->small_sums);
     }
     atomic_store_explicit(&arena->ready, ready, memory_order_relaxed);
@@ -256,8 +247,7 @@ static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, si
     }
     p.lacks = hdi_mappings_missing(&arena->mappings, place->from, place->to);
     size_t mapped = arena->mappings.mapped + p.lacks;
-    pick idle = {.mappings = &arena->mappings,
-                 .wanted = mapped > target ? arena_alloc_smaller(p.lacks, mapped - target) : 0};
+    pick idle = {.mappings = &arena->mappings, .wanted = mapped > target ? hdi_smaller(p.lacks, mapped - target) : 0};
     hd_status status = HD_OK;
     if (idle.wanted != 0) {
         status =
@@ -347,7 +337,7 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
     arena->moved_since = arena->moved_lately == 0 ? now : arena->moved_since;
     uint64_t times = ever != 0 ? arena->moved_lately / ever : 0;
     uint64_t parts = times > MOVED_FREE ? 1 + times - MOVED_FREE : 1;
-    return arena_alloc_smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
+    return hdi_smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
 /* Plans several granules for small blocks. They need one at a time, but with a driver call for
@@ -356,8 +346,8 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
-    size_t bytes = arena_alloc_smaller(arena->n_spans * arena->granule / BATCH_PART, BATCH_MOST);
-    bytes = hdi_arena_round_down(arena_alloc_smaller(bytes, ceiling > mapped ? ceiling - mapped : 0), arena->granule);
+    size_t bytes = hdi_smaller(arena->n_spans * arena->granule / BATCH_PART, BATCH_MOST);
+    bytes = hdi_arena_round_down(hdi_smaller(bytes, ceiling > mapped ? ceiling - mapped : 0), arena->granule);
     hdi_blocks_request many = {.bytes = bytes, .alignment = arena->granule, .lane = lane, .no_wait = true};
     hdi_run place;
     if (bytes <= arena->granule || !hdi_blocks_find_run(arena->large, &many, arena->granule, NULL, &place) ||
@@ -381,10 +371,9 @@ static hd_status arena_plan_make(hdi_arena *arena, hdi_blocks_request request, b
                                  size_t ceiling, plan *out)
 {
     const size_t taken = hdi_arena_taken(arena) + hdi_arena_round_up(request.bytes, HDI_BLOCKS_GRANULE);
-    const size_t ever = arena_alloc_larger(taken, arena->taken_peak);
-    const size_t target =
-        arena_alloc_smaller(ceiling, arena_alloc_larger(ever + arena_slack_bytes(arena, ever), ALWAYS));
-    const size_t loose = arena_alloc_smaller(ceiling, ever + ever / 4 + SLACK);
+    const size_t ever = hdi_larger(taken, arena->taken_peak);
+    const size_t target = hdi_smaller(ceiling, hdi_larger(ever + arena_slack_bytes(arena, ever), ALWAYS));
+    const size_t loose = hdi_smaller(ceiling, ever + ever / 4 + SLACK);
     hdi_run place;
     if (many) {
         hd_status status = arena_plan_batch(arena, request.lane, loose, out);
@@ -438,7 +427,7 @@ static hd_status arena_fail_full(hdi_arena *arena, size_t bytes, hdi_answer answ
              "largest free block %s",
              HDI_BYTES(bytes), arena->config.index, HDI_BYTES(held + arena->pieces), HDI_BYTES(arena->limit),
              HDI_BYTES(taken + arena->pieces), HDI_BYTES(held > movable ? held - movable : 0),
-             HDI_BYTES(arena_alloc_larger(large.largest_free, small.largest_free)));
+             HDI_BYTES(hdi_larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
     }
@@ -528,7 +517,7 @@ static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_block
     hdi_lock_take(&arena->blocks_lock);
     arena_vacate_pledges(arena, p->leaving, last, gone_to);
     if (hdi_is_trouble(*t)) {
-        hdi_blocks_settle(arena->large, p->pledge, p->place.to, arena_alloc_larger(mapped_to, p->place.from));
+        hdi_blocks_settle(arena->large, p->pledge, p->place.to, hdi_larger(mapped_to, p->place.from));
         hdi_points_release(&p->inherited);
     } else {
         status = arena_plan_finish(arena, p, request, out);
@@ -717,15 +706,15 @@ static hd_status arena_map_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     if (arena->large == NULL) {
         return hdi_arena_fail_empty(arena);
     }
-    size_t more = arena_alloc_smaller(hdi_arena_round_up(bytes, arena->granule),
-                                      arena->limit - arena->pieces - arena->mappings.mapped);
+    size_t more =
+        hdi_smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->pieces - arena->mappings.mapped);
     hdi_run place;
     hdi_block *pledge = NULL;
     hdi_points none;
     hd_status status = HD_ERROR_NOT_FOUND;
     hdi_lock_take(&arena->blocks_lock);
     if (more != 0 && hdi_blocks_find_gap(arena->large, more, &place)) {
-        place.to = arena_alloc_smaller(place.to, place.from + more);
+        place.to = hdi_smaller(place.to, place.from + more);
         status = hdi_blocks_pledge_run(arena->large, &place, &none, &pledge);
     }
     hdi_lock_release(&arena->blocks_lock);
@@ -786,7 +775,7 @@ void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used)
 {
     hdi_mutex_lock(&arena->growing);
     /* A restart has dropped all pieces. */
-    arena->pieces -= arena_alloc_smaller(bytes, arena->pieces);
+    arena->pieces -= hdi_smaller(bytes, arena->pieces);
     hdi_mutex_unlock(&arena->growing);
     if (used) {
         atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
@@ -817,7 +806,7 @@ static hd_status arena_trim_some(hdi_arena *arena, size_t keep, size_t most, siz
         hdi_blocks_prune(arena->small);
         arena_return_spans(arena, 0);
         size_t idle = hdi_arena_idle(arena);
-        p.wanted = idle > keep ? arena_alloc_smaller(arena_alloc_smaller(idle - keep, most), TRIM_BATCH) : 0;
+        p.wanted = idle > keep ? hdi_smaller(hdi_smaller(idle - keep, most), TRIM_BATCH) : 0;
         status = hdi_blocks_pledge_finished(arena->large, arena->granule, true, arena_pick_mappings, &p, &leaving);
         hdi_arena_note(arena);
     }

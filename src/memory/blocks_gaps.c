@@ -9,6 +9,7 @@
  * Always: gaps are in a circular list without an order. Each pledge keeps a spare descriptor in
  * reserve for its end.
  */
+#include "base/number.h"
 #include "memory/blocks_lists.h"
 
 static void block_link_gap(hdi_blocks *b, hdi_block *k)
@@ -217,11 +218,6 @@ static bool run_search_usable(hdi_blocks *b, hdi_block *k, const search *s)
     return hdi_block_suits(k, s->lane);
 }
 
-static size_t run_search_round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 /* Moves a cursor forward to the block that contains the granule `at`. */
 static void run_cursor_advance(cursor *c, size_t at)
 {
@@ -236,7 +232,7 @@ static void run_cursor_advance(cursor *c, size_t at)
 static size_t run_cursor_lacks_before(cursor *c, size_t to, const search *s)
 {
     run_cursor_advance(c, to - 1);
-    return c->lacks + (block_is_gap(c->k) ? run_search_round_up(to - c->k->start, s->unit) : 0);
+    return c->lacks + (block_is_gap(c->k) ? hdi_round_up(to - c->k->start, s->unit) : 0);
 }
 
 /* True if the mapping at one end of a window, in block `k`, may be divided. */
@@ -276,7 +272,7 @@ static void run_search_look_at_run(hdi_blocks *b, search *s)
     cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
     for (hdi_block *k = s->first; k != s->end; k = k->after) {
         if (k == s->first || !block_is_gap(k)) {
-            size_t from = run_search_round_up(k->start, s->alignment);
+            size_t from = hdi_round_up(k->start, s->alignment);
             if (from <= latest) {
                 run_search_compare(b, s, from, &begin, &begin_end);
             }
@@ -367,7 +363,7 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
         last = last->after;
     }
     if (block_is_gap(last)) {
-        to = last->start + run_search_round_up(to - last->start, s.unit);
+        to = last->start + hdi_round_up(to - last->start, s.unit);
     }
     *out = (hdi_run){.from = s.from * HDI_BLOCKS_GRANULE,
                      .to = to * HDI_BLOCKS_GRANULE,

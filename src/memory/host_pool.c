@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "memory/host_pool.h"
 
@@ -53,16 +54,6 @@ struct hdi_host_pool {
     /* The figures kept current; `reserved_bytes` changes under both locks. */
     hdi_host_pool_info info;
 };
-
-static size_t host_pool_round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
-static uint64_t host_pool_larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
 
 static hd_status host_pool_fail_note(void)
 {
@@ -161,8 +152,8 @@ static bool host_pool_add_superblock(hdi_host_pool *pool, hdi_host_space *s, con
 static void host_pool_count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_origin origin)
 {
     hdi_host_pool_info *info = &pool->info;
-    info->taken_bytes += host_pool_round_up(block->bytes, pool->page);
-    info->taken_peak_bytes = host_pool_larger(info->taken_peak_bytes, info->taken_bytes);
+    info->taken_bytes += hdi_round_up(block->bytes, pool->page);
+    info->taken_peak_bytes = hdi_larger(info->taken_peak_bytes, info->taken_bytes);
     if (block->own) {
         info->own_bytes += block->bytes;
         info->own_count++;
@@ -188,7 +179,7 @@ static hd_status host_pool_take_pinned(hdi_host_pool *pool, bool wait, hdi_host_
             return HD_ERROR_HOST_MEMORY;
         }
         const hdi_blocks_request request = {
-            .bytes = host_pool_round_up(out->bytes, pool->page), .lane = NO_LANE, .no_wait = !wait};
+            .bytes = hdi_round_up(out->bytes, pool->page), .lane = NO_LANE, .no_wait = !wait};
         hdi_blocks_taken taken = {.origin = HDI_ORIGIN_NONE};
         hd_status status = hdi_blocks_take(s->blocks, &request, &taken);
         *origin = taken.origin;
@@ -227,7 +218,7 @@ static hd_status host_pool_find(hdi_host_pool *pool, hdi_host_block *out, hdi_po
     hdi_origin origin;
     hd_status status = host_pool_take_pinned(pool, false, out, inherited, &origin);
     if (status == HD_ERROR_NOT_FOUND && origin == HDI_ORIGIN_WAITED &&
-        !host_pool_may_pin(pool, host_pool_round_up(out->bytes, pool->page))) {
+        !host_pool_may_pin(pool, hdi_round_up(out->bytes, pool->page))) {
         status = host_pool_take_pinned(pool, true, out, inherited, &origin);
     }
     return status;
@@ -332,13 +323,13 @@ static hd_status host_pool_unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint6
 static size_t host_pool_superblock_bytes(const hdi_host_pool *pool, size_t bytes)
 {
     if (bytes > OWN_SUPERBLOCK_ABOVE) {
-        return host_pool_round_up(bytes, OWN_SUPERBLOCK_UNIT);
+        return hdi_round_up(bytes, OWN_SUPERBLOCK_UNIT);
     }
     size_t size = SUPERBLOCK_LEAST;
     while (size < SUPERBLOCK_MOST && size <= pool->info.reserved_bytes / 8) {
         size *= 2;
     }
-    return size < bytes ? host_pool_round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
+    return size < bytes ? hdi_round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
 }
 
 static hd_status host_pool_fail_limit(hdi_host_pool *pool, const hdi_host_block *block, const char *remedy)
@@ -360,7 +351,7 @@ static bool host_pool_reserve(hdi_host_pool *pool, size_t bytes)
     bool fits = bytes <= info->limit_bytes && info->reserved_bytes <= info->limit_bytes - bytes;
     if (fits) {
         info->reserved_bytes += bytes;
-        info->reserved_peak_bytes = host_pool_larger(info->reserved_peak_bytes, info->reserved_bytes);
+        info->reserved_peak_bytes = hdi_larger(info->reserved_peak_bytes, info->reserved_bytes);
     }
     hdi_mutex_unlock(&pool->lock);
     return fits;
@@ -415,7 +406,7 @@ static hd_status host_pool_pin(hdi_host_pool *pool, size_t bytes, hdi_host_block
  * the caller tries again. */
 static hd_status host_pool_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
-    size_t need = host_pool_round_up(out->bytes, pool->page);
+    size_t need = hdi_round_up(out->bytes, pool->page);
     hdi_mutex_lock(&pool->lock);
     uint64_t room = pool->info.limit_bytes - pool->info.reserved_bytes;
     size_t size = host_pool_superblock_bytes(pool, need);
@@ -546,7 +537,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
     hdi_mutex_lock(&pool->lock);
     host_pool_notice_losses(pool); /* before the free, since only live memory is tainted */
     hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
-    info->taken_bytes -= host_pool_round_up(block->bytes, pool->page);
+    info->taken_bytes -= hdi_round_up(block->bytes, pool->page);
     if (block->own) {
         info->own_bytes -= block->bytes;
         info->own_count--;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/wait.h"
@@ -52,15 +53,10 @@ struct hdi_pinned_pool {
 
 static const hdi_answer good = {HDCU_SUCCESS, ""};
 
-static uint64_t pinned_device_bit(int device)
-{
-    return (uint64_t)1 << device;
-}
-
 /* NULL: the device is lost. The caller holds lock. */
 static hdi_port *pinned_port_of(const hdi_pinned_pool *pool, int device)
 {
-    return pool->away & pinned_device_bit(device) ? NULL : pool->config.port(pool->config.context, device);
+    return pool->away & hdi_device_bit(device) ? NULL : pool->config.port(pool->config.context, device);
 }
 
 /* True if the answer reports the end of the device's process. Such a device gets no more requests.
@@ -68,7 +64,7 @@ static hdi_port *pinned_port_of(const hdi_pinned_pool *pool, int device)
 static bool pinned_note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 {
     bool lost = pool->config.everywhere && hdi_driver_code_is_fatal(answer.code);
-    pool->away |= lost ? pinned_device_bit(device) : 0;
+    pool->away |= lost ? hdi_device_bit(device) : 0;
     return lost;
 }
 
@@ -283,7 +279,7 @@ static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
 {
     hdi_answer first = good;
     for (int d = 0; d < pool->config.n_devices; d++) {
-        if (!(r->by & pinned_device_bit(d))) {
+        if (!(r->by & hdi_device_bit(d))) {
             continue;
         }
         hdi_port *port = pinned_port_of(pool, d);
@@ -322,7 +318,7 @@ static hd_status pinned_pin_all(hdi_pinned_pool *pool, record *r, uint64_t *addr
         uint64_t seen = 0;
         hdi_answer answer = pinned_pin_with(pool, d, port, r, &seen, kept);
         if (hdi_answered(answer)) {
-            r->by |= pinned_device_bit(d);
+            r->by |= hdi_device_bit(d);
             *address = seen;
             if (pool->config.everywhere && seen != (uintptr_t)r->shm.base) {
                 status = pinned_fail_address(r, d, seen);
@@ -492,7 +488,7 @@ static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *p
         if (!hdi_answered(answer)) {
             return pinned_fail_pin(pool, answer, device, r->shm.bytes);
         }
-        r->by |= pinned_device_bit(device);
+        r->by |= hdi_device_bit(device);
         if (seen != (uintptr_t)r->shm.base) {
             return pinned_fail_address(r, device, seen);
         }
@@ -505,12 +501,12 @@ static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *p
 static void pinned_unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {
-        if (r->by & pinned_device_bit(device)) {
+        if (r->by & hdi_device_bit(device)) {
             port->calls->unpin(port, r->shm.base, r->shm.bytes);
-            r->by &= ~pinned_device_bit(device);
+            r->by &= ~hdi_device_bit(device);
         }
     }
-    pool->away |= pinned_device_bit(device);
+    pool->away |= hdi_device_bit(device);
 }
 
 hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
@@ -524,7 +520,7 @@ hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
     if (port == NULL) {
         status = hdi_fail(HD_ERROR_DEVICE_LOST, "pinned memory: device %d is lost", device);
     } else {
-        pool->away &= ~pinned_device_bit(device);
+        pool->away &= ~hdi_device_bit(device);
         status = pinned_repin_all(pool, device, port);
         if (status != HD_OK) {
             pinned_unpin_from(pool, device, port);

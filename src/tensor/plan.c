@@ -17,6 +17,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include "base/number.h"
 
 /* ---- layouts ---- */
 
@@ -197,11 +198,6 @@ static int plan_find_tile(const char *name)
 
 /* ---- numbers ---- */
 
-static uint64_t plan_stride_size(int64_t stride)
-{
-    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
-}
-
 static uint32_t plan_ceil_divide(uint64_t n, uint64_t by)
 {
     return (uint32_t)((n + by - 1) / by);
@@ -283,7 +279,7 @@ static int plan_nearest_dim(const hdi_layout *l, unsigned except)
     int best = -1;
     for (int i = 0; i < l->dims; i++) {
         bool usable = l->src_stride[i] != 0 && !(except >> i & 1);
-        if (usable && (best < 0 || plan_stride_size(l->src_stride[i]) <= plan_stride_size(l->src_stride[best]))) {
+        if (usable && (best < 0 || hdi_stride_size(l->src_stride[i]) <= hdi_stride_size(l->src_stride[best]))) {
             best = i;
         }
     }
@@ -344,7 +340,7 @@ static void plan_choose_digits(const hdi_layout *l, bool is_gpu, uint32_t togeth
     uint32_t stretch = is_gpu ? GPU_STRETCH : CPU_STRETCH;
     bool is_row = gathers ? u->collect_step == (int64_t)l->element
                           : l->dst_stride[d] == (int64_t)l->element && l->src_stride[d] == (int64_t)l->element;
-    if (s >= 0 && s != d && l->src_stride[d] != 0 && !is_row && plan_stride_size(l->src_stride[s]) <= GATHER_FAR &&
+    if (s >= 0 && s != d && l->src_stride[d] != 0 && !is_row && hdi_stride_size(l->src_stride[s]) <= GATHER_FAR &&
         l->shape[d] > 2 * stretch) {
         plan_cut_digit(l, d, stretch, 0, u, &u->digit[0], &later[n_later++]);
         u->digit[1] = plan_digit(l, s);
@@ -550,7 +546,7 @@ static uint64_t plan_group_run(const hdi_layout *l, const group *along, const gr
 {
     uint64_t run = along->count * l->element;
     int row = across->dims[0];
-    return plan_stride_size(stride[row]) == run ? run * l->shape[row] : run;
+    return hdi_stride_size(stride[row]) == run ? run * l->shape[row] : run;
 }
 
 static void plan_fill_tile(const hdi_layout *l, const group *i, const group *j, hd_tensor_tile *p)
@@ -702,7 +698,7 @@ void hdi_plan_make(const hdi_layout *layout, const hdi_plan_device *device, cons
         out->src = l.src;
         int s = plan_nearest_dim(&l, 0);
         bool tiles = s >= 0 && s != l.dims - 1 && l.src_stride[l.dims - 1] != 0 && !wants_units &&
-                     plan_stride_size(l.src_stride[s]) <= GATHER_FAR;
+                     hdi_stride_size(l.src_stride[s]) <= GATHER_FAR;
         out->kind = tiles ? plan_tiles(&l, s, is_gpu, wish, out) : HDI_PLAN_NONE;
         if (out->kind == HDI_PLAN_NONE && (!wish || !wish->kernel || wants_units)) {
             out->kind = plan_units(&l, is_gpu, wish, out);

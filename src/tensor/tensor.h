@@ -10,6 +10,7 @@
 #define HDI_TENSOR_TENSOR_H
 
 #include <heddle/tensor.h>
+#include "base/number.h"
 #include "buffer/buffer.h"
 
 /* The place of a tensor: its buffer, and the bytes [low, high) that hold its elements. low == high
@@ -47,12 +48,6 @@ bool hdi_tensor_bytes(const hd_tensor *t, uint64_t *bytes);
 /* A row-major tensor of the same form at the beginning of a buffer. It takes fewer than 2^63
  * bytes. */
 hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer);
-
-/* The absolute value of a stride. */
-static inline uint64_t hdi_stride_size(int64_t stride)
-{
-    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
-}
 
 /* hd_tensor_broadcast without messages, for a form that was checked. False: the shapes do not
  * fit. */

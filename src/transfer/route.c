@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/lock.h"
+#include "base/number.h"
 #include "base/thread.h"
 #include "buffer/buffer.h"
 #include "buffer/parked.h"
@@ -32,11 +33,6 @@
 
 /* ---- the plan ---- */
 
-static uint64_t route_at_most(uint64_t value, uint64_t most)
-{
-    return value < most ? value : most;
-}
-
 /* Chunks and parts of a copy between devices that goes through pinned memory. */
 static hdi_route route_plan_staged(const hdi_route_facts *f)
 {
@@ -48,7 +44,7 @@ static hdi_route route_plan_staged(const hdi_route_facts *f)
     } else {
         uint64_t part = (f->bytes - 1) / HDI_STAGED_PARTS / HDI_STAGED_STEP * HDI_STAGED_STEP + HDI_STAGED_STEP;
         route.lanes = HDI_LANES_PAIR;
-        route.piece = part < HDI_STAGED_MEDIUM ? HDI_STAGED_MEDIUM : route_at_most(part, HDI_STAGED_LARGE);
+        route.piece = part < HDI_STAGED_MEDIUM ? HDI_STAGED_MEDIUM : hdi_smaller(part, HDI_STAGED_LARGE);
         route.chunk = HDI_STAGED_LARGE;
     }
     return route;
