@@ -13,14 +13,14 @@
  * that device cannot, a launch fails with UNREACHABLE before it starts, and hd_copy moves the bytes
  * another way.
  *
- * Reading a buffer whose last write failed fails with the failure of that write, until the buffer
- * is written again. On a buffer of a lost device, every call but hd_free fails with DEVICE_LOST.
+ * If the last write to a buffer failed, reads return that failure until the buffer is written
+ * again. On a buffer of a lost device, every call that uses its content fails with DEVICE_LOST.
  * This stays so after hd_device_restart, unless a checkpoint restores the buffer (hd_buffer_save).
  *
  * Threads: any.
  * Blocking: hd_map, hd_buffer_wait and hd_buffer_save, for work. Allocations may wait for the
- * driver or the worker process, and at a limit for memory (heddle/memory.h). hd_free waits only as
- * its comment says. All other calls return at once.
+ * driver or the worker process, and at a limit until memory becomes free (heddle/memory.h). hd_free
+ * waits only as its comment says. All other calls return at once.
  */
 #ifndef HEDDLE_BUFFER_H
 #define HEDDLE_BUFFER_H
@@ -37,11 +37,11 @@ typedef struct hd_buffer hd_buffer;
 /* How an operation or the program uses bytes. */
 typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_access;
 
-/* Allocates device memory on the lane's device, owned by the caller: hd_free. The content is
- * undefined. The memory is aligned to 256 bytes. `lane` should be the lane that uses it first:
- * memory freed by the same lane is reused without any wait. Calls the driver only if the mapped
- * memory must grow or move. Waits for running work only at the limit, before it would fail
- * (heddle/memory.h).
+/* Allocates device memory on the lane's device. The caller owns it and frees it with hd_free. The
+ * content is undefined. The memory is aligned to 256 bytes. `lane` should be the lane that uses it
+ * first: memory that the same lane used last is reused without a wait. Calls the driver only if the
+ * mapped memory must grow or move. Waits for running work only at the limit, as a last resort
+ * before it fails (heddle/memory.h).
  * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
@@ -49,7 +49,7 @@ HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 typedef enum hd_alloc_flags {
     HD_ALLOC_KEEP = 1,      /* keep a copy in pinned host memory, see hd_buffer_save */
     HD_ALLOC_DEDICATED = 2, /* one piece of physical memory, see hd_buffer_export */
-    /* the former name, which goes with release 0.4 */
+    /* the former name, which release 0.4 removes */
     HD_ALLOC_ONE_PIECE = HD_ALLOC_DEDICATED
 } hd_alloc_flags;
 
@@ -68,32 +68,33 @@ typedef struct hd_alloc_options {
  * counts against memory_limit. After its last use its memory returns to the driver, and serves no
  * other buffer. Each such buffer costs driver calls, so use it for memory that you keep. At the
  * limit the call releases idle memory for it, but waits for nothing. memory_debug puts no guards
- * around it. It goes with no other flag.
+ * around it. It cannot be combined with other flags.
  *
  * Errors: as hd_alloc; DRIVER or SYSTEM (for pinned memory), ARGUMENT (unknown flags, or flags that
  * do not go together). */
 HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
 
-/* Copies the whole content of a buffer with HD_ALLOC_KEEP to its copy in pinned memory. Ordered
- * behind all writes submitted before, in the device's outward lane. Asynchronous, except that it
+/* Copies the whole content of a buffer with HD_ALLOC_KEEP to its copy in pinned memory. The copy
+ * runs in the library's lane for copies to the host, after all writes submitted earlier.
+ * Asynchronous, except that it
  * waits (option transfer_timeout) for an earlier save of the same buffer to finish. *out (may be
  * NULL) is its ticket.
  *
  * Guarantee: when hd_device_restart returns HD_OK, the buffer contains exactly the content of the
  * last save *finished before the loss*. A save counts once hd_done returns true for its ticket and
  * hd_wait returns HD_OK. A save under way during the loss does not count and damages nothing, since
- * saves alternate between two copies. Writes after that save are lost. A buffer that was never
- * saved stays failed like any other. The buffer's device address may change with a restart. The
- * copies live in this process and do not survive it.
- * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST,
- * HOST_MEMORY. */
+ * saves alternate between two copies. Writes after the last counted save are lost. A buffer that
+ * was never saved stays lost, like a buffer without HD_ALLOC_KEEP. The buffer's device address may
+ * change with a restart. The copies live in this process and do not survive it.
+ * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY.
+ * */
 HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 
 /* Allocates pinned host memory that every device of the runtime can use directly and the program
- * can map. The caller owns it: hd_free. The content is undefined. Aligned to the page size. It
- * comes from a pool, which pins more (0.3 ms per MiB) only if nothing fits. The pool keeps freed
- * memory. If nothing was pinned for the time of the option memory_idle, it releases idle memory.
- * While the program allocates, it keeps some for the next allocations. hd_memory_trim releases all
+ * can map. The caller owns it and frees it with hd_free. The content is undefined. Aligned to the
+ * page size. It comes from a pool, which pins more (0.3 ms per MiB) only if nothing fits. The pool
+ * keeps freed memory. After memory_idle milliseconds without new pinning it releases idle memory.
+ * While the program still allocates, it keeps part of its idle memory. hd_memory_trim releases all
  * idle memory at once. If earlier work on the memory is not finished, the buffer's first use waits
  * for it. The option pinned_limit bounds pinned memory, including Heddle's own.
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY (also: the limit), DRIVER, SYSTEM, DEVICE_LOST (no device
@@ -103,8 +104,8 @@ HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **ou
 
 /* Frees a buffer at once, even while submitted work uses it: that work keeps the memory until it is
  * finished. Does not block, except while hd_device_restart restores this very buffer, and with the
- * option memory_debug (heddle/memory.h). NULL: nothing happens. Errors: HANDLE (it was freed
- * before, or its runtime closed); nothing happens then. */
+ * option memory_debug (heddle/memory.h). NULL: nothing happens.
+ * Errors: HANDLE (it was freed before, or its runtime closed); nothing happens then. */
 HD_API hd_status hd_free(hd_buffer *buffer);
 
 /* Returns the requested size in bytes; 0 for a bad handle. */
@@ -113,8 +114,8 @@ HD_API size_t hd_buffer_size(const hd_buffer *buffer);
 /* Returns the owning device; -1 for pinned host memory, -2 for a bad handle. */
 HD_API int hd_buffer_device(const hd_buffer *buffer);
 
-/* Returns the address that kernels see; 0 for a bad handle. Heddle does not order work outside of
- * Heddle that uses the address. */
+/* Returns the address that kernels see; 0 for a bad handle. If other code uses this address, Heddle
+ * does not order that work. */
 HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
 
 /* Returns a host pointer to the content of pinned or unified memory (heddle/unified.h). Waits
@@ -128,9 +129,9 @@ HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
 /* Ends one hd_map. Errors: HANDLE. */
 HD_API hd_status hd_unmap(hd_buffer *buffer);
 
-/* Blocks until submitted writers are finished, and also readers if `access` includes HD_WRITE. Then
- * the program could use the content. Blocks at most timeout_ns nanoseconds (0: only checks,
- * HD_FOREVER: no limit).
+/* Blocks until submitted writers are finished, and also readers if `access` includes HD_WRITE.
+ * After that, no submitted work conflicts with this access. Blocks at most timeout_ns nanoseconds
+ * (0: only checks, HD_FOREVER: no limit).
  * Errors: ARGUMENT, HANDLE, TIMEOUT, FAILED, DEVICE_LOST. */
 HD_API hd_status hd_buffer_wait(hd_buffer *buffer, hd_access access, int64_t timeout_ns);
 

@@ -50,13 +50,13 @@ typedef struct hd_import_options {
     void *context;                 /* for `released` */
 } hd_import_options;
 
-/* Makes a buffer over `bytes` bytes at `address` in memory of the device `device`, which something
- * else than Heddle allocated. The memory must stay until `released` is called. options may be NULL.
- * The caller owns *out: hd_free, which does not block.
+/* Makes a buffer over `bytes` bytes at `address` in memory of the device `device` that Heddle did
+ * not allocate. The memory must stay until `released` is called. options may be NULL.
+ * The caller owns *out and frees it with hd_free, which does not block.
  *
- * Other devices use it like memory of hd_alloc if the driver grants them access. Memory of
- * cudaMalloc gets access with the first use. For memory of cuMemMap the program sets it
- * (cuMemSetAccess). Without access copies go through pinned memory, and launches fail with
+ * Other devices use it like memory of hd_alloc if the driver grants them access. For cudaMalloc
+ * memory, Heddle gets that access at the first use. For cuMemMap memory, the program grants it
+ * (cuMemSetAccess). Without access, copies go through pinned memory, and launches fail with
  * UNREACHABLE.
  *
  * The memory counts as imported in reports, and against no limit. memory_debug puts no guards
@@ -69,7 +69,8 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
                            const hd_import_options *options, hd_buffer **out);
 
 /* Makes a pinned buffer over the program's own host memory, like one of hd_alloc_host. Every device
- * uses it directly, and hd_map maps it. The caller owns *out: hd_free, which does not block.
+ * uses it directly, and hd_map maps it. The caller owns *out and frees it with hd_free, which does
+ * not block.
  *
  * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. It counts against the option
  * pinned_limit. Heddle unpins the memory after its last use, before it calls `released`. Memory
@@ -78,7 +79,7 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
  * If a freed import of the same bytes is still in use, both share a pin. It lasts until the last
  * import of the bytes ends. If those bytes are only a part of the new ones, the call waits for the
  * end of that work (option transfer_timeout). The driver pins whole pages. If it refuses two
- * imports that share a page, give each pages of its own.
+ * imports that share a page, place each on separate pages.
  * Errors: ARGUMENT (null; zero bytes; only a part of it is pinned; it overlaps another import or
  * Heddle's own memory), HANDLE, HOST_MEMORY (also: the limit), DRIVER, DEVICE_LOST (no device is
  * left), TIMEOUT, UNSUPPORTED (placement=process: a worker process has no such memory; use
@@ -96,8 +97,8 @@ typedef enum hd_export_kind {
 
 #define HD_FABRIC_BYTES 64 /* bytes of hd_export.fabric */
 
-/* Stands for a buffer's memory in another process. The program sends it there; a descriptor goes
- * over a socket (SCM_RIGHTS). */
+/* A reference to a buffer's memory, for another process. The program sends it there; a descriptor
+ * goes over a socket (SCM_RIGHTS). */
 typedef struct hd_export {
     size_t size; /* sizeof(hd_export) */
     int kind;    /* hd_export_kind */
@@ -109,22 +110,22 @@ typedef struct hd_export {
     unsigned char fabric[HD_FABRIC_BYTES]; /* for HD_EXPORT_FABRIC */
 } hd_export;
 
-/* Describes the memory of a buffer of HD_ALLOC_DEDICATED for other processes. The memory lives as
- * long as this buffer, the descriptor or an import of it exists. The programs must agree on its
- * content and the order of its uses. Calls the driver, or the worker process. Every export makes a
- * descriptor of its own.
+/* Exports the memory of a buffer made with HD_ALLOC_DEDICATED to other processes. The memory lives
+ * as long as this buffer, the descriptor or an import of it exists. The programs must agree on its
+ * content and the order of its uses. Calls the driver, or the worker process. Every export of kind
+ * DESCRIPTOR makes a new descriptor.
  * Errors: ARGUMENT (null; an unknown kind; a buffer that is not one piece: allocate it with
  * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: the device has
  * no such handles, or placement=process). */
 HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *out);
 
 /* Makes a buffer over memory that this or another process has exported, on the device with that
- * memory. The caller keeps the descriptor, and owns *out: hd_free. options may be NULL. The memory
- * counts as imported, and against no limit. Works in every placement.
+ * memory. The caller keeps the descriptor, owns *out, and frees it with hd_free. options may be
+ * NULL. The memory counts as imported, and against no limit. A descriptor works in every placement.
  *
  * Pass the fields unchanged, as hd_buffer_export wrote them: a GPU's driver does not report the
- * size of a piece. The driver refuses a size that is too large. A piece_bytes that is too small may
- * import the first bytes alone. Host devices refuse both.
+ * size of a piece. The driver refuses a size that is too large. With too small a piece_bytes, the
+ * import may cover only the first bytes. Host devices refuse both.
  *
  * In the process that exported the memory, both buffers are the same bytes at two addresses. Heddle
  * does not order them against each other.

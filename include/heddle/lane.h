@@ -2,14 +2,14 @@
  *
  * A lane is an in-order queue of work on one device. Submitting to a lane returns at once; the
  * device's engine passes the work to the driver. Work in one lane runs in submission order. Work in
- * different lanes is ordered exactly as far as its uses of buffers overlap (see heddle/buffer.h).
- * Otherwise it runs concurrently.
+ * different lanes is ordered only if it uses the same bytes and one of the uses writes
+ * (heddle/buffer.h). All other work runs concurrently.
  *
  * With the option placement=inline no engine thread exists: work advances only inside calls that
  * submit or wait. A loop that only polls hd_done never ends there.
  *
  * A lane holds a bounded number of commands (option `lane_slots`). Submitting to a full lane blocks
- * until the device has finished enough of it. hd_device_get_stats counts how often.
+ * until the device has finished enough of it. hd_device_get_stats returns how often that happened.
  *
  * Threads: any.
  * Blocking: hd_lane_wait, hd_lane_reset and hd_wait, for work. hd_lane_get_default and
@@ -39,31 +39,31 @@ typedef struct hd_ticket {
 
 /* Returns the calling thread's own lane on a device. It is made on first use and returned to the
  * runtime when the thread ends (its work still runs). If all lanes of the device are in use,
- * further threads share default lanes until the last of these threads ends. Each gets the lane that
- * the fewest threads use. Then work of one thread waits behind work of another. A failure stops all
- * of them until hd_lane_reset. LIMIT occurs only if no thread has a default lane because
- * hd_lane_create took all lanes.
+ * further threads share the default lanes of other threads. Each gets the lane that the fewest
+ * threads use. A shared lane goes back when its last thread ends. Its work waits behind the work of
+ * all its threads, and a failure stops all of them until one calls hd_lane_reset. LIMIT: all lanes
+ * are taken, and none of them is a default lane to share.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver unless it can reuse a lane
- * that was given back, and may take some tens of microseconds. Of the 256 lanes of a device, the
- * library uses some for copies: three from the start. It makes more when copies would wait for each
- * other, at most 28 in all and two for each other device. Claims take up to 160 (heddle/claim.h),
- * and the option memory_debug takes one.
+/* Makes a lane. The caller owns it and gives it back with hd_lane_destroy. Calls the driver unless
+ * it can reuse a lane that was given back, and may take some tens of microseconds. Of the 256 lanes
+ * of a device, the library uses some for copies: three from the start. It makes more to keep copies
+ * from waiting for one another: at most 28, plus two per further device. Claims take up to 160
+ * (heddle/claim.h), and the option memory_debug takes one.
  *
- * On NVIDIA GPUs, the first runtime of a process makes the driver's streams for 128 lanes of each
- * device. That takes 3 ms and 70 MiB of the device's memory. Beyond those, making a lane may wait
- * for kernels that run on the device.
+ * On NVIDIA GPUs, a runtime that is opened while no other one is open makes the driver's streams
+ * for 128 lanes of each device. That takes 3 ms and 70 MiB of the device's memory. Making a lane
+ * beyond these 128 may wait for kernels that run on the device.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER,
  * DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
 /* Gives a lane back. Its submitted work still runs, its tickets stay valid, and its failures do not
- * affect the lane's next owner. Does not block. The lane must not be used for new work afterwards:
- * HANDLE. NULL: nothing happens.
- * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its
- * thread). */
+ * affect the lane's next owner. Does not block. New work in it is refused afterwards (HANDLE).
+ * NULL: nothing happens.
+ * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its thread).
+ * */
 HD_API hd_status hd_lane_destroy(hd_lane *lane);
 
 /* Return the device of a lane, and the lane's number there; -1 for a bad handle. */
@@ -79,9 +79,10 @@ HD_API hd_status hd_lane_get_ticket(hd_lane *lane, hd_ticket *out);
 HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
 
 /* After an operation in a lane failed, the lane refuses work (LANE_FAILED), so that nothing builds
- * on a result that does not exist. This call waits until the lane is drained, and accepts work
- * again. It waits at most timeout_ns nanoseconds (HD_FOREVER: no limit). Tickets of failed
- * operations stay failed. Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
+ * on a result that does not exist. This call waits until the lane is empty, at most timeout_ns
+ * nanoseconds (HD_FOREVER: no limit). Then the lane accepts work again. Tickets of failed
+ * operations stay failed.
+ * Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
 /* True if the operation is finished, with or without success. One load; never calls the driver,
@@ -99,9 +100,9 @@ HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
 /* Starts keeping the end times of the lane's operations, by the clock of their device; `on` false:
  * stops. An operation has a time if this was on from before its submission until it was done. New
- * lanes keep no times. Keeping times costs each operation an event and a driver call to read it.
- * Launches go to the driver one by one.
- * Errors: HANDLE, ARGUMENT (a lane of the library's own: that of a copy's ticket). */
+ * lanes keep no times. Keeping times costs each operation an event and a driver call to read it,
+ * and launches then go to the driver one by one.
+ * Errors: HANDLE, ARGUMENT (a lane of the library, such as the lane of a copy's ticket). */
 HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
 
 /* Returns the time from the end of one operation to the end of another, in nanoseconds. It is

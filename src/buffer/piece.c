@@ -1,11 +1,10 @@
 /* piece.c - buffers that are one piece of physical memory: their allocation, their export, and
  * imports of another process's exports.
  *
- * The device's port makes an address range and one mapping for each piece. So pieces work with
- * worker processes, too.
- * There a piece keeps the same address in every process (share.h), and peers map it by descriptor,
- * like an arena's mappings.
- * Its use ends like that of a region: the keeper gives back the range and all mappings in it.
+ * The device's port, which may be in a worker process, makes an address range and one mapping for
+ * each piece. With worker processes a piece keeps the same address in every process (share.h), and
+ * peers map it by descriptor, like an arena's mappings. It is given back like a region: the keeper
+ * gives back the range and all mappings in it.
  *
  * Threads: any.
  * Locks: `linking` while a peer gains access, or its mapping ends.
@@ -37,19 +36,19 @@ static bool piece_is_of_now(const hdi_region *r)
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
-/* NVIDIA's driver ignores a wish for an address beside these steps, or for fewer bytes than a step.
- * Measured with driver 580. */
+/* NVIDIA's driver ignores a requested address that is no multiple of this step, and a request for
+ * fewer bytes. Measured with driver 580. */
 #define ADDRESS_STEP ((uint64_t)32 << 20)
 
-/* The addresses that a piece reserves: with worker processes whole steps. */
+/* The bytes of addresses that a piece reserves. With worker processes they are whole steps. */
 static uint64_t piece_range_bytes(const hd_runtime *rt, uint64_t bytes)
 {
     return rt->is_process ? (bytes + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP : bytes;
 }
 
 /* Reserves addresses for a piece. With worker processes it asks for addresses that other workers
- * can use for the piece, too. A driver may ignore that and put the piece elsewhere. A device then
- * reaches it if these addresses are free in its worker. */
+ * can use for the piece, too. A driver may ignore that and put the piece elsewhere. Another device
+ * then reaches it only if these addresses are free in that device's worker. */
 static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
@@ -165,7 +164,7 @@ static hdi_answer piece_grant(hdi_region *r, int from)
 
 /* ---- buffers ---- */
 
-/* Makes the memory at [at, at + piece) a buffer of `bytes` at `offset` in it. On failure the caller
+/* Makes a buffer of `bytes` bytes at `offset` in the memory [at, at + piece). On failure the caller
  * gives the memory back. */
 static hd_status piece_settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_t offset, uint64_t bytes,
                               uint64_t losses, const hd_import_options *options, unsigned special, hdi_region **out)
@@ -198,7 +197,7 @@ static uint64_t piece_whole_granules(const hdi_device *device, uint64_t bytes)
     return bytes > UINT64_MAX - granule ? 0 : (bytes + granule - 1) / granule * granule;
 }
 
-/* Maps a piece. If the device has no memory left, frees idle memory first. */
+/* Maps a piece. If the device has no memory left, frees idle memory and tries again. */
 static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
 {
     hdi_port *port = device->port;
@@ -215,7 +214,8 @@ static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
     return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
 }
 
-/* hdi_take: counts the piece against the limit, and maps it at the address in `context`. */
+/* An hdi_take function: counts the piece against the limit, and maps it at the address in
+ * `context`. */
 static hd_status piece_take(hdi_device *device, size_t piece, void *context)
 {
     hd_status status = hdi_arena_count_piece(device->arena, piece);
@@ -234,7 +234,7 @@ static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, ui
                             hdi_region **out)
 {
     uint64_t at = 0;
-    /* otherwise a refusal needs no addresses */
+    /* if it is not possible, the limit refuses it below, which needs no addresses */
     bool possible = piece <= hdi_arena_limit(device->arena);
     hd_status status = possible ? piece_reserve(device, piece, &at) : HD_OK;
     if (status) {
@@ -298,7 +298,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
 
 /* ---- export ---- */
 
-/* The buffer is in a hold. */
+/* The caller keeps the buffer in a hold. */
 static hd_status piece_refuse_kind(const struct hd_buffer *b)
 {
     const char *what = b->owner == HDI_OWNER_HOST  ? "is memory of the host"
@@ -309,7 +309,7 @@ static hd_status piece_refuse_kind(const struct hd_buffer *b)
                     b->label[0] ? " '" : "", b->label, b->label[0] ? "'" : "", what);
 }
 
-/* The piece is in a hold. */
+/* The caller keeps the piece in a hold. */
 static hd_status piece_export(const hdi_region *r, hd_export_kind kind, hd_export *e)
 {
     hdi_device *device = r->runtime->devices[r->owner];
@@ -363,7 +363,7 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
 
 /* ---- import ---- */
 
-/* Names the device of the runtime that owns the memory. */
+/* Fails. The message names the device that owns the memory, if the runtime has it. */
 static hd_status piece_refuse_device(const hdi_device *device, const hd_export *e)
 {
     const hd_runtime *rt = device->runtime;

@@ -4,18 +4,18 @@
  * waiting stream occupies one. Once too many are occupied, others stand still, whatever they depend
  * on. Measured on an H200: with 4 of 8 queues, 8 of 16 or 14 of 32 occupied, all others went on.
  * With 5 of 8, 40 of 122 others stood still, and with 16 of 32, 9 of 111 did. Streams of the
- * program count, too. So at most three streams for eight queues wait inside the driver. All others
- * wait in their engine, and go on when it sees the other lane done. That is some microseconds
- * later.
+ * program count, too. So at most three streams per eight queues wait inside the driver. All others
+ * wait in their engine, and go on when it sees the other lane done. This costs them some
+ * microseconds.
  *
  * Threads: the thread that runs the device's engine.
  * Locks: none.
- * Always: a stream that is not listed is at no wait, or the wait is over.
+ * Always: every stream that waits inside the driver is listed. A listed wait may be over.
  */
 #include <stdlib.h>
 #include "engine/stream.h"
 
-/* Which the option `hw_queues` sets if the program does not. */
+/* The driver's variable. If the program does not set it, the option `hw_queues` does. */
 #define VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
 
 void hdi_blocked_start(hdi_engine *engine)

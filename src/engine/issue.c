@@ -14,9 +14,11 @@
  * Locks: `chaining` of the engine, held while executables are used. Another thread calls
  * hdi_chains_forget at the end of a module.
  * Always:
- * - A command or a chain is one driver call or library call, which does not wait for the device.
+ * - No call waits for the device. Most commands are one call; a chain is one call for each changed
+ *   node, and its launch.
  * - A chain never waits to be filled.
- * - Launches that the driver refuses in a chain are issued one by one, and each fails by itself.
+ * - Launches that the driver refuses in a chain are issued one by one; each then works or fails
+ *   alone.
  * - A kernel that was never seen to end is not part of a chain.
  * - The executables of all lanes together take no more memory, as counted here, than the option
  *   chain_memory. The graph of an executable lives as long as the executable, since the graph's
@@ -29,7 +31,7 @@
 #include "blas/blas.h"
 #include "engine/stream.h"
 
-/* A kernel that runs longer stands between signals, which cost it nothing. */
+/* A kernel that runs longer than this gets a signal on both sides, at a negligible cost. */
 #define LASTING_NS 1000000
 #define CHAIN_SIZES 6 /* 1, 2, 4, 8, 16, 32 */
 
@@ -41,8 +43,8 @@
 /* Chains are short while the kernels' time is unknown. */
 #define MOST_UNMEASURED 2
 
-/* A chain is at most so many times as long as the one before it. To fill four nodes takes about as
- * long as the call before did. */
+/* A chain is at most so many times as long as the one before it. Filling four nodes takes about as
+ * long as the previous launch call. */
 #define GROWTH 4
 
 #define SLOTS_KEPT 2 /* of a command: nodes of longer ones are set each time */
@@ -53,12 +55,12 @@
 #define RETRY_NS ((int64_t)1000000000)
 #define REFUSALS_MOST 8 /* in a row: then no chains are used for RETRY_NS */
 
-/* From the return of a call until the engine sees a completion write behind the shortest kernel.
- * Measured with 580.159 on H200: 4.3 us, of which the kernel takes 1.2. Not subtracted if few
- * launches would share it: with a shorter delay they would seem faster than they are. */
+/* The time from the return of a call until the engine sees a completion write behind the shortest
+ * kernel. Measured with 580.159 on H200: 4.3 us, of which the kernel takes 1.2. Not subtracted for
+ * few launches, since a shorter real delay would make them look too fast. */
 #define SEEN_NS 3000
 
-/* A signal costs as much as to fill half a chain. Behind a single launch it is of little value. */
+/* A signal costs as much as filling half a chain. Behind a single launch it is of little value. */
 #define ASKED_LEAST 4
 #define ASKED_EVERY_NS 200000
 
@@ -131,8 +133,8 @@ static void issue_run_host_copy(void *command)
     }
 }
 
-/* The driver's own copies from host to host return when they are done. Until the stream's earlier
- * work ends they would hold up the engine's other lanes. */
+/* The driver's own copies from host to host return when they are done. They would block the engine,
+ * and so its other lanes, until the stream's earlier work ends. */
 static hdcu_result issue_host_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     return engine->device->runtime->driver->cuLaunchHostFunc(stream->handle, issue_run_host_copy, (void *)(uintptr_t)c);
@@ -203,7 +205,7 @@ static hdcu_result issue_fill_unaligned(const hdi_engine *engine, const hdi_stre
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     unsigned front = (unsigned)(4 - c->fill.dst % 4), turn = 8 * front;
-    /* The last bytes begin there. */
+    /* `behind` is the offset of the last bytes. */
     uint64_t bytes = 4 * (uint64_t)c->fill.words, behind = bytes - 4 + front;
     hdcu_result r = HDCU_SUCCESS;
     for (uint64_t at = 0; at < bytes && r == HDCU_SUCCESS; at = at + 1 == front && front < behind ? behind : at + 1) {
@@ -237,7 +239,7 @@ static hdcu_result issue_call(const hdi_engine *engine, const hdi_stream *stream
     return HDCU_ERROR_NOT_SUPPORTED; /* see hdi_stream_call */
 }
 
-/* It ends with the work in front of it. */
+/* Makes no call: the operation ends when the work before it ends. */
 static hdcu_result issue_nothing(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
@@ -289,7 +291,7 @@ void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal 
     timing->next.others = false;
 }
 
-/* The longest time of a launch, in a stretch of so many. */
+/* The average time of a launch in a stretch of `launches`, rounded up. */
 static int64_t kernel_time_of_each(int64_t from, int64_t to, uint64_t launches)
 {
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
@@ -352,7 +354,9 @@ struct hdi_chains {
     int64_t used; /* clock */
     /* Up to this position launches are issued one by one, since the driver refused one. */
     uint64_t plain;
-    uint32_t growing; /* an empty lane begins with one launch, so that the device gets it at once */
+    /* The most launches of the next chain. 1 in an empty lane, so that the device gets the first
+     * launch at once. */
+    uint32_t growing;
 };
 
 static uint64_t chain_bytes_of(uint32_t size)
@@ -382,7 +386,7 @@ static void chain_unmake(hdi_engine *engine, chain *c, uint32_t size)
     }
     for (int i = 0; i < 2; i++) {
         if (c->exec[i]) {
-            driver->cuGraphExecDestroy(c->exec[i]); /* one that is under way goes when it ends */
+            driver->cuGraphExecDestroy(c->exec[i]); /* one that still runs goes when it ends */
         }
     }
     if (c->graph) {
@@ -399,8 +403,8 @@ static void chains_unmake_all(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Gives back chains that no lane used since `before`. Returns the latest use of the others; 0: none
- * is left. */
+/* Gives back the chains of each lane that used none since `before` and has no work in flight.
+ * Returns the latest use of the others; 0: none is left. */
 static int64_t chains_give_back(hdi_engine *engine, int64_t before)
 {
     int64_t latest = 0;
@@ -505,7 +509,7 @@ static hdcu_result chain_make(hdi_engine *engine, chain *c, uint32_t size, const
     return HDCU_SUCCESS;
 }
 
-/* The driver refused a call for chains, not a launch. */
+/* The driver refused to make or launch a chain. No single kernel is to blame. */
 static void chain_refused(hdi_engine *engine, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
@@ -516,7 +520,7 @@ static void chain_refused(hdi_engine *engine, int code)
     }
 }
 
-/* True if a chain of this size exists, or can be made now. */
+/* Makes the chain of this size if it is missing and wanted often enough. False: there is none. */
 static bool chain_have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const launch *like)
 {
     chain *c = &stream->chains->of[s];
@@ -556,7 +560,7 @@ void hdi_chain_note(hdi_stream *stream, uint32_t kernel, uint64_t from, uint64_t
     }
 }
 
-/* A launch between signals ended, after so long. */
+/* Records that a launch between signals ended after `ns`. */
 static void kernel_time_learn(hdi_engine *engine, uint32_t kernel, int64_t ns)
 {
     uint64_t bit = (uint64_t)1 << kernel % 64;
@@ -667,7 +671,7 @@ static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint3
             if (hdi_driver_code_is_fatal(r)) {
                 engine->chain_fatal = r;
             }
-            return false; /* a failure of the launch itself: issued alone it fails, or works */
+            return false; /* issue these launches one by one: the bad one then fails alone */
         }
     }
     /* If this process ends in the call, or before `issued` passes the commands, their work may have
@@ -735,7 +739,7 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
     hdi_mutex_lock(&engine->chaining);
     uint32_t n = chain_issue_held(engine, stream, head, most, end);
     hdi_mutex_unlock(&engine->chaining);
-    /* Not under the lock: a loss takes many others. */
+    /* Not under the lock: handling a loss takes many other locks. */
     if (__builtin_expect(engine->chain_fatal != 0, 0)) {
         hdi_engine_lose(engine, engine->chain_fatal);
         engine->chain_fatal = 0;

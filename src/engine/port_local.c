@@ -1,16 +1,16 @@
 /* port_local.c - the port to a driver in this process: facts, pinning, lanes, modules, kernels,
  * libraries. Device memory is in port_memory.c.
  *
- * Threads: any. The thread that looks a kernel up writes the entry of the kernel's number, before
- * any launch of it.
- * Locks: `lock` of the port protects its table of mappings. It is held across the driver calls that
- * change the table. All other calls take no lock.
+ * Threads: any. The thread that looks a kernel up fills its entry in the runtime's table of
+ * kernels, before any launch of it.
+ * Locks: `lock` of the port protects its table of mappings and the properties of its memory. It is
+ * held across driver calls that map, unmap, export or import.
  * Always:
  * - Driver calls are made with the device's context current. Only `unreserve` and `unpin` go on if
  *   the context cannot be entered: they name addresses and handles, which belong to the process.
- * - The table lists every mapping and every handle that this port got from the driver and did not
- *   give back. Those that it could not give back are `doomed`. The next `map` or `import` clears
- *   them first, or another `unmap` does.
+ * - The table lists every mapping and every memory handle that this port got from the driver and
+ *   did not give back. Those that it could not give back are `doomed`. The next `map` or `import`
+ *   clears them first, or another `unmap` does.
  * - A module's number is the driver's handle for it. A chunk of the table of kernels, once made,
  *   stays.
  */
@@ -92,7 +92,7 @@ static int local_pair_attribute(const hdi_local_port *p, int which, hdcu_device 
     return r == HDCU_SUCCESS ? value : otherwise;
 }
 
-/* A pair that the driver does not report counts as not connected. */
+/* If cuDeviceCanAccessPeer fails, the pair counts as not connected. */
 static void local_ask_peers(const hdi_local_port *p, hdi_facts *f)
 {
     for (int j = 0; p->config.devices != NULL && j < p->config.n_devices && j < 64; j++) {
@@ -212,7 +212,8 @@ static hdi_answer local_lane(hdi_port *port, uint32_t number, bool sticky_failur
 
 #define KERNELS_LOADED 64 /* of a module */
 
-/* Copies all kernels of a small module to the device, since a load waits anyway. */
+/* Copies all kernels of a small module to the device. A load waits for running kernels anyway, and
+ * then a later look-up need not. */
 static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
 {
     hdcu_function functions[KERNELS_LOADED];
@@ -223,7 +224,7 @@ static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
         return;
     }
     for (unsigned i = 0; i < n; i++) {
-        driver->cuFuncLoad(functions[i]); /* else it is copied when it is looked up */
+        driver->cuFuncLoad(functions[i]); /* if this fails, the driver copies it at its look-up */
     }
 }
 

@@ -1,11 +1,12 @@
 /* pinned.c - pinned host memory.
  *
- * The registrations of a worker process (`everywhere`) end with the process. So its failures to
- * unregister count only while it lives. The driver of this process continues when a device is lost.
- * So memory keeps its addresses while that driver may still hold it registered.
+ * With worker processes (`everywhere` of the configuration), a worker's registrations end with it.
+ * So a failure to unregister matters only while the worker lives. The driver of this process
+ * continues when a device is lost. So addresses stay reserved while that driver may still have them
+ * registered.
  *
- * If drivers pin pages, up to three threads make the system allocate them first. They end before
- * the memory is pinned.
+ * If drivers pin pages, the caller and up to three threads make the system allocate them first.
+ * They end before the memory is pinned.
  *
  * Threads, locks, blocking, and guarantees: see pinned.h.
  */
@@ -44,10 +45,10 @@ struct hdi_pinned_pool {
     uint64_t window_at, window_bytes;
 
     hdi_mutex lock;
-    record *first;      /* under lock; list of all live memory, its records included */
+    record *first;      /* under lock, as are the records; list of all live memory */
     hdi_blocks *blocks; /* under lock; allocator of the window's offsets */
-    /* Under lock, with `everywhere`: bit per device whose port reported its loss, until it is
-     * repinned. */
+    /* Under lock, with `everywhere`: bit per device that gets no requests: its port reported a
+     * loss, or a repin failed, and none has succeeded since. */
     uint64_t away;
 };
 
@@ -59,7 +60,7 @@ static hdi_port *pinned_port_of(const hdi_pinned_pool *pool, int device)
     return pool->away & hdi_device_bit(device) ? NULL : pool->config.port(pool->config.context, device);
 }
 
-/* True if the answer reports the end of the device's process. Such a device gets no more requests.
+/* True if the answer reports a loss of the device. Such a device gets no more requests.
  * The caller holds lock. */
 static bool pinned_note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 {
@@ -101,8 +102,8 @@ static bool pinned_take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t byte
     return true;
 }
 
-/* Reserves the first free slot. If the system has no room for a window of this size, it tries half
- * the size. */
+/* Reserves the first free slot. If the system has no room for a window of this size, or all slots
+ * are taken, this function tries half the size. */
 static bool pinned_find_window(hdi_pinned_pool *pool, uint64_t bytes)
 {
     do {
@@ -208,8 +209,8 @@ static hd_status pinned_take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm
     return status;
 }
 
-/* Gives memory back. `kept`: a driver may still hold it registered, so its addresses stay
- * reserved. */
+/* Gives memory back. `kept`: a driver may still have it registered, so its addresses stay reserved.
+ * */
 static void pinned_give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
 {
     size_t offset = (size_t)((uintptr_t)shm->base - pool->window_at);
@@ -244,15 +245,15 @@ static hd_status pinned_fail_address(const record *r, int device, uint64_t seen)
                     device, (unsigned long long)(uintptr_t)r->shm.base, (unsigned long long)seen);
 }
 
-/* True if a driver may still hold memory registered after this answer of `unpin`. */
+/* True if a driver may still have the memory registered after this answer of `unpin`. */
 static bool pinned_may_be_kept(hdi_answer answer)
 {
     return !hdi_answered(answer) && answer.code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-/* Registers with one device's port. If that fails, unregisters and tries once more, since the
- * memory may be registered there already. After a failure it is not registered, unless `*kept` is
- * set. */
+/* Registers with one device's port. The memory may be registered there already. So after a failure
+ * this unregisters it, and tries again if that worked. After a failure it is not registered, unless
+ * `*kept` is set. */
 static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
                                   bool *kept)
 {
@@ -262,8 +263,8 @@ static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *p
         if (hdi_answered(answer) || pinned_note_loss(pool, device, answer)) {
             return answer;
         }
-        /* The port may have failed to undo its work. Or the device came back and had this memory
-         * pinned before the rest. */
+        /* The port may have failed to undo its work. Or the device restarted, and its new port got
+         * this memory before hdi_pinned_repin came to it. */
         hdi_answer undone = port->calls->unpin(port, shm->base, shm->bytes);
         if (!hdi_answered(undone) || attempt > 0) {
             bool gone = pinned_note_loss(pool, device, undone);
@@ -273,8 +274,8 @@ static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *p
     }
 }
 
-/* Unregisters with every port that registered it, also past failures. Returns the first failure
- * that leaves it registered. *kept: a driver may still hold it registered. */
+/* Unregisters with every port that registered it, and continues after failures. Returns the first
+ * failure that may have left it registered; *kept is then set. */
 static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
 {
     hdi_answer first = good;
@@ -303,8 +304,8 @@ static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
     return first;
 }
 
-/* Registers with all ports that need it, see hdi_pinned_alloc. Undone on failure, except that
- * `*kept` may be set. */
+/* Registers with all ports that need it, see hdi_pinned_alloc. On failure everything is
+ * unregistered. If that may not have worked, `*kept` is set. */
 static hd_status pinned_pin_all(hdi_pinned_pool *pool, record *r, uint64_t *address, bool *kept)
 {
     hdi_answer lost = {HDI_GONE_CLOSED, ""};
@@ -351,8 +352,8 @@ typedef struct part {
 static void *pinned_populate_part(void *context)
 {
     const part *p = context;
-    /* A system without this request, or without memory, leaves it to the driver, which reports an
-     * error then. */
+    /* If the system lacks this request, the driver faults the pages in. If the system lacks memory,
+     * the driver reports that. */
     (void)madvise(p->at, p->bytes, MADV_POPULATE_WRITE);
     return NULL;
 }
@@ -367,8 +368,9 @@ static size_t pinned_start_parts(part *parts, size_t count)
 }
 
 /* Makes the system allocate and zero whole pages of a writable mapping. A driver that pins fresh
- * memory faults it in page by page, under locks that launches need. Pages that exist already take a
- * seventh of the time. This function holds no such lock, and several threads are faster than one.
+ * memory faults it in page by page, under locks that launches need. Pinning pages that exist takes
+ * a seventh of the time. This function holds no lock, and uses several threads, which are faster
+ * than one.
  * If the system cannot do it, the driver faults the pages in. */
 static void pinned_populate(void *base, size_t bytes)
 {
@@ -478,7 +480,7 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
 }
 
 /* Registers all live memory with a fresh port. On failure, the device's bit in `by` marks the
- * records registered so far. */
+ * records registered so far, and those of its former process. */
 static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {
@@ -496,8 +498,8 @@ static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *p
     return HD_OK;
 }
 
-/* Unregisters everything from a port as far as it can. Clears the device's bits, also those of its
- * former process. */
+/* Unregisters what it can from a port, and ignores failures. Clears the device's bit in all
+ * records, and marks the device as away. */
 static void pinned_unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {

@@ -1,18 +1,17 @@
-/* route.c - how bytes travel: the plan, the copy lanes, and which devices use which devices'
+/* route.c - how bytes travel: the plan, the copy lanes, and which devices may use each other's
  * memory.
  *
- * The first use of two devices looks for a result (src/peer), which may take a test of about a
- * second, and then maps memory.
- * A kernel that needs the answer waits for it. A copy does not wait: it goes through pinned memory
- * until the peer_tester has an answer.
+ * When two devices first meet, this file looks for a result (src/peer), which may take a test of
+ * about a second, and then maps memory. A launch waits for the answer. A copy does not wait if a
+ * peer_tester runs: it goes through pinned memory until that thread has an answer.
  *
  * Threads: any. The submitting thread settles a pair for a kernel, the peer_tester's thread for
  * copies.
- * Locks: as route.h states; `linking` while memory is mapped, none during a test. A restart takes
- * it before the peers of a device are dropped. An established answer takes one load, and no lock.
+ * Locks: as route.h states; `linking` while memory is mapped, none during a test. A restart holds
+ * it while it drops the answers of a device. An established answer takes one load, and no lock.
  * Blocking: see route.h.
  * Always: a positive answer changes only if one of the devices was lost and restarted, or if a
- * requested test finds the pair corrupt. Memory mapped for a peer stays mapped, since work in
+ * requested test gives another verdict. Memory mapped for a peer stays mapped, since work in
  * flight may use it.
  */
 #include <stdio.h>
@@ -112,8 +111,8 @@ static hd_status copy_lanes_make_lane(hdi_device *device, choice *c, hd_lane **o
     return status;
 }
 
-/* Makes the choice's lane unless another thread makes it first. NULL: it cannot be made now. The
- * thread's message stays unchanged. */
+/* Makes the lane of this slot, unless another thread was first. NULL: it cannot be made now. Does
+ * not change the thread's error message. */
 static hd_lane *copy_lanes_make_once(hdi_device *device, choice *c)
 {
     struct hdi_copy_lanes *lanes = device->copy_lanes;
@@ -131,14 +130,13 @@ static hd_lane *copy_lanes_make_once(hdi_device *device, choice *c)
 
 static bool copy_lanes_is_busy(const hd_lane *lane)
 {
-    /* `done` is loaded first: it never passes `submitted`. Relaxed: a stale value only makes the
-     * choice less good. */
+    /* Relaxed: a stale value only makes the choice less good. */
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed);
     return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
-/* Chooses the lane that holds work of this thread. Else the first lane without work, else a lane
- * made for this thread, else any lane. */
+/* Chooses a lane, in this order: a busy one that this thread chose last, an idle one, a new one,
+ * any. */
 static hd_lane *copy_lanes_choose(hdi_device *device, choice *choices, int n)
 {
     uintptr_t me = (uintptr_t)&myself;
@@ -170,7 +168,7 @@ hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes)
     struct hdi_copy_lanes *all = device->copy_lanes;
     hd_lane *lane = lanes == HDI_LANES_QUICK ? NULL : copy_lanes_choose(device, all->bulk[way], BULK_LANES);
     lane = lane ? lane : copy_lanes_choose(device, all->quick[way], QUICK_LANES);
-    /* None could be made for peers. */
+    /* If no lane for peers can be made, the device's first lane exists at least. */
     return lane ? lane : copy_lanes_choose(device, all->quick[HDI_WAY_ON], QUICK_LANES);
 }
 
@@ -314,7 +312,7 @@ static void *peer_tester_test_pairs(void *context)
     return NULL;
 }
 
-/* Requests that test from the thread. False: no such thread exists, as with placement inline. */
+/* Asks the peer_tester to test the pair. False: no such thread exists, as with placement inline. */
 static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
 {
     struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
@@ -365,14 +363,15 @@ static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t ye
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
 }
 
-/* The answer that a result gives for the pair. The caller holds `linking`. */
+/* Decides the answer for the pair, and maps memory if it is positive. The caller holds `linking`.
+ * */
 static uint8_t peer_access_decide(hd_runtime *rt, int from, int owner, bool for_copies)
 {
     if (peer_access_any_lost(rt, from, owner)) {
         return HDI_PEERS_UNKNOWN;
     }
     hd_peer_info info = {.verdict = HD_PEER_USABLE};
-    /* Read here, since a test may have been requested again meanwhile. */
+    /* Reads the result under the lock, since a test may have been requested again meanwhile. */
     if (rt->options.peers == HDI_PEERS_VERIFY && !hdi_peers_known(rt, from, owner, &info)) {
         return HDI_PEERS_UNKNOWN; /* no result: the test may be under way on this thread */
     }
@@ -391,7 +390,8 @@ static bool peer_access_is_open(uint8_t answer, bool for_copies)
     return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
 }
 
-/* Leaves the pair to the peer_tester. False: a result exists already, or no peer_tester does. */
+/* Leaves the pair to the peer_tester. False: a result exists already, or there is no peer_tester.
+ * */
 static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
 {
     hd_peer_info info;
@@ -416,7 +416,7 @@ static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
 /* Finds the answer at the first use of a pair. */
 static uint8_t peer_access_find_out(hd_runtime *rt, int from, int owner, bool for_copies)
 {
-    HDI_INSIDE_STILL(rt); /* It may wait for a test, and hd_close then waits for it. */
+    HDI_INSIDE_STILL(rt); /* This call may wait for a test; hd_close then waits for this call. */
     if (!hdi_runtime_is_open(rt)) {
         return HDI_PEERS_NO;
     }
@@ -454,8 +454,7 @@ static void peer_access_settle(hd_runtime *rt, int from, int owner)
         hdi_peers_ask(rt, from, owner, true, &info);
     }
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    /* Else a kernel needed the answer first, or a device was lost, and the answer is not wanted any
-     * more. */
+    /* If it is no longer SOUGHT, a launch has already settled it, or a device was lost. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
         atomic_store_explicit(known, peer_access_decide(rt, from, owner, true), memory_order_release);
     }
