@@ -194,7 +194,7 @@ static int gpu_part_compile_all_by_clang(cc_settings *s, const cli_command *clan
         status = cc_read(text_path, &text);
         if (status == CLI_OK) {
             cc_math_mend(&text.at, &text.bytes);
-            cc_tables_move(&text.at, &text.bytes);
+            cc_tables_make_global(&text.at, &text.bytes);
             status = gpu_part_compile_text(s, clang, &text, path);
         }
         free(text.at);

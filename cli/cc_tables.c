@@ -255,7 +255,7 @@ static void tables_write_line(FILE *out, tables *t, piece line)
     }
 }
 
-void cc_tables_move(void **text, size_t *bytes)
+void cc_tables_make_global(void **text, size_t *bytes)
 {
     static const char declaration[] = "declare i32 @llvm.umin.i32(i32, i32)";
     piece whole = {*text, *bytes};

@@ -9,6 +9,6 @@
 #include <stddef.h>
 
 /* The text is malloc'd, and *text may move. */
-void cc_tables_move(void **text, size_t *bytes);
+void cc_tables_make_global(void **text, size_t *bytes);
 
 #endif

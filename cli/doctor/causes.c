@@ -22,11 +22,11 @@ typedef struct look {
     int result; /* LOSES, SLOWS or REFUSES. 0: the pair works, ANY: not tested */
 } look;
 
-static const doctor_fact *cause_fact_of(const doctor_snapshot *s, const char *format, ...)
+static const doctor_fact *causes_find_fact(const doctor_snapshot *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* NULL: missing. */
-static const doctor_fact *cause_fact_of(const doctor_snapshot *s, const char *format, ...)
+static const doctor_fact *causes_find_fact(const doctor_snapshot *s, const char *format, ...)
 {
     char key[DOCTOR_KEY_BYTES];
     va_list arguments;
@@ -62,9 +62,9 @@ bool doctor_is_given(doctor_case *c, int a, int b)
 /* The fact that shows whether access is given; NULL: nothing is reported. */
 static const doctor_fact *cause_access_fact(const doctor_snapshot *s, int a, int b)
 {
-    const doctor_fact *read = cause_fact_of(s, "pair.%d.%d.read", a, b),
-                      *write = cause_fact_of(s, "pair.%d.%d.write", a, b),
-                      *cuda = cause_fact_of(s, "pair.%d.%d.cuda", a, b);
+    const doctor_fact *read = causes_find_fact(s, "pair.%d.%d.read", a, b),
+                      *write = causes_find_fact(s, "pair.%d.%d.write", a, b),
+                      *cuda = causes_find_fact(s, "pair.%d.%d.cuda", a, b);
     return cause_fact_is(cuda, "no") ? cuda : write && !cause_fact_is(write, "ok") ? write : read ? read : cuda;
 }
 
@@ -78,11 +78,11 @@ bool doctor_is_nvlink(doctor_case *c, int a, int b)
 
 static const doctor_fact *cause_nvlink_fact(const doctor_snapshot *s, int a, int b)
 {
-    const doctor_fact *there = cause_fact_of(s, "pair.%d.%d.nvlinks", a, b),
-                      *back = cause_fact_of(s, "pair.%d.%d.nvlinks", b, a);
+    const doctor_fact *there = causes_find_fact(s, "pair.%d.%d.nvlinks", a, b),
+                      *back = causes_find_fact(s, "pair.%d.%d.nvlinks", b, a);
     return there && strtol(there->value, NULL, 10) > 0 ? there
            : back && strtol(back->value, NULL, 10) > 0 ? back
-                                                       : cause_fact_of(s, "gpu.%d.nvlinks_switch", a);
+                                                       : causes_find_fact(s, "gpu.%d.nvlinks_switch", a);
 }
 
 static int cause_result_of(const doctor_fact *verdict)
@@ -119,7 +119,7 @@ void doctor_pairs_read(const doctor_snapshot *s, doctor_pairs *out)
     doctor_case c = {.s = s};
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < n * n; i++) {
-        const doctor_fact *verdict = i / n == i % n ? NULL : cause_fact_of(s, "pair.%d.%d.verdict", i / n, i % n);
+        const doctor_fact *verdict = i / n == i % n ? NULL : causes_find_fact(s, "pair.%d.%d.verdict", i / n, i % n);
         if (verdict) {
             cause_read_pair(&c, n, i / n, i % n, verdict, out);
         }
@@ -143,7 +143,7 @@ static doctor_leave cause_leave_iommu(look *l)
             return DOCTOR_FOUND;
         }
         open |= !type;
-        l->by = cause_fact_of(l->c->s, "gpu.%d.iommu", device);
+        l->by = causes_find_fact(l->c->s, "gpu.%d.iommu", device);
     }
     return open ? DOCTOR_POSSIBLE : DOCTOR_EXCLUDED;
 }
@@ -172,7 +172,7 @@ bool doctor_redirects(doctor_case *c, int a, int b)
  * otherwise stay below it. */
 static doctor_leave cause_leave_acs(look *l)
 {
-    const doctor_fact *path = cause_fact_of(l->c->s, "pair.%d.%d.path", l->a, l->b);
+    const doctor_fact *path = causes_find_fact(l->c->s, "pair.%d.%d.path", l->a, l->b);
     if (l->result == SLOWS && !cause_fact_is(path, "same switch")) {
         return cause_exclude(l, path);
     }
@@ -180,14 +180,14 @@ static doctor_leave cause_leave_acs(look *l)
         return DOCTOR_FOUND;
     }
     bool known = doctor_look(l->c, "gpu.%d.acs", l->a) && doctor_look(l->c, "gpu.%d.acs", l->b);
-    return known ? cause_exclude(l, cause_fact_of(l->c->s, "gpu.%d.acs", l->a)) : DOCTOR_POSSIBLE;
+    return known ? cause_exclude(l, causes_find_fact(l->c->s, "gpu.%d.acs", l->a)) : DOCTOR_POSSIBLE;
 }
 
 static doctor_leave cause_leave_guest(look *l)
 {
     const doctor_snapshot *s = l->c->s;
-    const doctor_fact *wsl = cause_fact_of(s, "system.wsl"), *a = cause_fact_of(s, "gpu.%d.virtualization", l->a),
-                      *b = cause_fact_of(s, "gpu.%d.virtualization", l->b);
+    const doctor_fact *wsl = causes_find_fact(s, "system.wsl"), *a = causes_find_fact(s, "gpu.%d.virtualization", l->a),
+                      *b = causes_find_fact(s, "gpu.%d.virtualization", l->b);
     if (cause_fact_is(wsl, "yes")) {
         return cause_exclude(l, wsl);
     }
@@ -195,7 +195,7 @@ static doctor_leave cause_leave_guest(look *l)
     if (cause_fact_is(a, "passthrough") || cause_fact_is(b, "passthrough") || (guest && strcmp(guest, "yes") == 0)) {
         return DOCTOR_FOUND;
     }
-    return guest ? cause_exclude(l, cause_fact_of(s, "system.hypervisor")) : DOCTOR_POSSIBLE;
+    return guest ? cause_exclude(l, causes_find_fact(s, "system.hypervisor")) : DOCTOR_POSSIBLE;
 }
 
 /* ---- the window ---- */
@@ -214,7 +214,7 @@ static doctor_leave cause_leave_window(look *l)
 {
     int small = cause_window_is_small(l->c, l->b);
     if (small == 0) {
-        return cause_exclude(l, cause_fact_of(l->c->s, "gpu.%d.window_mib", l->b));
+        return cause_exclude(l, causes_find_fact(l->c->s, "gpu.%d.window_mib", l->b));
     }
     if (small < 0) {
         return DOCTOR_POSSIBLE;
@@ -244,9 +244,9 @@ static doctor_leave cause_leave_static(look *l)
 {
     static const doctor_cause others[] = {DOCTOR_IOMMU, DOCTOR_ACS, DOCTOR_GUEST, DOCTOR_WINDOW, DOCTOR_KEYS};
     const doctor_snapshot *s = l->c->s;
-    const doctor_fact *kind = cause_fact_of(s, "driver.kind"), *keys = cause_fact_of(s, "driver.registry"),
-                      *name = cause_fact_of(s, "gpu.%d.name", l->b), *works = l->c->pairs->works, *by;
-    const doctor_fact *wsl = cause_fact_of(s, "system.wsl");
+    const doctor_fact *kind = causes_find_fact(s, "driver.kind"), *keys = causes_find_fact(s, "driver.registry"),
+                      *name = causes_find_fact(s, "gpu.%d.name", l->b), *works = l->c->pairs->works, *by;
+    const doctor_fact *wsl = causes_find_fact(s, "system.wsl");
     if (cause_fact_is(wsl, "yes")) {
         return cause_exclude(l, wsl);
     }
@@ -263,7 +263,7 @@ static doctor_leave cause_leave_static(look *l)
         return cause_exclude(l, works);
     }
     if (cause_window_is_small(l->c, l->b) == 1) {
-        return cause_exclude(l, cause_fact_of(s, "gpu.%d.window_mib", l->b));
+        return cause_exclude(l, causes_find_fact(s, "gpu.%d.window_mib", l->b));
     }
     bool left = l->result == LOSES && kind && keys && name && cause_window_is_small(l->c, l->b) == 0;
     for (size_t i = 0; left && i < sizeof(others) / sizeof(others[0]); i++) {
@@ -277,7 +277,7 @@ static doctor_leave cause_leave_static(look *l)
 static doctor_leave cause_leave_keys(look *l)
 {
     static const char *const named[] = {"chipset not supported", "GPU not supported", "topology not supported"};
-    const doctor_fact *read = cause_fact_of(l->c->s, "pair.%d.%d.read", l->a, l->b);
+    const doctor_fact *read = causes_find_fact(l->c->s, "pair.%d.%d.read", l->a, l->b);
     const char *keys = doctor_look(l->c, "driver.registry");
     for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
         if (cause_fact_is(read, named[i])) {
@@ -285,7 +285,7 @@ static doctor_leave cause_leave_keys(look *l)
         }
     }
     return !keys                       ? DOCTOR_POSSIBLE
-           : strcmp(keys, "none") == 0 ? cause_exclude(l, cause_fact_of(l->c->s, "driver.registry"))
+           : strcmp(keys, "none") == 0 ? cause_exclude(l, causes_find_fact(l->c->s, "driver.registry"))
                                        : DOCTOR_FOUND;
 }
 
@@ -309,7 +309,7 @@ static doctor_leave cause_leave_display(look *l)
         int device = i ? l->b : l->a;
         const doctor_fact *clear = l->c->pairs->clears[device];
         if (!doctor_has_display(l->c, device)) {
-            const doctor_fact *display = cause_fact_of(l->c->s, "gpu.%d.display", device);
+            const doctor_fact *display = causes_find_fact(l->c->s, "gpu.%d.display", device);
             leave = display || leave == DOCTOR_FOUND ? leave : DOCTOR_POSSIBLE;
             l->by = l->by ? l->by : display;
         } else if (clear) {
@@ -341,15 +341,15 @@ static doctor_leave cause_leave_nvlink(look *l)
     static const char *const others[] = {"system.wsl", "confidential.on"};
     const doctor_snapshot *s = l->c->s;
     if (!doctor_is_nvlink(l->c, l->a, l->b)) {
-        return cause_exclude(l, cause_fact_of(s, "gpu.%d.nvlinks", l->a));
+        return cause_exclude(l, causes_find_fact(s, "gpu.%d.nvlinks", l->a));
     }
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        if (cause_fact_is(cause_fact_of(s, "%s", others[i]), "yes")) {
-            return cause_exclude(l, cause_fact_of(s, "%s", others[i]));
+        if (cause_fact_is(causes_find_fact(s, "%s", others[i]), "yes")) {
+            return cause_exclude(l, causes_find_fact(s, "%s", others[i]));
         }
     }
     for (int i = 0; i < 2; i++) {
-        const doctor_fact *mig = cause_fact_of(s, "gpu.%d.mig", i ? l->b : l->a);
+        const doctor_fact *mig = causes_find_fact(s, "gpu.%d.mig", i ? l->b : l->a);
         if (cause_fact_is(mig, "yes")) {
             return cause_exclude(l, mig);
         }
@@ -426,7 +426,7 @@ const char *doctor_cause_fix(doctor_cause cause)
 static doctor_leave cause_leave_result(look *l, int results)
 {
     const doctor_snapshot *s = l->c->s;
-    const doctor_fact *verdict = cause_fact_of(s, "pair.%d.%d.verdict", l->a, l->b);
+    const doctor_fact *verdict = causes_find_fact(s, "pair.%d.%d.verdict", l->a, l->b);
     l->result = verdict ? cause_result_of(verdict) : ANY;
     if (l->result != ANY) {
         return l->result & results ? DOCTOR_FOUND : cause_exclude(l, verdict);
@@ -446,7 +446,7 @@ doctor_leave doctor_leaves(doctor_case *c, doctor_cause cause, int a, int b, con
 {
     look l = {.c = c, .a = a, .b = b};
     int before = c->n;
-    const doctor_fact *provider = cause_fact_of(c->s, "driver.provider");
+    const doctor_fact *provider = causes_find_fact(c->s, "driver.provider");
     doctor_leave leave = cause_leave_result(&l, causes[cause].results);
     if (leave == DOCTOR_FOUND) {
         if (cause_fact_is(provider, "host") && cause != DOCTOR_REFUSAL) {

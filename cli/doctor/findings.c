@@ -99,7 +99,7 @@ void doctor_drop(doctor_case *c, int position)
 
 /* ---- findings ---- */
 
-static void *doctor_finding_grow(void *list, size_t n, size_t *room, size_t each)
+static void *doctor_list_grow(void *list, size_t n, size_t *room, size_t each)
 {
     if (n < *room) {
         return list;
@@ -121,13 +121,13 @@ static void doctor_finding_add_evidence(doctor_finding *f, const doctor_fact *fa
             return;
         }
     }
-    f->evidence = doctor_finding_grow(f->evidence, f->n_evidence, &f->room_evidence, sizeof(*f->evidence));
+    f->evidence = doctor_list_grow(f->evidence, f->n_evidence, &f->room_evidence, sizeof(*f->evidence));
     f->evidence[f->n_evidence++] = fact;
 }
 
 static void doctor_finding_add_case(doctor_finding *f, const doctor_case *c)
 {
-    f->subjects = doctor_finding_grow(f->subjects, f->n_subjects, &f->room_subjects, sizeof(*f->subjects));
+    f->subjects = doctor_list_grow(f->subjects, f->n_subjects, &f->room_subjects, sizeof(*f->subjects));
     f->subjects[f->n_subjects++] = (doctor_subject){c->a, c->b};
     for (int i = 0; i < c->n; i++) {
         doctor_finding_add_evidence(f, c->read[i]);
@@ -164,7 +164,7 @@ static void doctor_finding_add_gap(const doctor_snapshot *s, const doctor_rule *
             return;
         }
     }
-    out->gaps = doctor_finding_grow(out->gaps, out->n_gaps, &out->room_gaps, sizeof(*out->gaps));
+    out->gaps = doctor_list_grow(out->gaps, out->n_gaps, &out->room_gaps, sizeof(*out->gaps));
     out->gaps[out->n_gaps++] = gap;
 }
 

@@ -30,7 +30,7 @@ static void sort_insert_items(char *row, size_t sorted, size_t end, size_t item,
 }
 
 /* Finds sorted rows: the begin of each, then the end of the last one. Returns their number. */
-static size_t sort_find_rows(char *items, size_t n, size_t item, comparison compare, size_t *begins)
+static size_t sort_find_runs(char *items, size_t n, size_t item, comparison compare, size_t *begins)
 {
     size_t rows = 0, at = 0;
     while (at < n) {
@@ -86,7 +86,7 @@ void trace_sort(void *items, size_t n, size_t item, comparison compare)
         qsort(items, n, item, compare);
         n = 0;
     }
-    size_t rows = n > 0 ? sort_find_rows(items, n, item, compare, begins) : 0;
+    size_t rows = n > 0 ? sort_find_runs(items, n, item, compare, begins) : 0;
     while (rows > 1) {
         size_t made = 0;
         for (size_t r = 0; r < rows; r += 2) {

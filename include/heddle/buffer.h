@@ -86,8 +86,8 @@ HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_optio
  * saves alternate between two copies. Writes after the last counted save are lost. A buffer that
  * was never saved stays lost, like a buffer without HD_ALLOC_KEEP. The buffer's device address may
  * change with a restart. The copies live in this process and do not survive it.
- * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY.
- * */
+ * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST,
+ * HOST_MEMORY. */
 HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 
 /* Allocates pinned host memory that every device of the runtime can use directly and the program

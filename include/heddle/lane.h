@@ -62,8 +62,8 @@ HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 /* Gives a lane back. Its submitted work still runs, its tickets stay valid, and its failures do not
  * affect the lane's next owner. Does not block. New work in it is refused afterwards (HANDLE).
  * NULL: nothing happens.
- * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its thread).
- * */
+ * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its
+ * thread). */
 HD_API hd_status hd_lane_destroy(hd_lane *lane);
 
 /* Return the device of a lane, and the lane's number there; -1 for a bad handle. */

@@ -170,8 +170,8 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 /* Calls that cannot fail on their usual path need no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
 
-/* A query that waits for nothing and takes no lock: a function of hd_lane_run_native may make it.
- * */
+/* A query that waits for nothing and takes no lock: a function of hd_lane_run_native may make
+ * it. */
 #define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
 /* For a call on no runtime, and for one that notes its name only before it may fail. The library

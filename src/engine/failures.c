@@ -489,7 +489,7 @@ bool hdi_failures_are_many(const hd_lane *lane)
 
 /* Notes how far each lane is filled. A submission that began before holds the order lock of its
  * lane until it is in the ring. One that begins later sees this lane done up to `until`. */
-static bool archive_plan(hd_lane *of)
+static bool archive_note_heads(hd_lane *of)
 {
     hd_runtime *rt = of->device->runtime;
     hdi_archive *archive = of->archive;
@@ -599,7 +599,7 @@ hdi_archived hdi_failures_archive(hd_lane *of, uint32_t *lane, uint64_t *positio
     hdi_archive *archive = of->archive;
     hdi_archived result = HDI_ARCHIVED_NO_MEMORY;
     hdi_mutex_lock(&archive->moving);
-    if (archive->until || archive_plan(of)) {
+    if (archive->until || archive_note_heads(of)) {
         bool behind = archive_find_behind(of->device->runtime, archive, lane, position);
         result = behind ? HDI_ARCHIVED_BEHIND : archive_move(of) ? HDI_ARCHIVED : HDI_ARCHIVED_NO_MEMORY;
     }

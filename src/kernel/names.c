@@ -67,7 +67,7 @@ static bool name_is_word(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '$';
 }
 
-static int name_depth_change(char c)
+static int name_bracket_step(char c)
 {
     return c == '(' || c == '<' || c == '{' || c == '[' ? 1 : c == ')' || c == '>' || c == '}' || c == ']' ? -1 : 0;
 }
@@ -77,7 +77,7 @@ static const char *name_opening_bracket(const char *from, const char *end)
 {
     int depth = 0;
     for (const char *p = end; p > from; p--) {
-        depth -= name_depth_change(p[-1]);
+        depth -= name_bracket_step(p[-1]);
         if (depth == 0) {
             return p - 1;
         }
@@ -114,7 +114,7 @@ static const char *name_unqualified(const pieces *p)
     const char *last = p->from;
     int depth = 0;
     for (const char *c = p->from; c < p->arguments; c++) {
-        depth += name_depth_change(*c);
+        depth += name_bracket_step(*c);
         if (depth == 0 && c[0] == ':' && c + 1 < p->arguments && c[1] == ':') {
             last = c + 2;
         }
@@ -160,7 +160,7 @@ static const char *name_param_end(const char *from, const char *end)
 {
     int depth = 0;
     for (; from < end && (depth > 0 || (*from != ',' && *from != ')')); from++) {
-        depth += name_depth_change(*from);
+        depth += name_bracket_step(*from);
     }
     return from;
 }
@@ -176,7 +176,7 @@ static char *name_append_param(char *out, const char *begin, const char *from, c
     const char *type = from;
     int depth = 0;
     while (type < end && (depth > 0 || (*type != '*' && *type != '&'))) {
-        depth += name_depth_change(*type++);
+        depth += name_bracket_step(*type++);
     }
     out = name_append_plain(out, begin, from, leads ? type : end);
     if (leads) {

@@ -55,7 +55,7 @@ struct hdi_host_pool {
     hdi_host_pool_info info;
 };
 
-static hd_status host_pool_fail_note(void)
+static hd_status host_pool_fail_bookkeeping(void)
 {
     return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory to note what is taken");
 }
@@ -399,7 +399,7 @@ static hd_status host_pool_pin(hdi_host_pool *pool, size_t bytes, hdi_host_block
     if (!added && hdi_pinned_release(&pinned, false) == HD_OK) {
         host_pool_unreserve(pool, bytes);
     }
-    return status == HD_ERROR_HOST_MEMORY ? host_pool_fail_note() : status;
+    return status == HD_ERROR_HOST_MEMORY ? host_pool_fail_bookkeeping() : status;
 }
 
 /* Pins memory for a block and takes it. NOT_FOUND: a device was lost between pinning and taking;
@@ -513,7 +513,7 @@ hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_ho
     if (status == HD_ERROR_NOT_FOUND) {
         status = host_pool_find_or_grow(pool, &block, inherited);
     } else if (status != HD_OK) {
-        status = host_pool_fail_note();
+        status = host_pool_fail_bookkeeping();
     }
     if (status == HD_OK) {
         *out = block;

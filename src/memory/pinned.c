@@ -209,8 +209,8 @@ static hd_status pinned_take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm
     return status;
 }
 
-/* Gives memory back. `kept`: a driver may still have it registered, so its addresses stay reserved.
- * */
+/* Gives memory back. `kept`: a driver may still have it registered, so its addresses stay
+ * reserved. */
 static void pinned_give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
 {
     size_t offset = (size_t)((uintptr_t)shm->base - pool->window_at);

@@ -363,8 +363,8 @@ static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t ye
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
 }
 
-/* Decides the answer for the pair, and maps memory if it is positive. The caller holds `linking`.
- * */
+/* Decides the answer for the pair, and maps memory if it is positive. The caller holds
+ * `linking`. */
 static uint8_t peer_access_decide(hd_runtime *rt, int from, int owner, bool for_copies)
 {
     if (peer_access_any_lost(rt, from, owner)) {
@@ -390,8 +390,8 @@ static bool peer_access_is_open(uint8_t answer, bool for_copies)
     return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
 }
 
-/* Leaves the pair to the peer_tester. False: a result exists already, or there is no peer_tester.
- * */
+/* Leaves the pair to the peer_tester. False: a result exists already, or there is no
+ * peer_tester. */
 static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
 {
     hd_peer_info info;
