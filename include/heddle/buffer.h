@@ -67,8 +67,8 @@ typedef struct hd_alloc_options {
  * driver, in whole granules (2 MiB). Network cards may use it if the device allows that (RDMA). It
  * counts against memory_limit. After its last use its memory returns to the driver, and serves no
  * other buffer. Each such buffer costs driver calls, so use it for memory that you keep. At the
- * limit the call releases idle memory for it, but waits for nothing. memory_debug puts no guards
- * around it. It cannot be combined with other flags.
+ * limit the call releases idle memory for it, and waits as hd_alloc does. memory_debug puts no
+ * guards around it. It cannot be combined with other flags.
  *
  * Errors: as hd_alloc; DRIVER or SYSTEM (for pinned memory), ARGUMENT (unknown flags, or flags that
  * do not go together). */

@@ -1,7 +1,8 @@
 /* heddle/deprecated.h - functions of release 0.2 that have other names now.
  *
- * Each does exactly what the new name does. They go with release 0.4. To compile without them,
- * define HD_NO_DEPRECATED before the first include.
+ * Each does exactly what the new name does. Release 0.4 removes them. heddle.h includes this
+ * header; a program that includes single headers must include it, too. To compile without these
+ * functions, define HD_NO_DEPRECATED before the first include.
  *
  * Threads: any.
  * Blocking: as the functions with the new names.
@@ -39,12 +40,15 @@ hd_also(hd_arg use)
 }
 
 #if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
 #define HD_DEPRECATED_NAME(former, name)                                                                               \
     extern __typeof__(former) former __attribute__((deprecated("its name is " #name " now")))
 HD_DEPRECATED_NAME(hd_lane_after, hd_lane_add_dependency);
 HD_DEPRECATED_NAME(hd_lane_call, hd_lane_run_native);
 HD_DEPRECATED_NAME(hd_host_call, hd_launch_host);
 #undef HD_DEPRECATED_NAME
+#pragma GCC diagnostic pop
 #endif
 
 HD_END_DECLS
