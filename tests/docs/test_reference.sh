@@ -40,8 +40,8 @@ lacks 'hd_unmap: Errors: NO_HANDLE is no status' include/heddle/buffer.h 's/Ends
 lacks 'hd_read_box: Errors: as hd_message, which lists none' include/heddle/copy.h 's/Errors: as hd_read, and/Errors: as hd_message, and/'
 lacks 'hd_buffer_size: its comment neither has the part "Errors: ..." nor says that it cannot fail' include/heddle/buffer.h \
     's/requested size in bytes; 0 for a bad handle/requested size in bytes/'
-lacks 'hd_lane_reset: its comment does not name the unit of timeout_ns' include/heddle/lane.h 's/It waits at most timeout_ns nanoseconds/It waits at most timeout_ns/'
-lacks 'hd_lane_create: its comment does not say who owns what it gives' include/heddle/lane.h 's/Makes a lane, owned by the caller: /Makes a lane: /'
+lacks 'hd_lane_wait: its comment does not name the unit of timeout_ns' include/heddle/lane.h 's/is finished, at most timeout_ns nanoseconds$/is finished, at most timeout_ns/'
+lacks 'hd_lane_create: its comment does not say who owns what it gives' include/heddle/lane.h 's/The caller owns it and gives it back with hd_lane_destroy[.] //'
 lacks 'hd_unmap: neither its comment nor the head of the header says if it blocks' include/heddle/buffer.h 's/^ \* Blocking: / * /'
 lacks 'hd_unmap: neither its comment nor the head of the header says which threads may call it' include/heddle/buffer.h 's/^ \* Threads: any./ */'
 lacks 'hd_more: no record of a release lists it' include/heddle/lane.h 's|^HD_END_DECLS|/* More. Cannot fail. */\nHD_API int hd_more(void);\n&|'
