@@ -323,7 +323,38 @@ hdi_answer hdi_local_unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
     return first;
 }
 
-hdi_answer hdi_local_map(hdi_port *port, uint64_t at, uint64_t bytes)
+typedef hdi_answer (*memory_create)(hdi_local_port *p, uint64_t bytes, hdcu_memhandle *handle);
+
+static hdi_answer local_create_memory(hdi_local_port *p, uint64_t bytes, hdcu_memhandle *handle)
+{
+    return hdi_local_answer(p->config.driver->cuMemCreate(handle, bytes, &p->prop, 0), "cuMemCreate");
+}
+
+/* Requests a piece. A handle type for other machines may need a permission that is missing. If so,
+ * requests it without that type. */
+static hdi_answer local_create_piece(hdi_local_port *p, uint64_t bytes, hdcu_memhandle *handle)
+{
+    hdcu_mem_prop prop = p->prop;
+    int32_t rdma = 0, fabric = 0;
+    /* If an older driver lacks an attribute, the device lacks the feature. */
+    if (!hdi_answered(hdi_local_attribute(p, HDCU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma))) {
+        rdma = 0;
+    }
+    if (!hdi_answered(hdi_local_attribute(p, HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric))) {
+        fabric = 0;
+    }
+    prop.alloc_flags.gpu_direct_rdma_capable = rdma != 0;
+    prop.requested_handle_types |= fabric ? HDCU_MEM_HANDLE_TYPE_FABRIC : 0;
+    hdcu_result r = p->config.driver->cuMemCreate(handle, bytes, &prop, 0);
+    if (r != HDCU_SUCCESS && r != HDCU_ERROR_OUT_OF_MEMORY && !hdi_driver_code_is_fatal(r) && fabric) {
+        prop.requested_handle_types = p->prop.requested_handle_types;
+        r = p->config.driver->cuMemCreate(handle, bytes, &prop, 0);
+    }
+    return hdi_local_answer(r, "cuMemCreate");
+}
+
+/* Maps memory that `create` makes. */
+static hdi_answer local_map_created(hdi_port *port, uint64_t at, uint64_t bytes, memory_create create)
 {
     hdi_local_port *p = hdi_local_port_of(port);
     hdi_current current;
@@ -339,8 +370,18 @@ hdi_answer hdi_local_map(hdi_port *port, uint64_t at, uint64_t bytes)
     if (m == NULL) {
         return local_mapping_end(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
     }
-    answer = hdi_local_answer(p->config.driver->cuMemCreate(&m->handle, bytes, &p->prop, 0), "cuMemCreate");
+    answer = create(p, bytes, &m->handle);
     return local_mapping_end(p, &current, local_mapping_got(p, m, answer));
+}
+
+hdi_answer hdi_local_map(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    return local_map_created(port, at, bytes, local_create_memory);
+}
+
+hdi_answer hdi_local_map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    return local_map_created(port, at, bytes, local_create_piece);
 }
 
 /* Makes one mapping of several, without access. */
@@ -351,7 +392,7 @@ static hdi_answer local_mapping_make_one(hdi_local_port *p, uint64_t at, uint64_
     if (m == NULL) {
         return hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc");
     }
-    hdi_answer answer = hdi_local_answer(driver->cuMemCreate(&m->handle, bytes, &p->prop, 0), "cuMemCreate");
+    hdi_answer answer = local_create_memory(p, bytes, &m->handle);
     if (!hdi_answered(answer)) {
         local_mapping_drop(p, m);
         return answer;
@@ -449,49 +490,6 @@ hdi_answer hdi_local_move(hdi_port *port, uint64_t from, uint64_t to, uint64_t b
         local_mappings_clear(p, from, bytes);
     }
     return local_mapping_end(p, &current, answer);
-}
-
-/* Requests a piece. A handle type for other machines may need a permission that is missing. If so,
- * requests it without that type. */
-static hdi_answer local_create_piece(hdi_local_port *p, uint64_t bytes, hdcu_memhandle *handle)
-{
-    hdcu_mem_prop prop = p->prop;
-    int32_t rdma = 0, fabric = 0;
-    /* If an older driver lacks an attribute, the device lacks the feature. */
-    if (!hdi_answered(hdi_local_attribute(p, HDCU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma))) {
-        rdma = 0;
-    }
-    if (!hdi_answered(hdi_local_attribute(p, HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, &fabric))) {
-        fabric = 0;
-    }
-    prop.alloc_flags.gpu_direct_rdma_capable = rdma != 0;
-    prop.requested_handle_types |= fabric ? HDCU_MEM_HANDLE_TYPE_FABRIC : 0;
-    hdcu_result r = p->config.driver->cuMemCreate(handle, bytes, &prop, 0);
-    if (r != HDCU_SUCCESS && r != HDCU_ERROR_OUT_OF_MEMORY && !hdi_driver_code_is_fatal(r) && fabric) {
-        prop.requested_handle_types = p->prop.requested_handle_types;
-        r = p->config.driver->cuMemCreate(handle, bytes, &prop, 0);
-    }
-    return hdi_local_answer(r, "cuMemCreate");
-}
-
-hdi_answer hdi_local_map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
-{
-    hdi_local_port *p = hdi_local_port_of(port);
-    hdi_current current;
-    hdi_answer answer = local_mapping_begin(p, &current);
-    if (!hdi_answered(answer)) {
-        return answer;
-    }
-    answer = hdi_local_know_memory(p);
-    if (!hdi_answered(answer)) {
-        return local_mapping_end(p, &current, answer);
-    }
-    hdi_local_mapping *m = local_mapping_add(p, at, bytes);
-    if (m == NULL) {
-        return local_mapping_end(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
-    }
-    answer = local_create_piece(p, bytes, &m->handle);
-    return local_mapping_end(p, &current, local_mapping_got(p, m, answer));
 }
 
 hdi_answer hdi_local_unmap(hdi_port *port, uint64_t at, uint64_t bytes)
