@@ -508,7 +508,6 @@ static void cc_release_settings(cc_settings *s)
         cli_command_release(lists[i]);
     }
     free(s->include);
-    cc_messages_forget();
 }
 
 /* Checks that no output overwrites an input. */

@@ -6,8 +6,7 @@
  *   - cc_math.c: finds the math library and repairs its text; cc_tables.c: moves its tables
  *   - cc_join.c: joins PTX texts
  *   - cc_results.c: writes the files that a build needs
- *   - cc_messages.c: words the messages of compilers
- *   - cc_mistakes.c: explains common mistakes
+ *   - cc_messages.c: prints what no compiler reports
  *   - cc_source.c: finds kernels and names in sources
  *   - cc_language.c: finds differences between C and C++; cc_enums.c does so for enumerations
  *   - cc_tokens.c: splits a source into tokens
@@ -79,9 +78,11 @@ void cc_add_source_headers(const cc_settings *s, cli_command *command);
  * NUMBER.KIND.d. Then it runs the command. `what`: "CPU" or "GPU". */
 int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *what, const char *result);
 
-/* Runs a command whose messages concern the sources, such as a linker. `only_warned`: undefined
- * names are errors unless a sanitizer defines them. */
-int cc_run(cc_settings *s, const cli_command *command, const char *const *sources, const char *what, bool only_warned);
+/* Runs a compiler or a linker, which writes its messages to stderr. */
+int cc_run(cc_settings *s, const cli_command *command, const char *what);
+
+/* Runs a linker that only warns of undefined names, and fails if no sanitizer defines one of them. */
+int cc_link_sanitized(cc_settings *s, const cli_command *command, const char *what);
 
 int cc_read(const char *path, cc_bytes *out);
 

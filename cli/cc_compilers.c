@@ -207,21 +207,31 @@ int cc_nvcc_arch(const cc_settings *s, const cli_command *nvcc, char arch[CC_ARC
     return CLI_OK;
 }
 
-int cc_run(cc_settings *s, const cli_command *command, const char *const *sources, const char *what, bool only_warned)
+/* Reports the exit status of a command for the part `what`. */
+static int compiler_check_status(const cli_command *command, const char *what, int status)
 {
-    char *messages = NULL;
-    int status = cli_process_run(command, s->verbose, NULL, &messages);
-    bool wrong = false;
-    bool told = messages != NULL && status != 127 && cc_messages_print(messages, sources, only_warned, &wrong);
-    free(messages);
     if (status == 127) {
         return cc_failed("cannot run %s", command->arguments[0]);
     }
     if (status != 0) {
-        return told ? CLI_FAILED
-                    : cc_failed("%s failed for the %s (exit status %d)", command->arguments[0], what, status);
+        return cc_failed("%s failed for the %s (exit status %d)", command->arguments[0], what, status);
     }
-    return wrong ? CLI_FAILED : CLI_OK;
+    return CLI_OK;
+}
+
+int cc_run(cc_settings *s, const cli_command *command, const char *what)
+{
+    return compiler_check_status(command, what, cli_process_run(command, s->verbose, NULL, NULL));
+}
+
+int cc_link_sanitized(cc_settings *s, const cli_command *command, const char *what)
+{
+    char *warnings = NULL;
+    int status = cli_process_run(command, s->verbose, NULL, &warnings);
+    bool undefined = warnings != NULL && cc_messages_undefined(warnings);
+    free(warnings);
+    status = compiler_check_status(command, what, status);
+    return status == CLI_OK && undefined ? cc_failed("a name is undefined for the %s", what) : status;
 }
 
 void cc_add_source_headers(const cc_settings *s, cli_command *command)
@@ -242,15 +252,7 @@ int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *
         cc_add(command, (const char *const[]){"-MMD", "-MF", depend, "-MT", "x", NULL});
     }
     cc_add(command, (const char *const[]){include, "-o", result, name, NULL});
-    cli_command about = {0}; /* its own source first; linked sources may also be reported */
-    cli_command_add(&about, name);
-    for (size_t i = 0; i < s->sources.n; i++) {
-        if (i != source) {
-            cli_command_add(&about, s->sources.arguments[i]);
-        }
-    }
-    int status = cc_run(s, command, (const char *const *)about.arguments, what, false);
-    cli_command_release(&about);
+    int status = cc_run(s, command, what);
     free(name);
     free(include);
     free(depend);

@@ -53,10 +53,6 @@ static int cpu_part_compile_source(cc_settings *s, const cli_command *compiler, 
     free(level);
     cc_add_list(&command, &s->cpu_only);
     cc_add_list(&command, &s->warnings);
-    if (isatty(STDERR_FILENO)) {
-        /* the compiler's output comes through us */
-        cli_command_add(&command, "-fdiagnostics-color=always");
-    }
     cc_add(&command, (const char *const[]){"-c", "-x", "c", NULL});
     cc_add_source_headers(s, &command);
     int status = cc_compile(s, &command, source, "CPU", object);
@@ -130,7 +126,7 @@ static int cpu_part_link_all(cc_settings *s, const cli_command *compiler, const 
         cc_add_list(&command, &s->libraries);
         cc_add(&command, (const char *const[]){"-Wl,--as-needed", "-lm", NULL});
     }
-    int status = cc_run(s, &command, (const char *const *)s->sources.arguments, "CPU", sanitized);
+    int status = sanitized ? cc_link_sanitized(s, &command, "CPU") : cc_run(s, &command, "CPU");
     cli_command_release(&command);
     return status;
 }

@@ -16,6 +16,7 @@
 #include "cli/process.h"
 #include "cli/cc_math.h"
 #include "cli/cc_messages.h"
+#include "cli/cc_source.h"
 #include "cli/cc_tables.h"
 #include "cli/cli.h"
 
@@ -81,9 +82,6 @@ static int gpu_part_compile_by_clang(cc_settings *s, const cli_command *clang, c
     if (math != NULL && last) {
         cc_add(&command, (const char *const[]){"-emit-llvm", "-Xclang", "-disable-llvm-passes", NULL});
     }
-    if (isatty(STDERR_FILENO)) {
-        cli_command_add(&command, "-fdiagnostics-color=always");
-    }
     int status = cc_compile(s, &command, source, "GPU", result);
     free(arch);
     free(level);
@@ -110,6 +108,19 @@ static void gpu_part_add_nvcc(const cc_settings *s, const cli_command *nvcc, cli
     cc_add_list(command, &s->gpu_only);
 }
 
+/* nvcc names neither hd_module_link nor what replaced texture references. */
+static void gpu_part_print_hints(const char *source)
+{
+    if (cc_source_has(source, "<<<")) {
+        fprintf(stderr, "heddle cc: note: if a kernel launches kernels, compile the source with nvcc -rdc=true -dc; "
+                        "hd_module_link links the result with libcudadevrt.a\n");
+    }
+    if (cc_source_has(source, "texture<") || cc_source_has(source, "surface<")) {
+        fprintf(stderr, "heddle cc: note: CUDA 12 removed texture and surface references; pass a texture or surface "
+                        "object, or a buffer\n");
+    }
+}
+
 static int gpu_part_compile_by_nvcc(cc_settings *s, const cli_command *nvcc, const char *of, size_t source)
 {
     cli_command command = {0};
@@ -124,6 +135,9 @@ static int gpu_part_compile_by_nvcc(cc_settings *s, const cli_command *nvcc, con
         cc_add(&command, (const char *const[]){"-rdc=true", "-DHD_KERNEL_SOURCE", NULL});
     }
     int status = cc_compile(s, &command, source, "GPU", result);
+    if (status != CLI_OK && s->cuda) {
+        gpu_part_print_hints(s->sources.arguments[source]);
+    }
     free(arch);
     free(result);
     cli_command_release(&command);
@@ -298,9 +312,8 @@ int cc_make_fatbin(cc_settings *s, cc_bytes *image)
         cc_add(&command, (const char *const[]){"-x", "cu", "-fatbin", NULL});
         cc_add(&command, s->gpu_arch != NULL ? (const char *const[]){"-gencode", code, NULL}
                                              : (const char *const[]){"-arch=all-major", NULL});
-        cc_messages_quiet(true); /* warnings were printed above */
+        cli_command_add(&command, "-w"); /* nvcc has warned before, when it made PTX */
         status = cc_compile(s, &command, 0, "GPU", result);
-        cc_messages_quiet(false);
         if (status == CLI_OK) {
             status = cc_read(result, image);
         }

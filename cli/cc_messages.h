@@ -1,8 +1,9 @@
-/* cc_messages.h - prints the output of compilers and linkers for `heddle cc`.
+/* cc_messages.h - messages of `heddle cc` about mistakes that no compiler reports.
  *
+ * Compilers and linkers write their own messages to stderr; docs/kernels.md explains the usual
+ * ones.
  * Threads: the program's first. Locks: none.
- * Always: an error with a known cause becomes one line with file and line number. Other messages
- * about the program's own files are printed, too.
+ * Always: each message is one line with the file, and with the line number if it is known.
  */
 #ifndef CLI_CC_MESSAGES_H
 #define CLI_CC_MESSAGES_H
@@ -10,14 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `sources` ends with NULL and lists at least one file. A compiler's messages concern the first,
- * a linker's any of them. */
+/* `sources` ends with NULL and lists at least one file. */
 
-/* Prints a compiler's messages without notes about headers of Heddle and the system. A common
- * mistake becomes one line. A repeated warning about a line is dropped. Returns true if it
- * explained every error. `only_warned`: the linker only warns of undefined names, because
- * sanitizers define some of them. Sets *wrong if any other name is undefined or defined twice. */
-bool cc_messages_print(const char *messages, const char *const *sources, bool only_warned, bool *wrong);
+/* Prints a linker's warnings, except those of undefined names of sanitizers: the program that loads
+ * the code provides these. Returns true if another name is undefined. */
+bool cc_messages_undefined(const char *warnings);
 
 /* True if the PTX needs a function or a variable that no GPU provides. Prints their names and
  * the lines that call them. */
@@ -29,11 +27,5 @@ void cc_messages_twice(const char *kernel, const char *const *sources);
 /* Prints a message that begins with "kernel NAME", with the place that defines the kernel.
  * Returns false if no source seems to define it. */
 bool cc_messages_kernel(const char *message, const char *const *sources);
-
-/* Turns warnings off or on. */
-void cc_messages_quiet(bool on);
-
-/* Forgets printed messages, so that they may be printed again. */
-void cc_messages_forget(void);
 
 #endif

@@ -65,6 +65,14 @@ int cc_source_call(const char *file, const char *name)
     return line;
 }
 
+bool cc_source_has(const char *file, const char *text)
+{
+    char *all = source_read_text(file);
+    bool found = all != NULL && strstr(all, text) != NULL;
+    free(all);
+    return found;
+}
+
 int cc_source_word(const char *file, const char *name)
 {
     char *text = source_read_text(file);
@@ -102,75 +110,4 @@ int cc_source_kernel(const char *file, const char *name)
     }
     free(text);
     return line;
-}
-
-/* The text after the parenthesis that closes the one before `at`. */
-static const char *source_behind_closing(const char *at)
-{
-    int open = 1;
-    for (; *at != 0 && open > 0; at++) {
-        open += (*at == '(') - (*at == ')');
-    }
-    return at;
-}
-
-bool cc_source_kernel_takes(const char *file, const char *kernel, const char *word)
-{
-    size_t length = strlen(kernel);
-    char *text = source_read_text(file);
-    const char *name = NULL;
-    bool found = false;
-    for (const char *at = text; at != NULL && !found && (at = source_next_kernel(at, &name)) != NULL; at = name) {
-        if (strncmp(name, kernel, length) == 0 && !cc_is_name(name[length])) {
-            char *list = cli_format("%.*s", (int)(source_behind_closing(name) - name), name);
-            found = cc_source_find(list, word) != NULL;
-            free(list);
-        }
-    }
-    free(text);
-    return found;
-}
-
-char *cc_source_kernel_at(const char *file, int line, int column)
-{
-    char *text = source_read_text(file), *found = NULL;
-    const char *place = text, *name = NULL;
-    for (int i = 1; place != NULL && i < line; i++) {
-        place = strchr(place, '\n');
-        place = place != NULL ? place + 1 : NULL;
-    }
-    if (place == NULL || column < 1 || (size_t)column > strcspn(place, "\n") + 1) {
-        free(text);
-        return NULL;
-    }
-    place += column - 1;
-    for (const char *at = text; found == NULL && (at = source_next_kernel(at, &name)) != NULL && at <= place;
-         at = name) {
-        if (place < source_behind_closing(name)) {
-            size_t length = 0;
-            while (cc_is_name(name[length])) {
-                length++;
-            }
-            found = cli_format("%.*s", (int)length, name);
-        }
-    }
-    free(text);
-    return found;
-}
-
-char *cc_source_line(const char *file, int line)
-{
-    char *text = source_read_text(file);
-    const char *at = text;
-    for (int i = 1; at != NULL && i < line; i++) {
-        at = strchr(at, '\n');
-        at = at != NULL ? at + 1 : NULL;
-    }
-    char *found = cli_format("%.*s", at != NULL && line > 0 ? (int)strcspn(at, "\n") : 0, at != NULL ? at : "");
-    char *comment = strstr(found, "//");
-    if (comment != NULL) {
-        *comment = 0;
-    }
-    free(text);
-    return found;
 }

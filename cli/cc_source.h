@@ -21,21 +21,13 @@ bool cc_is_cuda(const char *file);
 /* The line that calls the function, also as __builtin_NAME; 0: none does. */
 int cc_source_call(const char *file, const char *name);
 
+bool cc_source_has(const char *file, const char *text);
+
 /* The first line that contains the name as a word; 0: none. */
 int cc_source_word(const char *file, const char *name);
 
 /* The line that defines a kernel of this name; 0: none does. */
 int cc_source_kernel(const char *file, const char *name);
-
-/* The kernel whose first line, from HD_KERNEL to the end of its parameters, includes this line
- * and column. The caller frees it. NULL: no kernel does. */
-char *cc_source_kernel_at(const char *file, int line, int column);
-
-/* True if the parameters of the kernel, which the file defines, contain the word. */
-bool cc_source_kernel_takes(const char *file, const char *kernel, const char *word);
-
-/* A line of the file without its // comment. The caller frees it. "": the file is shorter. */
-char *cc_source_line(const char *file, int line);
 
 /* The word in the text, where it stands by itself. A word that ends in * is a prefix. NULL: the
  * text does not contain it. */

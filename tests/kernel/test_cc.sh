@@ -116,22 +116,20 @@ expect 1 "is the file of the input" "$heddle" cc --no-gpu kept.c --embed kept
 cmp -s scale.c kept.c || fail "a refused output changes the source"
 rm kept.c link.c
 
-# A usual mistake is a line that says file, line and what to do, whatever a compiler makes of it.
-# mistake TEXT LINES OPTIONS... <source: refused with the text in so many lines at most, and no file
+# Messages of compilers pass through, and those of Heddle name file and line.
+# mistake TEXT OPTIONS... <source: refused with the text, and no file
 mistake() {
     text=$1
-    lines=$2
-    shift 2
+    shift
     cat >mistake.c
     expect 1 "$text" "$heddle" cc "$@" -o mistake.hdk mistake.c
-    [ "$(wc -l <err)" -le "$lines" ] || fail "more than $lines lines: $(cat err)"
     [ ! -e mistake.hdk ] || fail "there is a mistake.hdk for '$text'"
 }
 mistakes() {
-    mistake "there is no kernel" 1 --no-gpu <<'END'
+    mistake "there is no kernel" --no-gpu <<'END'
 #include <heddle/kernel.h>
 END
-    mistake "mistake.c:3: kernel k: a parameter is HD_IN, HD_OUT or HD_INOUT(type, name), or HD_VALUE(type, name), not: float *y" 2 --no-gpu <<'END'
+    mistake "kernel k: a parameter is HD_IN, HD_OUT or HD_INOUT(type, name), or HD_VALUE(type, name), not: float *y" --no-gpu <<'END'
 #include <heddle/kernel.h>
 HD_KERNEL(good, HD_IN(float, x)) { (void)x; }
 HD_KERNEL(k, float *y, int n)
@@ -139,20 +137,20 @@ HD_KERNEL(k, float *y, int n)
     y[0] = n;
 }
 END
-    mistake "mistake.c:2: kernel k: a parameter is" 1 --no-gpu <<'END'
+    mistake "kernel k: a parameter is" --no-gpu <<'END'
 #include <heddle/kernel.h>
 HD_KERNEL(k, void) { }
 END
-    mistake "mistake.c:2: kernel k: more than 32 parameters" 1 --no-gpu <<END
+    mistake "kernel k: more than 32 parameters" --no-gpu <<END
 #include <heddle/kernel.h>
 HD_KERNEL(k$(seq -f ', HD_VALUE(int, p%g)' -s '' 33)) { }
 END
     printf 'HD_KERNEL(k, int *p) { *p = 1; }\n' >inner.h
-    mistake "inner.h:1: kernel k: a parameter is" 1 --no-gpu <<'END'
+    mistake "kernel k: a parameter is" --no-gpu <<'END'
 #include <heddle/kernel.h>
 #include "inner.h"
 END
-    mistake "mistake.c:5: 'elsewhere' is defined nowhere" 1 --no-gpu <<'END'
+    mistake "elsewhere" --no-gpu <<'END'
 #include <heddle/kernel.h>
 float elsewhere(float x);
 HD_KERNEL(k, HD_INOUT(float, y))
@@ -160,7 +158,7 @@ HD_KERNEL(k, HD_INOUT(float, y))
     y[0] = elsewhere(y[0]);
 }
 END
-    mistake "mistake.c:4: a helper that uses hd_global_x, hd_barrier and the like" 1 --no-gpu <<'END'
+    mistake "hd_self" --no-gpu <<'END'
 #include <heddle/kernel.h>
 HD_DEVICE float first(const float *x)
 {
@@ -228,11 +226,11 @@ if "$heddle" cc -o both.hdk --emit-ptx scale.ptx scale.c 2>err; then
     expect 0 "" "$heddle" cc --ptx other.ptx -o given.hdk scale.c
     sed 's/^.visible .entry/.extern .func (.param .b32 func_retval0) tanf\n(\n .param .b32 tanf_param_0\n)\n;\n&/' scale.ptx >other.ptx
     expect 1 "scale.c: GPUs have no function 'tanf'" "$heddle" cc --ptx other.ptx -o given.hdk scale.c
-    mistake "mistake.c:2: GPUs have no function 'expf'" 1 <<'END'
+    mistake expf <<'END'
 #include <heddle/kernel.h>
 HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = __builtin_expf(y[0]); }
 END
-    mistake "mistake.c:4: GPUs have no function 'erff'" 1 <<'END'
+    mistake erff <<'END'
 #include <heddle/kernel.h>
 HD_KERNEL(k, HD_INOUT(float, y))
 {
@@ -240,28 +238,28 @@ HD_KERNEL(k, HD_INOUT(float, y))
 }
 END
     expect 0 "" "$heddle" cc --math none root.c -DNO_LIBRARY
-    mistake "mistake.c:3: GPUs have no function 'atof'" 1 <<'END'
+    mistake "atof" <<'END'
 #include <heddle/kernel.h>
 #include <stdlib.h>
 HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = (float)atof("1"); }
 END
-    mistake "mistake.c:3: 'erff' is in a library for GPUs: install libclc" 1 --math none <<'END'
+    mistake "mistake.c:3: 'erff' is in a library for GPUs: install libclc" --math none <<'END'
 #include <heddle/kernel.h>
 #include <math.h>
 HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = erff(y[0]); }
 END
-    mistake "--math no/such.bc: No such file" 1 --math no/such.bc <<'END'
+    mistake "--math no/such.bc: No such file" --math no/such.bc <<'END'
 #include <heddle/kernel.h>
 HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = erff(y[0]); }
 END
-    mistake "mistake.c:4: kernels cannot use the variable 'total'" 1 <<'END'
+    mistake "total" <<'END'
 #include <heddle/kernel.h>
 static float total;
 HD_KERNEL(k, HD_INOUT(float, y)) {
     y[0] = total;
 }
 END
-    mistake "mistake.c:3: kernels cannot call 'helper'" 1 <<'END'
+    mistake "helper" <<'END'
 #include <heddle/kernel.h>
 static float helper(float x) { return x; }
 HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = helper(y[0]); }

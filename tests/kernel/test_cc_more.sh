@@ -67,8 +67,7 @@ END
 printf '#include <heddle/kernel.h>\nHD_GLOBAL uint32_t hits;\nHD_KERNEL(l, HD_INOUT(float, y)) { y[0] = hits; }\n' >hits.c
 sed 's/hits/misses/' hits.c >misses.c
 expect 0 "" "$heddle" cc --no-gpu -Wall -Wextra -Werror variable.c misses.c
-expect 1 "'hits' is defined in more than one of the sources" "$heddle" cc --no-gpu variable.c hits.c
-lines 1
+expect 1 "hits" "$heddle" cc --no-gpu variable.c hits.c
 
 # both FILE: the parts have the same variables, also where a second source has one
 both() {
@@ -77,7 +76,7 @@ both() {
         fail "$1 has not all variables: $(grep -e '\.global \.' -e '\.const \.' "$1")"
 }
 
-# A warning is there once, whichever compilers have it.
+# Each compiler warns once.
 printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { int unused; y[0] = 1; }\n' >warned.c
 expect 0 "warned.c:2:" "$heddle" cc --no-gpu -Wall warned.c
 expect 1 "warned.c:2:" "$heddle" cc --no-gpu -Wall -Werror warned.c
@@ -110,8 +109,7 @@ done
 printf 'int seven(void) { return 7; }\n' >seven.c
 ${CC:-cc} -shared -fPIC -o libseven.so seven.c
 printf '#include <heddle/kernel.h>\nint seven(void);\nHD_KERNEL(k, HD_OUT(int, y)) { y[0] = seven(); }\n' >use.c
-expect 1 "use.c:3: 'seven' is defined nowhere" "$heddle" cc --no-gpu use.c
-lines 1
+expect 1 "seven" "$heddle" cc --no-gpu use.c
 expect 1 "libseven.so: cannot open shared object file" "$heddle" cc --no-gpu use.c -L . -lseven
 lines 1
 expect 0 "" "$heddle" cc --no-gpu use.c -L. -l seven -Wl,-rpath,"$work"
@@ -206,16 +204,17 @@ if "$heddle" cc one.c 2>err; then
     expect 1 "the PTX has no variable odd; its type needs a name" "$heddle" cc unnamed.c
     grep -q '^[[:space:]]*\.loc' clang.ptx || fail "-g puts no lines into PTX"
     grep -q '^\.target.*debug' clang.ptx && fail "-g makes code for a debugger"
-    expect 1 ".c:4: kernel one is defined at " "$heddle" cc --no-cpu -o again.hdk one.c again.c
+    expect 1 "one" "$heddle" cc --no-cpu -o again.hdk one.c again.c
+    [ ! -e again.hdk ] || fail "two kernels of one name made a file without code for the CPU"
     expect 0 "" "$heddle" cc -Wall warned.c
-    [ "$(grep -c unused err)" -le 2 ] || fail "a warning is there twice: $(cat err)"
+    [ "$(grep -c 'warning.*unused' err)" -le 2 ] || fail "a compiler warned twice: $(cat err)"
     printf '#include <heddle/kernel.h>\nHD_KERNEL(big, HD_INOUT(float, y)) { HD_SHARED float t[12289]; t[hd_thread_x()] = y[0]; hd_barrier(); y[0] = t[1]; }\n' >big.c
     expect 1 "heddle cc: big.c:2: kernel big has 49156 bytes of shared memory" "$heddle" cc big.c
     lines 1
     # a variable of another file: the CPU's part is of another source, so that it does not matter there
     printf '#include <heddle/kernel.h>\n#if HD_KERNEL_GPU\nextern __attribute__((device)) int outside;\n#else\n#define outside 1\n#endif\n' >extern.c
     printf 'HD_KERNEL(k, HD_OUT(int, y)) { y[0] = outside; }\n' >>extern.c
-    expect 1 "the variable 'outside' is defined nowhere" "$heddle" cc extern.c
+    expect 1 "the variable 'outside' is not defined" "$heddle" cc extern.c
     expect 1 "heddle cc: math_one.c:3: 'erff' is in a library for GPUs" "$heddle" cc --math none math_one.c math_two.c
     [ ! -e math_one.hdk ] || fail "a file without its library was written"
     if "$heddle" cc -o math.hdk math_one.c 2>err; then
@@ -232,8 +231,8 @@ if "$heddle" cc one.c 2>err; then
         expect 0 "" "$heddle" cc --emit-ptx math.ptx math_one.c two.c # and here the last one does not
         assembles math.ptx
         printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(float, y)) { int unused; y[0] = erff(1); }\n' >warned_math.c
-        expect 0 "" "$heddle" cc --no-cpu -Wall warned_math.c
-        [ "$(grep -c unused err)" -le 2 ] || fail "a warning is there twice: $(cat err)"
+        expect 0 "" "$heddle" cc --no-cpu -Wall warned_math.c # C compiles the descriptions
+        [ "$(grep -c 'warning.*unused' err)" -le 2 ] || fail "a compiler warned twice: $(cat err)"
     else
         grep -q "is in a library for GPUs" err || fail "mathematics do not compile: $(cat err)"
         without "libclc: mathematics of several sources"
@@ -258,7 +257,7 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     grep -q 'shared.h' rule || fail "the rule has no header: $(cat rule)"
     expect 1 "the oldest that it has is sm_" "$heddle" cc --gpu-arch sm_35 one.c
     printf '#include <heddle/kernel.h>\nstatic float helper(float x) { return x; }\nHD_KERNEL(k, HD_INOUT(float, y)) { y[0] = helper(y[0]); }\n' >mistake.c
-    expect 1 "heddle cc: mistake.c:3: kernels cannot call 'helper'" "$heddle" cc mistake.c
+    expect 1 "helper" "$heddle" cc mistake.c
     printf '#define FACTOR 2\n' >factor.h
     printf '#include "factor.h"\nextern "C" __global__ void k(float *y) { *y *= FACTOR; }\n' >k.cu
     expect 0 "" "$heddle" cc --depfile rule k.cu
@@ -273,14 +272,12 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     printf '#ifdef __CUDACC_RDC__\n#error relocatable\n#endif\n__global__ void k(int *y) { *y = 1; }\n' >whole.cu
     expect 0 "" "$heddle" cc --gpu-arch sm_80 whole.cu
     printf '__global__ void child(int *y) { *y += 1; }\n__global__ void parent(int *y) { child<<<1, 1>>>(y); }\n' >launches.cu
-    expect 1 "launches.cu:2: a kernel that launches kernels is relocatable code: compile it by nvcc -rdc=true -dc, and hd_module_link links it" \
+    expect 1 "note: if a kernel launches kernels, compile the source with nvcc -rdc=true -dc; hd_module_link links" \
         "$heddle" cc --gpu-arch sm_80 launches.cu
-    lines 1
     if "$nvcc" --version | grep -qE 'release (1[2-9]|[2-9][0-9])'; then # older ones have texture references
         printf 'texture<float, 1, cudaReadModeElementType> picture;\n__global__ void k(float *y) { *y = tex1Dfetch(picture, 0); }\n' >texture.cu
-        expect 1 "texture.cu:1: a texture reference, which CUDA has no more from version 12 on: pass a texture object, or a buffer" \
+        expect 1 "note: CUDA 12 removed texture and surface references; pass a texture or surface object, or a buffer" \
             "$heddle" cc --gpu-arch sm_80 texture.cu
-        lines 1
     fi
     printf 'int none() { return 1; }\n' >none.cu
     expect 1 "none.cu: there is no kernel" "$heddle" cc none.cu

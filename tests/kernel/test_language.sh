@@ -272,10 +272,20 @@ refused() {
     done
     unset CC
 }
-typeless='a declaration has a type: without one, and with auto alone, it is an int in C'
-refused "$typeless" '' 'auto half = 2.5f; y[0] = (int64_t)(half * 2);'
-refused "$typeless" '' 'static const half = 2; y[0] = half;'
-refused "2:$typeless" 'HD_CONSTANT half = 2;' 'y[0] = half;'
+# refused_by_compiler WORD OUTSIDE BODY: each C compiler refuses it with a message that contains the word
+refused_by_compiler() {
+    printf '#include <heddle/kernel.h>\n%s\nHD_KERNEL(k, HD_OUT(int64_t, y)) { %s }\n' "$2" "$3" >refused.c
+    for compiler in $compilers; do
+        CC=$compiler
+        export CC
+        expect 1 "$1" "$heddle" cc --no-gpu refused.c
+        [ ! -e refused.hdk ] || fail "there is a result of '$3'"
+    done
+    unset CC
+}
+refused_by_compiler half '' 'auto half = 2.5f; y[0] = (int64_t)(half * 2);'
+refused_by_compiler half '' 'static const half = 2; y[0] = half;'
+refused_by_compiler half 'HD_CONSTANT half = 2;' 'y[0] = half;'
 operand='the operand of'
 for type in "sizeof('a')" "sizeof 'a'" 'sizeof(1 == 1)' 'sizeof(!y[0])' 'sizeof(y[0] && y[1])' 'sizeof(true)' 'sizeof(((1 < 2)))' \
     'sizeof(y[0] ? y : y)' '__alignof__(1 < 2)'; do
@@ -308,8 +318,8 @@ refused "$long" '' 'y[0] = (int64_t)__builtin_sqrtl(2);'
 refused "2:$long" 'struct s { int a; long double v; int b; };' 'y[0] = sizeof(struct s);'
 refused "2:$long" 'HD_DEVICE double twice(double long const x) { return (double)(x + x); }' 'y[0] = (int64_t)twice(2);'
 refused "$long" '#include <float.h>' 'y[0] = LDBL_MANT_DIG;'
-refused '2:kernel l: z: the type is long double' 'HD_KERNEL(l, HD_INOUT(long double, z)) { z[0] = 1; }' 'y[0] = 1;'
-refused '2:kernel l: z: the type is long double' 'HD_KERNEL(l, HD_OUT(float, w), HD_VALUE(long double, z)) { w[0] = (float)z; }' 'y[0] = 1;'
+refused_by_compiler 'kernel l: z: the type is long double' 'HD_KERNEL(l, HD_INOUT(long double, z)) { z[0] = 1; }' 'y[0] = 1;'
+refused_by_compiler 'kernel l: z: the type is long double' 'HD_KERNEL(l, HD_OUT(float, w), HD_VALUE(long double, z)) { w[0] = (float)z; }' 'y[0] = 1;'
 for type in int_fast16_t uint_fast32_t max_align_t; do
     refused "'$type' has another size" '' "y[0] = sizeof($type);"
 done
@@ -319,9 +329,9 @@ refused "2:'aligned' without a number" 'struct s { char c; int x __attribute__((
 refused "'__PRETTY_FUNCTION__' is another text" '' 'y[0] = __PRETTY_FUNCTION__[0];'
 refused "in a kernel '__func__' is another text" '' 'y[0] = sizeof(__func__);'
 refused "a ' behind the number 1 belongs to it in C++" '#define M(x, ...) __VA_ARGS__' "int x[2] = {M(1'2,3'4, 5)}; y[0] = x[0];"
-refused 'a trigraph is three characters in C' '' 'y[0] = sizeof("??=");'
-refused '2:a function that returns a value' 'HD_DEVICE int f(int x) { if (x) return 1; }' 'f(0); y[0] = 7;'
-refused 'C leaves the order of these effects undefined' '' 'int i = 0; i = i++ + 1; y[0] = i;'
+refused_by_compiler trigraph '' 'y[0] = sizeof("??=");'
+refused_by_compiler non-void 'HD_DEVICE int f(int x) { if (x) return 1; }' 'f(0); y[0] = 7;'
+refused_by_compiler refused.c:3 '' 'int i = 0; i = i++ + 1; y[0] = i;'
 unnamed='an object without a name lives as long as its block in C'
 refused "$unnamed" '' 'int *p = (int[2]){1, 2}; y[0] = p[1];'
 refused "$unnamed" 'struct s { int a; };' 'struct s *p = &(struct s){1}; y[0] = p->a;'
