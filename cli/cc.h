@@ -81,7 +81,7 @@ int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *
 /* Runs a compiler or a linker, which writes its messages to stderr. */
 int cc_run(cc_settings *s, const cli_command *command, const char *what);
 
-/* Runs a linker that only warns of undefined names, and fails if no sanitizer defines one of them. */
+/* Runs a linker that only warns of undefined names. Fails if one of them is of no sanitizer. */
 int cc_link_sanitized(cc_settings *s, const cli_command *command, const char *what);
 
 int cc_read(const char *path, cc_bytes *out);
