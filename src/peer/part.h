@@ -14,7 +14,8 @@
 typedef struct hdi_peer_part {
     hdi_memory_part below; /* first, since all parts share the runtime's address */
     struct hdi_peers *peers;
-    hdi_mutex linking; /* for changes of hdi_device.peer_access: granting, dropping */
+    struct hdi_peer_tester *tester; /* the thread that tests pairs of devices for copies */
+    hdi_mutex linking;              /* for changes of hdi_device.peer_access: granting, dropping */
 } hdi_peer_part;
 
 /* The part of a const runtime may still change. */

@@ -46,6 +46,7 @@
 #include "memory/part.h"
 #include "memory/pinned.h"
 #include "memory/share.h"
+#include "peer/access.h"
 #include "peer/part.h"
 #include "peer/peers.h"
 #include "runtime/runtime_internal.h"

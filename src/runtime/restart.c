@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "buffer/buffer.h"
+#include "buffer/region.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 #include "kinds/kinds.h"
@@ -21,9 +22,9 @@
 #include "memory/part.h"
 #include "memory/pinned.h"
 #include "memory/share.h"
+#include "peer/access.h"
 #include "runtime/runtime_internal.h"
 #include "tensor/matmul.h"
-#include "transfer/route.h"
 #include "trace/trace.h"
 #include "worker/workers.h"
 
@@ -161,6 +162,7 @@ static hd_status restart_device(hdi_device *device)
     restart_clean_channel(device);
     /* Before the new worker exists, so that it gets nothing of the former one. Until the device
      * counts as working, no thread requests peer access to it, either. */
+    hdi_regions_forget_peer(rt, index);
     hdi_peer_access_forget(rt, index);
     hdi_shares_retire(rt, index);
     hdi_shares_reap(rt);

@@ -14,7 +14,6 @@ typedef struct hdi_transfer_part {
     hdi_buffer_part below; /* first: the runtime's address is that of each part */
     struct hdi_stagings *stagings;
     struct hdi_copy_pool *copy_pool;
-    struct hdi_peer_tester *peer_tester; /* the thread that tests pairs of devices for copies */
 } hdi_transfer_part;
 
 /* A const runtime does not change itself; the objects it points to may. */

@@ -1,32 +1,18 @@
-/* route.c - how bytes travel: the plan, the copy lanes, and which devices may use each other's
- * memory.
+/* route.c - how bytes travel: the plan, the copy lanes, and which buffers a device can use.
  *
- * When two devices first meet, this file looks for a result (src/peer), which may take a test of
- * about a second, and then maps memory. A launch waits for the answer. A copy does not wait if a
- * peer_tester runs: it goes through pinned memory until that thread has an answer.
- *
- * Threads: any. The submitting thread settles a pair for a kernel, the peer_tester's thread for
- * copies.
- * Locks: as route.h states; `linking` while memory is mapped, none during a test. A restart holds
- * it while it drops the answers of a device. An established answer takes one load, and no lock.
- * Blocking: see route.h.
- * Always: a positive answer changes only if one of the devices was lost and restarted, or if a
- * requested test gives another verdict. Memory mapped for a peer stays mapped, since work in
- * flight may use it.
+ * Threads, locks, blocking, and guarantees: see route.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <heddle/peer.h>
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/number.h"
-#include "base/thread.h"
 #include "buffer/buffer.h"
 #include "buffer/parked.h"
 #include "buffer/region.h"
 #include "engine/engine.h"
-#include "memory/arena.h"
-#include "peer/part.h"
-#include "peer/peers.h"
+#include "peer/access.h"
 #include "transfer/part.h"
 #include "transfer/route.h"
 
@@ -224,299 +210,7 @@ void hdi_copy_lanes_release(hdi_device *device)
     }
 }
 
-/* ---- the peer_tester ---- */
-
-/* Finds out about a pair of devices, and maps memory for it. */
-static void peer_access_settle(hd_runtime *rt, int from, int owner);
-
-struct hdi_peer_tester {
-    hdi_mutex lock;
-    pthread_cond_t wish;
-    bool started, stop;
-    pthread_t thread;
-    bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
-};
-
-static hd_status peer_tester_create(hd_runtime *rt)
-{
-    hdi_transfer_of(rt)->peer_tester = calloc(1, sizeof *hdi_transfer_of(rt)->peer_tester);
-    if (!hdi_transfer_of(rt)->peer_tester) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&hdi_transfer_of(rt)->peer_tester->lock, HDI_RANK_PEER_TESTER);
-    pthread_cond_init(&hdi_transfer_of(rt)->peer_tester->wish, NULL);
-    return HD_OK;
-}
-
-static void peer_tester_stop(hd_runtime *rt)
-{
-    struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
-    if (!s) {
-        return;
-    }
-    hdi_peers_end(rt);
-    hdi_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_signal(&s->wish);
-    bool join = s->started;
-    s->started = false;
-    hdi_mutex_unlock(&s->lock);
-    if (join) {
-        pthread_join(s->thread, NULL);
-    }
-}
-
-static void peer_tester_release(hd_runtime *rt)
-{
-    if (hdi_transfer_of(rt)->peer_tester) {
-        pthread_cond_destroy(&hdi_transfer_of(rt)->peer_tester->wish);
-        hdi_mutex_destroy(&hdi_transfer_of(rt)->peer_tester->lock);
-        free(hdi_transfer_of(rt)->peer_tester);
-        hdi_transfer_of(rt)->peer_tester = NULL;
-    }
-}
-
-const hdi_lifetime hdi_peer_tester_lifetime = {
-    .create = peer_tester_create, .stop = peer_tester_stop, .release = peer_tester_release};
-
-/* Takes a pair out of the list. False: the list is empty. The caller holds the lock. */
-static bool peer_tester_take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
-{
-    for (int i = 0; i < n * n; i++) {
-        if (s->wanted[i / n][i % n]) {
-            *from = i / n;
-            *owner = i % n;
-            s->wanted[*from][*owner] = false;
-            return true;
-        }
-    }
-    return false;
-}
-
-static void *peer_tester_test_pairs(void *context)
-{
-    hd_runtime *rt = context;
-    struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
-    hdi_mutex_lock(&s->lock);
-    while (!s->stop) {
-        int from, owner;
-        if (peer_tester_take_pair(s, rt->n_devices, &from, &owner)) {
-            hdi_mutex_unlock(&s->lock);
-            peer_access_settle(rt, from, owner);
-            hdi_mutex_lock(&s->lock);
-        } else {
-            hdi_mutex_wait(&s->lock, &s->wish);
-        }
-    }
-    hdi_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-/* Asks the peer_tester to test the pair. False: no such thread exists, as with placement inline. */
-static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
-{
-    struct hdi_peer_tester *s = hdi_transfer_of(rt)->peer_tester;
-    if (rt->is_inline) {
-        return false; /* no thread may be started */
-    }
-    hdi_mutex_lock(&s->lock);
-    if (!s->started && !s->stop) {
-        s->started = hdi_thread_start(&s->thread, peer_tester_test_pairs, rt) == 0;
-    }
-    bool asked = s->started;
-    if (asked) {
-        s->wanted[from][owner] = true;
-        pthread_cond_signal(&s->wish);
-    }
-    hdi_mutex_unlock(&s->lock);
-    return asked;
-}
-
-/* ---- peer access ---- */
-
-/* True if the driver's code means that peer access will never be possible. After all other codes
- * the next use tries again. */
-static bool peer_access_is_final(int code)
-{
-    return code == HDCU_ERROR_PEER_ACCESS_UNSUPPORTED || code == HDCU_ERROR_INVALID_DEVICE ||
-           code == HDCU_ERROR_NOT_SUPPORTED || code == HDCU_ERROR_TOO_MANY_PEERS || code == HDCU_ERROR_MAP_FAILED;
-}
-
-static bool peer_access_any_lost(const hd_runtime *rt, int a, int b)
-{
-    return hdi_device_lost(rt->devices[a]) || hdi_device_lost(rt->devices[b]);
-}
-
-/* Maps the owner's memory for the peer. Returns `yes` on success. The caller holds `linking`. */
-static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t yes)
-{
-    hdi_attempt attempt;
-    hdi_attempt_begin(&attempt);
-    hd_status status = hdi_arena_grant(rt->devices[owner]->arena, from);
-    hdi_attempt_end(&attempt);
-    if (!status) {
-        return yes;
-    }
-    const hd_error failure = attempt.error;
-    bool for_good = peer_access_is_final(failure.driver_code);
-    hdi_peers_refuse(rt, from, owner, failure.driver_code, failure.operation, for_good);
-    return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
-}
-
-/* Decides the answer for the pair, and maps memory if it is positive. The caller holds
- * `linking`. */
-static uint8_t peer_access_decide(hd_runtime *rt, int from, int owner, bool for_copies)
-{
-    if (peer_access_any_lost(rt, from, owner)) {
-        return HDI_PEERS_UNKNOWN;
-    }
-    hd_peer_info info = {.verdict = HD_PEER_USABLE};
-    /* Reads the result under the lock, since a test may have been requested again meanwhile. */
-    if (rt->options.peers == HDI_PEERS_VERIFY && !hdi_peers_known(rt, from, owner, &info)) {
-        return HDI_PEERS_UNKNOWN; /* no result: the test may be under way on this thread */
-    }
-    switch (info.verdict) {
-    case HD_PEER_USABLE:
-        return peer_access_grant(rt, from, owner, HDI_PEERS_YES);
-    case HD_PEER_SLOW:
-        return for_copies ? HDI_PEERS_SLOW_ASK : peer_access_grant(rt, from, owner, HDI_PEERS_SLOW);
-    default:
-        return HDI_PEERS_NO;
-    }
-}
-
-static bool peer_access_is_open(uint8_t answer, bool for_copies)
-{
-    return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
-}
-
-/* Leaves the pair to the peer_tester. False: a result exists already, or there is no
- * peer_tester. */
-static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
-{
-    hd_peer_info info;
-    uint8_t before = HDI_PEERS_UNKNOWN;
-    _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
-    if (hdi_peers_known(rt, from, owner, &info)) {
-        return false;
-    }
-    /* Relaxed: it publishes no memory. It is set before the request, so that the peer_tester finds
-     * it. */
-    bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
-                                                        memory_order_relaxed);
-    if (!ours || peer_tester_ask(rt, from, owner)) {
-        return true;
-    }
-    before = HDI_PEERS_SOUGHT;
-    atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_UNKNOWN, memory_order_relaxed,
-                                            memory_order_relaxed);
-    return false;
-}
-
-/* Finds the answer at the first use of a pair. */
-static uint8_t peer_access_find_out(hd_runtime *rt, int from, int owner, bool for_copies)
-{
-    HDI_INSIDE_STILL(rt); /* This call may wait for a test; hd_close then waits for this call. */
-    if (!hdi_runtime_is_open(rt)) {
-        return HDI_PEERS_NO;
-    }
-    _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
-    bool verify = rt->options.peers == HDI_PEERS_VERIFY, off = rt->options.peers == HDI_PEERS_OFF;
-    if (off || !hdi_peers_offered(rt, from, owner)) {
-        atomic_store_explicit(known, HDI_PEERS_NO, memory_order_release);
-        return HDI_PEERS_NO;
-    }
-    if (peer_access_any_lost(rt, from, owner)) {
-        return HDI_PEERS_UNKNOWN;
-    }
-    if (verify && for_copies && peer_tester_leave_pair(rt, from, owner)) {
-        return HDI_PEERS_SOUGHT;
-    }
-    if (verify) {
-        hd_peer_info info;
-        hdi_peers_ask(rt, from, owner, false, &info);
-    }
-    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
-    if (peer_access_is_open(answer, for_copies)) {
-        answer = peer_access_decide(rt, from, owner, for_copies);
-        atomic_store_explicit(known, answer, memory_order_release);
-    }
-    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
-    return answer;
-}
-
-static void peer_access_settle(hd_runtime *rt, int from, int owner)
-{
-    _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
-    if (!peer_access_any_lost(rt, from, owner)) {
-        hd_peer_info info;
-        hdi_peers_ask(rt, from, owner, true, &info);
-    }
-    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    /* If it is no longer SOUGHT, a launch has already settled it, or a device was lost. */
-    if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
-        atomic_store_explicit(known, peer_access_decide(rt, from, owner, true), memory_order_release);
-    }
-    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
-}
-
-bool hdi_peer_access(hd_runtime *rt, int from, int owner)
-{
-    if (owner < 0 || owner == from) {
-        return true;
-    }
-    /* Pairs with the release store of the answer: the mapping is in place before the answer is
-     * seen. */
-    uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
-    if (__builtin_expect(peer_access_is_open(answer, false), 0)) {
-        answer = peer_access_find_out(rt, from, owner, false);
-    }
-    return answer == HDI_PEERS_YES || answer == HDI_PEERS_SLOW;
-}
-
-static uint8_t peer_access_for_copies(hd_runtime *rt, int from, int owner)
-{
-    /* Acquire: as in hdi_peer_access. */
-    uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
-    if (__builtin_expect(peer_access_is_open(answer, true), 0)) {
-        answer = peer_access_find_out(rt, from, owner, true);
-    }
-    return answer;
-}
-
-int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
-{
-    /* Writes to peers are posted and reads are not, so the source copies if it can. The other way
-     * is requested only if it is needed: it takes one of the few places for peers. */
-    uint8_t answer = peer_access_for_copies(rt, src, dst);
-    if (answer == HDI_PEERS_YES || answer == HDI_PEERS_SOUGHT) {
-        return answer == HDI_PEERS_YES ? src : -1;
-    }
-    return peer_access_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
-}
-
-/* Writes the reason of a negative answer, in words that follow a colon. */
-static void peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
-{
-    hd_peer_info info;
-    hdi_peers_known(rt, from, owner, &info);
-    if (rt->options.peers == HDI_PEERS_OFF) {
-        snprintf(out, bytes, "the option peers=off rules peer access out");
-    } else if (info.verdict == HD_PEER_CORRUPT) {
-        snprintf(out, bytes, "a test found peer access corrupt: %s", info.reason);
-    } else if (info.verdict == HD_PEER_INCONCLUSIVE) {
-        snprintf(out, bytes, "peer access could not be tested: %s", info.reason);
-    } else if (info.verdict == HD_PEER_REFUSED) {
-        snprintf(out, bytes, "%s", info.reason);
-    } else if (info.verdict == HD_PEER_UNKNOWN && rt->options.peers == HDI_PEERS_VERIFY) {
-        snprintf(out, bytes, "peer access between them is being tested, and this call comes from the test's progress");
-    } else {
-        char why[HD_PEER_REASON_BYTES];
-        hdi_peers_obstacle(rt, from, owner, why);
-        snprintf(out, bytes, "%s", why[0] ? why : "the memory could not be mapped, which the next use tries again");
-    }
-}
+/* ---- peer access of buffers ---- */
 
 bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from)
 {
@@ -559,23 +253,10 @@ hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from)
         snprintf(why, sizeof why, "the driver does not let it use that memory (%s: %s)",
                  answer.call[0] ? answer.call : "its context", hdi_driver_code_name(answer.code));
     } else {
-        peer_access_explain_refusal(rt, from, owner, why, sizeof why);
+        hdi_peer_access_explain_refusal(rt, from, owner, why, sizeof why);
     }
     return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
                            "the buffer to device %d first",
                            from, owner, why, owner, from);
-}
-
-void hdi_peer_access_forget(hd_runtime *rt, int device)
-{
-    hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    hdi_peers_forget(rt, device);
-    hdi_regions_forget_peer(rt, device);
-    for (int i = 0; i < rt->n_devices; i++) {
-        hdi_arena_revoke(rt->devices[i]->arena, device);
-        atomic_store_explicit(&rt->devices[i]->peer_access[device], HDI_PEERS_UNKNOWN, memory_order_release);
-        atomic_store_explicit(&rt->devices[device]->peer_access[i], HDI_PEERS_UNKNOWN, memory_order_release);
-    }
-    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }

@@ -1,5 +1,4 @@
-/* route.h - how bytes travel: in which pieces, in which lane, and whether devices use each other's
- * memory.
+/* route.h - how bytes travel: in which pieces, in which lane, and which buffers a device can use.
  *
  * The plan is a pure function of facts, tested as a table. All tuning for copies between buffers is
  * here.
@@ -14,21 +13,12 @@
  * A copy that waits for other work of the program than the lane's copies do leaves the lane that it
  * gets here (src/buffer/parked.h).
  *
- * The peer_tester is the thread that tests pairs of devices while copies between them go through
- * pinned memory.
- * It starts with the first copy between two devices without a result, not with hd_open.
- * A test opens both devices in another process, which takes their time and some hundred MiB of
- * each. Programs without such copies avoid that.
- *
  * Threads: any.
- * Locks: a mutex per device while a lane is made; one for the peer_tester's list of requests, not
- * held during a test.
+ * Locks: a mutex per device while a lane is made.
  * Blocking: while a lane is made, for a driver call or a worker's answer. A kernel's first use of a
  * pair of devices, for a test.
- * The stop of the peer_tester, until the thread ends.
  * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first
- * choice for quick copies. If no lane can be made, an existing one is used. After its stop the
- * peer_tester makes no request.
+ * choice for quick copies. If no lane can be made, an existing one is used.
  */
 #ifndef HDI_TRANSFER_ROUTE_H
 #define HDI_TRANSFER_ROUTE_H
@@ -38,6 +28,7 @@
 #include <stdint.h>
 #include "buffer/buffer.h"
 #include "engine/engine.h"
+#include "peer/access.h"
 
 /* ---- the plan ---- */
 
@@ -144,19 +135,9 @@ hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
 
 /* ---- peer access ---- */
 
-/* True if kernels of device `from` can use memory that `owner` owns. On first need it finds out
- * about the pair, which may take a test, and maps the owner's memory for it. */
-bool hdi_peer_access(hd_runtime *rt, int from, int owner);
-/* The device, of the two, that copies from one to the other by using the other's memory. -1:
- * neither. Then a copy through pinned memory is faster, or the only way, or the right one until the
- * peer_tester finds an answer. Waits for a test only without a peer_tester. */
-int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
-/* The same for two buffers, whose owners the caller read once. */
+/* As hdi_peer_access_between, for two buffers, whose owners the caller read once. */
 int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer *to, int dst);
-/* A device was lost: drops the answers about its pairs, so that the next use finds out again. */
-void hdi_peer_access_forget(hd_runtime *rt, int device);
-
-/* The same for a buffer whose memory is in no arena. */
+/* As hdi_peer_access, for a buffer whose memory is in no arena. */
 bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from);
 
 /* The same for a buffer, whose owner the caller read once. */
@@ -172,8 +153,5 @@ static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int fro
 
 /* Fails with UNREACHABLE. The message gives the reason, and a remedy. */
 hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from);
-
-/* At stop a test under way is given up, and the thread ends. */
-extern const hdi_lifetime hdi_peer_tester_lifetime;
 
 #endif

@@ -1,0 +1,38 @@
+/* access.h - which devices use each other's memory.
+ *
+ * The peer tester is the thread that tests pairs of devices while copies between them go through
+ * pinned memory.
+ * It starts with the first copy between two devices without a result, not with hd_open.
+ * A test opens both devices in another process, which takes their time and some hundred MiB of
+ * each. Programs without such copies avoid that.
+ *
+ * Threads: any.
+ * Locks: `linking`; one for the peer tester's list of requests, not held during a test.
+ * Blocking: a kernel's first use of a pair of devices, for a test. The stop of the peer tester,
+ * until the thread ends.
+ * Always: after its stop the peer tester makes no request.
+ */
+#ifndef HDI_PEER_ACCESS_H
+#define HDI_PEER_ACCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "engine/engine.h"
+
+/* True if kernels of device `from` can use memory that `owner` owns. On first need it finds out
+ * about the pair, which may take a test, and maps the owner's memory for it. */
+bool hdi_peer_access(hd_runtime *rt, int from, int owner);
+/* The device, of the two, that copies from one to the other by using the other's memory. -1:
+ * neither. Then a copy through pinned memory is faster, or the only way, or the right one until the
+ * peer tester finds an answer. Waits for a test only without a peer tester. */
+int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
+/* Writes the reason why `from` cannot use memory of `owner`, in words that follow a colon. */
+void hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes);
+
+/* A device was lost: drops the answers about its pairs, so that the next use finds out again. */
+void hdi_peer_access_forget(hd_runtime *rt, int device);
+
+/* At stop the peer tester gives a test under way up, and its thread ends. */
+extern const hdi_lifetime hdi_peer_tester_lifetime;
+
+#endif
