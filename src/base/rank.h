@@ -66,8 +66,8 @@
     ENTRY(PARKED)            /* roots of a lane; one at a time */                                                      \
     ENTRY(COPY_POOL)         /* threads that copy */                                                                   \
     ENTRY(HOOK)              /* the program's callbacks */                                                             \
-    ENTRY(MAINTENANCE)       /* requests to the maintenance thread */                                                  \
     ENTRY(PEER_TESTER)       /* requests to test pairs */                                                              \
+    ENTRY(SERVICE)           /* a background thread */                                                                 \
     ENTRY(LINGERING)         /* test programs that still run */                                                        \
     ENTRY(PINNINGS)          /* a worker: pinned mappings */                                                           \
     ENTRY(RECLAIM)           /* figures of reclaiming */                                                               \

@@ -51,7 +51,7 @@
 #include "base/presence.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "base/thread.h"
+#include "base/service.h"
 #include "base/wait.h"
 #include "buffer/buffer.h"
 #include "buffer/part.h"
@@ -669,21 +669,20 @@ hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *co
 #define RETURN_AT_ONCE ((size_t)256 << 20) /* bytes given back between two checks for new growth */
 
 typedef struct watched {
-    bool wanted; /* growth is wanted; under the lock */
+    _Atomic bool wanted; /* growth is wanted */
     uint64_t mapped_total, allocations;
     int64_t grew, allocated; /* clock of the last change of these */
     int64_t asked;           /* clock of the last request to the driver for its free memory */
 } watched;
 
 struct hdi_maintenance {
-    hdi_mutex lock;
-    pthread_cond_t wish;
-    bool started, stop, woken;
-    pthread_t thread;
+    hdi_service thread;
     _Atomic int64_t published; /* clock of the last time; only with placement inline */
     watched devices[HDI_DEVICES_MAX];
     watched pinned;
 };
+
+static int64_t maintenance_run(void *context);
 
 static hd_status maintenance_create(hd_runtime *rt)
 {
@@ -691,8 +690,7 @@ static hd_status maintenance_create(hd_runtime *rt)
     if (!k) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hdi_mutex_init(&k->lock, HDI_RANK_MAINTENANCE);
-    hdi_cond_init(&k->wish);
+    hdi_service_init(&k->thread, maintenance_run, rt);
     atomic_store_explicit(&hdi_buffer_of(rt)->maintenance_asleep, true, memory_order_relaxed);
     hdi_buffer_of(rt)->maintenance = k;
     return HD_OK;
@@ -701,17 +699,8 @@ static hd_status maintenance_create(hd_runtime *rt)
 static void maintenance_stop(hd_runtime *rt)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
-    if (!k) {
-        return;
-    }
-    hdi_mutex_lock(&k->lock);
-    k->stop = true;
-    pthread_cond_signal(&k->wish);
-    bool join = k->started;
-    k->started = false;
-    hdi_mutex_unlock(&k->lock);
-    if (join) {
-        pthread_join(k->thread, NULL);
+    if (k) {
+        hdi_service_stop(&k->thread);
     }
 }
 
@@ -719,8 +708,7 @@ static void maintenance_release(hd_runtime *rt)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (k) {
-        pthread_cond_destroy(&k->wish);
-        hdi_mutex_destroy(&k->lock);
+        hdi_service_destroy(&k->thread);
         free(k);
         hdi_buffer_of(rt)->maintenance = NULL;
     }
@@ -841,32 +829,20 @@ static bool maintenance_look_around(hd_runtime *rt, const bool *wanted)
     return !hdi_buffer_of(rt)->on_tick(rt) || busy;
 }
 
-static void *maintenance_run(void *context)
+static int64_t maintenance_run(void *context)
 {
     hd_runtime *rt = context;
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
-    bool busy = true;
-    hdi_mutex_lock(&k->lock);
-    while (!k->stop) {
-        bool wanted[HDI_DEVICES_MAX];
-        for (int i = 0; i < rt->n_devices; i++) {
-            wanted[i] = k->devices[i].wanted;
-            k->devices[i].wanted = false;
-        }
-        k->woken = false;
-        hdi_mutex_unlock(&k->lock);
-        busy = maintenance_look_around(rt, wanted);
-        hdi_mutex_lock(&k->lock);
-        if (k->woken || k->stop) {
-            continue;
-        }
-        atomic_store_explicit(&hdi_buffer_of(rt)->maintenance_asleep, !busy, memory_order_relaxed);
-        int64_t until = hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
-        hdi_cond_wait(&k->wish, &k->lock, until);
-        atomic_store_explicit(&hdi_buffer_of(rt)->maintenance_asleep, false, memory_order_relaxed);
+    _Atomic bool *asleep = &hdi_buffer_of(rt)->maintenance_asleep;
+    atomic_store_explicit(asleep, false, memory_order_relaxed);
+    bool wanted[HDI_DEVICES_MAX];
+    for (int i = 0; i < rt->n_devices; i++) {
+        /* Relaxed: the service's lock orders it after the request that woke the thread. */
+        wanted[i] = atomic_exchange_explicit(&k->devices[i].wanted, false, memory_order_relaxed);
     }
-    hdi_mutex_unlock(&k->lock);
-    return NULL;
+    bool busy = maintenance_look_around(rt, wanted);
+    atomic_store_explicit(asleep, !busy, memory_order_relaxed);
+    return hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
 }
 
 /* With placement inline: on the thread that allocates. */
@@ -881,15 +857,14 @@ static void maintenance_publish(hd_runtime *rt)
     }
 }
 
-/* Starts the thread if it does not run yet, and wakes it. The lock is held. */
-static void maintenance_wake_thread(hd_runtime *rt, struct hdi_maintenance *k)
+/* False: the thread cannot be started, so nothing happens ahead of need. */
+static bool maintenance_wake_thread(struct hdi_maintenance *k)
 {
-    k->woken = true;
-    if (!k->started && !k->stop) {
-        /* else nothing happens ahead of need */
-        k->started = hdi_thread_start(&k->thread, maintenance_run, rt) == 0;
+    bool runs = hdi_service_start(&k->thread);
+    if (runs) {
+        hdi_service_wake(&k->thread);
     }
-    pthread_cond_signal(&k->wish);
+    return runs;
 }
 
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
@@ -899,25 +874,19 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
         maintenance_publish(rt); /* inline, no thread may be started */
         return;
     }
-    hdi_mutex_lock(&k->lock);
-    if (!k->devices[device->index].wanted || !k->woken) {
-        k->devices[device->index].wanted = true;
-        maintenance_wake_thread(rt, k);
+    _Atomic bool *wanted = &k->devices[device->index].wanted;
+    /* Relaxed: the service's lock publishes it. */
+    if (!atomic_exchange_explicit(wanted, true, memory_order_relaxed) && !maintenance_wake_thread(k)) {
+        atomic_store_explicit(wanted, false, memory_order_relaxed); /* the next request tries again */
     }
-    hdi_mutex_unlock(&k->lock);
 }
 
 void hdi_maintenance_look_at_pinned(hd_runtime *rt)
 {
-    struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
-    if (rt->is_inline || !atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed)) {
-        return;
+    _Atomic bool *asleep = &hdi_buffer_of(rt)->maintenance_asleep;
+    if (!rt->is_inline && atomic_exchange_explicit(asleep, false, memory_order_relaxed)) {
+        maintenance_wake_thread(hdi_buffer_of(rt)->maintenance);
     }
-    hdi_mutex_lock(&k->lock);
-    if (!k->woken) {
-        maintenance_wake_thread(rt, k);
-    }
-    hdi_mutex_unlock(&k->lock);
 }
 
 /* ---- hd_memory_trim ---- */

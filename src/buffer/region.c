@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/service.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "buffer/kind.h"
@@ -36,15 +37,13 @@
 struct hdi_regions {
     hd_runtime *runtime;
     hdi_mutex lock;
-    pthread_cond_t changed;
+    hdi_service keeper;
     hdi_region **table; /* by address */
     size_t count, room;
     hdi_region *leaving;
     hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner, the host last */
     /* placement=process: for pieces; NULL: not needed yet */
     hdi_blocks *addresses;
-    bool started, stop;
-    pthread_t keeper;
 };
 
 static struct hdi_regions *regions_of(const hd_runtime *rt)
@@ -244,34 +243,31 @@ static hdi_region *region_take_due(struct hdi_regions *all, bool busy, hdi_point
     return NULL;
 }
 
-static void *regions_run_keeper(void *context)
+static int64_t regions_run_keeper(void *context)
 {
     struct hdi_regions *all = context;
     hd_runtime *rt = all->runtime;
     hdi_mutex_lock(&all->lock);
-    while (!all->stop) {
-        if (!all->leaving) {
-            hdi_mutex_wait(&all->lock, &all->changed);
-            continue;
-        }
-        hdi_mutex_unlock(&all->lock);
-        bool busy = regions_lost_work_goes_on(rt);
-        hdi_point wait;
-        hdi_mutex_lock(&all->lock);
-        hdi_region *e = region_take_due(all, busy, &wait);
-        hdi_mutex_unlock(&all->lock);
-        if (e) {
-            HDI_INSIDE_STILL(rt); /* hd_close waits for the function, which may call the library */
-            region_finish(e, false);
-        } else if (wait.position && !hdi_is_closing(rt)) {
-            hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
-        } else {
-            hdi_sleep_for(LOOK_NS);
-        }
-        hdi_mutex_lock(&all->lock);
-    }
+    bool empty = !all->leaving;
     hdi_mutex_unlock(&all->lock);
-    return NULL;
+    if (empty) {
+        return INT64_MAX;
+    }
+    bool busy = regions_lost_work_goes_on(rt);
+    hdi_point wait;
+    hdi_mutex_lock(&all->lock);
+    hdi_region *e = region_take_due(all, busy, &wait);
+    hdi_mutex_unlock(&all->lock);
+    if (e) {
+        HDI_INSIDE_STILL(rt); /* hd_close waits for the function, which may call the library */
+        region_finish(e, false);
+        return 0;
+    }
+    if (wait.position && !hdi_is_closing(rt)) {
+        hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
+        return 0;
+    }
+    return hdi_deadline(LOOK_NS);
 }
 
 /* Takes a region out of the table: a new import may use its bytes, after the region's unfinished
@@ -283,23 +279,20 @@ static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
     if (kept) {
         e->next = all->leaving;
         all->leaving = e;
-        pthread_cond_signal(&all->changed);
+        hdi_service_wake(&all->keeper);
     }
 }
 
-/* Leaves an entry to the keeper. Holds the lock throughout, so an import of the same bytes finds it
- * in the table, or with its points in the list. False: no thread can be started. */
+/* Leaves an entry to the keeper. It moves from the table into the list within one section of the
+ * lock. So an import of the same bytes finds it in one of them. False: no thread can be started. */
 static bool region_leave_to_keeper(struct hdi_regions *all, hdi_region *e)
 {
-    hdi_mutex_lock(&all->lock);
-    if (!all->started && !all->stop) {
-        all->started = hdi_thread_start(&all->keeper, regions_run_keeper, all) == 0;
-    }
-    bool kept = all->started || all->stop; /* after the stop, the end of the runtime does it */
+    bool kept = hdi_service_start(&all->keeper); /* after the stop, the end of the runtime does it */
     if (kept) {
+        hdi_mutex_lock(&all->lock);
         region_let_go(all, e, true);
+        hdi_mutex_unlock(&all->lock);
     }
-    hdi_mutex_unlock(&all->lock);
     return kept;
 }
 
@@ -354,7 +347,7 @@ static hd_status regions_create(hd_runtime *rt)
     }
     all->runtime = rt;
     hdi_mutex_init(&all->lock, HDI_RANK_REGIONS);
-    hdi_cond_init(&all->changed);
+    hdi_service_init(&all->keeper, regions_run_keeper, all);
     hdi_buffer_of(rt)->regions = all;
     return HD_OK;
 }
@@ -365,15 +358,7 @@ static void regions_stop(hd_runtime *rt)
     if (!all) {
         return;
     }
-    hdi_mutex_lock(&all->lock);
-    all->stop = true;
-    bool join = all->started;
-    all->started = false;
-    pthread_cond_signal(&all->changed);
-    hdi_mutex_unlock(&all->lock);
-    if (join) {
-        pthread_join(all->keeper, NULL);
-    }
+    hdi_service_stop(&all->keeper);
 }
 
 /* No other thread uses the runtime. If work did not end, its memory stays as it is. */
@@ -398,7 +383,7 @@ static void regions_release(hd_runtime *rt)
             region_finish(e, true);
         }
     }
-    pthread_cond_destroy(&all->changed);
+    hdi_service_destroy(&all->keeper);
     hdi_mutex_destroy(&all->lock);
     free(all->table);
     hdi_blocks_destroy(all->addresses);

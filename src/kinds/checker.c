@@ -15,11 +15,10 @@
  * Always: a buffer is in the list, or one thread owns it. While the checker is inside a call of the
  * runtime, hd_close waits for it.
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/lock.h"
-#include "base/thread.h"
+#include "base/service.h"
 #include "base/wait.h"
 #include "buffer/buffer.h"
 #include "engine/claims.h"
@@ -33,10 +32,8 @@
 struct hdi_checker {
     hd_runtime *runtime;
     hdi_mutex lock;
-    pthread_cond_t changed;
+    hdi_service thread;
     struct hd_buffer *first, *last; /* freed, and in a hold of the checker */
-    bool started, stop;
-    pthread_t thread;
     hd_lane *lanes[HDI_DEVICES_MAX];
 };
 
@@ -71,7 +68,7 @@ static struct hd_buffer *checker_take_all(struct hdi_checker *all)
     return first;
 }
 
-static void checker_put_back(struct hdi_checker *all, struct hd_buffer *b)
+static void checker_add(struct hdi_checker *all, struct hd_buffer *b)
 {
     hdi_mutex_lock(&all->lock);
     checker_append(all, b);
@@ -101,7 +98,7 @@ static hdi_point checker_look(struct hdi_checker *all)
         hdi_point point = hdi_buffer_awaited(b);
         if (point.position) {
             wait = point;
-            checker_put_back(all, b);
+            checker_add(all, b);
         } else {
             /* a finding calls the program, which may call the library */
             HDI_INSIDE_STILL(all->runtime);
@@ -111,48 +108,35 @@ static hdi_point checker_look(struct hdi_checker *all)
     return wait;
 }
 
-static void *checker_run(void *context)
+static int64_t checker_run(void *context)
 {
     struct hdi_checker *all = context;
     hd_runtime *rt = all->runtime;
     hdi_call_continue("hd_free"); /* for the text of findings */
     hdi_mutex_lock(&all->lock);
-    while (!all->stop) {
-        if (!all->first) {
-            hdi_mutex_wait(&all->lock, &all->changed);
-            continue;
-        }
-        hdi_mutex_unlock(&all->lock);
-        hdi_point wait = checker_look(all);
-        if (wait.position && !hdi_is_closing(rt)) {
-            hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
-        } else {
-            hdi_sleep_for(LOOK_NS);
-        }
-        hdi_mutex_lock(&all->lock);
-    }
+    bool empty = !all->first;
     hdi_mutex_unlock(&all->lock);
-    return NULL;
+    if (empty) {
+        return INT64_MAX;
+    }
+    hdi_point wait = checker_look(all);
+    if (wait.position && !hdi_is_closing(rt)) {
+        hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
+        return 0;
+    }
+    return hdi_deadline(LOOK_NS);
 }
 
 bool hdi_checker_keep(struct hd_buffer *b)
 {
     struct hdi_checker *all = checker_of(b->runtime);
-    hdi_mutex_lock(&all->lock);
-    if (!all->started && !all->stop) {
-        all->started = hdi_thread_start(&all->thread, checker_run, all) == 0;
-    }
-    /* after the stop, the end of the runtime looks at the list */
-    bool kept = all->started || all->stop;
-    hdi_mutex_unlock(&all->lock);
+    bool kept = hdi_service_start(&all->thread); /* after the stop, the end of the runtime looks at the list */
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
         hdi_hold_begin(b, 0); /* no handle leads to it, so this succeeds, and the hold keeps it */
         hdi_hold_keeps(b);
-        hdi_mutex_lock(&all->lock);
-        checker_append(all, b);
-        pthread_cond_signal(&all->changed);
-        hdi_mutex_unlock(&all->lock);
+        checker_add(all, b);
+        hdi_service_wake(&all->thread);
     }
     return kept;
 }
@@ -160,10 +144,8 @@ bool hdi_checker_keep(struct hd_buffer *b)
 int64_t hdi_checker_deadline(hd_runtime *rt)
 {
     struct hdi_checker *all = checker_of(rt);
-    hdi_mutex_lock(&all->lock);
-    bool stop = all->stop;
-    hdi_mutex_unlock(&all->lock);
-    return stop ? hdi_close_deadline(rt) : hdi_option_deadline(rt->options.transfer_timeout);
+    return hdi_service_is_stopped(&all->thread) ? hdi_close_deadline(rt)
+                                                : hdi_option_deadline(rt->options.transfer_timeout);
 }
 
 /* ---- beginning and end ---- */
@@ -179,7 +161,7 @@ static hd_status checker_create(hd_runtime *rt)
     }
     all->runtime = rt;
     hdi_mutex_init(&all->lock, HDI_RANK_CHECKER);
-    hdi_cond_init(&all->changed);
+    hdi_service_init(&all->thread, checker_run, all);
     hdi_kinds_of(rt)->checker = all;
     return HD_OK;
 }
@@ -213,15 +195,7 @@ static void checker_stop(hd_runtime *rt)
     if (!all) {
         return;
     }
-    hdi_mutex_lock(&all->lock);
-    all->stop = true;
-    bool join = all->started;
-    all->started = false;
-    pthread_cond_signal(&all->changed);
-    hdi_mutex_unlock(&all->lock);
-    if (join) {
-        pthread_join(all->thread, NULL);
-    }
+    hdi_service_stop(&all->thread);
     hdi_mutex_lock(&all->lock);
     struct hd_buffer *next, *b = checker_take_all(all);
     hdi_mutex_unlock(&all->lock);
@@ -231,7 +205,7 @@ static void checker_stop(hd_runtime *rt)
         if (checker_await(b, deadline)) {
             checker_finish(b);
         } else {
-            checker_put_back(all, b);
+            checker_add(all, b);
         }
     }
 }
@@ -241,7 +215,7 @@ static void checker_release(hd_runtime *rt)
 {
     struct hdi_checker *all = checker_of(rt);
     if (all) {
-        pthread_cond_destroy(&all->changed);
+        hdi_service_destroy(&all->thread);
         hdi_mutex_destroy(&all->lock);
         free(all);
         hdi_kinds_of(rt)->checker = NULL;

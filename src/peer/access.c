@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/lock.h"
-#include "base/thread.h"
+#include "base/service.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "peer/access.h"
@@ -31,53 +31,9 @@ static void peer_access_settle(hd_runtime *rt, int from, int owner);
 
 struct hdi_peer_tester {
     hdi_mutex lock;
-    pthread_cond_t wish;
-    bool started, stop;
-    pthread_t thread;
+    hdi_service thread;
     bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
 };
-
-static hd_status peer_tester_create(hd_runtime *rt)
-{
-    hdi_peer_of(rt)->tester = calloc(1, sizeof *hdi_peer_of(rt)->tester);
-    if (!hdi_peer_of(rt)->tester) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&hdi_peer_of(rt)->tester->lock, HDI_RANK_PEER_TESTER);
-    pthread_cond_init(&hdi_peer_of(rt)->tester->wish, NULL);
-    return HD_OK;
-}
-
-static void peer_tester_stop(hd_runtime *rt)
-{
-    struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
-    if (!s) {
-        return;
-    }
-    hdi_peers_end(rt);
-    hdi_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_signal(&s->wish);
-    bool join = s->started;
-    s->started = false;
-    hdi_mutex_unlock(&s->lock);
-    if (join) {
-        pthread_join(s->thread, NULL);
-    }
-}
-
-static void peer_tester_release(hd_runtime *rt)
-{
-    if (hdi_peer_of(rt)->tester) {
-        pthread_cond_destroy(&hdi_peer_of(rt)->tester->wish);
-        hdi_mutex_destroy(&hdi_peer_of(rt)->tester->lock);
-        free(hdi_peer_of(rt)->tester);
-        hdi_peer_of(rt)->tester = NULL;
-    }
-}
-
-const hdi_lifetime hdi_peer_tester_lifetime = {
-    .create = peer_tester_create, .stop = peer_tester_stop, .release = peer_tester_release};
 
 /* Takes a pair out of the list. False: the list is empty. The caller holds the lock. */
 static bool peer_tester_take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
@@ -93,44 +49,68 @@ static bool peer_tester_take_pair(struct hdi_peer_tester *s, int n, int *from, i
     return false;
 }
 
-static void *peer_tester_test_pairs(void *context)
+static int64_t peer_tester_test_pair(void *context)
 {
     hd_runtime *rt = context;
     struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
+    int from, owner;
     hdi_mutex_lock(&s->lock);
-    while (!s->stop) {
-        int from, owner;
-        if (peer_tester_take_pair(s, rt->n_devices, &from, &owner)) {
-            hdi_mutex_unlock(&s->lock);
-            peer_access_settle(rt, from, owner);
-            hdi_mutex_lock(&s->lock);
-        } else {
-            hdi_mutex_wait(&s->lock, &s->wish);
-        }
-    }
+    bool any = peer_tester_take_pair(s, rt->n_devices, &from, &owner);
     hdi_mutex_unlock(&s->lock);
-    return NULL;
+    if (any) {
+        peer_access_settle(rt, from, owner);
+    }
+    return any ? 0 : INT64_MAX;
 }
 
 /* Asks the peer tester to test the pair. False: no such thread exists, as with placement inline. */
 static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
 {
     struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
-    if (rt->is_inline) {
-        return false; /* no thread may be started */
+    /* inline, no thread may be started; and nothing tests after the stop */
+    if (rt->is_inline || !hdi_service_start(&s->thread) || hdi_service_is_stopped(&s->thread)) {
+        return false;
     }
     hdi_mutex_lock(&s->lock);
-    if (!s->started && !s->stop) {
-        s->started = hdi_thread_start(&s->thread, peer_tester_test_pairs, rt) == 0;
-    }
-    bool asked = s->started;
-    if (asked) {
-        s->wanted[from][owner] = true;
-        pthread_cond_signal(&s->wish);
-    }
+    s->wanted[from][owner] = true;
     hdi_mutex_unlock(&s->lock);
-    return asked;
+    hdi_service_wake(&s->thread);
+    return true;
 }
+
+static hd_status peer_tester_create(hd_runtime *rt)
+{
+    struct hdi_peer_tester *s = calloc(1, sizeof *s);
+    if (!s) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&s->lock, HDI_RANK_PEER_TESTER);
+    hdi_service_init(&s->thread, peer_tester_test_pair, rt);
+    hdi_peer_of(rt)->tester = s;
+    return HD_OK;
+}
+
+static void peer_tester_stop(hd_runtime *rt)
+{
+    if (hdi_peer_of(rt)->tester) {
+        hdi_peers_end(rt);
+        hdi_service_stop(&hdi_peer_of(rt)->tester->thread);
+    }
+}
+
+static void peer_tester_release(hd_runtime *rt)
+{
+    struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
+    if (s) {
+        hdi_service_destroy(&s->thread);
+        hdi_mutex_destroy(&s->lock);
+        free(s);
+        hdi_peer_of(rt)->tester = NULL;
+    }
+}
+
+const hdi_lifetime hdi_peer_tester_lifetime = {
+    .create = peer_tester_create, .stop = peer_tester_stop, .release = peer_tester_release};
 
 /* ---- peer access ---- */
 
