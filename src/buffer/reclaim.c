@@ -877,7 +877,8 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
     _Atomic bool *wanted = &k->devices[device->index].wanted;
     /* Relaxed: the service's lock publishes it. */
     if (!atomic_exchange_explicit(wanted, true, memory_order_relaxed) && !maintenance_wake_thread(k)) {
-        atomic_store_explicit(wanted, false, memory_order_relaxed); /* the next request tries again */
+        /* the next request tries again */
+        atomic_store_explicit(wanted, false, memory_order_relaxed);
     }
 }
 

@@ -287,7 +287,8 @@ static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
  * lock. So an import of the same bytes finds it in one of them. False: no thread can be started. */
 static bool region_leave_to_keeper(struct hdi_regions *all, hdi_region *e)
 {
-    bool kept = hdi_service_start(&all->keeper); /* after the stop, the end of the runtime does it */
+    /* after the stop, the end of the runtime does it */
+    bool kept = hdi_service_start(&all->keeper);
     if (kept) {
         hdi_mutex_lock(&all->lock);
         region_let_go(all, e, true);

@@ -130,7 +130,8 @@ static int64_t checker_run(void *context)
 bool hdi_checker_keep(struct hd_buffer *b)
 {
     struct hdi_checker *all = checker_of(b->runtime);
-    bool kept = hdi_service_start(&all->thread); /* after the stop, the end of the runtime looks at the list */
+    /* after the stop, the end of the runtime looks at the list */
+    bool kept = hdi_service_start(&all->thread);
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
         hdi_hold_begin(b, 0); /* no handle leads to it, so this succeeds, and the hold keeps it */
