@@ -1,6 +1,6 @@
 /* heddle.h - the whole public API of Heddle: one program, every GPU, at full speed.
  *
- * Include this one header. The parts, one concept each:
+ * Include this header alone. It includes these parts, one for each concept:
  *
  *   - heddle/version.h   the version and the export macro
  *   - heddle/status.h    status codes, and the last failure as text and as fields
@@ -13,27 +13,29 @@
  *   - heddle/peer.h      which device can use the memory of which other device
  *   - heddle/module.h    modules, kernels and launches
  *   - heddle/import.h    buffers over memory that Heddle did not allocate
- *   - heddle/claim.h     claims on bytes that other code uses, your streams and host functions
+ *   - heddle/claim.h     claims on bytes that other code uses, work in the program's own streams,
+ *                        host functions
  *   - heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
  *   - heddle/dlpack.h    exchange of tensors with other libraries
  *   - heddle/trace.h     traces: each operation, its waits and its times
  *   - heddle/kernel_file.h  making and describing kernel files
  *   - heddle/deprecated.h  former names, for one release
- *   - heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
+ *   - heddle/driver.h    the driver's own entry points, for programs that also call the driver
+ *                        themselves
  *
  * Kernel source includes heddle/kernel.h instead.
  *
  * Language: C99 or C++11, with the attributes of GNU C. Kernel source is C11. C++17 programs can
  * use heddle.hpp.
  *
- * Structures that begin with `size` may gain fields in later releases. The program sets size to
- * sizeof the structure and clears the fields that it does not use. It then works with older and
- * newer libraries (docs/abi.md).
+ * Structures that begin with `size` may gain fields in later releases. A program sets `size` to
+ * sizeof the structure, and sets the fields that it does not use to 0. The program then works with
+ * older and newer libraries (docs/abi.md).
  *
- * Threads: every function may be called from any thread at any time unless its comment restricts
- * that.
- * Blocking: each header lists its calls that wait. All others return at once: they wait at most for
- * a lock, while another thread is in a call on the same runtime.
+ * Threads: any thread may call any function at any time, unless the comment of the function
+ * restricts that.
+ * Blocking: each header lists its calls that wait. All other calls return at once: they wait at
+ * most for a lock that another thread holds during a call on the same runtime.
  * Fork: see heddle/runtime.h.
  */
 #ifndef HEDDLE_H

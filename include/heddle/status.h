@@ -1,12 +1,15 @@
 /* heddle/status.h - what calls return, and how to learn more about a failure.
  *
- * Every function that can fail returns an hd_status: HD_OK (0), or a negative value. Outputs come
- * last in the argument list and are written only on success. Each failure leaves one line of text
- * (hd_message) for the calling thread, and the same facts as fields (hd_last_error). A success
- * changes neither. The library never aborts the program. It prints only what an option asks for
- * (stats), and one line about HEDDLE_... variables that are no options (environment_check).
+ * Functions that can fail return an hd_status: HD_OK (0), or a negative value. If a function
+ * returns something else, its comment says which result reports a failure. Outputs come last in the
+ * argument list, and a function writes them only if it succeeds.
  *
- * Threads: any. Each thread keeps a last failure of its own.
+ * Each failure leaves one line of text for the calling thread (hd_message), and the same facts as
+ * fields (hd_last_error). A success changes neither of them. The library never aborts the program.
+ * It prints only what an option asks for (such as stats). If the environment contains HEDDLE_...
+ * variables that name no option, it also prints one line about them (option environment_check).
+ *
+ * Threads: any. Each thread keeps its own last failure.
  * Blocking: never.
  */
 #ifndef HEDDLE_STATUS_H
@@ -49,10 +52,10 @@ typedef enum hd_status {
 #undef HD_STATUS_ENUM
 } hd_status;
 
-/* The facts of a failure: those of the operation that failed. After a TIMEOUT they describe the
- * operation that the call waited for last. After a loss they describe the likeliest of the
- * operations that the message lists. Fields that do not apply are -1 (numbers), 0 (ticket,
- * driver_code) or "" (strings). */
+/* The facts of a failure. They describe the operation that failed. After a TIMEOUT they describe
+ * the operation that the call waited for last. After the loss of a device, the message lists the
+ * operations that may have caused it, and the fields describe the likeliest one. Fields that do not
+ * apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
@@ -66,10 +69,12 @@ typedef struct hd_error {
     char message[512]; /* the line that hd_message() returns */
 } hd_error;
 
-/* Returns "HD_ERROR_MEMORY" and the like; a static string, also for unknown values. Cannot fail. */
+/* Returns the name of a status, such as "HD_ERROR_MEMORY"; a static string. For an unknown value it
+ * is "HD_ERROR_UNKNOWN". Cannot fail. */
 HD_API const char *hd_status_name(hd_status status);
 
-/* Describes a status in a few words; a static string, also for unknown values. Cannot fail. */
+/* Describes a status in a few words; a static string. For an unknown value it is "unknown status".
+ * Cannot fail. */
 HD_API const char *hd_status_text(hd_status status);
 
 /* Returns the calling thread's last failure in one line, with a remedy; "" if there was none. The
@@ -77,8 +82,8 @@ HD_API const char *hd_status_text(hd_status status);
  * fail. */
 HD_API const char *hd_message(void);
 
-/* Returns the calling thread's last failure as fields. Writes out->size bytes. Ignores a null
- * pointer. Cannot fail. */
+/* Writes the calling thread's last failure to *out, as fields: out->size bytes. Does nothing if
+ * `out` is NULL. Cannot fail. */
 HD_API void hd_last_error(hd_error *out);
 
 HD_END_DECLS

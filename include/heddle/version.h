@@ -17,14 +17,14 @@
 #define HD_VERSION_TEXT(major, minor, patch) HD_VERSION_JOIN(major, minor, patch)
 #define HD_VERSION_JOIN(major, minor, patch) #major "." #minor "." #patch
 
-/* Every public function is declared with HD_API; everything else in the library is hidden. */
+/* The mark of every public function. The library exports no other symbol. */
 #if defined(__GNUC__)
 #define HD_API __attribute__((visibility("default")))
 #else
 #define HD_API
 #endif
 
-/* They enclose declarations of C functions, for C++. */
+/* Both enclose the declarations of a header, which are of C functions also in C++. */
 #ifdef __cplusplus
 #define HD_BEGIN_DECLS extern "C" {
 #define HD_END_DECLS }
@@ -35,7 +35,8 @@
 
 HD_BEGIN_DECLS
 
-/* Returns the version of the loaded library, "major.minor.patch"; a static string. Cannot fail. */
+/* Returns the version of the loaded library as "major.minor.patch"; a static string. Cannot
+ * fail. */
 HD_API const char *hd_version(void);
 
 HD_END_DECLS
