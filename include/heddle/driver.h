@@ -1,12 +1,13 @@
-/* heddle/driver.h - the driver's own entry points, for programs that use them beside Heddle, and
- * for benchmarks.
+/* heddle/driver.h - the driver's own entry points, for benchmarks and for programs that also call
+ * the driver themselves.
  *
  * The functions are those of the CUDA driver API. Host devices provide functions with the same
- * signatures. The contexts are the devices' primary contexts. Heddle does not track calls through
- * them.
+ * signatures. Heddle works in the primary contexts of the devices. It does not track what a program
+ * does by these functions.
  *
  * Threads: any.
- * Blocking: the first call loads the driver, and may start it, which can take a second.
+ * Blocking: the first call of hd_driver_entry loads the driver and may start it, which can take a
+ * second.
  */
 #ifndef HEDDLE_DRIVER_H
 #define HEDDLE_DRIVER_H
@@ -15,11 +16,10 @@
 
 HD_BEGIN_DECLS
 
-/* Returns the entry point `symbol` (such as "cuLaunchKernel", without version suffix) of the
- * provider `driver` ("nvidia" or "host"; NULL: nvidia if it works, else host). Valid as long as the
- * process lives. Works without a runtime.
- * Errors: ARGUMENT, NO_DRIVER, OPTION, HOST_MEMORY, NOT_FOUND (not among the entry points that
- * Heddle uses). */
+/* Returns the entry point `symbol`, such as "cuLaunchKernel", without the suffix of a version.
+ * `driver` selects the driver: "nvidia", "host", or NULL for nvidia if it works, else host. The
+ * result is valid as long as the process lives. The program needs no open runtime.
+ * Errors: ARGUMENT, NO_DRIVER, OPTION, HOST_MEMORY, NOT_FOUND (Heddle uses no such entry point). */
 HD_API hd_status hd_driver_entry(const char *driver, const char *symbol, void (**out)(void));
 
 HD_END_DECLS

@@ -1,11 +1,12 @@
 /* heddle/kernel_file.h - making Heddle kernel files.
  *
  * A kernel file contains PTX for GPUs, a shared object for each kind of CPU, and a description of
- * every kernel's parameters. hd_module_load loads it. `heddle cc` makes one from C source with the
- * compilers of the machine. Programs that generate code can make one with this function.
+ * every kernel's parameters. hd_module_load loads such a file. `heddle cc` makes one from C source
+ * with the compilers of the machine. A program that generates code can make one with
+ * hd_kernel_file_build.
  *
  * Threads: any.
- * Blocking: never; it takes as long as reading the parts.
+ * Blocking: never. The call takes as long as reading the parts.
  */
 #ifndef HEDDLE_KERNEL_FILE_H
 #define HEDDLE_KERNEL_FILE_H
@@ -25,14 +26,16 @@ typedef struct hd_kernel_file_parts {
     const void *const *cpu;
     const size_t *cpu_bytes;
     size_t n_cpu; /* 0: none; 8 at most */
-    /* An object file or shared object of the same source, from which the descriptions are read. It
-     * is not put into the file and may be for any machine. NULL: cpu[0] is used. */
+    /* An object file or shared object of the same source, for any machine. The call reads the
+     * descriptions of the kernels from it, and does not put it into the file. NULL: the call uses
+     * cpu[0]. */
     const void *description;
     size_t description_bytes;
 } hd_kernel_file_parts;
 
-/* Checks that the parts fit each other, and packs them. The PTX must contain every described
- * kernel, with parameters at the same places. The caller owns *out, which malloc made.
+/* Checks that the parts fit each other, and packs them into a kernel file of *out_bytes bytes. The
+ * PTX must contain every described kernel, with parameters at the same places. The caller owns *out
+ * and frees it with free().
  * Errors: ARGUMENT, IMAGE (a part is damaged, or does not fit the others), LIMIT, HOST_MEMORY. */
 HD_API hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes);
 
