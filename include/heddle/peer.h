@@ -1,32 +1,34 @@
-/* heddle/peer.h - which device can use the memory of which other device directly, found out by
- * moving bytes.
+/* heddle/peer.h - which device can use the memory of which other device directly: Heddle moves
+ * bytes to find out.
  *
  * A driver may report peer access that does not work. Writes may get lost, be visible to the writer
- * alone, or arrive slower than through pinned memory. So Heddle tests each ordered pair (device,
- * owner) when it is first needed. The test runs in a process of its own, so that a hang or a fault
- * there only leads to a verdict. The owner fills its memory with a pattern. The other device writes
- * to it by copy engine and by kernel stores, and reads it by kernel loads. If the driver claims
- * atomics, the other device counts there, too. The test does all of this in several sizes. Only the
- * owner of the bytes checks them. Then the test times both ways: directly, and through pinned
- * memory.
+ * alone, or arrive slower than through pinned memory. Heddle therefore tests an ordered pair of
+ * devices when the program first needs it. In such a pair (device, owner), `device` uses memory of
+ * `owner`. The test runs in another process. A hang or a fault there only leads to a verdict.
  *
- * A file in the user's cache folder keeps the results (option cache). Its key changes with boot,
- * driver, devices and the command line of the system's kernel. The option peers=trust relies on the
- * driver's report instead, peers=off never uses peer access. The option peer_timeout limits a test.
+ * In the test, `device` writes to the owner's memory and reads from it, in several sizes. It does
+ * both by copy engine and by kernels. Only the device on which the bytes arrive checks them. If the
+ * driver reports atomics, `device` also counts in the owner's memory. Then the test times copies to
+ * the owner: directly, and through pinned memory.
  *
- * A copy between two devices does not wait for the test. The first one starts it on a thread of the
- * library. Copies go through pinned memory until there is a verdict; from there on they go directly
- * if it is good. With placement=inline, which starts no threads, the first copy makes the test
- * itself. Calls that need an answer wait for it: hd_peer_check, hd_peers_check, and a kernel or a
- * matrix product with a buffer of another device. A program that needs the direct way from its
- * first copy on asks before it copies.
+ * A file in the user's cache folder keeps the results (option cache). A result counts until the
+ * machine boots, or until the driver, the devices or the command line of the system's kernel
+ * change. With the option peers=trust, Heddle relies on the driver's report instead of a test. With
+ * peers=off, it never uses peer access. The option peer_timeout limits a test.
  *
- * Threads: any. Two threads that ask for the same pair wait for one test. Two processes do the
- * same, as long as the one that tests gets results.
- * Blocking: for the test, mostly a second or so. A pair may take as long as the option
- * peer_timeout, and opening the devices for it may take as long again. Both directions of a pair
- * are tested together. Running and submitted work is not held up. hd_close ends a test that is
- * under way: the test finds nothing then, and callers that wait for it get HANDLE.
+ * A copy between two devices does not wait for the test. The first copy starts the test on a thread
+ * of the library. Copies go through pinned memory until there is a verdict. If the verdict is
+ * "usable", later copies go directly. With placement=inline, which starts no threads, the first
+ * copy runs the test itself. Calls that need the verdict wait for it: hd_peer_check,
+ * hd_peers_check, and a launch or a matrix product with a buffer of another device. If a program
+ * needs its first copies to go directly, it calls hd_peer_check or hd_peers_check before them.
+ *
+ * Threads: any. Two threads that need the same pair wait for one test. Two processes do the same,
+ * as long as the one that tests gets results.
+ * Blocking: a call that waits for a test waits mostly for a second or so. The test of a pair may
+ * take the time of the option peer_timeout, and opening the devices for it as long again. Heddle
+ * tests both directions of a pair together. A test does not hold up running or submitted work.
+ * hd_close ends a test without a verdict, and the calls that wait for it fail with HANDLE.
  */
 #ifndef HEDDLE_PEER_H
 #define HEDDLE_PEER_H
@@ -38,54 +40,61 @@ HD_BEGIN_DECLS
 /* The result of the test of a pair. */
 typedef enum hd_peer_verdict {
     HD_PEER_UNKNOWN = 0, /* not tested */
-    HD_PEER_USABLE,      /* bytes arrive, and faster than by way of pinned memory */
-    /* Bytes arrive, but pinned memory is faster: kernels may use it, hd_copy does not. */
+    HD_PEER_USABLE,      /* bytes arrive, no slower than through pinned memory */
+    /* Bytes arrive, but pinned memory is faster. Kernels use the pair directly, hd_copy does
+     * not. */
     HD_PEER_SLOW,
-    HD_PEER_REFUSED, /* the driver refuses: `driver_code`, or its attributes */
-    HD_PEER_CORRUPT, /* bytes did not arrive as they were sent, or the test hung or crashed */
-    /* The pair could not be tested, or something killed the test; not used. */
+    HD_PEER_REFUSED, /* the driver refuses access, by an error (`driver_code`) or by its report */
+    HD_PEER_CORRUPT, /* bytes did not arrive as the test sent them, or the test hung or crashed */
+    /* The pair could not be tested, or something killed the test. Heddle does not use the pair
+     * directly. */
     HD_PEER_INCONCLUSIVE
 } hd_peer_verdict;
 
-/* Returns "usable", "slow" and so on; a static string, "unknown" for other values. Cannot fail. */
+/* Returns the name of a verdict, such as "usable" or "slow"; "unknown" for other values. The string
+ * is static. Cannot fail. */
 HD_API const char *hd_peer_verdict_text(hd_peer_verdict verdict);
 
 #define HD_PEER_REASON_BYTES 200 /* bytes of a reason, its end included */
 
-/* How a device can use another device's memory: hd_peer_check. */
+/* How `device` can use memory of `owner`: hd_peer_check. */
 typedef struct hd_peer_info {
     size_t size; /* sizeof(hd_peer_info) */
     hd_peer_verdict verdict;
-    /* for REFUSED, and if the driver failed during the test; 0: none */
+    /* The driver's code if it refused the pair or failed during the test; 0: none. */
     int driver_code;
-    /* Atomic operations on the owner's memory were tested and count right. */
+    /* The test found that atomic operations on the owner's memory count right. */
     bool atomics;
-    bool remembered; /* found by an earlier process */
+    bool remembered; /* an earlier process found the result */
     /* copies by `device` into the owner's memory; 0: not measured */
     double direct_bytes_per_s;
-    double staged_bytes_per_s;         /* the same through pinned memory */
-    char reason[HD_PEER_REASON_BYTES]; /* the observation in a sentence; "" for USABLE */
+    double staged_bytes_per_s; /* the same copies through pinned memory */
+    /* the reason for the verdict in a sentence; "" for HD_PEER_USABLE */
+    char reason[HD_PEER_REASON_BYTES];
 } hd_peer_info;
 
-/* Describes how `device` can use memory of `owner` (numbers in the runtime); tests the pair if
- * nothing is known. `device` == `owner` is usable.
- * Errors: ARGUMENT, HANDLE, HOST_MEMORY. A pair that cannot be used, or not be tested, is no
- * error. */
+/* Describes how `device` can use memory of `owner`. Both are numbers of devices of the runtime.
+ * Tests the pair if its verdict is not known, and waits for that. If both are the same device, the
+ * verdict is HD_PEER_USABLE.
+ * Errors: ARGUMENT, HANDLE, HOST_MEMORY. If the pair cannot be used or tested, that is a verdict
+ * and no error. */
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
 
-/* Called after each ordered pair, `done` of `total`, on the calling thread. It may call anything
- * but hd_peers_check and hd_close. For its calls, pairs that are not done yet are UNKNOWN, and not
- * used. */
+/* A function that hd_peers_check calls after each ordered pair, on its own thread. `done` of
+ * `total` pairs are done. The function may call anything but hd_peers_check and hd_close. During
+ * its calls, pairs that are not done yet count as HD_PEER_UNKNOWN, and Heddle does not use them. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 
 /* Flags of hd_peers_check. */
 typedef enum hd_peers_flags {
-    /* Test known pairs, too; a pair in use stays in use until it is found corrupt. */
+    /* Test pairs with a known verdict, too. A pair in use stays in use unless the test finds it
+     * corrupt. */
     HD_PEERS_AGAIN = 1
 } hd_peers_flags;
 
-/* Tests all ordered pairs without a known verdict. `progress` may be NULL. Errors: ARGUMENT,
- * HANDLE, HOST_MEMORY. */
+/* Tests all ordered pairs of the runtime's devices without a known verdict, and waits for the
+ * tests. `flags` is 0 or HD_PEERS_AGAIN. `progress` may be NULL. Errors: ARGUMENT, HANDLE,
+ * HOST_MEMORY. */
 HD_API hd_status hd_peers_check(hd_runtime *runtime, unsigned flags, hd_peer_progress progress, void *context);
 
 HD_END_DECLS

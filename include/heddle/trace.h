@@ -2,37 +2,39 @@
  * delays.
  *
  * A trace is a file about one runtime with all its devices, threads and lanes. `heddle trace FILE`
- * analyses it, `heddle report FILE` draws it. The option `trace` (HEDDLE_TRACE=FILE) begins one
- * with hd_open, and hd_close ends it. A program may also begin and end traces itself, any number of
- * times, one at a time. Several runtimes, of one process or of several, may each write one, but
- * never to the same file.
+ * analyses a trace, and `heddle report FILE` draws it. With the option `trace` (HEDDLE_TRACE=FILE),
+ * hd_open begins a trace and hd_close ends it. A program may also begin and end traces itself, any
+ * number of times, one at a time. Each runtime may write a trace of its own, also in several
+ * processes, but no two traces may write to the same file.
  *
  * A thread of the library writes the file, some hundred times a second. If the program is killed,
- * the file is good up to the last moments. If the file cannot be written, as on a full disk, the
- * library counts the missing records. The end of the trace then fails with SYSTEM. If the program
- * ends by exit() without hd_close, exit() waits until all is in the file, at most for a second.
- * Each thread and each device uses a buffer of 2 MiB for unwritten records. Records without room
- * there are dropped, and counted.
+ * the file lacks only the last moments. If the library cannot write the file, for example on a full
+ * disk, it counts the missing records. The end of the trace then fails with SYSTEM. If the program
+ * ends by exit() without hd_close, exit() waits until the file is complete, at most for a second.
+ *
+ * The library keeps unwritten records in a buffer of 2 MiB for each device and each thread of the
+ * program. The option trace_memory limits the buffers of threads, and the threads beyond this limit
+ * share one. The library drops records that find no room in their buffer, and counts them.
  *
  * The option `trace_detail`, or the argument of hd_trace_start, selects how exact device times are:
  *
  *   - edges   when each busy stretch of a lane began and ended. Launches go to the driver as
- *             without a trace. Events take at most 0.5 % of an engine's time. Beyond that a
- *             stretch ends when the engine saw its end, a little late. If a lane at work turns to
- *             another kind of work, or waits for another lane, the limit is 10 %. Beyond that
- *             `heddle trace` estimates.
+ *             without a trace. Events for these times take at most 0.5 % of an engine's time.
+ *             Beyond that, the end of a stretch is the time at which the engine saw it, a little
+ *             late. When a busy lane turns to another kind of work or waits for another lane, the
+ *             limit is 10 %. Beyond that, `heddle trace` estimates the times.
  *   - full    when each operation began and ended. Launches go to the driver one by one, which
- *             costs short kernels some throughput.
- *   - cupti   as edges, and CUPTI's reports of each kernel, copy and fill on the devices, also of
- *             other libraries in the process that drives them. CUPTI is a library of the CUDA
- *             toolkit with one client in a process; the option `cupti` names it.
+ *             lowers the throughput of short kernels.
+ *   - cupti   as edges, and also CUPTI's times of each kernel, copy and fill on the devices. These
+ *             include the work of other libraries in the process that drives the devices. CUPTI is
+ *             a library of the CUDA toolkit (option `cupti`), which serves one client in a process.
  *
- * A trace contains operations that are under way when it begins or ends as far as it sees them. For
- * a complete one wait for the work before hd_trace_stop.
+ * Of an operation that is under way when the trace begins or ends, the file contains only the part
+ * within the trace. For a complete trace, wait for the work before hd_trace_stop.
  *
  * Threads: any.
- * Blocking: hd_trace_start and hd_trace_stop, as their comments say. hd_range_push and hd_range_pop
- * return at once.
+ * Blocking: hd_trace_start and hd_trace_stop wait as their comments say. hd_range_push and
+ * hd_range_pop return at once.
  */
 #ifndef HEDDLE_TRACE_H
 #define HEDDLE_TRACE_H
@@ -43,7 +45,7 @@
 
 HD_BEGIN_DECLS
 
-/* How exact the device times of a trace are; see above. */
+/* How exact the device times of a trace are. The head of this header describes each. */
 typedef enum hd_trace_detail {
     HD_TRACE_DEFAULT = 0, /* as the option trace_detail sets it */
     HD_TRACE_EDGES = 1,
@@ -55,8 +57,8 @@ typedef enum hd_trace_detail {
 typedef struct hd_trace_options {
     size_t size; /* sizeof(hd_trace_options) */
     hd_trace_detail detail;
-    /* Most bytes of the file, its beginning and end aside; 0: as the option trace_limit sets it.
-     * Later records are dropped, and counted. */
+    /* Most bytes of the file, without its beginning and end; 0: as the option trace_limit sets it.
+     * The library drops later records, and counts them. */
     uint64_t file_limit;
 } hd_trace_options;
 
@@ -64,28 +66,31 @@ typedef struct hd_trace_options {
 typedef struct hd_trace_info {
     size_t size;      /* sizeof(hd_trace_info), set by the caller */
     uint64_t records; /* in the file */
-    uint64_t dropped; /* records without room, in buffers or in the file */
+    uint64_t dropped; /* records that found no room in a buffer or in the file */
     uint64_t bytes;   /* of the file */
 } hd_trace_info;
 
-/* Begins a trace in a file, which is made or overwritten, or in a pipe with a reader. `options` may
- * be NULL. Blocks for some milliseconds.
- * Errors: HANDLE, ARGUMENT (file is null or empty, bad options, a trace is being written already),
- * HOST_MEMORY, SYSTEM (the file cannot be made, another trace is written to it, it is a pipe that
- * nothing reads, or no thread can be started), UNSUPPORTED (HD_TRACE_CUPTI, and CUPTI does not
- * work: the message lists the attempts and why they failed; nothing is traced). */
+/* Begins a trace in `file`, which is a new file, a file that the call overwrites, or a pipe with a
+ * reader. `options` may be NULL. Blocks for some milliseconds.
+ * Errors: HANDLE, ARGUMENT (`file` is null or empty, bad options, the runtime is writing a trace
+ * already), HOST_MEMORY, SYSTEM (the file cannot be made, another trace writes to the file, nothing
+ * reads the pipe, or no thread can be started), UNSUPPORTED (HD_TRACE_CUPTI, and CUPTI does not
+ * work: the message lists the attempts and why they failed; no trace begins). */
 HD_API hd_status hd_trace_start(hd_runtime *runtime, const char *file, const hd_trace_options *options);
 
-/* Ends the trace. *out (may be NULL) is its size. Blocks until engines give their records, at most
- * for a second, and the file is written. A pipe that takes nothing for 5 seconds is given up.
- * Errors: HANDLE, ARGUMENT (bad size), NOT_FOUND (none is being written), SYSTEM (writing the file
- * failed; what is there is good). */
+/* Ends the runtime's trace. *out (may be NULL) is its size. Blocks until the engines have delivered
+ * their records, at most for a second, and until the file is written. The call gives up a pipe that
+ * takes nothing for 5 seconds.
+ * Errors: HANDLE, ARGUMENT (bad size), NOT_FOUND (the runtime writes no trace), SYSTEM (writing the
+ * file failed; its earlier part is good). */
 HD_API hd_status hd_trace_stop(hd_runtime *runtime, hd_trace_info *out);
 
-/* A range of the calling thread, which a trace and its pictures name: "step", "load". Ranges of a
- * thread are nested. The name is copied, and cut at 448 bytes. Without a trace both only check the
- * handle. hd_range_pop ends the innermost range.
- * Errors: HANDLE, ARGUMENT (name is null). Neither counts ranges: an extra pop does nothing. */
+/* Begin and end a named range of the calling thread, such as "step" or "load". A trace and its
+ * pictures show the range. Ranges of a thread are nested: hd_range_pop ends the innermost one. The
+ * library copies the name, and cuts it at 448 bytes. If the runtime writes no trace, both calls
+ * only check the handle.
+ * Errors: HANDLE, ARGUMENT (name is null). A hd_range_pop without a range does nothing, and is no
+ * error. */
 HD_API hd_status hd_range_push(hd_runtime *runtime, const char *name);
 HD_API hd_status hd_range_pop(hd_runtime *runtime);
 

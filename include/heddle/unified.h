@@ -1,26 +1,33 @@
 /* heddle/unified.h - buffers that the CPU and the GPU both use.
  *
- * A unified buffer uses memory on its device and pinned memory in the program. Heddle moves newer
- * bytes to the place that needs them. It moves them to a device ahead of the operation that uses
- * them, in a lane of Heddle. It moves them to the host at hd_map and element access. So kernels run
- * at the speed of device memory, and the CPU reads at the speed of its own memory, in every
- * placement. Heddle moves only chunks that are used and are newer elsewhere. A buffer has at most
- * 64 chunks, of 64 KiB or a larger power of two. Heddle does not move bytes that an operation
- * overwrites completely.
+ * A unified buffer consists of memory on its device and as much pinned memory of the host. Heddle
+ * moves newer bytes to the side that needs them. It moves them to the device ahead of the operation
+ * that uses them, in a lane of the library. It moves them to the host when the program calls hd_map
+ * or accesses an element. Kernels therefore run at the speed of device memory, and the CPU reads at
+ * the speed of its own memory, in every placement.
  *
- * hd_map brings all of the buffer, whatever the access: HD_WRITE keeps bytes that the program does
- * not overwrite. From a hd_map for writing until the last hd_unmap no operation may use the buffer:
- * ACCESS. While it is mapped for reading, operations may read it.
+ * Heddle moves whole chunks, and only those that are used and are newer on the other side. A buffer
+ * consists of at most 64 chunks, of 64 KiB or a larger power of two. Heddle does not move chunks
+ * that an operation overwrites completely.
  *
- * A copy that fails is repeated at the next use that needs it. Bytes that a failed operation should
- * have written are bad for the host and for devices, with the rest of their chunk. They are good
- * again once hd_write, hd_fill, hd_copy or a kernel writes them. hd_buffer_address returns the
- * address of the device memory. Work outside Heddle that uses it does not see newer bytes of the
- * host. A unified buffer of a lost device is lost, like any other.
+ * hd_map moves the whole buffer to the host, for writing, too: bytes that the program does not
+ * overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every operation
+ * that uses the buffer fails with ACCESS. While the buffer is mapped for reading alone, operations
+ * may read it, and those that write it fail with ACCESS.
+ *
+ * If such a move fails, Heddle repeats it for the next use of the bytes. If an operation that
+ * writes the buffer fails, the chunks that it should have written are bad: reads of them fail, on
+ * the host and on devices. Bytes are good again once hd_write, hd_fill, hd_copy or a kernel writes
+ * them.
+ *
+ * hd_buffer_address returns the address of the device memory. Work outside of Heddle that uses this
+ * address does not see newer bytes of the host. A unified buffer of a lost device is lost, like any
+ * other buffer.
  *
  * Threads: any.
- * Blocking: hd_alloc_unified, as hd_alloc and hd_alloc_host. hd_element and the functions for
- * single elements wait for work and for their bytes (option transfer_timeout).
+ * Blocking: hd_alloc_unified waits as hd_alloc and hd_alloc_host do. hd_element and the functions
+ * for single elements wait for work, and until their bytes are on the host (option
+ * transfer_timeout).
  */
 #ifndef HEDDLE_UNIFIED_H
 #define HEDDLE_UNIFIED_H
@@ -32,22 +39,24 @@
 
 HD_BEGIN_DECLS
 
-/* Allocates a unified buffer whose device memory is on the lane's device, owned by the caller:
- * hd_free. The content is undefined. Every call that takes a buffer takes it. Errors: as hd_alloc
- * and hd_alloc_host. */
+/* Allocates a unified buffer of `bytes` bytes, whose device memory is on the lane's device. The
+ * caller owns the buffer and frees it with hd_free. Its content is undefined. Every call that takes
+ * a buffer takes a unified one. Errors: as hd_alloc and hd_alloc_host. */
 HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
 /* Returns a host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access
- * by this thread, now. For reading (HD_READ), submitted writers are finished then and their bytes
- * are here. For writing, readers are finished, too. Costs a few loads if nothing is pending; else
- * waits (option transfer_timeout). The pointer is valid until the next operation that uses the
- * buffer is submitted. NULL on failure: hd_last_error gives the status.
+ * by the calling thread. The pointer is valid until a thread submits the next operation that uses
+ * the buffer. The call waits for the submitted work that writes the bytes, and moves these to the
+ * host. If `access` includes HD_WRITE, it also waits for the work that reads them. The call costs a
+ * few loads if no such work is pending, else it waits (option transfer_timeout). Returns NULL on
+ * failure, and hd_last_error gives the status.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified),
  * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API void *hd_element(hd_buffer *buffer, size_t offset, size_t bytes, hd_access access);
 
-/* One element, by its index. These return a bool and no status: true is success, unlike the 0 of
- * HD_OK. On failure they return false, with hd_message set, and change nothing. */
+/* hd_get_f32, hd_put_f32 and so on: one element, by its index. They return a bool, not a status:
+ * true is success, while HD_OK is 0. On failure they return false, set hd_message, and change
+ * nothing. */
 #define HD_ELEMENT_FUNCTIONS(NAME, TYPE)                                                                               \
     static inline bool hd_get_##NAME(hd_buffer *buffer, size_t index, TYPE *out)                                       \
     {                                                                                                                  \
