@@ -1,26 +1,28 @@
 /* heddle/runtime.h - the runtime: the devices of this machine and everything on them.
  *
- * A runtime owns its lanes, buffers and modules. hd_close releases all of them; later calls refuse
- * their handles (HANDLE). Several runtimes may be open at once; they share nothing but the GPUs.
+ * A runtime owns its lanes, buffers and modules. hd_close releases all of them, and later calls
+ * with their handles fail with HANDLE. Several runtimes may be open at once. They share nothing but
+ * the GPUs.
  *
- * The option `placement` selects where a device's engine runs. It runs on the caller (inline), on a
- * thread of this process (thread), or in a worker process of its own (process). With workers this
- * process never starts the driver. A GPU that faults takes down only its worker, and
- * hd_device_restart brings the device back. Workers end within a second of the process that opened
- * the runtime, however that process ends.
+ * A device's engine is the part of the library that gives work to the driver. The option
+ * `placement` selects where it runs. With `inline` it runs on the threads that call Heddle, with
+ * `thread` on a thread of this process, with `process` in a worker process of the device. With
+ * workers, this process never starts the driver. A GPU that faults ends only its worker, and
+ * hd_device_restart brings the device back. When the process that opened the runtime ends, in
+ * whatever way, its workers end within a second.
  *
- * In the placements inline and thread, a device that the watchdog gives up cannot be stopped. Its
- * kernels may still write, also to memory of other devices that they were given. Do not free that
- * memory before hd_close.
+ * In the placements inline and thread, Heddle cannot stop a device that is lost because of the
+ * option `watchdog`. Kernels on the device may still write, also to buffers of other devices that
+ * they use. Do not free those buffers before hd_close.
  *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork(), every call on
  * the runtime or its objects fails with HANDLE, and hd_close does nothing. The parent is not
- * affected. The child may open a runtime of its own with placement=process. It may use any
- * placement if the parent ran no driver in its own process (placements inline and thread run one).
+ * affected. The child may open a runtime of its own with placement=process. Other placements need a
+ * parent that did not start the driver in its own process, as the placements inline and thread do.
  *
  * Threads: any.
- * Blocking: hd_open, hd_close and hd_device_restart, as their comments say. hd_device_get_info
- * calls the driver, or asks the worker process. All other calls return at once.
+ * Blocking: hd_open, hd_close and hd_device_restart wait as their comments say. hd_device_get_info
+ * waits for the driver or the worker process. All other calls return at once.
  */
 #ifndef HEDDLE_RUNTIME_H
 #define HEDDLE_RUNTIME_H
@@ -35,9 +37,9 @@ HD_BEGIN_DECLS
 /* An open runtime: hd_open makes it, hd_close ends it. */
 typedef struct hd_runtime hd_runtime;
 
-/* Settings by name. The names are the same everywhere: `driver=host` in hd_options.settings is
- * HEDDLE_DRIVER=host in the environment. hd_option_get_info lists all options. A setting given here
- * overrides the environment. */
+/* Settings by name. For each setting there is an environment variable: `driver=host` in
+ * hd_options.settings means the same as HEDDLE_DRIVER=host in the environment. A setting in
+ * hd_options overrides the environment. hd_option_get_info lists all options. */
 typedef struct hd_options {
     size_t size; /* sizeof(hd_options) */
     /* "name=value name=value ...", separated by spaces or commas; may be NULL */
@@ -45,40 +47,43 @@ typedef struct hd_options {
 } hd_options;
 
 /* Opens the devices of this machine: the NVIDIA GPUs, or host devices (CPU stand-ins). It opens
- * host devices if there is no GPU or the option `driver=host` asks for them. `options` may be NULL.
- * The caller owns *out: hd_close. Blocks while the driver starts (the first use of a GPU can take a
- * second). Opens at most 32 devices (option devices).
+ * host devices if there is no GPU, or if the option driver=host asks for them. `options` may be
+ * NULL. The caller owns *out, and ends it with hd_close. Blocks while the driver starts, which can
+ * take a second for the first use of a GPU. Opens at most 32 devices. The option `devices` selects
+ * them.
  * Errors: ARGUMENT (out is null, size is wrong), OPTION, NO_DRIVER, NO_DEVICE, LIMIT (256 runtimes
- * are open), MEMORY, HOST_MEMORY, UNSUPPORTED (the device has no virtual memory management; this
+ * are open), MEMORY, HOST_MEMORY, UNSUPPORTED (a device has no virtual memory management; this
  * process was forked from one that uses the driver), DEVICE_LOST, DRIVER, SYSTEM (also: a worker
- * process cannot be started or did not answer in time; with placement=process about 60 runtimes
- * have room for their pinned memory). */
+ * process cannot be started or did not answer in time; with placement=process there is room for the
+ * pinned memory of about 60 runtimes). */
 HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
-/* Waits for submitted work to finish, at most for the option `close_timeout`, then releases
- * everything. NULL: nothing happens.
- *   - First it waits until functions of hd_launch_host and hd_claim_on_ready have run and the
- *     program has ended its claims. These functions may call Heddle as before, and any thread may
- *     end claims. Calls of other threads with the runtime itself are refused: HANDLE. Their calls
- *     with lanes, buffers and claims work until this wait is over. hd_close waits for the work that
- *     they submit.
- *   - If work does not end in time, or the driver does not return, the devices are abandoned as
- *     they are. Everything they hold, pinned memory included, returns to the system when the
- *     process ends. hd_message names the operation and what was left.
- *   - It does not wait for an export without order (heddle/dlpack.h) that is still out. Its memory
- *     is left in the same way.
- *   - Releasing may take up to 5 seconds beyond close_timeout. Anything slower continues in the
+/* Closes a runtime: waits until submitted work is finished, at most for the time of the option
+ * close_timeout, then releases everything. If `runtime` is NULL, nothing happens.
+ *   - First, hd_close waits until the functions of hd_launch_host and hd_claim_on_ready have run
+ *     and the program has ended its claims. Meanwhile these functions may call Heddle as before,
+ *     and any thread may end claims. Calls of other threads that take the runtime fail with HANDLE.
+ *     Their calls that take a lane, a buffer or a claim still work, and hd_close waits for the work
+ *     that these calls submit.
+ *   - If work does not end in time, or the driver does not return, hd_close leaves the devices as
+ *     they are. The system takes back their memory, and pinned memory, when the process ends.
+ *     hd_message names the unfinished operation and the parts that were left.
+ *   - hd_close does not wait for the deleter of an export with HD_DLPACK_UNORDERED
+ *     (heddle/dlpack.h). If the deleter was not called, it leaves the memory of the export in the
+ *     same way.
+ *   - The release may take up to 5 seconds beyond close_timeout. A slower release continues in the
  *     background, and hd_message names it.
- *   - Calls of other threads that are under way return, with HANDLE if they wait for work, memory
- *     or a pinned chunk. They get close_timeout to return; otherwise everything is left as it is.
- *   - Later calls are refused: HANDLE.
- * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or
- * from a callback of this runtime, from a function that it called, or from a function of
- * hd_lane_run_native: nothing happens); TIMEOUT (something was left, as above; the runtime is
- * closed nevertheless); DEVICE_LOST, DRIVER (the driver refused to take something back); SYSTEM (a
- * trace, or the report of the option `stats`, was not written whole; the runtime is closed); ACCESS
- * (option memory_debug: buffers were not freed; the runtime is closed); HOST_MEMORY (for that
- * report; the runtime is closed). */
+ *   - Calls of other threads that are under way return. Those that wait for work, memory or a
+ *     pinned chunk fail with HANDLE. If a call does not return within close_timeout, hd_close
+ *     leaves everything as it is.
+ *   - Later calls with the runtime or its objects fail with HANDLE.
+ * Errors: HANDLE (the runtime is not open, or another thread is closing it; a callback or function
+ * that this runtime called, or a function of hd_lane_run_native, calls hd_close: nothing happens);
+ * TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER
+ * (the driver refused to take something back); SYSTEM (a trace, or the report of the option
+ * `stats`, was not written whole; the runtime is closed); ACCESS (option memory_debug: buffers were
+ * not freed; the runtime is closed); HOST_MEMORY (there was no memory for the report; the runtime
+ * is closed). */
 HD_API hd_status hd_close(hd_runtime *runtime);
 
 /* Returns the number of devices; 0 for a bad handle. Devices are numbered from 0 in the driver's
@@ -96,32 +101,33 @@ typedef struct hd_device_info {
     int multiprocessors; /* CPU cores, for a host device */
     int max_threads_per_block;
     uint32_t max_block[3], max_grid[3];
-    size_t shared_bytes_per_block; /* without opting in */
-    size_t shared_bytes_max;       /* limit for static and dynamic together */
+    size_t shared_bytes_per_block; /* for kernels that do not ask for more */
+    size_t shared_bytes_max;       /* the most that a kernel can get, static and dynamic together */
     size_t memory_bytes;           /* physical memory of the device */
-    /* free now, as the driver reports; excludes memory that other programs use */
+    /* memory that no program uses now, as the driver reports */
     size_t memory_free_bytes;
     size_t memory_mapped_bytes; /* physical bytes that this runtime holds mapped */
     int numa_node;              /* -1 when unknown */
     /* bit j: the driver reports that this device can access device j's memory */
     uint64_t peers;
     bool lost;
-    int worker_pid;    /* its worker process; 0: none (another placement, or it is lost) */
-    uint64_t losses;   /* how often it was lost since hd_open */
-    uint64_t restarts; /* how often hd_device_restart brought it back */
+    int worker_pid;    /* its worker process; 0: none (another placement, or the device is lost) */
+    uint64_t losses;   /* how often the device was lost since hd_open */
+    uint64_t restarts; /* how often hd_device_restart brought the device back */
 } hd_device_info;
 
-/* Returns the properties of a device. If it is lost, memory_free_bytes is 0; the rest stays valid.
+/* Returns the properties of a device. If the device is lost, memory_free_bytes is 0, and the other
+ * fields stay valid.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, MEMORY, DRIVER. */
 HD_API hd_status hd_device_get_info(hd_runtime *runtime, int device, hd_device_info *out);
 
 /* Why a device was lost. */
 typedef enum hd_loss_cause {
-    /* The driver reported an error that ends all work on the device, e.g. an illegal address. */
+    /* The driver reported an error that ends all work on the device, such as an illegal address. */
     HD_LOSS_DRIVER = 1,
-    HD_LOSS_WATCHDOG,     /* an operation did not finish within the option `watchdog` */
+    HD_LOSS_WATCHDOG,     /* an operation did not finish within the time of the option watchdog */
     HD_LOSS_WORKER_ENDED, /* the worker process ended or was killed */
-    /* The worker process was stopped, or stayed in one driver call, for the option
+    /* The worker process was stopped, or stayed in one driver call, for the time of the option
      * worker_timeout. */
     HD_LOSS_WORKER_STUCK
 } hd_loss_cause;
@@ -134,37 +140,38 @@ typedef struct hd_device_loss {
     int driver_code;   /* the driver's code (a CUresult); 0: none */
     int signal;        /* the signal that ended the worker; 0: none */
     uint64_t losses;   /* losses of this device since hd_open, including this one */
-    char message[512]; /* one line: the device, the cause, the operations under way there */
+    char message[512]; /* one line: the device, the cause, the operations under way on the device */
 } hd_device_loss;
 
-/* Returns a descriptor that poll() reports as readable while there is a loss that hd_loss_next has
- * not returned yet. The runtime owns it (close-on-exec): do not read, write or close it. It is
- * valid until hd_close. Errors: ARGUMENT, HANDLE, SYSTEM. */
+/* Returns a file descriptor that poll() reports as readable while there is a loss that hd_loss_next
+ * has not returned yet. The runtime owns the descriptor (close-on-exec): do not read, write or
+ * close it. It is valid until hd_close. Errors: ARGUMENT, HANDLE, SYSTEM. */
 HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
 
-/* Returns the oldest loss that it has not returned yet; it returns each once. Does not block. If a
- * device is lost again before its last loss was returned, only one is returned, with the newer
- * facts.
- * Errors: ARGUMENT, HANDLE, NOT_FOUND (there is none). */
+/* Returns the oldest loss that no earlier call has returned. Does not block. If a device is lost
+ * again before a call has returned its last loss, only the newer one is returned.
+ * Errors: ARGUMENT, HANDLE, NOT_FOUND (calls have returned all losses). */
 HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
 
-/* Brings a lost device back, with a fresh worker process (placement process). Blocks until the
- * device works:
+/* Brings a lost device back, with a new worker process (placement process). Blocks until the device
+ * works:
  *   - lanes accept work again
- *   - its modules and kernels are loaded
+ *   - the device has loaded its modules and kernels
  *   - pinned memory is mapped for the device
  *   - the content of buffers with a checkpoint (hd_alloc_with) is restored
  *
- * Peer mappings are made again when they are first needed. Earlier tickets stay failed, and so do
- * all other buffers of the device. Using such a buffer fails with DEVICE_LOST; hd_free it. Other
- * devices continue to work meanwhile. Calls from several threads take turns; a device that is not
- * lost is left alone: HD_OK. Does not wait for work. The program keeps the bytes of open claims,
- * and lost work that waits for other work still ends after it.
+ * Heddle makes peer mappings again when it first needs them. Tickets of lost work stay failed. All
+ * other buffers of the device stay lost: calls that use their content fail with DEVICE_LOST, and
+ * the program should free them (hd_free). Other devices work on meanwhile. Calls of several threads
+ * take turns. If the device is not lost, the call does nothing and returns HD_OK. It does not wait
+ * for work. The bytes of open claims stay with the program. Lost work that waits for other work
+ * still ends after that work.
  * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a driver that has lost a
  * device is of no more use to its process), HOST_MEMORY, SYSTEM (the worker cannot be started or
- * did not answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (lost again
- * meanwhile), FAILED or TIMEOUT (a checkpointed buffer could not be restored, or not within the
- * option transfer_timeout). On failure the device stays lost, and the call can be repeated. */
+ * did not answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (the device was
+ * lost again meanwhile), FAILED or TIMEOUT (a buffer with a checkpoint could not be restored, or
+ * not within the time of the option transfer_timeout). After a failure the device stays lost, and
+ * the program can repeat the call. */
 HD_API hd_status hd_device_restart(hd_runtime *runtime, int device);
 
 /* Facts about a runtime: hd_runtime_get_info. */
@@ -172,7 +179,7 @@ typedef struct hd_runtime_info {
     size_t size;           /* set by the caller to sizeof(hd_runtime_info) */
     const char *driver;    /* "nvidia" or "host"; static */
     const char *placement; /* "inline", "thread" or "process"; static */
-    int driver_version;    /* as the driver reports it: 13000 is 13.0 */
+    int driver_version;    /* as the driver reports it: 13000 means 13.0 */
     int device_count;
 } hd_runtime_info;
 
@@ -191,19 +198,20 @@ typedef struct hd_option_info {
     size_t size;             /* set by the caller to sizeof(hd_option_info) */
     const char *name;        /* static */
     const char *environment; /* static, "HEDDLE_..." */
-    /* The value in force, for `worker` and `probe` also the path that was found. Belongs to the
-     * runtime; for a NULL runtime it is the default, a static string. */
+    /* The value in force. If `worker` or `probe` is empty, this is the path that the runtime found.
+     * The runtime owns the string. For a NULL runtime it is the default, a static string. */
     const char *value;
     const char *help;        /* static */
     bool is_default;         /* the value equals the default, whatever its source */
     hd_option_source source; /* the source of the value */
 } hd_option_info;
 
-/* Describes option number `index`, counted from 0. For a NULL runtime it describes the default.
+/* Describes option number `index`, counted from 0. `runtime` may be NULL: then the value is the
+ * default.
  * Errors: ARGUMENT, HANDLE, NOT_FOUND (index is past the last one). */
 HD_API hd_status hd_option_get_info(const hd_runtime *runtime, int index, hd_option_info *out);
 
-/* Counters of one device since hd_open. They are read one by one, not as a snapshot. */
+/* Counters of one device since hd_open. The library reads them one by one, not as a snapshot. */
 typedef struct hd_device_stats {
     size_t size;             /* set by the caller to sizeof(hd_device_stats) */
     uint64_t operations;     /* operations issued to the driver */
@@ -211,7 +219,7 @@ typedef struct hd_device_stats {
     uint64_t events_recorded;
     uint64_t publishes;        /* completion flags that the device was asked to write */
     uint64_t ring_full_stalls; /* submissions that found their ring full and waited */
-    uint64_t engine_sleeps;    /* times the engine went to sleep for want of work */
+    uint64_t engine_sleeps;    /* how often the engine went to sleep since it had no work */
     uint64_t buffers_live;     /* buffers owned by this device that are not freed */
     uint64_t bytes_live;       /* their requested sizes */
 } hd_device_stats;

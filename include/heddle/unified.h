@@ -16,9 +16,8 @@
  * may read it, and those that write it fail with ACCESS.
  *
  * If such a move fails, Heddle repeats it for the next use of the bytes. If an operation that
- * writes the buffer fails, the chunks that it should have written are bad: reads of them fail, on
- * the host and on devices. Bytes are good again once hd_write, hd_fill, hd_copy or a kernel writes
- * them.
+ * writes the buffer fails, reads of the chunks that it should have written fail, too, on the host
+ * and on devices. Bytes are good again once hd_write, hd_fill, hd_copy or a kernel writes them.
  *
  * hd_buffer_address returns the address of the device memory. Work outside of Heddle that uses this
  * address does not see newer bytes of the host. A unified buffer of a lost device is lost, like any
