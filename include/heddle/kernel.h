@@ -11,26 +11,29 @@
  *         }
  *     }
  *
- * `heddle cc` compiles such a file for both and packs the result into a kernel file, which
- * hd_module_load takes. Write kernels in the part of C that is also C++ (clang compiles PTX as
- * C++), without the C library.
+ * `heddle cc` compiles such a file for GPUs and for the CPU. It packs both results into a kernel
+ * file, which hd_module_load loads. Write kernels in the part of C that is also C++ (clang compiles
+ * PTX as C++), and without the C library.
  *
- * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). The first
- * three are buffers that the kernel reads, writes, or both. The kernel sees them as pointers (to
- * const, for HD_IN). HD_VALUE is a number or a structure by value. A kernel takes at most 32
- * parameters and 4096 bytes of them.
+ * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). HD_IN is a
+ * buffer that the kernel reads, HD_OUT one that it writes, and HD_INOUT one that it reads and
+ * writes. In the kernel they are pointers; that of HD_IN is to const. HD_VALUE is a number or a
+ * structure by value. A kernel takes at most 32 parameters of 4096 bytes together.
  *
  *     HD_KERNEL(name, ...)                  begins a kernel with these parameters
  *     HD_KERNEL_BOUNDS(name, threads, ...)  the same, for blocks of at most so many threads
  *     HD_DEVICE                             begins a function that kernels call
- *     HD_SELF                               the first parameter of such a function if it asks for
- *                                           its position, meets other threads, prints or asserts;
- *                                           call it with hd_self
- *     HD_SHARED                             a variable that the threads of a block share; it begins
- *                                           undefined
- *     HD_DYNAMIC_SHARED(type, name)         an array that they share; the launch sets its size
+ *     HD_SELF                               the first parameter of such a function if the function
+ *                                           calls one of the list below or of
+ *                                           heddle/kernel_warp.h, prints or asserts; the caller
+ *                                           passes hd_self
+ *     HD_SHARED                             begins a variable that the threads of a block share;
+ *                                           its first value is undefined
+ *     HD_DYNAMIC_SHARED(type, name)         an array that the threads of a block share; the launch
+ *                                           sets its size
  *
- * A thread asks for its position in 32 bits, but in 64 bits for hd_global_x():
+ * These functions return the position of the calling thread. hd_global_x() returns 64 bits, all
+ * others return 32:
  *
  *     hd_thread_x(), _y(), _z()             the thread in its block
  *     hd_block_x(), _y(), _z()              the block in the grid
@@ -38,18 +41,19 @@
  *     hd_grid_dim_x(), _y(), _z()           blocks of the grid
  *     hd_global_x(), _y(), _z()             the thread in the grid
  *     hd_barrier()                          waits for the other threads of the block that still
- *                                           run; then all see everything that they wrote before
+ *                                           run; afterwards each sees what the others wrote before
  *
- * A variable outside of kernels is HD_CONSTANT, with its values in the source, or one that programs
- * set and read. The latter is HD_GLOBAL_CONSTANT, which no kernel writes, or HD_GLOBAL;
- * hd_module_get_global returns it as a buffer. Each device uses its own. It begins as the source
- * initialises it, or as zeros. Only one source of a kernel file may define its name.
+ * There are three kinds of variables outside of kernels. HD_CONSTANT begins a constant whose value
+ * is in the source. HD_GLOBAL and HD_GLOBAL_CONSTANT begin variables that the program can read and
+ * write as buffers (hd_module_get_global). Kernels may write HD_GLOBAL, but not HD_GLOBAL_CONSTANT.
+ * Each device uses its own copy of such a variable. The copy begins as the source initialises the
+ * variable, or as zeros. Only one source of a kernel file may define a variable's name.
  *
  *     HD_GLOBAL_CONSTANT float coefficients[16];
  *     HD_GLOBAL uint32_t hits;
  *
- * Ordinary C and C++ code may include this header, too. It gets the structures below. C code may
- * define CPU kernels with it. C++ code gets no macros for writing kernels.
+ * Ordinary C and C++ code may include this header, too, and gets the structures below. In C, the
+ * macros define CPU kernels. In C++, there are no macros for writing kernels.
  */
 #ifndef HEDDLE_KERNEL_H
 #define HEDDLE_KERNEL_H
@@ -152,32 +156,32 @@ extern "C" {
 
 struct hd_kernel_thread;
 
-/* The values that the lanes of a warp brought to a meeting, as bits. */
+/* The values that the threads of a warp brought to a meeting, as bits (heddle/kernel_warp.h). */
 typedef struct hd_warp_values {
     uint64_t of[32];
-    uint32_t present; /* a bit for each lane that takes part; other values are unspecified */
+    uint32_t present; /* a bit for each lane that takes part; values of others are unspecified */
 } hd_warp_values;
 
-/* Services of the caller of a kernel's entry for its threads (heddle/kernel_warp.h,
- * heddle/kernel_print.h). */
+/* Functions that the caller of a kernel's entry provides for the kernel's threads
+ * (heddle/kernel_warp.h, heddle/kernel_print.h). */
 typedef struct hd_cpu_services {
-    /* Returns when all threads of the warp that still run have called it. `what` is HD_WARP_*, the
-     * same for all of them. The result is valid until the thread calls this again. */
+    /* Returns when all threads of the warp that still run have called this function. They all pass
+     * the same `what`, which is HD_WARP_*. The result is valid until the thread's next call. */
     const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
     int (*print)(struct hd_kernel_thread *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
     /* Ends the launch, and does not return. */
     void (*failed)(struct hd_kernel_thread *self, const char *text, const char *file, int line);
 } hd_cpu_services;
 
-/* The view of one thread of a block. The caller of a kernel's entry makes and owns it. */
+/* The data of one thread of a block. The caller of a kernel's entry makes and owns it. */
 typedef struct hd_kernel_thread {
     struct {
         uint32_t x, y, z;
     } thread, block, block_dim, grid_dim;
     void *dynamic_shared; /* aligned to 16 bytes; the same for all threads of a block */
-    /* Returns when all threads of the block that still run have called it. */
+    /* Returns when all threads of the block that still run have called this function. */
     void (*barrier)(struct hd_kernel_thread *self);
-    const hd_cpu_services *services; /* modules of version 3 may use it */
+    const hd_cpu_services *services; /* for modules of version 3 */
 } hd_kernel_thread;
 
 /* A parameter of a kernel. */
@@ -191,20 +195,20 @@ typedef struct hd_cpu_param {
     uint32_t size;
 } hd_cpu_param;
 
-/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its
- * parameters. They are read from there without relocations, so everything but `entry` and `params`
- * is plain data. */
+/* One kernel. In an object file, these structures are in the section "hd_kernels", each followed by
+ * its parameters. The reader applies no relocations: everything but `entry` and `params` is plain
+ * data. */
 typedef struct hd_cpu_kernel {
     uint32_t magic;        /* HD_CPU_KERNEL_MAGIC */
-    uint32_t record_bytes; /* of this structure and its parameters together */
+    uint32_t record_bytes; /* of this structure together with its parameters */
     char name[128];
     uint32_t n_params;
     uint32_t argument_bytes; /* end of the last parameter */
     uint32_t max_threads;    /* per block, from HD_KERNEL_BOUNDS; 0: no bound of its own */
     uint32_t reserved;       /* 0 */
     /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes. It contains the
-     * parameters in order, each at its natural alignment, like a C structure (and CUDA's parameter
-     * space). */
+     * parameters in order, each at its natural alignment, like a structure of C and like CUDA's
+     * parameter space. */
     void (*entry)(hd_kernel_thread *self, const void *arguments);
     const hd_cpu_param *params;
 } hd_cpu_kernel;
@@ -213,12 +217,12 @@ typedef struct hd_cpu_kernel {
 typedef struct hd_cpu_module {
     uint32_t magic;   /* HD_CPU_MODULE_MAGIC */
     uint32_t version; /* HD_CPU_MODULE_VERSION; 1 ends before `shared`, 2 uses no services */
-    /* The first, and past the last, of pointers to the kernels. */
+    /* An array of pointers to the kernels: its first element, and its end. */
     const hd_cpu_kernel *const *kernels;
     const hd_cpu_kernel *const *kernels_end;
-    /* The loader stores a function here that returns the module's thread-local storage for the
-     * calling thread. That storage is the HD_SHARED variables of the block that runs there. NULL:
-     * the system keeps that storage. */
+    /* A place for a function of the loader. It returns the calling thread's storage for the
+     * module's thread-local variables. They are the HD_SHARED variables of the block that runs on
+     * this thread. NULL: the system provides the storage. */
     void *(**shared)(void);
 } hd_cpu_module;
 
@@ -230,9 +234,9 @@ typedef struct hd_cpu_module {
 
 /* ---- CPU: writing kernels, gcc or clang ---- */
 
-/* The body that follows becomes `name`_hd_body; `name`_hd_record is the kernel with its parameters
- * (the hd_cpu_kernel is its member `kernel`). Nothing of it is visible outside the file except
- * through the section of pointers. */
+/* The body that follows becomes the function `name`_hd_body. The variable `name`_hd_record contains
+ * the hd_cpu_kernel and its parameters. Other files reach both only through the section of
+ * pointers. */
 #define HD_KERNEL(name, ...) HD_KERNEL_BOUNDS(name, 0, ##__VA_ARGS__)
 #define HD_KERNEL_BOUNDS(name_, max_threads_, ...)                                                                     \
     struct name_##_hd_arguments {                                                                                      \
@@ -270,15 +274,15 @@ typedef struct hd_cpu_module {
 
 #define HD_DEVICE __attribute__((unused)) static inline
 #define HD_CONSTANT static const
-/* Exported, and in sections by which the library recognises them. The module itself always uses its
- * own. */
+/* HD_GLOBAL and HD_GLOBAL_CONSTANT: exported variables, in sections by which the library recognises
+ * them. The module itself always uses its own variables. */
 #define HD_GLOBAL __attribute__((section("hd_globals"), visibility("protected"), used))
 #define HD_GLOBAL_CONSTANT __attribute__((section("hd_constants"), visibility("protected"), used))
 #define HD_SHARED static __thread /* the threads of a block are fibers of one system thread */
 #define HD_DYNAMIC_SHARED(type, name) type *const name = (type *)hd_self->dynamic_shared
 
-/* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter.
- * Call it with hd_self:
+/* A function that asks for its position or calls hd_barrier takes HD_SELF as its first parameter.
+ * Pass hd_self:
  *     HD_DEVICE float first(HD_SELF, const float *x) { return hd_thread_x() == 0 ? x[0] : 0; }
  *     ... first(hd_self, x) ... */
 #define HD_SELF hd_kernel_thread *hd_self
@@ -296,20 +300,20 @@ typedef struct hd_cpu_module {
 #define hd_grid_dim_y() (hd_self->grid_dim.y)
 #define hd_grid_dim_z() (hd_self->grid_dim.z)
 
-/* Every thread of the block waits here for the others; threads that returned from the kernel do not
- * count. Afterwards all threads see everything that they wrote before. */
+/* Every thread of the block waits here for the others, except those that returned from the kernel.
+ * Afterwards each thread sees what the others wrote before. */
 #define hd_barrier() (hd_self->barrier(hd_self))
 
 #ifdef HD_CPU_MODULE
 /* `heddle cc` defines HD_CPU_MODULE when it makes the shared object. The table below is weak, so
- * that several sources may be linked together. The linker's symbols for the section of pointers are
- * weak, so that a source without kernels may be linked. */
+ * that it can link several sources together. The symbols of the section of pointers, which the
+ * linker defines, are weak, so that it can link a source without kernels. */
 extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 #if defined(__x86_64__) && !defined(HD_SHARED_BY_SYSTEM)
-/* The compiler looks up thread-local variables by this function of the processor's ABI. The
- * system's version allocates their storage when a thread first uses it, and ends the process if
- * there is no memory. The loader allocates the storage in advance. */
+/* The compiler finds thread-local variables by this function of the processor's ABI. The system's
+ * version allocates their storage when a thread first uses them, and ends the process if there is
+ * no memory. The loader of Heddle allocates the storage in advance. */
 typedef struct hd_cpu_tls_index {
     unsigned long module, offset;
 } hd_cpu_tls_index;
@@ -329,7 +333,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
     HD_CPU_MODULE_MAGIC, HD_CPU_MODULE_VERSION, __start_hd_kernel_pointers, __stop_hd_kernel_pointers, HD_CPU_SHARED};
 #endif
 
-/* The macros behind HD_KERNEL. The kind is hd_arg_kind: 1 for a buffer, else by the type. */
+/* The macros behind HD_KERNEL. `kind` is an hd_arg_kind: 1 for a buffer, else by the type. */
 #define HD_PP_KIND(type) HD_PP_KIND_OF(*(type *)0)
 #define HD_PP_KIND_OF(value)                                                                                           \
     _Generic(((void)0, value), _Bool : 3, char                                                                         \
@@ -349,7 +353,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
                    "name), an address is HD_VALUE(uint64_t, name)");                                                   \
     _Static_assert(_Generic(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type), long double : 0, default : 1),                    \
                    "kernel " #kernel ": " #name ": the type is long double, which GPUs do not have; use double");
-/* The class of a value's type. A float would be promoted to double, which compilers can warn of. */
+/* The class of a value's type. A float becomes a double here, of which compilers can warn. */
 #define HD_PP_CLASS(value) __builtin_classify_type(_Generic((value), float : 0.0, default : (value)))
 /* A value of the type, or of a buffer's elements, that is never read. */
 #define HD_PP_SAMPLE_0(type) (*(type *)0)
@@ -370,7 +374,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_ELEMENT_2(type) HD_PP_ELEMENT_1(type)
 #define HD_PP_ELEMENT_3(type) HD_PP_ELEMENT_1(type)
 
-/* A parameter as in C: one message shows the right form, and the rest makes no further message. */
+/* For a parameter that is written as in C: the compiler gives one message, with the right form. */
 #define HD_PP_FIELD_PLAIN(kernel, parameter)
 #define HD_PP_PARAMETER_PLAIN(kernel, parameter) , parameter
 #define HD_PP_ARGUMENT_PLAIN(kernel, parameter) , 0
@@ -379,7 +383,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
                       "name), not: " #parameter);
 #define HD_PP_RECORD_PLAIN(kernel, parameter) {"", 0, 0, 0, 0},
 
-/* Too many parameters: again one message. */
+/* For too many parameters: the compiler gives one message. */
 #define HD_PP_FIELD_MANY(kernel)
 #define HD_PP_PARAMETER_MANY(kernel)
 #define HD_PP_ARGUMENT_MANY(kernel)
@@ -391,7 +395,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_CALL(macro, ...) macro(__VA_ARGS__)
 #define HD_PP_JOIN_(a, b) a##b
 #define HD_PP_JOIN(a, b) HD_PP_JOIN_(a, b)
-/* 1 for a parameter of HD_IN and the like. 0 for a parameter that is written as in C: HD_PP_ONE_0
+/* 1 for a parameter of HD_IN and the like. 0 for a parameter that is written as in C; HD_PP_ONE_0
  * then calls macro##_PLAIN. */
 #define HD_PP_SECOND_(a, b, ...) b
 #define HD_PP_SECOND(...) HD_PP_SECOND_(__VA_ARGS__)
@@ -404,7 +408,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
                    _22, _23, _24, _25, _26, _27, _28, _29, _30, _31, _32, _33, _34, _35, _36, _37, _38, _39, _40, _41, \
                    _42, _43, _44, _45, _46, _47, _48, n, ...)                                                          \
     n
-/* The number of parameters: of arguments after the first. 33 is for more than 32, up to 48. */
+/* The number of parameters, which are the arguments after the first. 33 stands for 33 to 48. */
 #define HD_PP_COUNT(...)                                                                                               \
     HD_PP_PICK(__VA_ARGS__, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 33, 32, 31, 30, 29, 28, 27,    \
                26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)

@@ -1,24 +1,27 @@
 /* kernel_atomic.h - kernel source: atomic operations and fences. heddle/kernel.h includes it.
  *
- *     hd_atomic_OP_TYPE(pointer, value)                   returns the value before
+ *     hd_atomic_OP_TYPE(pointer, value)                   returns the value from before
  *
  *         add, exchange               i32 u32 i64 u64 f32 f64; add also f16 and bf16
- *         min, max                    i32 u32 i64 u64 f32 f64; of a number and a NaN: the number
+ *         min, max                    i32 u32 i64 u64 f32 f64; of a number and a NaN, the number
  *         sub, and, or, xor           i32 u32 i64 u64
  *         cas(pointer, expected, desired)
- *                                     u16 i32 u32 i64 u64: stores `desired` if `expected` was there
+ *                                     u16 i32 u32 i64 u64; stores `desired` if the value was equal
+ *                                     to `expected`
  *
- * The memory is in a buffer or shared, aligned to the size of the type. An operation is atomic for
- * all threads of the device. For host devices these are all threads of the program. Operations are
- * relaxed: they order nothing else. If the order of other memory matters, use a fence:
+ * `pointer` is to memory of a buffer or to shared memory, aligned to the size of the type. An
+ * operation is atomic for all threads of the device; for a host device, for all threads of the
+ * program. Operations are relaxed: they do not order accesses of other memory. To order these, use
+ * a fence:
  *
  *     hd_thread_fence_block(), _device(), _system()
  *
- * Other threads see the thread's writes before the fence no later than its writes after the fence.
- * A fence orders its reads, too. The other threads are those of the block, of the device or of the
- * system.
+ * A fence holds for the other threads of the block, of the device or of the system. They see the
+ * calling thread's writes before the fence no later than its writes after the fence. The fence
+ * orders the thread's reads, too.
  *
- * Sums of floating-point numbers depend on the order of the threads, which no device promises.
+ * Sums of floating-point numbers depend on the order in which the threads add. No device promises
+ * an order.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -196,7 +199,8 @@ HD_DEVICE void hd_thread_fence_system(void)
 
 /* ---- both: by comparing and exchanging ---- */
 
-/* `word` is as large as `type`. `keeps` is true if the value in memory, `now`, stays. */
+/* `word` is an integer type as large as `type`. `keeps` is true if the value in memory, `now`, need
+ * not change. */
 #define HD_ATOMIC_LOOP(name, suffix, type, word_suffix, word, keeps, value)                                            \
     HD_DEVICE type hd_atomic_##name##_##suffix(type *p, type v)                                                        \
     {                                                                                                                  \

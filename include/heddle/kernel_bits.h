@@ -3,15 +3,14 @@
  * T is u32 or u64, and W is f32 or f64:
  *
  *     hd_bits_count_T(x)                  how many bits are 1
- *     hd_bits_leading_T(x)                how many bits above the highest 1 are 0; of 0: 32 or 64
- *     hd_bits_trailing_T(x)               how many bits below the lowest 1 are 0; of 0: 32 or 64
+ *     hd_bits_leading_T(x)                how many bits above the highest 1 are 0; all if x is 0
+ *     hd_bits_trailing_T(x)               how many bits below the lowest 1 are 0; all if x is 0
  *     hd_bits_reverse_T(x)                the bits in the opposite order
  *     hd_bits_from_W(x), hd_bits_to_W(bits)
  *                                         the bits of a floating-point number, and the number with
- *                                         such bits
+ *                                         these bits
  *
- * Each takes an instruction or two of a GPU. Compilers use other names for some of them; nvcc lacks
- * others.
+ * On a GPU each takes one or two instructions.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 

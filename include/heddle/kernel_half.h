@@ -7,19 +7,21 @@
  *
  *     hd_T_from_f32(x), hd_T_from_f64(x), hd_T_from_i32(x)
  *     hd_T_to_f32(h), hd_T_to_f64(h)                      exact
- *     hd_T_to_i32(h)                                      towards zero; INT32_MIN or INT32_MAX if
- *                                                         it does not fit, a NaN is 0
+ *     hd_T_to_i32(h)                                      rounds towards zero; returns INT32_MIN or
+ *                                                         INT32_MAX if `h` does not fit, and 0 for
+ *                                                         a NaN
  *     hd_T_add(a, b), _sub, _mul, _div, hd_T_fma(a, b, c) a * b + c, rounded once
  *     hd_T_neg(a), hd_T_abs(a)
- *     hd_T_min(a, b), hd_T_max(a, b)                      of a number and a NaN: the number; -0 is
+ *     hd_T_min(a, b), hd_T_max(a, b)                      of a number and a NaN, the number; -0 is
  *                                                         less than +0
  *     hd_T_eq(a, b), _ne, _lt, _le, _gt, _ge              as the operators of C
  *     hd_T_isnan(a), hd_T_isinf(a)
  *     hd_f16x2_add(a, b), _sub, _mul, hd_f16x2_fma(a, b, c)
- *                                                         two at once: one instruction of a GPU
+ *                                                         two numbers at once, by one instruction
+ *                                                         of a GPU
  *
- * Every result is rounded once, to the nearest, ties to even, with subnormal numbers. So GPUs and
- * host devices give the same bits. Only the bits of a NaN may differ.
+ * Every function rounds its result once, to the nearest number, ties to even. Subnormal numbers
+ * stay. GPUs and host devices therefore return the same bits, except for those of a NaN.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -58,7 +60,7 @@ HD_DEVICE uint32_t hd_half_bits_of(float f)
     return bits;
 }
 
-/* Returns a float that can be rounded once more, to fewer bits. If it is inexact, it is the
+/* Returns a float that can be rounded once more, to fewer bits. If the float is inexact, it is the
  * neighbour with an odd last bit. */
 HD_DEVICE float hd_half_odd_of_f64(double x)
 {
@@ -157,8 +159,8 @@ HD_DEVICE hd_f16x2 hd_f16x2_fma(hd_f16x2 a, hd_f16x2 b, hd_f16x2 c)
     __builtin_memcpy(&a, &x, sizeof a);
     return a;
 }
-/* Returns a * b + c as a float that can be rounded once more. If it is inexact, rounding down and
- * up give different floats. */
+/* Returns a * b + c as a float that can be rounded once more. If the sum is no float, rounding down
+ * and up give different floats. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
     float low, high, zero, near;
@@ -239,7 +241,7 @@ HD_DEVICE float hd_half_quotient(float a, float b)
     return a / b;
 }
 /* Returns a * b + c as a float that can be rounded once more. The product is exact as a double;
- * `rest` is the part that the sum lacks. So a compiler that fuses products with sums changes
+ * `rest` is the part that the sum lacks. A compiler that fuses products with sums therefore changes
  * nothing. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
@@ -255,8 +257,8 @@ HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
     }
     return hd_half_odd_of_f64(s);
 }
-/* A float has more than twice as many bits. So rounding a sum or a product to a float first does
- * not change the final result. */
+/* A float has more than twice as many bits. Rounding a sum or a product to a float first therefore
+ * does not change the final result. */
 HD_DEVICE hd_f16 hd_f16_add(hd_f16 a, hd_f16 b)
 {
     return hd_f16_from_f32(hd_half_sum(hd_f16_to_f32(a), hd_f16_to_f32(b)));
@@ -362,8 +364,8 @@ HD_HALF_COMPARE(bf16, ge, >=)
 #undef HD_HALF_BOTH
 #undef HD_HALF_COMPARE
 
-/* GPUs support arithmetic of bf16 from sm_90 on, and fma from sm_80 on. So these use floats, with
- * the same results. */
+/* GPUs support arithmetic of bf16 only from sm_90 on, and fma from sm_80 on. These functions use
+ * floats instead, with the same results. */
 HD_DEVICE hd_bf16 hd_bf16_add(hd_bf16 a, hd_bf16 b)
 {
     return hd_bf16_from_f32(hd_half_sum(hd_bf16_to_f32(a), hd_bf16_to_f32(b)));

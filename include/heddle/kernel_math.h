@@ -9,21 +9,25 @@
  *     floor ceil trunc round rint nearbyint lrint llrint lround llround,
  *     frexp ldexp scalbn scalbln ilogb logb modf nextafter
  *
- * The header also defines the macros of <math.h> (INFINITY, NAN, isnan, signbit and the like), and
- * M_PI and its kind. CUDA's additions to C are:
+ * The header also defines the macros of <math.h> (INFINITY, NAN, isnan, signbit and the like), M_PI
+ * and the other constants. It adds these functions of CUDA:
  *     rsqrt exp10 sinpi cospi, and sincos(x, &sin, &cos)
  *
- * The functions named hd_fast_ are for float, quick on GPUs and less exact there: approximate
- * instructions of the processor. On the CPU they are the functions of the C library.
+ * Functions whose names begin with hd_fast_ are for float. On GPUs they are approximate
+ * instructions, which are fast and less exact. On the CPU they are the functions of the C library.
  *
- * On GPUs square roots, divisions, fma and rounding are instructions, and correctly rounded. The
- * others are in a library of LLVM bitcode, which `heddle cc` adds: libdevice of a CUDA toolkit, or
- * libclc. nvcc builds them in. On the CPU they are in libm. These libraries define their
- * algorithms. Functions with an algorithm of this header name its source. DLMF is NIST's Digital
- * Library of Mathematical Functions. All are within the error bounds of the CUDA C++ Programming
- * Guide, Mathematical Functions. The table of these bounds is tests/kernel/math/functions.h;
- * docs/benchmarks.md lists the measured errors. `heddle cc` defines HD_MATH_LIBDEVICE or
- * HD_MATH_LIBCLC. Without either the functions are external names that begin with hd_math_.
+ * On GPUs, square roots, divisions, fma and rounding are instructions that round correctly. All
+ * other functions come from a library of LLVM bitcode that `heddle cc` adds: libdevice of a CUDA
+ * toolkit, or libclc. nvcc contains them. On the CPU they come from libm. These libraries define
+ * the algorithms. Where this header defines an algorithm, a comment names its source. DLMF is
+ * NIST's Digital Library of Mathematical Functions.
+ *
+ * All functions are within the error bounds of the CUDA C++ Programming Guide, Mathematical
+ * Functions. The table of these bounds is tests/kernel/math/functions.h. The measured errors are in
+ * docs/benchmarks.md.
+ *
+ * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. If neither is defined, the functions are
+ * external names that begin with hd_math_.
  */
 #ifndef HEDDLE_KERNEL_MATH_H
 #define HEDDLE_KERNEL_MATH_H
@@ -64,8 +68,8 @@
     {                                                                                                                  \
         return hd_math_##name##f(x);                                                                                   \
     }
-/* Some float functions of libclc miss CUDA's bound: they lose subnormal results, or are off by
- * more. Those use its function for double, and round the result. */
+/* Some float functions of libclc miss CUDA's bound: they lose subnormal results, or their error is
+ * larger. In their place, this header uses the libclc functions for double and rounds the result. */
 #ifdef HD_MATH_LIBCLC
 #define HD_MATH_F32_WIDE_1(name)                                                                                       \
     HD_DEVICE float name##f(float x)                                                                                   \
@@ -96,8 +100,9 @@ HD_MATH_1(exp2, "_Z4exp2")
 HD_MATH_F64_1(exp)
 HD_MATH_F64_1(exp2)
 #ifdef HD_MATH_LIBCLC
-/* The libclc functions return no subnormal results, and are long. The instruction returns all
- * results within 2 ULP, the bound of both functions. The reduction is that of Cody and Waite
+/* The libclc functions return no subnormal results, and take many instructions. One instruction of
+ * the GPU returns all results within 2 ULP, the bound of both functions. The reduction is that of
+ * Cody and Waite
  * (Software Manual for the Elementary Functions, 1980): a constant in two parts. The instruction
  * and the product together make a power of 2 that is no normal number. */
 HD_DEVICE float exp2f(float x)
@@ -106,7 +111,7 @@ HD_DEVICE float exp2f(float x)
 }
 HD_DEVICE float expf(float x)
 {
-    const float last = 0x1.8p23f; /* the last bits of a sum with it are a whole number */
+    const float last = 0x1.8p23f; /* a sum with this number keeps a whole number in its last bits */
     float sum = __nvvm_fma_rn_f(x, 1.44269504f, last);
     sum = __builtin_fminf(__builtin_fmaxf(sum, last - 126), last + 127);
     float rest = __nvvm_fma_rn_f(x, 0x1.4ae0cp-26f, __nvvm_fma_rn_f(x, 0x1.715476p+0f, last - sum));
@@ -249,8 +254,9 @@ HD_DEVICE double hd_math_stirling(double x, double *other)
     *other = half * 2.50662827463100050242;
     return half * exp(-x) * (1 + expm1(series));
 }
-/* The libclc function is exp(lgamma(x)), thousands of ULP off for large x. It is good from 1 to 3.
- * Elsewhere this takes the recurrence (DLMF 5.5.1), the series or the reflection (DLMF 5.5.3). */
+/* The libclc function is exp(lgamma(x)), which is thousands of ULP off for large x. It is good from
+ * 1 to 3. Elsewhere this function uses the recurrence (DLMF 5.5.1), the series or the reflection
+ * (DLMF 5.5.3). */
 HD_DEVICE double tgamma(double x)
 {
     double t = __builtin_fabs(x), a, b = 1;
@@ -280,8 +286,8 @@ HD_DEVICE double lgamma(double x)
 {
     return __builtin_isinf(x) ? __builtin_inf() : hd_math_lgamma(x);
 }
-/* The libclc functions overflow on the way if x is near the largest number. Then this reduces half
- * of x first; all further steps are exact. */
+/* The libclc functions overflow in between if x is near the largest number. Then this function
+ * reduces half of x first. All further steps are exact. */
 HD_DEVICE double fmod(double x, double y)
 {
     if (!(__builtin_fabs(x) > 0x1p1022) || __builtin_isinf(x)) {
@@ -392,7 +398,7 @@ HD_MATH_BUILTIN_2(fmax)
 #undef HD_MATH_BUILTIN_1
 #undef HD_MATH_BUILTIN_2
 
-/* One instruction. clang 14 does not use it for its own function. */
+/* One instruction, which clang 14 does not use for its own function. */
 HD_DEVICE double copysign(double x, double y)
 {
     double result;
@@ -508,14 +514,14 @@ HD_DEVICE float rsqrtf(float x)
 
 #include <math.h>
 
-/* C libraries contain these, but declare them only on request. */
+/* C libraries contain these functions, but declare them only on request. */
 extern double exp10(double x);
 extern float exp10f(float x);
 extern void sincos(double x, double *sine, double *cosine);
 extern void sincosf(float x, float *sine, float *cosine);
 
-/* Newer C libraries declare functions of these names. These macros change calls only: the name of a
- * kernel, for example, stays as it is. */
+/* Newer C libraries declare functions of these names. The macros change calls only. Other uses of a
+ * name, such as for a kernel, stay as they are. */
 #define sinpi(x) hd_math_sinpi(x)
 #define sinpif(x) hd_math_sinpif(x)
 #define cospi(x) hd_math_cospi(x)
@@ -523,7 +529,7 @@ extern void sincosf(float x, float *sine, float *cosine);
 #define rsqrt(x) hd_math_rsqrt(x)
 #define rsqrtf(x) hd_math_rsqrtf(x)
 
-/* pi x, and the rounding error. */
+/* pi x, and the rounding error of that product. */
 HD_DEVICE double hd_math_times_pi(double x, double *rest)
 {
     /* `less` is the difference from `pi` here to the exact pi. */
@@ -611,7 +617,7 @@ HD_DEVICE float hd_math_rsqrtf(float x)
 #endif
 #endif
 
-/* ---- the fast ones ---- */
+/* ---- fast functions ---- */
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
@@ -675,7 +681,7 @@ HD_DEVICE float hd_fast_rsqrt(float x)
 {
     return HD_MATH_FAST(__nvvm_rsqrt_approx_f(x), rsqrtf(x), rsqrtf(x));
 }
-/* On GPUs by exp(2 x): tanh x is 1 - 2 / (exp(2 x) + 1), whose errors are absolute. */
+/* On GPUs, tanh x is 1 - 2 / (exp(2 x) + 1), whose errors are absolute. */
 HD_DEVICE float hd_math_fast_tanh(float x)
 {
     float y = 1 - hd_fast_div(2, hd_fast_exp(2 * fabsf(x)) + 1);
@@ -688,9 +694,9 @@ HD_DEVICE float hd_fast_tanh(float x)
 #undef HD_MATH_FAST
 #endif
 
-/* nvcc also declares the functions of C++, and would choose the one for float: sqrt(2.0f) is a
- * double in C. `heddle cc` defines HD_KERNEL_SOURCE for kernel source. The type of the argument
- * selects the function, so these macros convert it. */
+/* nvcc also declares the functions of C++, which it selects by the type of the argument. For a
+ * float it would take the one for float, but in C sqrt(2.0f) is a double. These macros therefore
+ * convert the argument. `heddle cc` defines HD_KERNEL_SOURCE for kernel source. */
 #if defined(HD_KERNEL_SOURCE) && defined(__CUDACC__) && !defined(__clang__)
 #include <math.h>
 #include <stdlib.h>

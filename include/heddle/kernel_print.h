@@ -1,21 +1,21 @@
 /* kernel_print.h - kernel source: hd_printf and hd_assert. heddle/kernel.h includes it.
  *
- *     hd_printf(format, ...)       as C's printf: writes to standard output; at most 32 numbers and
- *                                  strings
- *     hd_assert(condition)         if the condition is false, the kernel ends and the device is
- *                                  lost; nothing with NDEBUG
+ *     hd_printf(format, ...)       writes to standard output, as printf of C does; at most 32
+ *                                  numbers and strings
+ *     hd_assert(condition)         if the condition is false, ends the kernel, and the device is
+ *                                  lost; does nothing if NDEBUG is defined
  *
- * In source that `heddle cc` compiles, `printf` and `assert` are the same.
+ * In source that `heddle cc` compiles, `printf` and `assert` mean the same functions.
  *
- * On a host device a call writes all of its text, up to 4095 bytes, in one place of the program's
- * standard output. It is there when the launch ends. On a GPU the driver keeps the text in a buffer
- * of initially 1 MiB. New text replaces the oldest. It writes the text at times of its own, at the
- * latest at hd_close.
+ * On a host device, a call writes its whole text, up to 4095 bytes, to the program's standard
+ * output without a break. The text is there when the launch ends. On a GPU, the driver keeps the
+ * text in a buffer of 1 MiB, where new text replaces the oldest. It writes the text at times of its
+ * own choice, at the latest at hd_close.
  *
  * On a host device a failed assertion reports this line:
  *     kernel 'k', block (3, 0, 0), thread (17, 0, 0): assertion 'i < n' failed at file.c:12
  *
- * For GPUs the driver writes the same facts to standard error, and the failure of the launch names
+ * On a GPU, the driver writes the same facts to standard error, and the failure of the launch names
  * the kernel.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
@@ -24,7 +24,7 @@
 #define HEDDLE_KERNEL_PRINT_H
 
 #if HD_KERNEL_GPU && (defined(__clang__) || defined(__CUDACC_RTC__))
-/* The driver provides it. */
+/* The driver provides this function. */
 extern "C" __attribute__((device, noreturn)) void __assertfail(const char *assertion, const char *file, unsigned line,
                                                                const char *function, size_t character_bytes);
 #define HD_ASSERT_FAIL(text) __assertfail(text, __FILE__, __LINE__, __func__, 1)
@@ -32,7 +32,7 @@ extern "C" __attribute__((device, noreturn)) void __assertfail(const char *asser
 
 #if HD_KERNEL_GPU && defined(__clang__)
 
-/* The driver provides it, too. vprintf takes the values in one piece, each promoted as in C and
+/* The driver provides this function, too. It takes the values in one piece, each promoted as in C and
  * aligned to its size. */
 extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
 

@@ -1,38 +1,42 @@
 /* kernel_warp.h - kernel source: functions that the threads of a warp call together.
  * heddle/kernel.h includes it.
  *
- * A warp is 32 threads of a block that follow each other. A thread's number in its block is x + y *
- * block_dim.x + z * block_dim.x * block_dim.y, and its lane is that number modulo 32. The last warp
+ * A warp is 32 threads of a block with consecutive numbers. A thread's number in its block is x +
+ * y * block_dim.x + z * block_dim.x * block_dim.y. Its lane is this number modulo 32. The last warp
  * of a block may be smaller. T is i32, u32, i64, u64, f32 or f64:
  *
  *     hd_warp_size                                  32
  *     hd_lane_index()                               the thread's lane
- *     hd_warp_shuffle_idx_T(value, lane)            the value of that lane (modulo 32)
- *     hd_warp_shuffle_up_T(value, delta)            of the lane `delta` (modulo 32) below; its own
- *                                                   value if there is none
- *     hd_warp_shuffle_down_T(value, delta)          of the lane `delta` (modulo 32) above; its own
- *                                                   value if there is none
- *     hd_warp_shuffle_xor_T(value, mask)            of the lane hd_lane_index() ^ mask (modulo 32)
+ *     hd_warp_shuffle_idx_T(value, lane)            the value of the lane `lane` (modulo 32)
+ *     hd_warp_shuffle_up_T(value, delta)            the value of the lane that is lower by `delta`
+ *                                                   (modulo 32); without one, the thread's own
+ *     hd_warp_shuffle_down_T(value, delta)          the value of the lane that is higher by `delta`
+ *                                                   (modulo 32); without one, the thread's own
+ *     hd_warp_shuffle_xor_T(value, mask)            the value of the lane hd_lane_index() ^ mask
+ *                                                   (modulo 32)
  *     hd_warp_any(condition), hd_warp_all(condition)
- *                                                   if it holds in some lane, in all lanes
+ *                                                   true if the condition holds in some lane, or in
+ *                                                   all lanes
  *     hd_warp_ballot(condition)                     a bit for each lane whose condition holds
  *     hd_warp_active_mask()                         a bit for each lane that takes part
  *     hd_warp_match_any_u32(value), _u64            a bit for each lane with the same value
- *     hd_warp_reduce_add_T(value), _min_T, _max_T   of all lanes, the same in each; a NaN is
- *                                                   neither least nor greatest
- *     hd_warp_barrier()                             earlier writes of the threads are visible to
- *                                                   all of them afterwards
- *     hd_block_reduce_add_T(value), _min_T, _max_T  of all threads of the block, the same in each;
- *                                                   a barrier of the block, too
+ *     hd_warp_reduce_add_T(value), _min_T, _max_T   sum, least or greatest value of all lanes; each
+ *                                                   lane gets the result; a NaN is neither least
+ *                                                   nor greatest
+ *     hd_warp_barrier()                             afterwards each thread of the warp sees what
+ *                                                   the others wrote before
+ *     hd_block_reduce_add_T(value), _min_T, _max_T  the same over all threads of the block; also a
+ *                                                   barrier of the block
  *
  * All threads of the warp that are still in the kernel must call such a function, at the same place
- * of the program. Those take part. A thread that has returned, or that the last warp lacks, takes
- * no part. Its value in a shuffle is unspecified, and the other functions leave it out. All threads
- * of the block must call hd_block_reduce_*, and none may have returned.
+ * of the program. A thread that has returned takes no part, nor does a thread that the last warp
+ * lacks. The value of such a thread in a shuffle is unspecified, and the other functions leave it
+ * out. All threads of the block must call hd_block_reduce_*, and none of them may have returned.
  *
- * If some threads of a warp do not come, a GPU waits for ever or does anything. A host device ends
- * the launch: the device is lost, and the message names the kernel, the block and two threads. GPUs
- * and host devices add floating-point numbers in the same order, so the bits of the sums are equal.
+ * If some threads of a warp do not make the call, a GPU waits for ever or its behaviour is
+ * undefined. A host device ends the launch: the device is lost, and the message names the kernel,
+ * the block and two threads. GPUs and host devices add floating-point numbers in the same order.
+ * The bits of the sums are therefore equal.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -59,8 +63,8 @@
 
 /* ---- GPU: clang or nvcc ---- */
 
-/* The instructions wait for those lanes of a mask that have not returned. So the mask is all
- * lanes. */
+/* The instructions wait for those lanes of a mask that have not returned. The mask can therefore be
+ * all lanes. */
 #define HD_WARP_LANES "0xffffffff"
 
 HD_DEVICE uint32_t hd_lane_index(void)
@@ -108,7 +112,7 @@ HD_DEVICE uint32_t hd_warp_match_any_u64(uint64_t value)
     return mask;
 }
 
-/* The instructions take the last five bits of a lane or a distance. */
+/* The instructions use only the last five bits of a lane or a distance. */
 #define HD_WARP_SHUFFLE(way, instruction, clamp)                                                                       \
     HD_DEVICE uint32_t hd_warp_shuffle_##way##_u32(uint32_t value, uint32_t where)                                     \
     {                                                                                                                  \
@@ -143,7 +147,7 @@ HD_WARP_SHUFFLE(xor, "bfly", "0x1f")
 #undef HD_WARP_SHUFFLE
 #undef HD_WARP_SHUFFLE_OF
 
-/* With all lanes a butterfly, else one lane after another. */
+/* If all lanes take part, the lanes combine values as a butterfly, else one after another. */
 #define HD_WARP_REDUCE(op, suffix, type)                                                                               \
     HD_DEVICE type hd_warp_reduce_##op##_##suffix(type value)                                                          \
     {                                                                                                                  \
@@ -189,7 +193,7 @@ HD_DEVICE uint32_t hd_warp_cpu_lane(HD_SELF)
 {
     return (hd_thread_x() + hd_block_dim_x() * (hd_thread_y() + hd_block_dim_y() * hd_thread_z())) % 32;
 }
-/* The lanes that brought this value. With `any`, those that brought a value other than 0. */
+/* The lanes that brought this value; with `any`, the lanes that brought another value than 0. */
 HD_DEVICE uint32_t hd_warp_cpu_mask(HD_SELF, uint32_t what, uint64_t value, int any)
 {
     const hd_warp_values *w = hd_self->services->meet(hd_self, what, value);
@@ -199,7 +203,7 @@ HD_DEVICE uint32_t hd_warp_cpu_mask(HD_SELF, uint32_t what, uint64_t value, int 
     }
     return mask;
 }
-/* The value of a lane; the thread's own if that lane takes no part. */
+/* The value of a lane; the thread's own value if that lane takes no part. */
 HD_DEVICE uint64_t hd_warp_cpu_shuffle(HD_SELF, uint64_t value, uint32_t lane)
 {
     const hd_warp_values *w = hd_self->services->meet(hd_self, HD_WARP_SHUFFLE, value);
@@ -222,7 +226,8 @@ HD_WARP_SHUFFLE_OF(f32, float)
 HD_WARP_SHUFFLE_OF(f64, double)
 #undef HD_WARP_SHUFFLE_OF
 
-/* In the order of a GPU's first lane: with all lanes by halves, else one lane after another. */
+/* Combines values in the order of a GPU's first lane: by halves if all lanes take part, else one
+ * after another. */
 #define HD_WARP_REDUCE(op, suffix, type)                                                                               \
     HD_DEVICE type hd_warp_cpu_reduce_##op##_##suffix(HD_SELF, type value)                                             \
     {                                                                                                                  \

@@ -5,11 +5,11 @@
  * the GPUs.
  *
  * A device's engine is the part of the library that gives work to the driver. The option
- * `placement` selects where it runs. With `inline` it runs on the threads that call Heddle, with
- * `thread` on a thread of this process, with `process` in a worker process of the device. With
- * workers, this process never starts the driver. A GPU that faults ends only its worker, and
- * hd_device_restart brings the device back. When the process that opened the runtime ends, in
- * whatever way, its workers end within a second.
+ * `placement` selects where it runs. With placement=inline it runs on the threads that call Heddle.
+ * With placement=thread it runs on a thread of this process, and with placement=process in a worker
+ * process for this device. With workers, this process never starts the driver. A GPU that faults
+ * ends only its worker, and hd_device_restart brings the device back. When the process that opened
+ * the runtime ends, in whatever way, its workers end within a second.
  *
  * In the placements inline and thread, Heddle cannot stop a device that is lost because of the
  * option `watchdog`. Kernels on the device may still write, also to buffers of other devices that
