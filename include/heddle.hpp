@@ -9,12 +9,12 @@
  *     hd::launch(lane, axpy, hd::blocks(n, 256), 256, hd::inout(y), hd::in(x), 2.0f,
  *                std::uint64_t(n));
  *
- * It wraps the C headers, which are the reference. Each call names the C call that it makes.
- * Errors, waits and order are those of that call.
+ * These headers wrap the C headers, which are the reference. The comment of each call names the C
+ * call that it makes, and says how the two differ. Errors, waits and order are those of the C call.
  *
  *   - heddle/cpp/result.hpp   failures: thrown as hd::error, or returned as hd::expected with
  *                             HEDDLE_NO_EXCEPTIONS
- *   - heddle/cpp/owned.hpp    handles that release themselves (hd::lane), and those that do not
+ *   - heddle/cpp/owned.hpp    handles that release themselves (hd::lane), and handles that do not
  *                             (hd::lane_ref)
  *   - heddle/cpp/runtime.hpp  hd::open, devices, options
  *   - heddle/cpp/lane.hpp     lanes and tickets
@@ -30,11 +30,10 @@
  *   - heddle/cpp/dlpack.hpp   exchange of tensors with other libraries
  *   - heddle/cpp/tools.hpp    kernel files, the driver's own entry points
  *
- * Threads: as in C: every function may be called from any thread at any time unless its comment
- * restricts that.
+ * Threads: as in C, any thread may call any function at any time, unless the comment of the
+ * function restricts that.
  * Locks: none.
- * Always: the library contains none of it, so a program needs only the headers that it was compiled
- * with.
+ * Always: all code is in the headers, and the library contains none of it.
  */
 #ifndef HEDDLE_HPP
 #define HEDDLE_HPP

@@ -7,9 +7,9 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: sizes, places and distances are counted in elements. An element is a type that can be
- * copied as bytes.
+ * Blocking: as the C calls.
+ * Always: sizes, places and distances are in elements. The type of an element must be one that can
+ * be copied as bytes.
  */
 #ifndef HEDDLE_CPP_BUFFER_HPP
 #define HEDDLE_CPP_BUFFER_HPP
@@ -23,8 +23,8 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* Returns the bytes of `count` elements. A number too large for a size_t becomes its largest value,
- * which every call refuses: RANGE or MEMORY. */
+/* Returns the bytes of `count` elements. If the number is too large for a size_t, it becomes
+ * SIZE_MAX, which every call refuses (RANGE or MEMORY). */
 template <class T> std::size_t bytes_of(std::size_t count) noexcept
 {
     std::size_t bytes = 0;
@@ -107,8 +107,8 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return hd_buffer_address(get());
     }
 
-    /* All elements, or those from `first` on, or `count` of these. Calls check a span when they use
-     * it: RANGE. */
+    /* A span of all elements, of those from `first` on, or of `count` elements from `first` on. A
+     * call that uses the span checks it (RANGE). */
     hd::span<T> span() const noexcept
     {
         return {*this, 0, size()};
@@ -129,7 +129,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return detail::finish(hd_buffer_set_label(get(), label));
     }
 
-    /* hd_buffer_save; for buffers of HD_ALLOC_KEEP. */
+    /* hd_buffer_save, for buffers made with HD_ALLOC_KEEP. */
     result<ticket> save() const
     {
         ticket out;
@@ -137,19 +137,20 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return detail::finish(status, out);
     }
 
-    /* hd_buffer_wait without a limit: until the program could access the content in this way. */
+    /* hd_buffer_wait without a limit: returns when no submitted work conflicts with such an
+     * access. */
     result<void> wait(hd_access access) const
     {
         return detail::finish(hd_buffer_wait(get(), access, HD_FOREVER));
     }
 
-    /* hd_buffer_wait: false if the limit passed. */
+    /* hd_buffer_wait with a limit. Returns false if the limit passed. */
     result<bool> wait_for(hd_access access, std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_buffer_wait(get(), access, detail::limit_of(limit)));
     }
 
-    /* hd_map of pinned or unified memory, for reading and writing, or for one of them. */
+    /* hd_map of pinned or unified memory, for reading, writing or both. */
     result<mapping<T>> map() const
     {
         return mapping<T>::make(*this, HD_READ_WRITE);
@@ -163,7 +164,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return mapping<T>::make(*this, HD_WRITE);
     }
 
-    /* One element of pinned or unified memory, by hd_element. */
+    /* Reads or writes one element of pinned or unified memory, by hd_element. */
     result<T> load(std::size_t index) const
     {
         T value{};
@@ -185,8 +186,8 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
     }
 };
 
-/* The content of pinned or unified memory, until the destructor or hd_free of the buffer unmaps it.
- * It is a contiguous range of C++. */
+/* The content of pinned or unified memory as a contiguous range of C++. It ends when the destructor
+ * unmaps the memory, or with hd_free of the buffer. */
 template <class T> class mapping
 {
     using element = std::remove_const_t<T>;
@@ -279,7 +280,7 @@ template <class T> HD_CPP_INLINE result<buffer<T>> alloc(lane_ref in_lane, std::
     return detail::finish(status, buffer<T>(out));
 }
 
-/* hd_alloc_with: named in messages and reports, with HD_ALLOC_KEEP or 0. */
+/* hd_alloc_with: memory with a label for messages and reports. `flags` is HD_ALLOC_KEEP or 0. */
 template <class T>
 HD_CPP_INLINE result<buffer<T>> alloc(lane_ref in_lane, std::size_t count, const char *label, unsigned flags = 0)
 {
@@ -299,7 +300,7 @@ template <class T> HD_CPP_INLINE result<buffer<T>> alloc_host(runtime_ref of_run
     return detail::finish(status, buffer<T>(out));
 }
 
-/* hd_alloc_unified: memory of the lane's device that the program can map, too. */
+/* hd_alloc_unified: memory that both the lane's device and the program can use. */
 template <class T> HD_CPP_INLINE result<buffer<T>> alloc_unified(lane_ref in_lane, std::size_t count)
 {
     hd_buffer *out = nullptr;

@@ -12,9 +12,9 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: a claim that is destroyed before its end() ends as failed. So bytes that an exception
- * left half written never count as a result.
+ * Blocking: as the C calls.
+ * Always: if an hd::claim is destroyed before its end(), the claim ends as failed. Bytes that an
+ * exception left half written therefore never count as a result.
  */
 #ifndef HEDDLE_CPP_CLAIM_HPP
 #define HEDDLE_CPP_CLAIM_HPP
@@ -44,13 +44,13 @@ class claim_ref : public detail::reference<hd_claim>
         return detail::finish(hd_claim_wait(get(), HD_FOREVER));
     }
 
-    /* hd_claim_wait: false if the limit passed. */
+    /* hd_claim_wait with a limit. Returns false if the limit passed. */
     result<bool> wait_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_claim_wait(get(), detail::limit_of(limit)));
     }
 
-    /* hd_claim_get_pointer: the first element of a use of pinned or unified memory. */
+    /* hd_claim_get_pointer: a pointer to the first element of a use of pinned or unified memory. */
     template <class T> result<T *> pointer(std::size_t use = 0) const
     {
         void *out = nullptr;
@@ -67,13 +67,13 @@ class claim_ref : public detail::reference<hd_claim>
     }
 };
 
-/* A claim that ends with this object, at the latest. */
+/* A claim that ends with this object at the latest. */
 class claim : public owned<claim_ref>
 {
   public:
     using owned<claim_ref>::owned;
 
-    /* hd_claim_end. The object is empty afterwards, also after an error. */
+    /* hd_claim_end. Afterwards the object is empty, also after an error. */
     result<void> end(hd_status outcome = HD_OK)
     {
         return detail::finish(hd_claim_end(release(), outcome));
@@ -87,8 +87,8 @@ class claim : public owned<claim_ref>
 namespace detail
 {
 
-/* The uses of a claim or a call, as an array; at least one element, since an array must have
- * one. */
+/* The uses of a claim or a call as an array. Without uses the array contains one unused element,
+ * since an array must not be empty. */
 template <class... Uses> struct use_list {
     static_assert((std::is_same_v<Uses, hd_arg> && ...),
                   "hd::begin_claim: a use is hd::in(b), hd::out(b) or hd::inout(b) of a buffer or a part of it");
@@ -106,8 +106,8 @@ inline hd_claim_options claim_options(const char *label) noexcept
     return options;
 }
 
-/* The outcome of a function object: the status that it returns, HD_OK if it returns nothing, FAILED
- * if it throws. */
+/* Calls a function object and returns its outcome: the status that it returns, HD_OK if it returns
+ * nothing, or FAILED if it throws. */
 template <class F, class Argument> hd_status outcome_of(F &function, Argument argument) noexcept
 {
     const auto call = [&]() -> hd_status {
@@ -150,7 +150,7 @@ template <class... Uses> HD_CPP_INLINE result<claim> begin_claim(runtime_ref of_
     return detail::finish(status, claim(out));
 }
 
-/* hd_claim_begin_with: named in messages and reports. */
+/* hd_claim_begin_with, with a label for messages and reports. */
 template <class... Uses>
 HD_CPP_INLINE result<claim> begin_claim(runtime_ref of_runtime, const char *label, const Uses &...uses)
 {
@@ -185,8 +185,9 @@ HD_CPP_INLINE result<claim> begin_claim_on(runtime_ref of_runtime, int device, v
 
 /* ---- functions of the program ----
  *
- * Each is an object with operator(), which must live until the ticket is done. It returns nothing,
- * or an hd_status that is the outcome. A function that throws fails. */
+ * A function here is an object with operator(). The program must keep the object until the ticket
+ * is done. The function returns nothing, or an hd_status that is its outcome. If it throws, its
+ * outcome is FAILED. */
 
 /* hd_launch_host: function(void *const *pointers). */
 template <class F, class... Uses>

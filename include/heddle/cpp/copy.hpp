@@ -1,14 +1,14 @@
 /* heddle/cpp/copy.hpp - moving and filling elements. heddle/copy.h is its reference for blocking,
  * order and errors.
  *
- * For elements of a buffer, a call takes an hd::span of them, or a buffer: all of its elements. For
- * the program's memory, it takes a pointer, or any contiguous range that std::data and std::size
+ * For elements of a buffer, a call takes an hd::span, or a buffer for all of its elements. For the
+ * program's memory, a call takes a pointer, or any contiguous range that std::data and std::size
  * accept.
  *
  * Threads: any.
  * Locks: none.
- * Always: both sides have the same type of element and the same number, or nothing is submitted:
- * ARGUMENT.
+ * Always: both sides must have the same type and number of elements. Else the call fails with
+ * ARGUMENT and submits nothing.
  */
 #ifndef HEDDLE_CPP_COPY_HPP
 #define HEDDLE_CPP_COPY_HPP
@@ -43,14 +43,14 @@ inline constexpr bool is_memory_of<
     std::void_t<decltype(std::data(std::declval<Memory &>())), decltype(std::size(std::declval<Memory &>()))>> =
     std::is_same_v<std::remove_const_t<std::remove_pointer_t<decltype(std::data(std::declval<Memory &>()))>>, T>;
 
-/* True if there is a buffer. Without one the C call reports the error, since no number of elements
- * could be wrong. */
+/* True if the span has a buffer. Without one, the C call reports the error, and the numbers of
+ * elements do not matter. */
 template <class T> bool is_there(const span<T> &s) noexcept
 {
     return hd_buffer_device(s.buffer().get()) != -2;
 }
 
-/* For the calls that move from one side to another one. */
+/* Checks the two sides of a call that moves elements. */
 inline error different_sizes(const char *call, std::size_t to, std::size_t from) noexcept
 {
     return error(HD_ERROR_ARGUMENT, "%s: %zu elements to a place of %zu; give both sides the same number", call, from,
@@ -83,7 +83,7 @@ template <class To> result<void> write(const To &to, const detail::element_t<To>
     return detail::finish(hd_write(dst.buffer().get(), dst.offset_bytes(), from, dst.size_bytes()));
 }
 
-/* The same from a container of as many elements. */
+/* The same from a container. It must contain as many elements as `to` counts. */
 template <class To, class Memory, class = std::enable_if_t<detail::is_memory_of<const Memory, detail::element_t<To>>>>
 result<void> write(const To &to, const Memory &from)
 {
@@ -101,7 +101,7 @@ template <class From> result<void> read(const From &from, detail::element_t<From
     return detail::finish(hd_read(src.buffer().get(), src.offset_bytes(), to, src.size_bytes()));
 }
 
-/* The same to a container of as many elements. */
+/* The same to a container. It must contain as many elements as `from` counts. */
 template <class From, class Memory, class = std::enable_if_t<detail::is_memory_of<Memory, detail::element_t<From>>>>
 result<void> read(const From &from, Memory &to)
 {
@@ -125,7 +125,7 @@ namespace detail
 {
 
 /* Fills by doubling: writes some elements, then copies the filled part behind itself until all is
- * filled. The last copy reads the results of the others, and is therefore done when they are. */
+ * filled. The last copy reads the results of the others, and is therefore done after them. */
 template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, ticket *out)
 {
     hd_buffer *const buffer = to.buffer().get();
@@ -138,7 +138,7 @@ template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, t
     }
     std::vector<T> first(parts[n], value);
     hd_status status = hd_write(buffer, begin, first.data(), bytes_of<T>(parts[n]));
-    /* Bytes that come back from the device are there. */
+    /* A single write gives no ticket. When its bytes are read back, it is done. */
     if (n == 0 && status == HD_OK) {
         status = hd_read(buffer, begin, first.data(), bytes_of<T>(parts[0]));
     }
@@ -151,9 +151,9 @@ template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, t
 
 } // namespace detail
 
-/* hd_fill, of elements of any type. hd_fill does it if 4 bytes repeat, and place and size are a
- * multiple of 4 bytes. Else this writes some elements, as hd_write does, and copies them, as
- * hd_copy does. It may wait for the uses of these elements. */
+/* Fills with an element of any type. Calls hd_fill if the same 4 bytes repeat, and place and size
+ * are multiples of 4 bytes. Else the call writes some elements as hd_write does, and copies them as
+ * hd_copy does. Then it may wait for earlier uses of these elements. */
 template <class To> result<ticket> fill(const To &to, const detail::element_t<To> &value)
 {
     using element = detail::element_t<To>;
@@ -169,7 +169,7 @@ template <class To> result<ticket> fill(const To &to, const detail::element_t<To
     if ((repeats && (dst.offset_bytes() | dst.size_bytes()) % 4 == 0) || dst.empty() || !detail::is_there(dst)) {
         std::uint32_t pattern = 0;
         std::memcpy(&pattern, bytes, sizeof pattern);
-        /* This is the whole size, or there is no buffer. */
+        /* The rounded size is the whole size, unless there is no buffer. */
         const std::size_t bytes_filled = dst.size_bytes() & ~std::size_t(3);
         status = hd_fill(dst.buffer().get(), dst.offset_bytes() & ~std::size_t(3), pattern, bytes_filled, &out);
     } else {
@@ -191,7 +191,8 @@ class box
     {
     }
 
-    /* Adds a dimension. More than HD_BOX_DIMS are refused when the box is used: ARGUMENT. */
+    /* Adds a dimension. A call with a box of more than HD_BOX_DIMS dimensions fails with
+     * ARGUMENT. */
     constexpr box repeat(std::size_t count, std::size_t dst_stride, std::size_t src_stride) const noexcept
     {
         box b = *this;
@@ -224,8 +225,8 @@ class box
     std::size_t count_[HD_BOX_DIMS] = {}, dst_stride_[HD_BOX_DIMS] = {}, src_stride_[HD_BOX_DIMS] = {};
 };
 
-/* hd_copy_box, hd_write_box and hd_read_box. The box begins at element `to_first` or
- * `from_first`. */
+/* hd_copy_box, hd_write_box and hd_read_box. The box begins at element `to_first` of the
+ * destination, and at element `from_first` of the source. */
 template <class T>
 result<ticket> copy_box(const buffer_ref<T> &to, std::size_t to_first, const buffer_ref<T> &from,
                         std::size_t from_first, const box &b)

@@ -8,8 +8,8 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: a tensor that is not taken stays with the caller.
+ * Blocking: as the C calls.
+ * Always: if from_dlpack fails, the tensor still belongs to the caller.
  */
 #ifndef HEDDLE_CPP_DLPACK_HPP
 #define HEDDLE_CPP_DLPACK_HPP
@@ -29,7 +29,7 @@ inline hd_dlpack_options dlpack_options(unsigned flags, const char *label) noexc
     return options;
 }
 
-/* A bool is a byte of a tensor, which DLPack calls bool. */
+/* An element of type bool is a byte that DLPack calls bool. */
 template <class T> constexpr unsigned dlpack_flags(unsigned flags) noexcept
 {
     return std::is_same_v<T, bool> ? flags | HD_DLPACK_BOOL : flags;

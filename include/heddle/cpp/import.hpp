@@ -7,11 +7,11 @@
  *     hd::buffer<float> one = hd::alloc_piece<float>(lane, n);
  *     hd_export e = hd::export_piece(one);
  *
- * Threads: any; heddle/import.h lists those that run `released`.
+ * Threads: any. heddle/import.h lists the threads that run `released`.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: the memory must outlive its last use, which may be after the destructor of the buffer.
- * `released` reports it.
+ * Blocking: as the C calls.
+ * Always: the memory must outlive its last use, which may come after the destructor of the buffer.
+ * Heddle calls `released` after the last use.
  */
 #ifndef HEDDLE_CPP_IMPORT_HPP
 #define HEDDLE_CPP_IMPORT_HPP
@@ -34,7 +34,7 @@ inline hd_import_options import_options(const char *label, hd_released_function 
 
 } // namespace detail
 
-/* hd_import: `count` elements of a device's memory at `address`, which something else allocated. */
+/* hd_import: `count` elements at `address`, in memory of a device that Heddle did not allocate. */
 template <class T>
 HD_CPP_INLINE result<buffer<T>> import_device(runtime_ref of_runtime, int device, T *address, std::size_t count,
                                               const char *label = nullptr, hd_released_function released = nullptr,
@@ -71,7 +71,8 @@ HD_CPP_INLINE result<buffer<T>> alloc_piece(lane_ref in_lane, std::size_t count,
     return detail::finish(status, buffer<T>(out));
 }
 
-/* hd_buffer_export: for other processes. The program closes the descriptor in it. */
+/* hd_buffer_export: a reference to the buffer's memory for other processes. The program must close
+ * the descriptor in the result. */
 template <class T>
 result<hd_export> export_piece(const buffer_ref<T> &piece, hd_export_kind kind = HD_EXPORT_DESCRIPTOR)
 {
@@ -80,7 +81,7 @@ result<hd_export> export_piece(const buffer_ref<T> &piece, hd_export_kind kind =
     return detail::finish(status, out);
 }
 
-/* hd_import_descriptor: memory that another process exported. The program still closes the
+/* hd_import_descriptor: memory that another process exported. The program must still close the
  * descriptor. */
 template <class T>
 HD_CPP_INLINE result<buffer<T>> import_piece(runtime_ref of_runtime, int device, const hd_export &from,

@@ -1,8 +1,8 @@
 /* heddle/cpp/lane.hpp - lanes and tickets. heddle/lane.h is its reference.
  *
- * Waits come in two kinds. A wait() takes no limit, and returns once all work ended well. A
- * wait_for() takes a limit, and returns true if the work ended. In both a failed operation is an
- * error.
+ * There are two kinds of waits. A wait() takes no limit, and returns when the work is finished. A
+ * wait_for() takes a limit, and returns true if the work is finished, false if the limit passed.
+ * For both, a failed operation is an error.
  *
  * Threads: any.
  * Locks: none.
@@ -20,7 +20,7 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* A limit that is past becomes 0, which only checks: C takes a negative limit as none. */
+/* A negative limit becomes 0, which only checks, since C takes a negative limit as none. */
 inline std::int64_t limit_of(std::chrono::nanoseconds limit) noexcept
 {
     return limit.count() < 0 ? 0 : static_cast<std::int64_t>(limit.count());
@@ -28,7 +28,8 @@ inline std::int64_t limit_of(std::chrono::nanoseconds limit) noexcept
 
 } // namespace detail
 
-/* A position in a lane: a plain value, that of C. Without a lane it counts as done. */
+/* A position in a lane: a plain value around the hd_ticket of C. A ticket without a lane counts as
+ * done. */
 class ticket : public hd_ticket
 {
   public:
@@ -51,7 +52,7 @@ class ticket : public hd_ticket
         return detail::finish(hd_wait(*this, HD_FOREVER));
     }
 
-    /* hd_wait: false if the limit passed. */
+    /* hd_wait with a limit. Returns false if the limit passed. */
     result<bool> wait_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_wait(*this, detail::limit_of(limit)));
@@ -76,7 +77,7 @@ class lane_ref : public detail::reference<hd_lane>
         return hd_lane_number(get());
     }
 
-    /* hd_lane_get_ticket: of everything submitted so far. */
+    /* hd_lane_get_ticket: a ticket for everything submitted so far. */
     result<hd::ticket> ticket() const
     {
         hd::ticket out;
@@ -90,7 +91,7 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish(hd_lane_wait(get(), HD_FOREVER));
     }
 
-    /* hd_lane_wait: false if the limit passed. */
+    /* hd_lane_wait with a limit. Returns false if the limit passed. */
     result<bool> wait_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_lane_wait(get(), detail::limit_of(limit)));
@@ -110,27 +111,28 @@ class lane_ref : public detail::reference<hd_lane>
         return add_dependency(t);
     }
 
-    /* hd_lane_keep_times: operations that are submitted from now on get times, for hd::elapsed. */
+    /* hd_lane_keep_times: operations that are submitted from now on get end times, for
+     * hd::elapsed. */
     result<void> keep_times(bool on = true) const
     {
         return detail::finish(hd_lane_keep_times(get(), on));
     }
 
-    /* hd_lane_reset without a limit: the lane takes work again after a failure. */
+    /* hd_lane_reset without a limit: lets the lane accept work again after a failure. */
     result<void> accept_work() const
     {
         return detail::finish(hd_lane_reset(get(), HD_FOREVER));
     }
 
-    /* hd_lane_reset: false if the limit passed. */
+    /* hd_lane_reset with a limit. Returns false if the limit passed. */
     result<bool> accept_work_for(std::chrono::nanoseconds limit) const
     {
         return detail::finish_wait(hd_lane_reset(get(), detail::limit_of(limit)));
     }
 };
 
-/* hd_ticket_get_elapsed: the device's time from the end of one operation to the end of another
- * one. */
+/* hd_ticket_get_elapsed: the time from the end of one operation to the end of another one, by the
+ * clock of their device. */
 inline result<std::chrono::nanoseconds> elapsed(const ticket &from, const ticket &to)
 {
     std::int64_t out = 0;

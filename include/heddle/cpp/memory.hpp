@@ -1,11 +1,11 @@
 /* heddle/cpp/memory.hpp - limits, reclaim, statistics and safety of memory. heddle/memory.h is its
  * reference.
  *
- * Threads: any; heddle/memory.h lists those that run callbacks.
+ * Threads: any. heddle/memory.h lists the threads that run callbacks.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: an exception never leaves a callback. A reclaim callback that throws counts as "freed
- * nothing".
+ * Blocking: as the C calls.
+ * Always: an exception never leaves a callback. If a reclaim callback throws, it counts as one that
+ * freed nothing.
  */
 #ifndef HEDDLE_CPP_MEMORY_HPP
 #define HEDDLE_CPP_MEMORY_HPP
@@ -26,14 +26,14 @@ inline result<hd_memory_stats> runtime_ref::memory_stats(int device) const
 /* hd_memory_get_lanes. */
 inline result<std::vector<hd_lane_memory>> runtime_ref::memory_lanes(int device) const
 {
-    std::vector<hd_lane_memory> out(256); /* a device has no more lanes of the program */
+    std::vector<hd_lane_memory> out(256); /* a device has no more lanes */
     std::size_t count = 0;
     const hd_status status = hd_memory_get_lanes(get(), device, out.data(), out.size(), &count);
     out.resize(count < out.size() ? count : out.size());
     return detail::finish(status, std::move(out));
 }
 
-/* hd_memory_trim: the bytes given back. */
+/* hd_memory_trim. Returns the bytes that went back to the driver. */
 inline result<std::size_t> runtime_ref::memory_trim(int device, std::size_t keep_bytes) const
 {
     std::size_t out = 0;
@@ -41,7 +41,7 @@ inline result<std::size_t> runtime_ref::memory_trim(int device, std::size_t keep
     return detail::finish(status, out);
 }
 
-/* hd_memory_each: the buffers that are not freed, or are held. */
+/* hd_memory_each. Returns the buffers that are not freed, or are held. */
 inline result<std::vector<hd_memory_block>> runtime_ref::memory_blocks() const
 {
     std::vector<hd_memory_block> out;
@@ -58,8 +58,8 @@ inline result<std::vector<hd_memory_block>> runtime_ref::memory_blocks() const
 namespace detail
 {
 
-/* Returns the text of a report. It may grow between two calls, so the second one gets room for
- * more. */
+/* Returns the text of a report. The report may grow between two calls, so the second call gets more
+ * room. */
 template <class Report> result<std::string> text_of(const Report &report)
 {
     std::string out;
@@ -83,7 +83,8 @@ inline result<std::string> runtime_ref::memory_report(hd_report_format format) c
     });
 }
 
-/* hd_memory_report_of: of the runtimes of another process; 0: of all processes of this user. */
+/* hd_memory_report_of: the report of the runtimes of another process, or with 0 of all processes of
+ * this user. */
 inline result<std::string> memory_report_of(int pid, hd_report_format format = HD_REPORT_TEXT)
 {
     return detail::text_of([&](char *out, std::size_t room, std::size_t *needed) {
@@ -119,9 +120,9 @@ inline result<hold> runtime_ref::create_hold() const
 
 /* ---- callbacks ---- */
 
-/* A function that a runtime calls, for as long as this object lives. Its destructor removes the
- * function, and returns when no call of it is under way. So the function itself must not destroy
- * it. */
+/* A function that a runtime calls as long as this object lives. The destructor removes the
+ * function, and waits until no call of the function is under way. The function itself must
+ * therefore not destroy the object. */
 class callback
 {
   public:
@@ -175,7 +176,8 @@ class callback
 namespace detail
 {
 
-/* Calls a function of the program for the library, which is C: nothing may be thrown through it. */
+/* Calls a function of the program for the library. The library is C, and no exception may pass
+ * through it. */
 template <class Function> bool call_reclaim(void *function, const hd_reclaim *what) noexcept
 {
 #if HD_CPP_THROWS
@@ -216,7 +218,7 @@ template <class Function> result<callback> runtime_ref::on_reclaim(Function func
 }
 
 /* hd_memory_on_finding: `function` takes a const hd_finding &. To get the leaks that hd_close
- * finds, declare it before the runtime. */
+ * finds, declare the callback object before the runtime. */
 template <class Function> result<callback> runtime_ref::on_finding(Function function) const
 {
     static_assert(std::is_invocable_v<Function &, const hd_finding &>,

@@ -5,9 +5,9 @@
  *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
  *
  * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, hd::address, or a value.
- * After all arguments, hd::arg_implicit names buffers that the kernel reaches by pointers inside of
- * other memory. Values are numbers, enumerations, and structures. A value must have the type of the
- * kernel's parameter, or the launch is refused: 10 is an int, std::uint64_t(10) is not.
+ * After all arguments, hd::arg_implicit names buffers that the kernel reaches through pointers in
+ * other memory. Values are numbers, enumerations and structures. A value must have the type of the
+ * kernel's parameter, else the launch fails: 10 is an int, std::uint64_t(10) is not.
  *
  * Threads: any.
  * Locks: none.
@@ -22,7 +22,7 @@
 
 HD_CPP_BEGIN
 
-/* A function of a module. It belongs to the module and ends with it. */
+/* A kernel, which is a function of a module. It belongs to the module and ends with it. */
 class kernel : public detail::reference<hd_kernel>
 {
   public:
@@ -46,8 +46,8 @@ class module_ref : public detail::reference<hd_module>
         return detail::finish(status, hd::kernel(out));
     }
 
-    /* hd_module_get_global: a variable of the module on a device, as elements of T. The handle
-     * belongs to the module, and ends with it:
+    /* hd_module_get_global: a variable of the module on a device, as a buffer of elements of type
+     * T. The handle belongs to the module, and ends with it:
      *     hd::write(module.global<float>(0, "coefficients"), values); */
     template <class T> result<buffer_ref<T>> global(int device, const char *name) const
     {
@@ -81,7 +81,8 @@ inline result<module_ref> runtime_ref::builtin_module() const
     return detail::finish(status, module_ref(out));
 }
 
-/* Extents of a grid in blocks, or of a block in threads; a number alone is one dimension. */
+/* Extents of a grid in blocks, or of a block in threads. A number alone is the extent of one
+ * dimension. */
 struct dims : hd_dims {
     constexpr dims(std::uint32_t x_, std::uint32_t y_ = 1, std::uint32_t z_ = 1) noexcept : hd_dims{x_, y_, z_}
     {
@@ -91,8 +92,8 @@ struct dims : hd_dims {
     }
 };
 
-/* Returns how many blocks of `block` threads provide a thread for each of `n` elements; at least
- * one. A number beyond 32 bits becomes the largest of 32 bits, which hd_launch refuses: LIMIT. */
+/* Returns how many blocks of `block` threads give each of `n` elements a thread, at least one. If
+ * the number needs more than 32 bits, it becomes UINT32_MAX, which hd_launch refuses (LIMIT). */
 constexpr std::uint32_t blocks(std::uint64_t n, std::uint32_t block) noexcept
 {
     const std::uint64_t most = UINT32_MAX;
@@ -100,7 +101,7 @@ constexpr std::uint32_t blocks(std::uint64_t n, std::uint32_t block) noexcept
     return static_cast<std::uint32_t>(needed < most ? needed : most);
 }
 
-/* Bytes of dynamic shared memory: given to a launch in front of the arguments. */
+/* Bytes of dynamic shared memory. Pass them to a launch in front of the arguments. */
 struct shared_bytes : detail::no_argument {
     constexpr explicit shared_bytes(std::size_t bytes_) noexcept : bytes(bytes_)
     {
@@ -110,8 +111,8 @@ struct shared_bytes : detail::no_argument {
 
 /* ---- buffers as arguments: for reading, for writing, and for both ----
  *
- * All of a buffer, a span, or `count` elements from `first` on. As in C a count of 0 reaches to the
- * buffer's end. The kernel's pointer is the address of the first of these elements. */
+ * Each takes a buffer, a span, or `count` elements from `first` on. As in C, a count of 0 reaches
+ * to the buffer's end. The kernel gets a pointer to the first of these elements. */
 
 namespace detail
 {
@@ -123,8 +124,8 @@ constexpr std::uint32_t kind_of_integer(std::size_t size, bool is_signed) noexce
     return size > 8 ? std::uint32_t(HD_ARG_BYTES) : kind + (is_signed ? 0 : 1);
 }
 
-/* Describes a buffer's elements, for hd_arg.access. std::byte is memory of any type, and a launch
- * checks no element of it. */
+/* Describes a buffer's elements, for hd_arg.access. std::byte stands for memory of any type: a
+ * launch does not check its elements. */
 template <class T> constexpr std::uint32_t element_of() noexcept
 {
     using element = std::remove_cv_t<T>;
@@ -141,7 +142,7 @@ template <class T> constexpr std::uint32_t element_of() noexcept
     return kind << 8 | static_cast<std::uint32_t>(sizeof(element)) << 16;
 }
 
-/* `use` with the type of its elements. */
+/* Returns `use` with the description of its elements. */
 template <class T> HD_CPP_INLINE hd_arg with_element(hd_arg use) noexcept
 {
     use.access |= element_of<T>();
@@ -197,8 +198,8 @@ template <class T> HD_CPP_INLINE hd_arg inout(const span<T> &s) noexcept
 
 /* ---- memory without an argument, arguments without memory ---- */
 
-/* hd_arg_implicit: hd::arg_implicit(hd::in(x)) follows all arguments, and is a use of x without a
- * parameter for it. */
+/* hd_arg_implicit. Pass hd::arg_implicit(hd::in(x)) behind all arguments if the kernel reads x, but
+ * no parameter names x. */
 HD_CPP_INLINE hd_arg arg_implicit(const hd_arg &use) noexcept
 {
     return hd_arg_implicit(use);
@@ -209,7 +210,8 @@ HD_CPP_INLINE hd_arg arg_implicit(const hd_arg &use) noexcept
     return hd_arg_implicit(use);
 }
 
-/* hd_address: a pointer that orders nothing; hd::address(0) is a null pointer. */
+/* hd_address: an address for a pointer of the kernel, by which Heddle orders nothing.
+ * hd::address(0) is a null pointer. */
 HD_CPP_INLINE hd_arg address(std::uint64_t a) noexcept
 {
     return hd_address(a);
@@ -291,7 +293,7 @@ HD_CPP_INLINE hd_status launch(lane_ref in_lane, kernel k, dims grid, dims block
 
 } // namespace detail
 
-/* hd_launch without a ticket. */
+/* hd_launch, without returning a ticket. */
 template <class... Args>
 HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
 {
@@ -306,7 +308,7 @@ HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims bl
     return detail::finish(detail::launch(in_lane, k, grid, block, shared.bytes, nullptr, args...));
 }
 
-/* hd_launch, and its ticket. */
+/* hd_launch. Returns the ticket. */
 template <class... Args>
 HD_CPP_INLINE result<ticket> launch_ticket(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
 {

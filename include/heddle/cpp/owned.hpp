@@ -1,13 +1,15 @@
 /* heddle/cpp/owned.hpp - handles of the library, owned and not owned.
  *
- * For each kind of handle there are two types. A lane_ref is a handle and no more: copy it freely,
- * it releases nothing. A lane owns its handle, and its destructor releases it. It can be moved, not
- * copied, and it is a lane_ref, too. So a function that only uses a lane takes an hd::lane_ref by
- * value.
+ * For each kind of handle there are two types, such as hd::lane_ref and hd::lane. A lane_ref is
+ * only a handle: copy it freely, its destructor releases nothing. A lane owns its handle, and its
+ * destructor releases the handle. A lane can be moved, but not copied. A lane is also a lane_ref: a
+ * function that only uses a lane takes an hd::lane_ref by value.
  *
- * Threads: those of the handle. One thread at a time may use an object, as any object of C++.
+ * Threads: those of the handle. As with any object of C++, only one thread at a time may use an
+ * object.
  * Locks: none.
- * Always: an object that was moved from, or released, is empty, and its destructor does nothing.
+ * Always: after a move from an object, or its release, the object is empty, and its destructor does
+ * nothing.
  */
 #ifndef HEDDLE_CPP_OWNED_HPP
 #define HEDDLE_CPP_OWNED_HPP
@@ -19,7 +21,7 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* A type that is no kernel argument by itself, though it could be copied as bytes. */
+/* A type that is no kernel argument by itself, although its bytes could be copied. */
 struct no_argument {
 };
 
@@ -50,15 +52,15 @@ template <class Handle> class reference : public no_argument
 
 } // namespace detail
 
-/* A handle of the kind of Ref that is released with this object. The destructor reports nothing: if
- * a failure at the end matters, call close(). */
+/* A handle of the kind of Ref, which the destructor of this object releases. The destructor reports
+ * no failure. To get the failure, call close(). */
 template <class Ref> class owned : public Ref
 {
   public:
     using handle_type = typename Ref::handle_type;
 
     owned() noexcept = default;
-    /* Takes over the handle. */
+    /* Takes over the handle, and releases it at the end. */
     explicit owned(handle_type *handle) noexcept : Ref(handle)
     {
     }
@@ -77,7 +79,7 @@ template <class Ref> class owned : public Ref
         reset();
     }
 
-    /* Gives the handle to the caller, which releases it. */
+    /* Gives the handle to the caller, who must release it. */
     [[nodiscard]] handle_type *release() noexcept
     {
         return std::exchange(this->handle_, nullptr);
@@ -91,8 +93,8 @@ template <class Ref> class owned : public Ref
         }
     }
 
-    /* Releases the handle now. The object is empty afterwards, also after an error. Errors: those
-     * of the C call that ends this kind of handle. */
+    /* Releases the handle now. Afterwards the object is empty, also after an error. Errors: those
+     * of the C call that releases this kind of handle. */
     result<void> close()
     {
         return detail::finish(Ref::end(release()));

@@ -3,8 +3,8 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: for the tests of pairs.
- * Always: a failure of the callback of peers_check is reported when the test is over.
+ * Blocking: all calls wait for the tests of pairs.
+ * Always: if the callback of peers_check throws, peers_check reports that after the tests.
  */
 #ifndef HEDDLE_CPP_PEER_HPP
 #define HEDDLE_CPP_PEER_HPP
@@ -14,7 +14,7 @@
 
 HD_CPP_BEGIN
 
-/* hd_peer_check: may `device` use memory of `owner`? */
+/* hd_peer_check: how `device` can use memory of `owner`. */
 inline result<hd_peer_info> runtime_ref::peer_check(int device, int owner) const
 {
     auto out = detail::sized<hd_peer_info>();
@@ -22,14 +22,15 @@ inline result<hd_peer_info> runtime_ref::peer_check(int device, int owner) const
     return detail::finish(status, out);
 }
 
-/* hd_peers_check of all pairs without a known verdict; HD_PEERS_AGAIN: of all. */
+/* hd_peers_check of all pairs without a known verdict; with HD_PEERS_AGAIN of all pairs. */
 inline result<void> runtime_ref::peers_check(unsigned flags) const
 {
     return detail::finish(hd_peers_check(get(), flags, nullptr, nullptr));
 }
 
-/* The same; `progress` takes (int device, int owner, const hd_peer_info &, int done, int total)
- * after each pair. If it throws, it is called no more, and this call throws the same at its end. */
+/* The same with a callback. After each pair it calls progress(int device, int owner, const
+ * hd_peer_info &, int done, int total). If `progress` throws, this call does not call it again, and
+ * throws the same exception at its end. */
 template <class Function> result<void> runtime_ref::peers_check(unsigned flags, Function &&progress) const
 {
     struct watch {

@@ -1,13 +1,13 @@
 /* heddle/cpp/result.hpp - the results of C++ calls: a value or an error.
  *
  * Each call of the C++ headers that can fail returns hd::result<T>.
- *   - By default that is T itself, and a failure throws hd::error.
- *   - With HEDDLE_NO_EXCEPTIONS defined, or if the compiler disables exceptions, it is
+ *   - By default hd::result<T> is T itself, and a failure throws hd::error.
+ *   - If HEDDLE_NO_EXCEPTIONS is defined, or if the compiler disables exceptions, hd::result<T> is
  *     hd::expected<T>.
  *
- * Sources of one program may choose differently: the two kinds are different names for the linker.
+ * Sources of one program may choose differently, since the linker sees different names for the two.
  *
- * Threads: an error is a copy, and any thread may use it.
+ * Threads: any thread may use an error, which is a copy.
  * Locks: none.
  * Always: an error holds all facts of its failure, also after later failures of the thread.
  */
@@ -66,7 +66,7 @@
     }                                                                                                                  \
     }
 
-/* A launch must cost as much as in C, however often a source contains it. */
+/* With this, a launch costs as much as in C, however many launches a source contains. */
 #define HD_CPP_INLINE __attribute__((always_inline)) inline
 
 HD_CPP_BEGIN
@@ -86,7 +86,7 @@ class error
         facts_.status = status;
     }
 
-    /* Returns the calling thread's last failure, of a call that reports no status. */
+    /* Returns the calling thread's last failure, for a call that reported it without a status. */
     static error last() noexcept
     {
         error e(HD_OK);
@@ -167,7 +167,7 @@ using std::unexpect_t;
 
 #else
 
-/* Marks an error for an expected. */
+/* An error from which an expected can be made. */
 class unexpected
 {
   public:
@@ -183,14 +183,14 @@ class unexpected
     hd::error error_;
 };
 
-/* Lets an expected make its error in place. */
+/* Makes the constructor of an expected take a status for its error. */
 struct unexpect_t {
 };
 inline constexpr unexpect_t unexpect{};
 
-/* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. It can be
- * moved, not copied. `*e` and `e->` need a value, and e.error() needs an error: test `if (e)`
- * first. */
+/* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. An
+ * expected can be moved, but not copied. Test `if (e)` first: `*e` and `e->` need a value, and
+ * e.error() needs an error. */
 template <class T> class [[nodiscard]] expected
 {
   public:
@@ -366,7 +366,7 @@ template <class T> using result = expected<T>;
 namespace detail
 {
 
-/* Only these make a failed result: from an error, or from the status of a C call. */
+/* The only functions that make a failed result: from an error, or from the status of a C call. */
 #if HD_CPP_THROWS
 
 template <class T> [[noreturn]] inline T refuse(const error &e)
@@ -386,7 +386,7 @@ HD_CPP_INLINE void finish(hd_status status)
     }
 }
 
-/* `value` is the output of the call if it succeeded. */
+/* Makes the result of a C call. `value` is the call's output if the call succeeded. */
 template <class T> HD_CPP_INLINE T finish(hd_status status, T value)
 {
     if (__builtin_expect(status != HD_OK, 0)) {
@@ -420,7 +420,7 @@ template <class T> HD_CPP_INLINE expected<T> finish(hd_status status, T value) n
 
 #endif
 
-/* For a wait with a limit: true if the work ended. */
+/* Makes the result of a wait with a limit: true if the work ended. */
 inline result<bool> finish_wait(hd_status status)
 {
     return finish(status == HD_ERROR_TIMEOUT ? HD_OK : status, status == HD_OK);
@@ -429,8 +429,8 @@ inline result<bool> finish_wait(hd_status status)
 } // namespace detail
 
 #if HD_CPP_THROWS
-/* Returns the value of `call`, or the hd::error that it throws: for the one place of a program that
- * expects a failure. */
+/* Returns the value of `call`, or the hd::error that it throws, as an expected. Use this at a place
+ * of the program that expects a failure. */
 template <class Call> auto attempt(Call &&call) -> expected<decltype(call())>
 {
     try {

@@ -5,10 +5,10 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: C++ destroys objects that are declared after a runtime before it, so buffers, lanes and
- * modules end first. The handle of an object that outlives the runtime is refused, and its
- * destructor does nothing.
+ * Blocking: as the C calls.
+ * Always: C++ destroys objects in reverse order. Buffers, lanes and modules that are declared after
+ * their runtime therefore end before it. If an object outlives its runtime, calls refuse its
+ * handle, and its destructor does nothing.
  */
 #ifndef HEDDLE_CPP_RUNTIME_HPP
 #define HEDDLE_CPP_RUNTIME_HPP
@@ -96,7 +96,7 @@ class runtime_ref : public detail::reference<hd_runtime>
         return detail::finish(status, out);
     }
 
-    /* hd_loss_next; empty if that returns NOT_FOUND. */
+    /* hd_loss_next. Returns an empty optional if hd_loss_next returns NOT_FOUND. */
     result<std::optional<hd_device_loss>> next_loss() const
     {
         auto out = detail::sized<hd_device_loss>();
@@ -105,8 +105,7 @@ class runtime_ref : public detail::reference<hd_runtime>
         return detail::finish(found ? status : HD_OK, found ? std::make_optional(out) : std::nullopt);
     }
 
-    /* hd_option_get_info of all options in force. For a runtime_ref without a handle: the
-     * defaults. */
+    /* hd_option_get_info of all options. A runtime_ref without a handle gives the defaults. */
     result<std::vector<hd_option_info>> options() const
     {
         std::vector<hd_option_info> out;
@@ -149,10 +148,10 @@ class runtime_ref : public detail::reference<hd_runtime>
     template <class Function> result<void> peers_check(unsigned flags, Function &&progress) const;
 };
 
-/* Closed by its destructor, which waits as hd_close does. */
+/* A runtime that its destructor closes. The destructor waits as hd_close does. */
 using runtime = owned<runtime_ref>;
 
-/* hd_open. `settings` is "name=value name=value ..."; nullptr: the environment alone. */
+/* hd_open. `settings` is "name=value name=value ...", or nullptr for the environment alone. */
 inline result<runtime> open(const char *settings = nullptr)
 {
     auto options = detail::sized<hd_options>();

@@ -6,9 +6,9 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: as the C call of each.
- * Always: a view is a plain value over elements of another object, and ends no buffer. Strides and
- * places are in elements.
+ * Blocking: as the C calls.
+ * Always: a view is a plain value over elements of another object, and its destructor frees no
+ * buffer. Strides and places are in elements.
  */
 #ifndef HEDDLE_CPP_TENSOR_HPP
 #define HEDDLE_CPP_TENSOR_HPP
@@ -19,7 +19,7 @@
 
 HD_CPP_BEGIN
 
-/* Elements of types that C++17 lacks, as bits. */
+/* Elements of types that C++17 lacks. They contain only the bits. */
 struct f16 {
     std::uint16_t bits;
 };
@@ -60,6 +60,7 @@ template <class T> constexpr hd_type type_of() noexcept
 /* Extents of a shape, slowest first: {rows, columns}. */
 using extents = std::initializer_list<std::uint64_t>;
 
+/* A view: elements of type T in a buffer that another object owns. */
 template <class T> class tensor_view : public detail::no_argument
 {
   public:
@@ -103,13 +104,14 @@ template <class T> class tensor_view : public detail::no_argument
 
     /* ---- other views of the same elements ---- */
 
+    /* hd_tensor_slice. */
     result<tensor_view> slice(int dim, std::uint64_t first, std::uint64_t count, std::int64_t step = 1) const
     {
         hd_tensor out{};
         const hd_status status = hd_tensor_slice(&tensor_, dim, first, count, step, &out);
         return detail::finish(status, tensor_view(out));
     }
-    /* Errors: also ARGUMENT (order.size() is not dims()). */
+    /* hd_tensor_permute. Errors: also ARGUMENT (order.size() is not dims()). */
     result<tensor_view> permute(std::initializer_list<int> order) const
     {
         if (order.size() != static_cast<std::size_t>(tensor_.dims)) {
@@ -121,19 +123,21 @@ template <class T> class tensor_view : public detail::no_argument
         const hd_status status = hd_tensor_permute(&tensor_, order.begin(), &out);
         return detail::finish(status, tensor_view(out));
     }
-    /* Swaps two dimensions; without arguments those of a matrix. */
+    /* hd_tensor_transpose: swaps two dimensions, without arguments the two of a matrix. */
     result<tensor_view> transpose(int a = 0, int b = 1) const
     {
         hd_tensor out{};
         const hd_status status = hd_tensor_transpose(&tensor_, a, b, &out);
         return detail::finish(status, tensor_view(out));
     }
+    /* hd_tensor_broadcast. */
     result<tensor_view> broadcast(extents shape) const
     {
         hd_tensor out{};
         const hd_status status = hd_tensor_broadcast(&tensor_, static_cast<int>(shape.size()), shape.begin(), &out);
         return detail::finish(status, tensor_view(out));
     }
+    /* hd_tensor_reshape. */
     result<tensor_view> reshape(extents shape) const
     {
         hd_tensor out{};
@@ -197,7 +201,7 @@ template <class T> result<tensor_view<T>> make_tensor(const buffer_ref<T> &b, ex
     return detail::finish(status, tensor_view<T>(out));
 }
 
-/* hd_tensor_make_strided: with as many strides as extents (else ARGUMENT), in elements. */
+/* hd_tensor_make_strided. `strides` are in elements, one for each extent (else ARGUMENT). */
 template <class T>
 result<tensor_view<T>> make_tensor_strided(const buffer_ref<T> &b, extents shape,
                                            std::initializer_list<std::int64_t> strides, std::size_t first = 0)
@@ -230,8 +234,8 @@ template <class T> result<ticket> copy(const tensor_view<T> &to, const tensor_vi
     return detail::finish(status, out);
 }
 
-/* hd_tensor_write and hd_tensor_read of row-major elements: from and to a pointer, or a container
- * of as many elements (else ARGUMENT). */
+/* hd_tensor_write and hd_tensor_read. Row-major elements come from a pointer or a container, and go
+ * to one. A container must contain as many elements as the tensor (else ARGUMENT). */
 template <class T> result<void> write(const tensor_view<T> &to, const T *from)
 {
     return detail::finish(hd_tensor_write(&to.get(), from));

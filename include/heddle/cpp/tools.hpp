@@ -3,8 +3,8 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: hd_driver_entry may start the driver.
- * Always: a kernel file's bytes belong to the object that holds them.
+ * Blocking: hd::driver_entry may start the driver.
+ * Always: an hd::kernel_file owns the bytes of its kernel file.
  */
 #ifndef HEDDLE_CPP_TOOLS_HPP
 #define HEDDLE_CPP_TOOLS_HPP
@@ -15,7 +15,7 @@
 
 HD_CPP_BEGIN
 
-/* Bytes that the library made by malloc. */
+/* A kernel file in memory that the library allocated by malloc. */
 class kernel_file
 {
   public:
@@ -38,7 +38,7 @@ class kernel_file
     std::size_t size_ = 0;
 };
 
-/* hd_kernel_file_build. Sets parts.size itself. */
+/* hd_kernel_file_build. The call sets parts.size itself. */
 inline result<kernel_file> build_kernel_file(hd_kernel_file_parts parts)
 {
     void *out = nullptr;
@@ -48,8 +48,8 @@ inline result<kernel_file> build_kernel_file(hd_kernel_file_parts parts)
     return detail::finish(status, kernel_file(out, bytes));
 }
 
-/* hd_driver_entry as a function of this type: hd::driver_entry<int(int *)>(nullptr,
- * "cuDeviceGetCount"). */
+/* hd_driver_entry. Returns a pointer to a function of the given type:
+ *     auto count = hd::driver_entry<int(int *)>(nullptr, "cuDeviceGetCount"); */
 template <class Function> result<Function *> driver_entry(const char *driver, const char *symbol)
 {
     void (*out)() = nullptr;
