@@ -1,20 +1,21 @@
 /* heddle/lane.h - lanes and tickets.
  *
  * A lane is an in-order queue of work on one device. Submitting to a lane returns at once; the
- * device's engine passes the work to the driver. Work in one lane runs in submission order. Work in
- * different lanes is ordered only if it uses the same bytes and one of the uses writes
+ * device's engine passes the work to the driver. Work in one lane runs in submission order. Heddle
+ * orders work in different lanes only if it uses the same bytes and one of the uses writes
  * (heddle/buffer.h). All other work runs concurrently.
  *
  * With the option placement=inline no engine thread exists: work advances only inside calls that
- * submit or wait. A loop that only polls hd_done never ends there.
+ * submit or wait. A loop that only polls hd_done then never ends.
  *
- * A lane holds a bounded number of commands (option `lane_slots`). Submitting to a full lane blocks
- * until the device has finished enough of it. hd_device_get_stats returns how often that happened.
+ * A lane holds a limited number of commands (option lane_slots). Submitting to a full lane blocks
+ * until the device has finished enough of them. hd_device_get_stats returns how often that
+ * happened.
  *
  * Threads: any.
- * Blocking: hd_lane_wait, hd_lane_reset and hd_wait, for work. hd_lane_get_default and
- * hd_lane_create, for the driver or the worker process if they make a lane. All other calls return
- * at once.
+ * Blocking: hd_lane_wait, hd_lane_reset and hd_wait wait for work. If hd_lane_get_default or
+ * hd_lane_create makes a lane, it waits for the driver or the worker process. All other calls
+ * return at once.
  */
 #ifndef HEDDLE_LANE_H
 #define HEDDLE_LANE_H
@@ -28,8 +29,8 @@ HD_BEGIN_DECLS
 /* A lane: an in-order queue of work on one device. */
 typedef struct hd_lane hd_lane;
 
-/* A position in a lane. A plain value: copy it freely, keep it as long as the runtime is open. A
- * zeroed ticket, {NULL, 0}, counts as done. */
+/* A position in a lane. A ticket is a plain value: copy it freely, and use it as long as the
+ * runtime is open. A zeroed ticket, {NULL, 0}, counts as done. */
 typedef struct hd_ticket {
     hd_lane *lane;
     uint64_t sequence;
@@ -37,12 +38,14 @@ typedef struct hd_ticket {
 
 #define HD_FOREVER (-1) /* a time limit that never passes */
 
-/* Returns the calling thread's own lane on a device. It is made on first use and returned to the
- * runtime when the thread ends (its work still runs). If all lanes of the device are in use,
- * further threads share the default lanes of other threads. Each gets the lane that the fewest
- * threads use. A shared lane goes back when its last thread ends. Its work waits behind the work of
- * all its threads, and a failure stops all of them until one calls hd_lane_reset. LIMIT: all lanes
- * are taken, and none of them is a default lane to share.
+/* Returns the calling thread's default lane on a device. The first call makes the lane. It belongs
+ * to the runtime, which takes it back when the thread ends. Work in the lane still runs.
+ *
+ * If all lanes of the device are in use, further threads share default lanes of other threads. Each
+ * gets the default lane that the fewest threads use. The runtime takes a shared lane back when its
+ * last thread ends. Work of all its threads runs in one order, and after a failure the lane refuses
+ * their work until one of them calls hd_lane_reset. The call fails with LIMIT if all lanes are in
+ * use and none of them is a default lane.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **out);
 
@@ -59,14 +62,14 @@ HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **
  * DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Gives a lane back. Its submitted work still runs, its tickets stay valid, and its failures do not
- * affect the lane's next owner. Does not block. New work in it is refused afterwards (HANDLE).
- * NULL: nothing happens.
- * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its
+/* Gives a lane back. Submitted work in the lane still runs, its tickets stay valid, and its
+ * failures do not affect the lane's next owner. Does not block. Later calls with the lane fail with
+ * HANDLE. If `lane` is NULL, nothing happens.
+ * Errors: HANDLE (the lane was destroyed before), ARGUMENT (a default lane, which ends with its
  * thread). */
 HD_API hd_status hd_lane_destroy(hd_lane *lane);
 
-/* Return the device of a lane, and the lane's number there; -1 for a bad handle. */
+/* Return the device of a lane, and the lane's number on that device; -1 for a bad handle. */
 HD_API int hd_lane_device(const hd_lane *lane);
 HD_API int hd_lane_number(const hd_lane *lane);
 
@@ -75,51 +78,53 @@ HD_API hd_status hd_lane_get_ticket(hd_lane *lane, hd_ticket *out);
 
 /* Blocks until everything submitted to the lane so far is finished, at most timeout_ns nanoseconds
  * (0: only checks; HD_FOREVER: no limit).
- * Errors: HANDLE, TIMEOUT, FAILED or DEVICE_LOST (some operation in the lane failed). */
+ * Errors: HANDLE, TIMEOUT, FAILED or DEVICE_LOST (an operation in the lane failed). */
 HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
 
-/* After an operation in a lane failed, the lane refuses work (LANE_FAILED), so that nothing builds
- * on a result that does not exist. This call waits until the lane is empty, at most timeout_ns
- * nanoseconds (HD_FOREVER: no limit). Then the lane accepts work again. Tickets of failed
- * operations stay failed.
+/* Lets a lane accept work again after a failure. When an operation in a lane fails, the lane
+ * refuses work (LANE_FAILED), so that no work uses a result that does not exist. The call waits
+ * until the lane is empty, at most timeout_ns nanoseconds (HD_FOREVER: no limit). Then the lane
+ * accepts work again. Tickets of failed operations stay failed.
  * Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
 /* True if the operation is finished, with or without success. One load; never calls the driver,
- * never blocks. If B read A's result and B is done, A is done. Otherwise completion may become
- * visible at different times in different lanes. True for a bad handle. */
+ * never blocks. If an operation B has used the result of an operation A and B is done, A is done,
+ * too. Otherwise, tickets of different lanes may become done here in another order than on the
+ * devices. True for a bad handle. */
 HD_API bool hd_done(hd_ticket ticket);
 
-/* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks,
- * HD_FOREVER: no limit), and returns its outcome. Spins for a moment, then sleeps. Many threads may
- * wait for one ticket. A signal handler does not interrupt the wait.
- * Errors: HANDLE (not a ticket of this process); TIMEOUT (unless timeout_ns is 0, hd_last_error
- * describes the unfinished work that this waits for); FAILED or DEVICE_LOST (hd_last_error gives
- * kernel, lane, ticket, device and the driver's code). */
+/* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;
+ * HD_FOREVER: no limit), and returns its outcome. The thread spins for a moment, then sleeps. Many
+ * threads may wait for one ticket. A signal handler does not interrupt the wait.
+ * Errors: HANDLE (not a ticket of this process); TIMEOUT (hd_last_error describes the unfinished
+ * work that the operation waits for, unless timeout_ns is 0); FAILED or DEVICE_LOST (hd_last_error
+ * gives kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
-/* Starts keeping the end times of the lane's operations, by the clock of their device; `on` false:
- * stops. An operation has a time if this was on from before its submission until it was done. New
- * lanes keep no times. Keeping times costs each operation an event and a driver call to read it,
- * and launches then go to the driver one by one.
+/* Makes a lane keep the end times of its operations, or not (`on`), by the clock of their device.
+ * An operation gets a time if the lane kept times from before its submission until the operation
+ * was done. New lanes keep no times. Each time costs an event, and a driver call to read it. In a
+ * lane that keeps times, launches go to the driver one by one.
  * Errors: HANDLE, ARGUMENT (a lane of the library, such as the lane of a copy's ticket). */
 HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
 
-/* Returns the time from the end of one operation to the end of another, in nanoseconds. It is
- * measured by the clock of their device, as exactly as the driver's events are. It is negative if
- * `to` ended first. Both operations must be done, in lanes of one device that keep times; the two
- * lanes may be the same.
+/* Returns the time from the end of one operation to the end of another one, in nanoseconds. The
+ * clock of their device measures it, as exactly as the driver's events do. The time is negative if
+ * `to` ended first. Both operations must be done, in lanes of one device that keep times. Both may
+ * be in the same lane.
  *
- * To time a launch, call hd_lane_add_dependency with {NULL, 0} in front of it, and measure from the
- * ticket that it returns. A copy itself gets no time, since it runs in a lane of the library.
- * hd_lane_add_dependency with the copy's ticket returns a ticket that ends right behind the copy.
+ * To measure a launch, call hd_lane_add_dependency with {NULL, 0} in front of it. Then measure from
+ * the ticket that hd_lane_add_dependency returns to the ticket of the launch. A copy itself gets no
+ * time, since it runs in a lane of the library. Call hd_lane_add_dependency with the copy's ticket:
+ * it returns a ticket that ends right behind the copy.
  *
- * A lane keeps one time per slot (option lane_slots): later operations replace the oldest. Never
- * calls the driver, never blocks.
+ * A lane keeps one time per slot (option lane_slots), and later times replace the oldest. The call
+ * never calls the driver, and never blocks.
  * Errors: ARGUMENT (null, a ticket that was never given out, tickets of two runtimes), HANDLE (not
- * a ticket of this process), UNSUPPORTED (tickets of two devices), TIMEOUT (one is not done),
- * FAILED or DEVICE_LOST (one has failed), NOT_FOUND (its time was not kept, or was dropped), DRIVER
- * (the driver gave no time). */
+ * a ticket of this process), UNSUPPORTED (tickets of two devices), TIMEOUT (an operation is not
+ * done), FAILED or DEVICE_LOST (an operation failed), NOT_FOUND (the lane did not keep a time, or a
+ * later one replaced it), DRIVER (the driver gave no time). */
 HD_API hd_status hd_ticket_get_elapsed(hd_ticket from, hd_ticket to, int64_t *out);
 
 HD_END_DECLS

@@ -1,16 +1,17 @@
 /* heddle/memory.h - limits, reclaim, statistics and safety of memory.
  *
- * Device memory comes from a pool per device. Blocks up to 1 MiB come from magazines of the calling
- * thread, and return there. A thread keeps one magazine for each lane and size class. The device's
- * arena handles larger blocks, and blocks for which a magazine has no room. Size classes are
+ * Each device has a pool of memory, its arena. Freed blocks of up to 1 MiB stay with the thread
+ * that frees them, in a magazine for each lane and size class. A thread also keeps one larger block
+ * for each lane. An allocation takes a block of the calling thread if one fits. The arena serves
+ * all other allocations, and takes back the blocks that a thread does not keep. Size classes are
  * multiples of 256 bytes up to 2 KiB, and eight per doubling up to 1 MiB. A block therefore wastes
- * at most 255 bytes or 12.5 %. Larger blocks are exact to 256 bytes. In addition, a granule of 2
- * MiB may be partly used.
+ * at most 255 bytes or 12.5 %. Larger blocks are rounded up to 256 bytes. Physical memory comes in
+ * granules of 2 MiB, which may be partly used.
  *
- * Limits. The option memory_limit (HEDDLE_MEMORY_LIMIT) bounds the physical memory that a runtime
- * holds on each device. It is given in bytes or as a share of the device ("12G", "80%"). The option
- * pinned_limit bounds pinned host memory. Neither is ever exceeded. After hd_device_restart, memory
- * of the lost device that other devices still map does not count.
+ * The option memory_limit limits the physical memory that a runtime holds on each device. Its value
+ * is in bytes or a share of the device ("12G", "80%"). The option pinned_limit limits pinned host
+ * memory. A runtime never exceeds these limits. After hd_device_restart, memory of the lost device
+ * that other devices still map does not count.
  *
  * An allocation fails with MEMORY only after it has tried, in this order:
  *   - the thread's own magazine
@@ -33,10 +34,10 @@
  * the largest holders by label.
  *
  * Threads: any.
- * Blocking: hd_memory_trim, for the driver or the worker process. hd_memory_on_reclaim and
- * hd_memory_on_finding, for running callbacks. hd_memory_get_stats and hd_memory_report, while
- * another thread maps memory. hd_hold_destroy, with memory_debug. All other calls return at once;
- * hd_memory_report_of reads files of the system.
+ * Blocking: hd_memory_trim waits for the driver or the worker process. hd_memory_on_reclaim and
+ * hd_memory_on_finding wait for running callbacks. hd_memory_get_stats and hd_memory_report wait
+ * while another thread maps memory. hd_hold_destroy may wait with memory_debug. All other calls
+ * return at once, but hd_memory_report_of reads files of the system.
  */
 #ifndef HEDDLE_MEMORY_H
 #define HEDDLE_MEMORY_H
@@ -48,17 +49,17 @@
 
 HD_BEGIN_DECLS
 
-#define HD_DEVICE_HOST (-1) /* in place of a device: pinned host memory */
-/* bytes of a label, its end included; longer ones are cut, between characters */
+#define HD_DEVICE_HOST (-1) /* stands for pinned host memory where a call takes a device */
+/* bytes of a label, its end included; Heddle cuts longer labels between two characters */
 #define HD_LABEL_BYTES 32
 
 /* ---- reclaim --------------------------------------------------------------------------------- */
 
 /* Why the callback of hd_memory_on_reclaim runs. */
 typedef enum hd_reclaim_reason {
-    /* Memory is getting scarce: a good moment to free some. Nothing fails if nothing is freed. */
+    /* Memory is getting scarce. No allocation fails if the callback frees nothing. */
     HD_RECLAIM_EARLY = 1,
-    HD_RECLAIM_LIMIT = 2 /* an allocation fails unless something is freed */
+    HD_RECLAIM_LIMIT = 2 /* an allocation fails unless the callback frees memory */
 } hd_reclaim_reason;
 
 /* The facts that the callback of hd_memory_on_reclaim gets. */
@@ -73,23 +74,26 @@ typedef struct hd_reclaim {
     uint64_t limit_bytes;    /* most that may be held now: the limit, or the device's memory */
 } hd_reclaim;
 
-/* Frees memory that the program can spare (hd_free) and returns true if it freed anything. For
- * HD_RECLAIM_LIMIT true means: try again.
- *   - Runs on the thread that allocates, or that is about to block in hd_wait or hd_lane_wait.
+/* The program's callback for hd_memory_on_reclaim. It frees memory that the program can spare
+ * (hd_free), and returns true if it freed anything. If it returns true for HD_RECLAIM_LIMIT, the
+ * allocation tries again.
+ *   - It runs on a thread that allocates, or that is about to block in hd_wait or hd_lane_wait.
  *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_reclaim.
  *   - It may call everything except hd_memory_on_reclaim, hd_close and hd_device_restart.
- *   - Its own allocations cause no further callback on the same thread.
- *   - Several threads may call it at the same time.
- *   - A wait with a time limit ends no earlier than a callback that it has called. */
+ *   - Allocations in the callback cause no further callback on the same thread.
+ *   - Several threads may run it at the same time.
+ *   - If hd_wait or hd_lane_wait runs the callback, the wait returns after it, even beyond its time
+ *     limit. */
 typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
 
 /* Installs the runtime's callback; NULL removes it. Returns once no call of the previous callback
  * is under way.
  *
- * Early reclaim (option memory_reclaim, a share of time in percent, 0: off): the callback runs with
- * HD_RECLAIM_EARLY at a pressure of 0.75 or more. If the thread is about to block anyway, it runs
- * at 0.50 or more. Pressure is live bytes divided by the most that may be held. Calls may take the
- * share of time memory_reclaim. Each of these conditions doubles the share:
+ * The callback also runs early, with HD_RECLAIM_EARLY, before memory runs out. It does so at a
+ * pressure of 0.75 or more, and at 0.50 or more if the thread is about to block anyway. The
+ * pressure is live_bytes divided by limit_bytes. The option memory_reclaim limits the share of time
+ * that early calls may take, in percent (0: no early calls). Each of these conditions doubles the
+ * share, up to 80 %:
  *   - the last call freed more than a tenth of the limit
  *   - the thread is about to block
  *   - the pressure is above 0.90
@@ -99,17 +103,18 @@ typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
  * Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_reclaim(hd_runtime *runtime, hd_reclaim_callback callback, void *context);
 
-/* Returns unused physical memory to the driver, threads' magazines first, until at most keep_bytes
- * are held idle. Calls the driver; does not wait for work: freed memory that is still in use stays.
- * device: HD_DEVICE_HOST for pinned memory. For pinned memory the driver of a GPU waits until all
- * work that runs there has ended. *freed (may be NULL): bytes returned. Errors: HANDLE, NO_DEVICE,
- * DEVICE_LOST, DRIVER. */
+/* Returns unused physical memory to the driver until at most keep_bytes bytes of it are left. The
+ * call first empties the magazines of all threads. `device` may be HD_DEVICE_HOST for pinned
+ * memory. *freed (may be NULL) is the number of bytes returned. The call does not wait for work:
+ * freed memory that work still uses stays. It waits for the driver. For pinned memory, the driver
+ * of a GPU waits until all work that runs there has ended. Errors: HANDLE, NO_DEVICE, DEVICE_LOST,
+ * DRIVER. */
 HD_API hd_status hd_memory_trim(hd_runtime *runtime, int device, size_t keep_bytes, size_t *freed);
 
 /* ---- labels and holders ---------------------------------------------------------------------- */
 
-/* Names a buffer in messages, reports and leak lists. The label is copied; NULL removes it. Errors:
- * HANDLE, DEVICE_LOST. */
+/* Names a buffer in messages, reports and lists of leaks. The call copies the label. NULL removes
+ * it. Errors: HANDLE, DEVICE_LOST. */
 HD_API hd_status hd_buffer_set_label(hd_buffer *buffer, const char *label);
 
 /* One live buffer. */
@@ -120,90 +125,91 @@ typedef struct hd_memory_block {
     char label[HD_LABEL_BYTES]; /* "" without */
     const void *call_site;      /* the call of hd_alloc...: an address in the program's code */
     bool unified;
-    /* Freed, but kept by an hd_hold, or until memory_debug has checked its guards. */
+    /* The program has freed the buffer, but a hold keeps it, or memory_debug has yet to check its
+     * guards. */
     bool held;
-    bool lost;     /* lost with its device: its memory is gone, hd_free it */
+    bool lost;     /* lost with its device: its content is gone, free it (hd_free) */
     bool imported; /* the memory is the program's own (heddle/import.h) */
 } hd_memory_block;
 
-/* Calls `visit` for every buffer of the program that is not freed, or is held, until it returns
- * false. The list is a copy made at the start, so `visit` may call anything. Allocations of other
- * threads wait while the copy is made.
+/* Calls `visit` for every buffer of the program that is not freed, or is held, until `visit`
+ * returns false. The call first copies the list of buffers, so `visit` may call anything.
+ * Allocations of other threads wait during this copy.
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context, const hd_memory_block *block),
                                 void *context);
 
 /* ---- keeping memory where it is -------------------------------------------------------------- */
 
-/* A graph that the program captured itself with hd_buffer_address uses memory by its address,
- * longer than a handle lives. A hold keeps that memory until the hold is destroyed. hd_free makes
- * the handle stale as ever, but the memory is not allocated again, not moved and not released. */
+/* A hold keeps the memory of buffers at its address until the program destroys the hold. It is for
+ * memory that other work uses by address for a long time, such as a CUDA graph that the program
+ * captured. hd_free ends the handle of such a buffer as always, but Heddle does not reuse, move or
+ * release its memory. */
 typedef struct hd_hold hd_hold;
 
-/* Makes an empty hold, owned by the caller: hd_hold_destroy, or hd_close. Errors: ARGUMENT, HANDLE,
- * HOST_MEMORY. */
+/* Makes an empty hold. The caller owns it, and destroys it with hd_hold_destroy. hd_close destroys
+ * the rest. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_hold_create(hd_runtime *runtime, hd_hold **out);
 
-/* Adds the memory of a buffer. Adding it twice is the same as adding it once. Errors: HANDLE,
- * DEVICE_LOST, HOST_MEMORY, UNSUPPORTED (a variable of a module). */
+/* Adds the memory of a buffer to a hold. Adding a buffer twice is the same as adding it once.
+ * Errors: HANDLE, DEVICE_LOST, HOST_MEMORY, UNSUPPORTED (a variable of a module). */
 HD_API hd_status hd_hold_add(hd_hold *hold, hd_buffer *buffer);
 
-/* Destroys a hold. Memory whose buffer was freed meanwhile becomes free now: no work that uses it
- * by address may be under way. NULL: nothing happens. Does not block, except with the option
- * memory_debug, as hd_free. Errors: HANDLE (it was destroyed before). */
+/* Destroys a hold. Memory whose buffer was freed meanwhile becomes free now. By then, work that
+ * uses the memory by its address must be finished. If `hold` is NULL, nothing happens. The call
+ * blocks only with the option memory_debug, as hd_free does. Errors: HANDLE (the hold was destroyed
+ * before). */
 HD_API hd_status hd_hold_destroy(hd_hold *hold);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/* Memory of one device, or pinned host memory. Figures are in bytes unless noted otherwise.
- * Counters count since hd_open. They are read one by one, not as a snapshot. Figures that do not
- * apply (for example `waits` of pinned memory) stay 0. */
+/* Figures of the memory of one device, or of pinned host memory. Counters count since hd_open. The
+ * library reads the figures one by one, not as a snapshot. Figures that do not apply (for example
+ * `waits` of pinned memory) stay 0. */
 typedef struct hd_memory_stats {
     size_t size; /* set by the caller to sizeof(hd_memory_stats) */
     uint64_t limit_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes; /* physical memory held */
     uint64_t live_bytes;                          /* in buffers that are not freed, as requested */
     uint64_t live_count;
-    /* taken from the arena: live, rounded up, and in magazines */
+    /* taken from the arena: live blocks, rounded up, and blocks in magazines */
     uint64_t taken_bytes, taken_peak_bytes;
     uint64_t cached_bytes;  /* in magazines of threads */
     uint64_t waiting_bytes; /* free, but work of some lane still uses it */
-    /* Freed, but in a hold, or with guards that memory_debug has yet to check. */
+    /* Freed by the program, but in a hold, or with guards that memory_debug has yet to check. */
     uint64_t held_bytes;
     uint64_t allocations, frees, failures;
-    /* Allocations by source, in the order of the fields:
+    /* Allocations by the source of their memory, in the order of the fields:
      *   - a magazine
-     *   - the arena, memory that the same lane freed
-     *   - the arena, memory whose work is finished
-     *   - the arena, memory that another lane still uses (with a wait in the lane)
-     *   - the arena, memory never used before or mapped for the allocation
+     *   - memory of the arena that the same lane freed
+     *   - memory of the arena whose work is finished
+     *   - memory of the arena that another lane still uses (the lane waits for that use)
+     *   - memory of the arena that was never used before, or mapped for the allocation
      *
-     * Sum: allocations. */
+     * Their sum is `allocations`. */
     uint64_t from_magazine, from_same_lane, from_finished, from_waited, from_fresh;
-    uint64_t frees_elsewhere; /* frees by another thread than the one that allocated */
-    /* Physical memory: driver calls, and bytes mapped in all. Of these, bytes moved from another
-     * place, and bytes returned. ahead_bytes counts the mapped bytes that were mapped ahead of
-     * need. */
-    uint64_t driver_calls;
-    /* reserved_bytes: mapped less moved less returned */
+    uint64_t frees_elsewhere; /* frees by another thread than the one that allocated the block */
+    uint64_t driver_calls;    /* to map, move and return physical memory */
+    /* Physical memory: bytes mapped in all, moved to another place, and returned to the driver.
+     * reserved_bytes is mapped_bytes less the other two. */
     uint64_t mapped_bytes, moved_bytes, returned_bytes;
-    uint64_t ahead_bytes;
-    /* Fallback steps before MEMORY: magazines of all threads drained, waits for work in flight,
-     * callbacks. */
+    uint64_t ahead_bytes; /* bytes of mapped_bytes that were mapped ahead of need */
+    /* Steps before an allocation fails: the library emptied all magazines, or waited for work. */
     uint64_t drains, waits, wait_ns;
+    /* calls of the reclaim callback: early ones, and those at the limit */
     uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
     uint64_t longest_pause_ns; /* the longest allocation, all its steps included */
-    /* Option memory_debug: calls of hd_free on a handle freed before. If another buffer took its
-     * place, they count for the device of that buffer. */
+    /* Option memory_debug: calls of hd_free on a handle that was freed before. If another buffer
+     * has taken its place, such a call counts for the device of that buffer. */
     uint64_t double_frees;
     uint64_t overruns; /* option memory_debug: guard bytes found overwritten */
-    /* The program's own memory that is imported (heddle/import.h). It counts in no other figure,
-     * but reserved_bytes includes memory that hd_import_host pins. */
+    /* Imported memory (heddle/import.h). It counts in no other figure, but reserved_bytes includes
+     * memory that hd_import_host has pinned. */
     uint64_t imported_bytes, imported_count;
 } hd_memory_stats;
 
-/* Returns the figures of a device; HD_DEVICE_HOST: of pinned memory. Errors: ARGUMENT, HANDLE,
- * NO_DEVICE. */
+/* Returns the figures of a device, or with HD_DEVICE_HOST those of pinned memory. Errors: ARGUMENT,
+ * HANDLE, NO_DEVICE. */
 HD_API hd_status hd_memory_get_stats(hd_runtime *runtime, int device, hd_memory_stats *out);
 
 /* Memory that magazines hold for one lane. */
@@ -213,29 +219,31 @@ typedef struct hd_lane_memory {
     uint64_t cached_count;
 } hd_lane_memory;
 
-/* Lists the memory that magazines hold, for each lane of a device with such memory (none for
- * HD_DEVICE_HOST). Writes at most `room` entries. *count is how many there are. Errors: ARGUMENT,
- * HANDLE, NO_DEVICE. */
+/* Lists the lanes of a device for which magazines hold memory, with that memory. For HD_DEVICE_HOST
+ * the list is empty. Writes at most `room` entries to `out`. *count is the number of all entries.
+ * Errors: ARGUMENT, HANDLE, NO_DEVICE. */
 HD_API hd_status hd_memory_get_lanes(hd_runtime *runtime, int device, hd_lane_memory *out, size_t room, size_t *count);
 
 /* The format of a report: for people, or for programs. */
 typedef enum hd_report_format { HD_REPORT_TEXT = 0, HD_REPORT_JSON = 1 } hd_report_format;
 
-/* Writes the figures of all devices, with the largest holders by label (unlabelled ones by call
- * site), as `heddle info --memory` prints them. Also names the claims that are not ended
- * (heddle/claim.h). Writes at most `room` bytes, with a zero at the end; *needed (may be NULL) is
- * the whole size, that zero included. If the option `stats` asks for it, hd_close writes the same
- * report, with leaks. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
+/* Writes a report on the memory of a runtime to `out`, as `heddle info --memory` prints it. The
+ * report contains the figures of all devices and the labels whose buffers hold the most memory.
+ * Buffers without a label count by the call that allocated them. The report also names the claims
+ * that are not ended (heddle/claim.h). The call writes at most `room` bytes, with a zero at the
+ * end. *needed (may be NULL) is the size of the whole report, that zero included. With the option
+ * stats, hd_close writes the same report, with leaks. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, char *out, size_t room, size_t *needed);
 
-/* Writes such a report of the runtimes that another process has open; pid 0: all processes of this
- * user. The figures are at most some hundred milliseconds old. With many buffers, the holders are
- * at most some seconds old. With placement=inline no thread renews the figures. Then they are as
- * old as the program's last allocation that no magazine served. The other process does nothing for
- * the report, and may end meanwhile. HD_REPORT_JSON writes one object with an array "programs",
- * whose elements are those of hd_memory_report.
+/* Writes a report as hd_memory_report does, but on the runtimes that another process has open. With
+ * pid 0 it covers all processes of this user. The figures are at most some hundred milliseconds
+ * old. The labels are at most some seconds old if there are many buffers. With placement=inline no
+ * thread renews the figures. They are then as old as the last allocation of that process that no
+ * magazine served. The other process does nothing for the report, and may end meanwhile. With
+ * HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like the
+ * reports of hd_memory_report.
  * Errors: ARGUMENT, NOT_FOUND (there is no such process, or it has no runtime open; not for pid 0),
- * SYSTEM (the process is another user's, or this one has no descriptor left to look),
+ * SYSTEM (the process belongs to another user, or the calling process has no file descriptor left),
  * HOST_MEMORY. */
 HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed);
 
@@ -243,66 +251,72 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
 
 /* The option memory_debug=on looks for mistakes in how the program uses memory, at the cost of
  * speed:
- *   - Device buffers lie between 256 guard bytes on each side. A fresh buffer is filled with
- *     0x7ff7fff7, which is not a number in any floating format, a freed one with 0xdddddddd.
- *     hd_free waits (option transfer_timeout) for the work that uses the buffer and checks the
- *     guards: bytes that changed are an overrun. (Behind a size that is no multiple of 4, up to 3
- *     bytes of the guard look like fresh content.) While a claim is open (heddle/claim.h), hd_free
- *     does not wait for unfinished work, which may be behind it. Then a thread of Heddle (also with
- *     placement=inline) or hd_close checks the guards once nothing uses the buffer any more. The
- *     same happens if the time limit passes. Until then the memory is held (held_bytes). If a claim
- *     on the memory is never ended, its guards are not checked.
- *   - hd_free of a handle that was freed before, which otherwise does nothing, is a double free.
- *   - A call on a freed buffer, which fails with HANDLE always, names that buffer.
- *   - Buffers that are not freed at hd_close are leaks. Afterwards hd_message() gives their number,
- *     and the report at hd_close lists them.
+ *   - Each device buffer lies between two guards of 256 bytes. Heddle fills a new buffer with
+ *     0x7ff7fff7, which is a NaN in every floating-point format, and a freed buffer with
+ *     0xdddddddd. hd_free waits (option transfer_timeout) for the work that uses the buffer, then
+ *     checks the guards. Changed guard bytes are an overrun. Behind a buffer whose size is no
+ *     multiple of 4, the first 1 to 3 bytes of the guard contain the pattern of new buffers. While
+ *     a claim is open (heddle/claim.h), hd_free does not wait for unfinished work, which may wait
+ *     for the claim. Then a thread of Heddle or hd_close checks the guards once nothing uses the
+ *     buffer any more. The same happens if the time limit passes. Until then Heddle keeps the
+ *     memory (held_bytes). If the program never ends a claim on the memory, Heddle does not check
+ *     its guards.
+ *   - A second hd_free of a handle is a double free. Without memory_debug it only fails with
+ *     HANDLE.
+ *   - A call on a freed buffer fails with HANDLE, as always, and the message names the buffer.
+ *   - Buffers that are not freed at hd_close are leaks. hd_message() then gives their number, and
+ *     the report at hd_close lists them.
  *
- * Each finding becomes the hd_message() of the thread that finds it, counts in hd_memory_stats, and
- * stands in reports. The callback of hd_memory_on_finding gets each of them. memory_debug=report
- * also writes a line for each (the first thousand), and a summary at hd_close. They go to stderr or
- * to the file of the option memory_debug_file. Without memory_debug there are no findings. */
+ * Each such mistake is a finding. It becomes the hd_message() of the thread that finds it, counts
+ * in hd_memory_stats, and is part of reports. The callback of hd_memory_on_finding gets every
+ * finding. With memory_debug=report, Heddle also writes a line for each of the first thousand
+ * findings, and a summary at hd_close. These lines go to stderr, or to the file of the option
+ * memory_debug_file. Without memory_debug there are no findings. */
 
 /* The kind of a mistake that memory_debug found. */
 typedef enum hd_finding_kind {
-    /* Bytes in front of a buffer or behind it were changed; found at its hd_free, or later. */
+    /* Bytes in front of a buffer or behind it were changed. Heddle finds this at hd_free or
+     * later. */
     HD_FINDING_OVERRUN = 1,
     HD_FINDING_DOUBLE_FREE = 2, /* hd_free of a buffer that was freed before */
-    /* A call on a buffer that was freed before; the call failed with HANDLE. */
+    /* A call on a buffer that was freed before. The call failed with HANDLE. */
     HD_FINDING_USE_AFTER_FREE = 3,
     HD_FINDING_LEAK = 4 /* buffers of one label and call site that hd_close found not freed */
 } hd_finding_kind;
 
-/* A mistake that memory_debug found. Facts of the buffer that are lost, since another buffer took
- * its place, are 0, NULL or "". */
+/* A mistake that memory_debug found. Facts about a buffer may be gone, since another buffer took
+ * its place. They are 0, NULL or "" then. */
 typedef struct hd_finding {
     size_t size; /* sizeof(hd_finding) */
     hd_finding_kind kind;
-    int device;                 /* HD_DEVICE_HOST: pinned */
-    uint64_t number;            /* 1, 2, ...: numbers the findings of the runtime in order */
-    uint64_t bytes;             /* as requested; of a leak: of all these buffers */
-    uint64_t count;             /* buffers: 1, or how many leaked */
+    int device;      /* HD_DEVICE_HOST: pinned */
+    uint64_t number; /* 1, 2, ...: numbers the findings of the runtime in order */
+    /* requested size of the buffer; for a leak, of all its buffers together */
+    uint64_t bytes;
+    uint64_t count;             /* number of buffers: 1, or more for a leak */
     char label[HD_LABEL_BYTES]; /* "" without */
     const void *call_site;      /* the call of hd_alloc...: an address in the program's code */
-    const void *found_at;       /* of a double free: the call of hd_free */
+    const void *found_at;       /* for a double free: the second call of hd_free */
     char message[512];          /* one line, with all known facts */
 } hd_finding;
 
-/* Receives a finding.
- *   - Runs on the thread whose call found it, within that call. For leaks that call is hd_close.
- *     For an overrun that is found after hd_free, it runs on a thread of Heddle.
+/* The program's callback for hd_memory_on_finding.
+ *   - It runs on the thread whose call found the mistake, within that call. For leaks the call is
+ *     hd_close. For an overrun that Heddle finds after hd_free, the callback runs on a thread of
+ *     Heddle or within hd_close.
  *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_finding.
  *   - It may call everything except hd_memory_on_finding, hd_close and hd_device_restart. Within
- *     hd_close it may call nothing of that runtime.
- *   - Findings of its own calls are kept and written, but cause no callback. They do not change the
- *     thread's hd_message().
- *   - Several threads may call it at the same time, so numbers may arrive out of order. Those of
- *     one thread arrive in order.
+ *     hd_close it must not call anything of that runtime.
+ *   - Heddle counts and writes findings of the callback's own calls, but does not call the callback
+ *     for them. They do not change the thread's hd_message().
+ *   - Several threads may run it at the same time, so findings may arrive out of the order of their
+ *     numbers. Those of one thread arrive in order.
  *   - `finding` belongs to the library and is valid until the callback returns. */
 typedef void (*hd_finding_callback)(void *context, const hd_finding *finding);
 
-/* Installs the runtime's callback; NULL removes it. Returns once no call of the previous callback
- * is under way. Without the option memory_debug it is never called. Errors: HANDLE, ARGUMENT
- * (called from a callback), HOST_MEMORY. */
+/* Installs the runtime's callback for findings; NULL removes it. Returns once no call of the
+ * previous callback is under way. Without the option memory_debug Heddle never calls it. Errors:
+ * HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_finding(hd_runtime *runtime, hd_finding_callback callback, void *context);
 
 HD_END_DECLS
