@@ -1,4 +1,4 @@
-/* heddle/buffer.h - tracked memory.
+/* heddle/buffer.h - buffers: memory whose uses Heddle tracks and orders.
  *
  * A buffer records its size and the device that owns it. For each range of its bytes it also
  * records the last writer and the readers since then. Every operation declares which bytes of which
@@ -8,7 +8,7 @@
  *   - a write also waits for the readers since that writer;
  *   - readers never wait for readers, and uses of disjoint bytes never wait for each other.
  *
- * The lanes do these waits: the host never blocks to order device work.
+ * These waits happen in the lanes: the host never blocks to order device work.
  *
  * A lane may also use a buffer of another device if the lane's device can reach that memory (peer
  * access). Without peer access a launch fails with UNREACHABLE before it starts, and hd_copy moves
@@ -16,8 +16,7 @@
  *
  * If the last write to a buffer failed, reads of it fail, too, until the program writes the buffer
  * again. If the device of a buffer is lost, every call that uses the buffer's content fails with
- * DEVICE_LOST. hd_device_restart changes that only for buffers that a checkpoint restores
- * (hd_buffer_save).
+ * DEVICE_LOST. hd_device_restart changes that only for buffers with a saved copy (hd_buffer_save).
  *
  * Threads: any.
  * Blocking: hd_map, hd_buffer_wait and hd_buffer_save wait for work. Allocations may wait for the
@@ -33,7 +32,7 @@
 
 HD_BEGIN_DECLS
 
-/* A buffer: tracked memory. */
+/* A buffer: memory whose uses Heddle tracks and orders. */
 typedef struct hd_buffer hd_buffer;
 
 /* How an operation or the program uses bytes. */
@@ -41,9 +40,10 @@ typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_acces
 
 /* Allocates `bytes` bytes of memory on the lane's device. The caller owns the buffer and frees it
  * with hd_free. Its content is undefined, and its address is a multiple of 256. Pass the lane that
- * will use the buffer first: a lane reuses without a wait the memory that it used last. The call
- * uses the driver only if the mapped memory must grow or move. It waits for running work only at
- * the limit, as a last resort before it fails (heddle/memory.h).
+ * will use the buffer first: memory that a lane used last serves the same lane again without a
+ * wait. The call uses the driver only if it needs more physical memory, or needs some in another
+ * place. It waits for running work only at the limit, as a last resort before it fails
+ * (heddle/memory.h).
  * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
@@ -65,16 +65,17 @@ typedef struct hd_alloc_options {
 /* Allocates as hd_alloc does, with options (NULL: none). The caller owns the buffer and frees it
  * with hd_free. A buffer with HD_ALLOC_KEEP also takes twice its size in pinned host memory.
  *
- * HD_ALLOC_DEDICATED is for libraries that register memory, and for hd_buffer_export
- * (heddle/import.h). It cannot be combined with other flags. Such a buffer does not come from
- * Heddle's pool: it is one allocation of the driver, in whole granules (2 MiB). Network cards may
- * use its memory if the device allows that (RDMA). The memory counts against memory_limit. After
- * the last use it returns to the driver, and serves no other buffer. Each such buffer costs driver
- * calls, so use the flag for memory that you keep. At the limit the call releases idle memory, and
- * waits as hd_alloc does. memory_debug puts no guards around such a buffer.
+ * HD_ALLOC_DEDICATED is for hd_buffer_export (heddle/import.h), and for libraries that register
+ * memory, such as those of network cards. It cannot be combined with other flags. Such a buffer
+ * does not come from Heddle's pool: it is one allocation of the driver, in whole granules (2 MiB).
+ * Network cards may use its memory if the device allows that (RDMA). The memory counts against
+ * memory_limit. After the last use it returns to the driver, and serves no other buffer. Each such
+ * buffer costs driver calls, so use the flag for memory that you keep. At the limit the call
+ * releases idle memory, and waits as hd_alloc does. memory_debug puts no guards around such a
+ * buffer.
  *
- * Errors: as hd_alloc; DRIVER or SYSTEM (for pinned memory), ARGUMENT (unknown flags, or flags that
- * do not go together). */
+ * Errors: as hd_alloc; DRIVER or SYSTEM (from pinning memory), ARGUMENT (unknown flags, or flags
+ * that do not go together). */
 HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
 
 /* Saves the whole content of a buffer made with HD_ALLOC_KEEP: copies it to pinned memory. The copy
@@ -98,11 +99,12 @@ HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
  * finished, the buffer's first use waits for that work.
  *
  * The memory comes from a pool, which pins more (0.3 ms per MiB) only if no free memory of the pool
- * fits. The pool keeps freed memory. After memory_idle milliseconds without new pinning it releases
- * idle memory, but keeps a part while the program still allocates. hd_memory_trim releases all idle
- * memory at once. The option pinned_limit bounds all pinned memory, including the library's own.
+ * fits. The pool keeps freed memory. If it pins no memory for the time of the option memory_idle,
+ * it releases idle memory, but keeps a part while the program still allocates. hd_memory_trim
+ * releases all idle memory at once. The option pinned_limit bounds all pinned memory, including the
+ * library's own.
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY (also: the limit), DRIVER, SYSTEM, DEVICE_LOST (no device
- * is left), UNSUPPORTED (placement process: a device has pinned memory at another address than the
+ * is left), UNSUPPORTED (placement=process: a device sees pinned memory at another address than the
  * program). */
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
@@ -124,9 +126,9 @@ HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
 
 /* Returns a host pointer to the content of pinned or unified memory (heddle/unified.h). Waits
  * (option transfer_timeout) for the submitted work that writes the buffer. If `access` includes
- * HD_WRITE, the call also waits for the work that reads it. The pointer stays valid until hd_unmap
- * or hd_free. Heddle does not order later work on pinned memory against the program's own accesses.
- * To wait for such work, map the buffer again.
+ * HD_WRITE, the call also waits for the submitted work that reads it. The pointer stays valid until
+ * hd_unmap or hd_free. Heddle does not order later work on pinned memory against the program's own
+ * accesses. To wait for such work, map the buffer again.
  * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write, hd_copy, or
  * hd_alloc_unified), TIMEOUT, FAILED, DEVICE_LOST. */
 HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
@@ -136,7 +138,7 @@ HD_API hd_status hd_unmap(hd_buffer *buffer);
 
 /* Blocks until the submitted work that writes the buffer is finished, at most timeout_ns
  * nanoseconds (0: only checks; HD_FOREVER: no limit). If `access` includes HD_WRITE, the call also
- * waits for the work that reads the buffer. Afterwards no work that was submitted before the call
+ * waits for the submitted work that reads it. Afterwards no work that was submitted before the call
  * conflicts with this access.
  * Errors: ARGUMENT, HANDLE, TIMEOUT, FAILED, DEVICE_LOST. */
 HD_API hd_status hd_buffer_wait(hd_buffer *buffer, hd_access access, int64_t timeout_ns);

@@ -1,13 +1,13 @@
 /* heddle/claim.h - claims (bytes that something outside of Heddle uses), work in the program's own
  * streams, and functions of the program.
  *
- * A claim is an operation that the program begins and ends itself. The program uses it for bytes
- * that MPI, a file, code on the CPU or work in the program's own stream uses. The program states
- * the uses like the arguments of a launch (hd_in, hd_out, hd_inout, with ranges). Heddle orders
- * them like those of any operation. When a claim is ready, earlier work is finished and the bytes
- * belong to the program. Later work waits until the program ends the claim. A claim has a ticket
- * like any other operation. If a claim ends with a failure, work fails that reads the bytes of its
- * writes, or that waits for its ticket. Other work goes on.
+ * A claim is an operation that the program begins and ends itself. Claims are for bytes that other
+ * code uses: MPI, reads and writes of files, code on the CPU, or work in the program's own stream.
+ * The program states the uses like the arguments of a launch (hd_in, hd_out, hd_inout, with
+ * ranges). Heddle orders them like those of any operation. When a claim is ready, earlier work is
+ * finished and the bytes belong to the program. Later work waits until the program ends the claim.
+ * A claim has a ticket like any other operation. If a claim ends with a failure, work that reads
+ * the bytes of its writes fails, too, as does work that waits for its ticket. Other work goes on.
  *
  * Every placement and host devices support claims. Claims on streams and hd_lane_run_native need
  * the driver in the program's process, and therefore do not work with placement=process.
@@ -24,8 +24,8 @@
  * Each open claim occupies a lane of its device. A device provides up to 160 lanes for claims:
  * LIMIT if none is left. The claim's device is that of the first device memory among its uses.
  * Without device memory it is the first device that is not lost and has a lane left. If the device
- * is lost, the claim fails with DEVICE_LOST, even if it uses pinned memory alone. If the bytes
- * belong to the program by then, they do so until hd_claim_end, but the claim's writes count as
+ * is lost, the claim fails with DEVICE_LOST, even if it uses pinned memory alone. Bytes that belong
+ * to the program at that time still belong to it until hd_claim_end. The claim's writes count as
  * failed.
  *
  * Threads: any, also for the end of a claim that another thread began.
@@ -136,8 +136,8 @@ HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *st
                                        const hd_claim_options *options, hd_claim **out);
 
 /* A function for hd_lane_run_native. `stream` is the lane's CUstream, and the device's context is
- * current. The function puts work into that stream. It returns HD_OK, or a status below 0. With the
- * latter the lane call fails, and the lane refuses work until hd_lane_reset. */
+ * current. The function puts work into that stream. It returns HD_OK, or a status below 0. If it
+ * returns a status below 0, the lane call fails, and the lane refuses work until hd_lane_reset. */
 typedef hd_status (*hd_lane_function)(void *stream, void *context);
 
 /* Submits a lane call to a lane: a function of the program. The lane's engine calls the function at

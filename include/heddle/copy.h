@@ -1,20 +1,20 @@
 /* heddle/copy.h - moving and filling bytes.
  *
  * Copies run in lanes of the library on each device. They therefore overlap kernels and each other.
- * Only the bytes that a copy uses order it against other work (heddle/buffer.h). Sizes, offsets and
- * strides are in bytes. A copy of zero bytes does nothing and succeeds. The option transfer_timeout
- * limits waits for earlier work, and the option submit_timeout limits waits for room in a full lane
- * (TIMEOUT).
+ * Heddle orders a copy only against work that uses the same bytes (heddle/buffer.h). Sizes, offsets
+ * and strides are in bytes. A copy of zero bytes does nothing and succeeds. The option
+ * transfer_timeout limits waits for earlier work, and the option submit_timeout limits waits for
+ * room in a full lane (TIMEOUT).
  *
  * All calls of this header refuse a unified buffer that the program has mapped for writing. While a
  * unified buffer is mapped for reading, they refuse to write it (ACCESS, heddle/unified.h).
  *
- * Heddle chooses the route:
- *   - within one device, on that device;
- *   - directly from device to device if a test of that pair has moved bytes (heddle/peer.h), else
+ * Heddle chooses the route of the bytes:
+ *   - within one device, that device moves them;
+ *   - from device to device they go directly if a test found that this works (heddle/peer.h), else
  *     through pinned memory;
- *   - between the program's memory and a device through pinned chunks, which a few threads fill and
- *     drain (option copy_threads).
+ *   - between the program's memory and a device they go through pinned chunks, which a few threads
+ *     fill and empty (option copy_threads).
  *
  * Copies never pin the program's own memory. Large copies go in pieces. Other copies, and kernels
  * that need a part of the bytes, therefore do not wait for the whole copy.
@@ -33,9 +33,10 @@
 HD_BEGIN_DECLS
 
 /* Copies `bytes` bytes of the program's memory at `src` into a buffer, from `offset` on. Returns
- * once the bytes are in pinned memory, before they are on the device: the program may reuse `src`
- * then. A large write goes in chunks, and waits until earlier chunks are free again. If the buffer
- * is pinned host memory, the call waits until the bytes may be overwritten, and copies them itself.
+ * once the bytes are in pinned memory. The program may then reuse `src`, although the bytes may not
+ * be on the device yet. A large write goes in chunks, and waits until earlier chunks are free
+ * again. If the buffer is pinned host memory, the call waits until the bytes may be overwritten,
+ * and copies them itself.
  * Errors: ARGUMENT (null; the buffer is pinned memory that `src` overlaps), HANDLE, RANGE, ACCESS,
  * TIMEOUT, HOST_MEMORY, FAILED, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_write(hd_buffer *buffer, size_t offset, const void *src, size_t bytes);
@@ -59,8 +60,8 @@ HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t byt
 HD_API hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes,
                          hd_ticket *out);
 
-/* Fills `bytes` bytes of a buffer, from `offset` on, with a repeated 32-bit pattern. Both numbers
- * must be multiples of 4. Asynchronous. *out (may be NULL) is the ticket of the fill.
+/* Fills `bytes` bytes of a buffer, from `offset` on, with a repeated 32-bit pattern. `offset` and
+ * `bytes` must be multiples of 4. Asynchronous. *out (may be NULL) is the ticket of the fill.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS, TIMEOUT, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_fill(hd_buffer *buffer, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out);
 

@@ -1,8 +1,8 @@
 /* heddle/deprecated.h - functions of release 0.2 that have other names now.
  *
- * Each does exactly what the new name does. Release 0.4 removes them. heddle.h includes this
- * header; a program that includes single headers must include it, too. To compile without these
- * functions, define HD_NO_DEPRECATED before the first include.
+ * Each does exactly what the function with the new name does. Release 0.4 removes the former names.
+ * heddle.h includes this header. A program that includes single headers must include it itself. To
+ * compile without these functions, define HD_NO_DEPRECATED before the first include.
  *
  * Threads: any.
  * Blocking: as the functions with the new names.
@@ -15,21 +15,21 @@
 
 HD_BEGIN_DECLS
 
-/* hd_lane_add_dependency.
+/* The former name of hd_lane_add_dependency.
  * Errors: HANDLE, ARGUMENT, LANE_FAILED, DEVICE_LOST, HOST_MEMORY, TIMEOUT. */
 HD_API hd_status hd_lane_after(hd_lane *lane, hd_ticket ticket, hd_ticket *out);
 
-/* hd_lane_run_native.
+/* The former name of hd_lane_run_native.
  * Errors: as hd_launch (but not those of kernels), UNSUPPORTED. */
 HD_API hd_status hd_lane_call(hd_lane *lane, hd_lane_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);
 
-/* hd_launch_host.
+/* The former name of hd_launch_host.
  * Errors: as hd_claim_begin; SYSTEM, TIMEOUT, LIMIT. */
 HD_API hd_status hd_host_call(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
                               size_t n_uses, hd_ticket *out);
 
-/* hd_arg_implicit. */
+/* The former name of hd_arg_implicit. */
 #if defined(__GNUC__)
 __attribute__((deprecated("its name is hd_arg_implicit now")))
 #endif

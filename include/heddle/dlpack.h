@@ -7,7 +7,7 @@
  * version. The structures are those of DLPack's own header, dlpack.h. A program that uses their
  * fields includes dlpack.h, before or after this header.
  *
- * DLPack defines numbers of streams. By such a number a consumer names the stream in which it uses
+ * DLPack defines numbers for streams. By such a number a consumer names the stream in which it uses
  * the tensor:
  *   - 1 is CUDA's legacy default stream, 2 is the default stream of the calling thread, and a
  *     larger number is a cudaStream_t
@@ -66,9 +66,10 @@ typedef struct hd_dlpack_options {
  *   - With HD_DLPACK_CPU, the call waits until earlier work on the bytes is finished (option
  *     transfer_timeout).
  *   - With HD_DLPACK_UNORDERED, there is no claim. A hold keeps the memory in place until the
- *     deleter, also beyond hd_free (hd_hold_add). Use this for tensors that live long, and order
- *     each use by a claim of the program. The consumer must call the deleter before hd_close. Else
- *     hd_close returns TIMEOUT, and leaves the memory as it is until the program ends.
+ *     consumer calls the deleter, even after hd_free (hd_hold_add). This is for tensors that live
+ *     long. The program must order each use by a claim of its own. The consumer must call the
+ *     deleter before hd_close. Else hd_close returns TIMEOUT, and leaves the memory as it is until
+ *     the program ends.
  *
  * Each claim takes one of the 160 lanes that its device provides for claims. Without a free one the
  * call fails with LIMIT. The consumer gets these kinds of memory:
@@ -79,11 +80,11 @@ typedef struct hd_dlpack_options {
  *   - Memory of a host device is CPU memory. Pinned memory is CPU memory, too, if the devices are
  *     host devices or with placement=process.
  *
- * The deleter returns at once. If the stream is being captured then, the claim ends when the
- * capture is over. If stream 2 is that of another thread than the one that calls the deleter, the
- * claim ends behind the legacy default stream. hd_close names exports whose deleter was not called.
- * A deleter that is called after hd_close does no harm. The export of a tensor without elements
- * contains no address, and makes no claim.
+ * The deleter returns at once. If the stream is being captured at that time, the claim ends when
+ * the capture is over. With stream 2, the thread that called hd_dlpack_export should also call the
+ * deleter. If another thread does, the claim ends behind the legacy default stream. hd_close names
+ * exports whose deleter was not called. A deleter that is called after hd_close does no harm. The
+ * export of a tensor without elements contains no address, and makes no claim.
  * Errors: ARGUMENT (a stream that does not fit the memory; strides that are no multiples of the
  * element's size), HANDLE, RANGE, NO_DEVICE, LIMIT, FAILED, DEVICE_LOST, ACCESS, TIMEOUT, MEMORY,
  * HOST_MEMORY, DRIVER, UNSUPPORTED (placement=process: device memory, streams; a stream that is
@@ -98,7 +99,7 @@ HD_API hd_status hd_dlpack_export_unversioned(const hd_tensor *tensor, int64_t s
                                               struct DLManagedTensor **out);
 
 /* Returns the device that an export of the tensor with this stream names. *type is DLPack's
- * DLDeviceType, and *id is the number of the device of that type. Python's __dlpack_device__
+ * DLDeviceType, and *id is the device's number among those of this type. Python's __dlpack_device__
  * returns this pair.
  * Errors: as hd_dlpack_export (before anything begins). */
 HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, int32_t *type, int32_t *id);
@@ -123,7 +124,7 @@ HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, i
  *   - A read-only tensor needs HD_DLPACK_READ_ONLY. Then no operation may write the tensor. Heddle
  *     does not check that.
  *   - A tensor without elements is not imported. The buffer is one byte of Heddle's own memory, and
- *     the call also calls the deleter.
+ *     hd_dlpack_import itself calls the deleter.
  *
  * The same bytes can be imported only once at a time. Memory of Heddle itself cannot be imported:
  * use its buffer.

@@ -35,8 +35,8 @@ HD_BEGIN_DECLS
  *     Heddle. That thread holds no lock of Heddle.
  *   - It may call everything but hd_close and hd_device_restart of the buffer's runtime. Once
  *     hd_close has begun, calls on that runtime fail with HANDLE.
- *   - The program must free a buffer of a lost device like any other. The call comes once the lost
- *     device has ended its work.
+ *   - The program must free a buffer of a lost device like any other. Heddle calls the function
+ *     once the lost device has ended its work.
  *   - If hd_close reports that work did not end, Heddle never calls the function, since that work
  *     may still use the memory. */
 typedef void (*hd_released_function)(void *context);
@@ -54,9 +54,9 @@ typedef struct hd_import_options {
  * not allocate. The program must keep the memory until Heddle calls `released`. `options` may be
  * NULL. The caller owns *out and frees it with hd_free, which does not block.
  *
- * Other devices can use the buffer like one of hd_alloc if they have access to the memory. To
- * memory of cudaMalloc, Heddle gets them access at the first use. To memory of cuMemMap, the
- * program gives them access (cuMemSetAccess). Without access, copies go through pinned memory, and
+ * Other devices can use the buffer like one of hd_alloc if they have access to the memory. For
+ * memory of cudaMalloc, Heddle requests the access at the first use. For memory of cuMemMap, the
+ * program must set it (cuMemSetAccess). Without access, copies go through pinned memory, and
  * launches fail with UNREACHABLE.
  *
  * Reports count the memory as imported. It counts against no limit. memory_debug puts no guards
@@ -76,10 +76,11 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
  * option pinned_limit. Heddle unpins the memory after its last use, before it calls `released`.
  * Memory that the program has pinned itself stays as it is, and counts against no limit.
  *
- * If work still uses an earlier, freed import, the new import shares its pin if all new bytes lie
- * within that pin. The pin lasts until the last import that shares it ends. If only some of the new
- * bytes lie there, the call waits for the end of that work (option transfer_timeout). The driver
- * pins whole pages. If it refuses two imports that share a page, put them on separate pages.
+ * Work may still use an earlier, freed import of the same memory. If that import pinned all of the
+ * new bytes, the new import uses the same pinned memory. It stays pinned until the last of these
+ * imports ends. If the earlier import pinned only some of the new bytes, the call waits for the end
+ * of that work (option transfer_timeout). The driver pins whole pages. If it refuses two imports
+ * that share a page, put them on separate pages.
  * Errors: ARGUMENT (null; zero bytes; only a part of the memory is pinned; the memory overlaps
  * another import or Heddle's own memory), HANDLE, HOST_MEMORY (also: the limit), DRIVER,
  * DEVICE_LOST (no device is left), TIMEOUT, UNSUPPORTED (placement=process: a worker process has no
@@ -106,7 +107,7 @@ typedef struct hd_export {
     int descriptor;
     uint64_t piece_bytes;                  /* bytes of the physical memory that is exported */
     uint64_t offset, bytes;                /* position and size of the buffer in that memory */
-    unsigned char uuid[16];                /* of the device with the memory */
+    unsigned char uuid[16];                /* UUID of the device with the memory */
     unsigned char fabric[HD_FABRIC_BYTES]; /* for HD_EXPORT_FABRIC */
 } hd_export;
 

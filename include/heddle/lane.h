@@ -90,8 +90,8 @@ HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
 /* True if the operation is finished, with or without success. One load; never calls the driver,
  * never blocks. If an operation B has used the result of an operation A and B is done, A is done,
- * too. Otherwise, tickets of different lanes may become done here in another order than on the
- * devices. True for a bad handle. */
+ * too. Otherwise, a thread may see tickets of different lanes become done in another order than the
+ * devices finished their work. True for a bad handle. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;
@@ -102,10 +102,10 @@ HD_API bool hd_done(hd_ticket ticket);
  * gives kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
-/* Makes a lane keep the end times of its operations, or not (`on`), by the clock of their device.
- * An operation gets a time if the lane kept times from before its submission until the operation
- * was done. New lanes keep no times. Each time costs an event, and a driver call to read it. In a
- * lane that keeps times, launches go to the driver one by one.
+/* If `on` is true, the lane keeps the end times of its operations from now on, by the clock of its
+ * device. If `on` is false, it stops. An operation gets a time if the lane kept times from before
+ * its submission until the operation was done. New lanes keep no times. Each time costs an event,
+ * and a driver call to read it. In a lane that keeps times, launches go to the driver one by one.
  * Errors: HANDLE, ARGUMENT (a lane of the library, such as the lane of a copy's ticket). */
 HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
 

@@ -8,8 +8,8 @@
  * at most 255 bytes or 12.5 %. Larger blocks are rounded up to 256 bytes. Physical memory comes in
  * granules of 2 MiB, which may be partly used.
  *
- * The option memory_limit limits the physical memory that a runtime holds on each device. Its value
- * is in bytes or a share of the device ("12G", "80%"). The option pinned_limit limits pinned host
+ * The option memory_limit bounds the physical memory that a runtime holds on each device. Its value
+ * is in bytes or a share of the device ("12G", "80%"). The option pinned_limit bounds pinned host
  * memory. A runtime never exceeds these limits. After hd_device_restart, memory of the lost device
  * that other devices still map does not count.
  *
@@ -22,16 +22,16 @@
  *   - the magazines of all threads
  *   - waiting for the work in flight
  *   - the program's reclaim callback
- *   - waiting for other threads, as long as one of them frees something, or work finishes, within
- *     the option memory_timeout (no longer than 20 times that in all)
+ *   - waiting for other threads, until for the time of the option memory_timeout none of them frees
+ *     memory and no work finishes (20 times that time at most)
  *
- * It does not wait in vain: not for more than the limit, and not if neither work nor another thread
- * can free memory. That is the case if nothing is unfinished and no other thread uses the library.
- * A thread uses the library from its first call with a runtime or a handle (hd_open included) until
- * it ends. A thread whose first call would be hd_free does not count before that call. Let such a
- * thread make a call when it starts, for example hd_lane_get_default. An allocation of pinned
- * memory at its limit waits in the same way. The message gives the reason and the remedy, and lists
- * the largest holders by label.
+ * An allocation does not wait in vain. It does not wait for more bytes than the limit, or if
+ * neither work nor another thread can free memory. None can if no work is unfinished and no other
+ * thread uses the library. A thread uses the library from its first call with a runtime or a handle
+ * (hd_open included) until it ends. A thread whose first call would be hd_free does not count
+ * before that call. Let such a thread make another call when it starts, for example
+ * hd_lane_get_default. An allocation of pinned memory at its limit waits in the same way. The
+ * message gives the reason and the remedy, and lists the largest holders by label.
  *
  * Threads: any.
  * Blocking: hd_memory_trim waits for the driver or the worker process. hd_memory_on_reclaim and
@@ -141,14 +141,14 @@ HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context
 
 /* ---- keeping memory where it is -------------------------------------------------------------- */
 
-/* A hold keeps the memory of buffers at its address until the program destroys the hold. It is for
- * memory that other work uses by address for a long time, such as a CUDA graph that the program
- * captured. hd_free ends the handle of such a buffer as always, but Heddle does not reuse, move or
+/* A hold keeps the memory of its buffers where it is, until the program destroys the hold. Holds
+ * are for memory that a CUDA graph of the program, or other work, uses by its address for a long
+ * time. hd_free ends the handle of such a buffer as always, but Heddle does not reuse, move or
  * release its memory. */
 typedef struct hd_hold hd_hold;
 
-/* Makes an empty hold. The caller owns it, and destroys it with hd_hold_destroy. hd_close destroys
- * the rest. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
+/* Makes an empty hold. The caller owns it, and destroys it with hd_hold_destroy. If the caller does
+ * not, hd_close does. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_hold_create(hd_runtime *runtime, hd_hold **out);
 
 /* Adds the memory of a buffer to a hold. Adding a buffer twice is the same as adding it once.
@@ -237,7 +237,7 @@ HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, 
 
 /* Writes a report as hd_memory_report does, but on the runtimes that another process has open. With
  * pid 0 it covers all processes of this user. The figures are at most some hundred milliseconds
- * old. The labels are at most some seconds old if there are many buffers. With placement=inline no
+ * old. If there are many buffers, the labels may be some seconds old. With placement=inline no
  * thread renews the figures. They are then as old as the last allocation of that process that no
  * magazine served. The other process does nothing for the report, and may end meanwhile. With
  * HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like the

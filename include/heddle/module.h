@@ -40,8 +40,8 @@ typedef struct hd_kernel hd_kernel;
  * module_loading=eager all devices load it during this call. The program may free `image` after the
  * call. The caller owns *out, and ends it with hd_module_unload.
  *
- * PTX text ends with a zero byte, or else behind `bytes` bytes. The driver loads the code. That can
- * take long, on a busy GPU as long as the running kernel. Work in lanes goes on meanwhile.
+ * PTX text ends at a zero byte, or after `bytes` bytes. The driver loads the code. That can take
+ * long, on a busy GPU as long as the running kernel. Work in lanes goes on meanwhile.
  *
  * Variables in constant and device memory begin as the source initialises them. The call refuses an
  * image with texture, surface or sampler references (IMAGE), and the message names one of them. It
@@ -62,10 +62,10 @@ HD_API hd_status hd_module_load_file(hd_runtime *runtime, const char *path, hd_m
  * the call unloads the code. Else a later hd_module_load, hd_module_unload or hd_close does, after
  * those launches.
  *
- * More than launches may delay the unload. The driver of a GPU waits for everything that runs
- * there. On GPUs the unload therefore comes after all work in flight on devices that loaded the
- * code. If the program requested a variable of the module, the unload comes after all work in
- * flight. If `module` is NULL, nothing happens.
+ * Other work may delay the unload, too. The driver of a GPU waits for everything that runs there.
+ * On GPUs the unload therefore comes after all work in flight on devices that loaded the code. If
+ * the program requested a variable of the module, the unload comes after all work in flight. If
+ * `module` is NULL, nothing happens.
  * Errors: HANDLE (the module was unloaded before). */
 HD_API hd_status hd_module_unload(hd_module *module);
 
@@ -121,9 +121,9 @@ HD_API hd_status hd_module_link(hd_runtime *runtime, const hd_code_part *parts, 
 
 /* Returns a kernel of a module by name. The kernel belongs to the module. A kernel of CUDA C++ has
  * several names. The call compares `name` with one kind of names after the other, in this order,
- * until it fits a kernel:
+ * until `name` fits a kernel:
  *   - a text of hd_compile_options.kernels
- *   - its symbol: "_ZN2ns5scaleIfEEvPT_i"
+ *   - the kernel's symbol: "_ZN2ns5scaleIfEEvPT_i"
  *   - its signature: "ns::scale<float>(float*, int)"
  *   - its name with the arguments of its template: "ns::scale<float>"
  *   - its signature or name without these arguments: "ns::scale"
@@ -142,11 +142,11 @@ HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **
  * symbol, as for kernels.
  *
  * The buffer works like any other with hd_write, hd_read, hd_copy, hd_fill and launches on that
- * device. Kernels of other devices do not reach it (UNREACHABLE), but hd_copy does. From now on,
- * every launch on that device of a kernel of the module counts as a use of the variable. The launch
- * counts as its reader, and also as its writer unless the variable is constant. A later hd_write
- * therefore runs after the launches submitted before it, and launches after that hd_write see its
- * bytes.
+ * device. Kernels of other devices do not reach it (UNREACHABLE), but hd_copy does. After this
+ * call, every launch of a kernel of the module on that device counts as a use of the variable. The
+ * launch counts as its reader, and also as its writer unless the variable is constant. A later
+ * hd_write therefore runs after the launches submitted before it, and launches after that hd_write
+ * see its bytes.
  *
  * The memory belongs to the module, and appears in no report. Every call returns the same buffer
  * until hd_free ends its handle. hd_free does not change the variable. Afterwards launches no
@@ -175,8 +175,8 @@ HD_API hd_status hd_module_get_builtin(hd_runtime *runtime, hd_module **out);
 
 /* ---- arguments ---- */
 
-/* Extents of a grid in blocks, or of a block in threads. An extent of 0 behind the last other one
- * counts as 1: (hd_dims){.x = 256} is 256 x 1 x 1. */
+/* Extents of a grid in blocks, or of a block in threads. The last extents may be 0, and count as 1
+ * then: (hd_dims){.x = 256} is 256 x 1 x 1. */
 typedef struct hd_dims {
     uint32_t x; /* at least 1 */
     uint32_t y; /* at least 1; 0 counts as 1 if z is 0, too */
@@ -299,8 +299,8 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
 }
 
 /* A bare address for a pointer parameter: the kernel gets this number. 0 is a null pointer. Heddle
- * does not check the address, does not order the launch by it, and does not keep its memory. The
- * program must ensure that the memory is there and that the device reaches it. The program must
+ * does not check the address, does not order the launch by it, and does not keep the memory there.
+ * The program must ensure that the memory is there and that the device reaches it. The program must
  * also order the uses of that memory, by hd_arg_implicit, claims or waits. The address is one of
  * the device: hd_buffer_address returns it for a buffer, in every placement. With placement=process
  * a kernel reaches no other memory of the program. The launch fails with ARGUMENT if the parameter
@@ -336,7 +336,7 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
  * any number of hd_arg_implicit. The call reads them before it returns. `shared_bytes` is the size
  * of the dynamic shared memory. *out (may be NULL) is the launch's ticket. Returns at once, unless:
  *   - the lane is full
- *   - a buffer is the first of another device that kernels of this device use (heddle/peer.h)
+ *   - the launch is the first on its device that uses memory of another one (heddle/peer.h)
  *   - the launch is the kernel's first on the device (the device may have to load the code, see
  *     hd_module_load)
  *   - the launch is the kernel's first that needs more shared memory than the driver allows by
@@ -345,7 +345,7 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
  * If the call fails, it has submitted nothing. With the option launch_wait=on, for debugging, it
  * also waits until the kernel has ended, and returns the kernel's failure, too: FAILED or
  * DEVICE_LOST.
- * Errors: ARGUMENT (an extent is 0 in front of one that is not; wrong number, size or kind of
+ * Errors: ARGUMENT (an extent is 0, and a later one is not; wrong number, size or kind of
  * arguments; an hd_arg_implicit in front of an argument or of no buffer; null args), HANDLE, RANGE,
  * ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped, see
  * heddle/unified.h), LIMIT (grid, block, shared memory, argument bytes, more than 128 buffers),

@@ -4,7 +4,8 @@
  * A driver may report peer access that does not work. Writes may get lost, be visible to the writer
  * alone, or arrive slower than through pinned memory. Heddle therefore tests an ordered pair of
  * devices when the program first needs it. In such a pair (device, owner), `device` uses memory of
- * `owner`. The test runs in another process. A hang or a fault there only leads to a verdict.
+ * `owner`. The test runs in another process, so that a hang or a fault leads to a verdict and harms
+ * nothing else.
  *
  * In the test, `device` writes to the owner's memory and reads from it, in several sizes. It does
  * both by copy engine and by kernels. Only the device on which the bytes arrive checks them. If the
@@ -12,7 +13,7 @@
  * the owner: directly, and through pinned memory.
  *
  * A file in the user's cache folder keeps the results (option cache). A result counts until the
- * machine boots, or until the driver, the devices or the command line of the system's kernel
+ * machine boots again, or until the driver, the devices or the command line of the system's kernel
  * change. With the option peers=trust, Heddle relies on the driver's report instead of a test. With
  * peers=off, it never uses peer access. The option peer_timeout limits a test.
  *
@@ -25,7 +26,7 @@
  *
  * Threads: any. Two threads that need the same pair wait for one test. Two processes do the same,
  * as long as the one that tests gets results.
- * Blocking: a call that waits for a test waits mostly for a second or so. The test of a pair may
+ * Blocking: a call that waits for a test usually waits for about a second. The test of a pair may
  * take the time of the option peer_timeout, and opening the devices for it as long again. Heddle
  * tests both directions of a pair together. A test does not hold up running or submitted work.
  * hd_close ends a test without a verdict, and the calls that wait for it fail with HANDLE.
@@ -81,8 +82,9 @@ typedef struct hd_peer_info {
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
 
 /* A function that hd_peers_check calls after each ordered pair, on its own thread. `done` of
- * `total` pairs are done. The function may call anything but hd_peers_check and hd_close. During
- * its calls, pairs that are not done yet count as HD_PEER_UNKNOWN, and Heddle does not use them. */
+ * `total` pairs are done. The function may call anything but hd_peers_check and hd_close. While the
+ * function runs, pairs that are not done yet count as HD_PEER_UNKNOWN for it, and Heddle does not
+ * use them. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 
 /* Flags of hd_peers_check. */

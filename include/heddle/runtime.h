@@ -12,8 +12,8 @@
  * the runtime ends, in whatever way, its workers end within a second.
  *
  * In the placements inline and thread, Heddle cannot stop a device that is lost because of the
- * option `watchdog`. Kernels on the device may still write, also to buffers of other devices that
- * they use. Do not free those buffers before hd_close.
+ * option `watchdog`. Kernels on the device may still write to their buffers, also to buffers of
+ * other devices. Do not free such buffers of other devices before hd_close.
  *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork(), every call on
  * the runtime or its objects fails with HANDLE, and hd_close does nothing. The parent is not
@@ -69,8 +69,8 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  *     they are. The system takes back their memory, and pinned memory, when the process ends.
  *     hd_message names the unfinished operation and the parts that were left.
  *   - hd_close does not wait for the deleter of an export with HD_DLPACK_UNORDERED
- *     (heddle/dlpack.h). If the deleter was not called, it leaves the memory of the export in the
- *     same way.
+ *     (heddle/dlpack.h). If the consumer has not called the deleter, hd_close leaves the memory of
+ *     the export in the same way.
  *   - The release may take up to 5 seconds beyond close_timeout. A slower release continues in the
  *     background, and hd_message names it.
  *   - Calls of other threads that are under way return. Those that wait for work, memory or a
@@ -106,7 +106,7 @@ typedef struct hd_device_info {
     size_t memory_bytes;           /* physical memory of the device */
     /* memory that no program uses now, as the driver reports */
     size_t memory_free_bytes;
-    size_t memory_mapped_bytes; /* physical bytes that this runtime holds mapped */
+    size_t memory_mapped_bytes; /* physical memory that this runtime has mapped */
     int numa_node;              /* -1 when unknown */
     /* bit j: the driver reports that this device can access device j's memory */
     uint64_t peers;
@@ -158,20 +158,20 @@ HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
  *   - lanes accept work again
  *   - the device has loaded its modules and kernels
  *   - pinned memory is mapped for the device
- *   - the content of buffers with a checkpoint (hd_alloc_with) is restored
+ *   - saved buffers contain their saved content again (hd_buffer_save)
  *
  * Heddle makes peer mappings again when it first needs them. Tickets of lost work stay failed. All
  * other buffers of the device stay lost: calls that use their content fail with DEVICE_LOST, and
  * the program should free them (hd_free). Other devices work on meanwhile. Calls of several threads
- * take turns. If the device is not lost, the call does nothing and returns HD_OK. It does not wait
- * for work. The bytes of open claims stay with the program. Lost work that waits for other work
- * still ends after that work.
- * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a driver that has lost a
- * device is of no more use to its process), HOST_MEMORY, SYSTEM (the worker cannot be started or
- * did not answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (the device was
- * lost again meanwhile), FAILED or TIMEOUT (a buffer with a checkpoint could not be restored, or
- * not within the time of the option transfer_timeout). After a failure the device stays lost, and
- * the program can repeat the call. */
+ * take turns. If the device is not lost, the call does nothing and returns HD_OK. The call does not
+ * wait for work. The bytes of open claims stay with the program. Lost work that waits for other
+ * work still ends after that work.
+ * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a process cannot use the
+ * driver any more after a loss), HOST_MEMORY, SYSTEM (the worker cannot be started or did not
+ * answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (the device was lost
+ * again meanwhile), FAILED or TIMEOUT (a saved buffer could not be restored, or not within the time
+ * of the option transfer_timeout). After a failure the device stays lost, and the program can
+ * repeat the call. */
 HD_API hd_status hd_device_restart(hd_runtime *runtime, int device);
 
 /* Facts about a runtime: hd_runtime_get_info. */
@@ -188,7 +188,7 @@ HD_API hd_status hd_runtime_get_info(const hd_runtime *runtime, hd_runtime_info 
 
 /* The source of an option's value. */
 typedef enum hd_option_source {
-    HD_OPTION_FROM_DEFAULT = 1, /* 0: the library does not report it */
+    HD_OPTION_FROM_DEFAULT = 1, /* 0: the library does not report the source */
     HD_OPTION_FROM_ENVIRONMENT,
     HD_OPTION_FROM_SETTINGS
 } hd_option_source;

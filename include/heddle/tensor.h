@@ -91,8 +91,8 @@ HD_API hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor
 /* Repeats elements until the tensor's shape is `shape`: adds dimensions in front, and repeats
  * dimensions of extent 1. Errors: ARGUMENT. */
 HD_API hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
-/* Gives the same elements, in row-major order, another shape. Succeeds only if no element need move
- * for that.
+/* Gives the same elements, in row-major order, another shape. Succeeds only if no element must
+ * move.
  * Errors: ARGUMENT (other number of elements, or the elements would have to be moved). */
 HD_API hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
 

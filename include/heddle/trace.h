@@ -89,7 +89,7 @@ HD_API hd_status hd_trace_stop(hd_runtime *runtime, hd_trace_info *out);
  * pictures show the range. Ranges of a thread are nested: hd_range_pop ends the innermost one. The
  * library copies the name, and cuts it at 448 bytes. If the runtime writes no trace, both calls
  * only check the handle.
- * Errors: HANDLE, ARGUMENT (name is null). A hd_range_pop without a range does nothing, and is no
+ * Errors: HANDLE, ARGUMENT (name is null). An hd_range_pop without a range does nothing, and is no
  * error. */
 HD_API hd_status hd_range_push(hd_runtime *runtime, const char *name);
 HD_API hd_status hd_range_pop(hd_runtime *runtime);

@@ -15,9 +15,9 @@
  * that uses the buffer fails with ACCESS. While the buffer is mapped for reading alone, operations
  * may read it, and those that write it fail with ACCESS.
  *
- * If such a move fails, Heddle repeats it for the next use of the bytes. If an operation that
- * writes the buffer fails, reads of the chunks that it should have written fail, too, on the host
- * and on devices. Bytes are good again once hd_write, hd_fill, hd_copy or a kernel writes them.
+ * If such a move of bytes fails, Heddle repeats it for their next use. If an operation that writes
+ * the buffer fails, reads of the chunks that it should have written fail, too, on the host and on
+ * devices. Bytes are good again once hd_write, hd_fill, hd_copy or a kernel writes them.
  *
  * hd_buffer_address returns the address of the device memory. Work outside of Heddle that uses this
  * address does not see newer bytes of the host. A unified buffer of a lost device is lost, like any
@@ -45,17 +45,17 @@ HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
 /* Returns a host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access
  * by the calling thread. The pointer is valid until a thread submits the next operation that uses
- * the buffer. The call waits for the submitted work that writes the bytes, and moves these to the
- * host. If `access` includes HD_WRITE, it also waits for the work that reads them. The call costs a
- * few loads if no such work is pending, else it waits (option transfer_timeout). Returns NULL on
- * failure, and hd_last_error gives the status.
+ * the buffer. The call waits for the submitted work that writes the bytes. If they are newer on the
+ * device, it moves them to the host. If `access` includes HD_WRITE, it also waits for the submitted
+ * work that reads them. The call costs a few loads if no such work is pending, else it waits
+ * (option transfer_timeout). Returns NULL on failure, and hd_last_error gives the status.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified),
  * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API void *hd_element(hd_buffer *buffer, size_t offset, size_t bytes, hd_access access);
 
-/* hd_get_f32, hd_put_f32 and so on: one element, by its index. They return a bool, not a status:
- * true is success, while HD_OK is 0. On failure they return false, set hd_message, and change
- * nothing. */
+/* hd_get_f32, hd_put_f32 and so on read or write one element, by its index. They return a bool, not
+ * a status: true is success, while HD_OK is 0. On failure they return false, set hd_message, and
+ * change nothing. */
 #define HD_ELEMENT_FUNCTIONS(NAME, TYPE)                                                                               \
     static inline bool hd_get_##NAME(hd_buffer *buffer, size_t index, TYPE *out)                                       \
     {                                                                                                                  \
