@@ -116,10 +116,10 @@ HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
  * finishes its work. */
 HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
 
-/* Begins a claim for work that the program puts into its own stream, a CUstream or cudaStream_t of
- * the device `device`. Work that it puts there after this call runs after everything that the uses
- * wait for. The claim ends when the work that the program put there before hd_claim_end is
- * finished.
+/* Begins a claim for work that the program puts into its own stream, a CUstream or cudaStream_t.
+ * `device` is the number of the stream's device. Work that the program puts there after this call
+ * runs after everything that the uses wait for. The claim ends when the work that the program put
+ * there before hd_claim_end is finished.
  *
  * The call waits until the engine has given the earlier work to the driver, at most for the time of
  * the option submit_timeout. It waits for the device only if no event is left. Work that the

@@ -32,25 +32,25 @@
 
 HD_BEGIN_DECLS
 
-/* Copies `bytes` bytes of the program's memory at `src` into a buffer, from `offset` on. Returns
- * once the bytes are in pinned memory. The program may then reuse `src`, although the bytes may not
- * be on the device yet. A large write goes in chunks, and waits until earlier chunks are free
- * again. If the buffer is pinned host memory, the call waits until the bytes may be overwritten,
- * and copies them itself.
+/* Copies the program's memory at `src` into a buffer, from `offset` on. `bytes` is the number of
+ * bytes. Returns once they are in pinned memory. The program may then reuse `src`, although they
+ * may not be on the device yet. A large write goes in chunks, and waits until earlier chunks are
+ * free again. If the buffer is pinned host memory, the call waits until the bytes may be
+ * overwritten, and copies them itself.
  * Errors: ARGUMENT (null; the buffer is pinned memory that `src` overlaps), HANDLE, RANGE, ACCESS,
  * TIMEOUT, HOST_MEMORY, FAILED, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_write(hd_buffer *buffer, size_t offset, const void *src, size_t bytes);
 
-/* Copies `bytes` bytes of a buffer, from `offset` on, into the program's memory at `dst`. Waits for
- * all submitted writes to these bytes, and until `dst` is filled.
+/* Copies bytes of a buffer, from `offset` on, into the program's memory at `dst`. `bytes` is their
+ * number. Waits for all submitted writes to them, and until `dst` is filled.
  * Errors: as hd_write; FAILED when the operation that wrote the bytes failed. On failure `dst` may
  * be partly written. */
 HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t bytes);
 
-/* Copies `bytes` bytes between any two buffers of a runtime, on devices or in pinned host memory.
- * Bytes go directly from device to device with peer access, and through pinned memory without. The
- * first copy between two devices starts the test of that pair, and does not wait for the verdict
- * (heddle/peer.h). Until there is a verdict, copies go through pinned memory.
+/* Copies bytes between any two buffers of a runtime, on devices or in pinned host memory. `bytes`
+ * is their number. They go directly from device to device with peer access, and through pinned
+ * memory without. The first copy between two devices starts the test of that pair, and does not
+ * wait for the verdict (heddle/peer.h). Until there is a verdict, copies go through pinned memory.
  *
  * Asynchronous. A large copy consists of several operations, and operations of another thread may
  * come between them. *out (may be NULL) is the ticket of the last one. The ticket is done when all
@@ -60,8 +60,9 @@ HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t byt
 HD_API hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes,
                          hd_ticket *out);
 
-/* Fills `bytes` bytes of a buffer, from `offset` on, with a repeated 32-bit pattern. `offset` and
- * `bytes` must be multiples of 4. Asynchronous. *out (may be NULL) is the ticket of the fill.
+/* Fills a part of a buffer with a repeated 32-bit pattern. The part begins at `offset`, and `bytes`
+ * is its size. Both must be multiples of 4. Asynchronous. *out (may be NULL) is the ticket of the
+ * fill.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS, TIMEOUT, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_fill(hd_buffer *buffer, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out);
 

@@ -50,9 +50,10 @@ typedef struct hd_import_options {
     void *context;                 /* for `released` */
 } hd_import_options;
 
-/* Makes a buffer over `bytes` bytes at `address`, in memory of the device `device` that Heddle did
- * not allocate. The program must keep the memory until Heddle calls `released`. `options` may be
- * NULL. The caller owns *out and frees it with hd_free, which does not block.
+/* Makes a buffer over device memory that Heddle did not allocate. The memory is on the device with
+ * the number `device`, begins at `address`, and its size is `bytes`. The program must keep the
+ * memory until Heddle calls `released`. `options` may be NULL. The caller owns *out and frees it
+ * with hd_free, which does not block.
  *
  * Other devices can use the buffer like one of hd_alloc if they have access to the memory. For
  * memory of cudaMalloc, Heddle requests the access at the first use. For memory of cuMemMap, the
@@ -68,9 +69,9 @@ typedef struct hd_import_options {
 HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, size_t bytes,
                            const hd_import_options *options, hd_buffer **out);
 
-/* Makes a pinned buffer, like one of hd_alloc_host, over `bytes` bytes of the program's own memory
- * at `memory`. Every device can use it directly, and hd_map maps it. `options` may be NULL. The
- * caller owns *out and frees it with hd_free, which does not block.
+/* Makes a pinned buffer, like one of hd_alloc_host, over the program's own host memory at `memory`.
+ * Its size is `bytes`. Every device can use it directly, and hd_map maps it. `options` may be NULL.
+ * The caller owns *out and frees it with hd_free, which does not block.
  *
  * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. Pinned bytes count against the
  * option pinned_limit. Heddle unpins the memory after its last use, before it calls `released`.

@@ -17,29 +17,31 @@
  *
  * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). HD_IN is a
  * buffer that the kernel reads, HD_OUT one that it writes, and HD_INOUT one that it reads and
- * writes. In the kernel they are pointers; that of HD_IN is to const. HD_VALUE is a number or a
- * structure by value. A kernel takes at most 32 parameters of 4096 bytes together.
+ * writes. In the kernel these three are pointers; HD_IN is a pointer to const. HD_VALUE is a number
+ * or a structure by value. A kernel takes at most 32 parameters, of 4096 bytes together.
  *
  *     HD_KERNEL(name, ...)                  begins a kernel with these parameters
- *     HD_KERNEL_BOUNDS(name, threads, ...)  the same, for blocks of at most so many threads
+ *     HD_KERNEL_BOUNDS(name, threads, ...)  the same, for blocks of at most `threads` threads
  *     HD_DEVICE                             begins a function that kernels call
- *     HD_SELF                               the first parameter of such a function if the function
- *                                           calls one of the list below or of
- *                                           heddle/kernel_warp.h, prints or asserts; the caller
- *                                           passes hd_self
+ *     HD_SELF                               the first parameter of such a function if it calls a
+ *                                           function below or of heddle/kernel_warp.h, prints or
+ *                                           asserts; the caller passes hd_self
  *     HD_SHARED                             begins a variable that the threads of a block share;
  *                                           its first value is undefined
  *     HD_DYNAMIC_SHARED(type, name)         an array that the threads of a block share; the launch
  *                                           sets its size
  *
- * These functions return the position of the calling thread. hd_global_x() returns 64 bits, all
- * others return 32:
+ * A thread asks for its position by these functions. hd_global_x(), _y() and _z() return 64 bits,
+ * and the others 32:
  *
  *     hd_thread_x(), _y(), _z()             the thread in its block
  *     hd_block_x(), _y(), _z()              the block in the grid
  *     hd_block_dim_x(), _y(), _z()          threads of a block
  *     hd_grid_dim_x(), _y(), _z()           blocks of the grid
  *     hd_global_x(), _y(), _z()             the thread in the grid
+ *
+ * The threads of a block meet at a barrier:
+ *
  *     hd_barrier()                          waits for the other threads of the block that still
  *                                           run; afterwards each sees what the others wrote before
  *
@@ -67,7 +69,7 @@
 #define HD_KERNEL_GPU 0
 #endif
 
-#ifdef __CUDACC_RTC__ /* NVRTC defines all of this, but not the compilers' other names for it */
+#ifdef __CUDACC_RTC__ /* NVRTC defines these things, but only under other names */
 #define __asm__ asm
 template <class T> struct hd_plain_type {
     typedef T type;
@@ -306,8 +308,8 @@ typedef struct hd_cpu_module {
 
 #ifdef HD_CPU_MODULE
 /* `heddle cc` defines HD_CPU_MODULE when it makes the shared object. The table below is weak, so
- * that it can link several sources together. The symbols of the section of pointers, which the
- * linker defines, are weak, so that it can link a source without kernels. */
+ * that several sources can be linked together. The symbols that the linker defines for the section
+ * of pointers are weak, so that a source without kernels can be linked. */
 extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 #if defined(__x86_64__) && !defined(HD_SHARED_BY_SYSTEM)

@@ -20,8 +20,9 @@
  *                                                         two numbers at once, by one instruction
  *                                                         of a GPU
  *
- * Every function rounds its result once, to the nearest number, ties to even. Subnormal numbers
- * stay. GPUs and host devices therefore return the same bits, except for those of a NaN.
+ * Every function rounds its result once, to the nearest number, ties to even, and flushes no
+ * subnormal numbers to 0. GPUs and host devices therefore return the same bits, except for those of
+ * a NaN.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 

@@ -69,7 +69,8 @@
         return hd_math_##name##f(x);                                                                                   \
     }
 /* Some float functions of libclc miss CUDA's bound: they lose subnormal results, or their error is
- * larger. In their place, this header uses the libclc functions for double and rounds the result. */
+ * larger. In their place, this header uses the libclc functions for double and rounds the
+ * result. */
 #ifdef HD_MATH_LIBCLC
 #define HD_MATH_F32_WIDE_1(name)                                                                                       \
     HD_DEVICE float name##f(float x)                                                                                   \

@@ -9,8 +9,8 @@
  *
  * On a host device, a call writes its whole text, up to 4095 bytes, to the program's standard
  * output without a break. The text is there when the launch ends. On a GPU, the driver keeps the
- * text in a buffer of 1 MiB, where new text replaces the oldest. It writes the text at times of its
- * own choice, at the latest at hd_close.
+ * text in a buffer of 1 MiB by default, where new text replaces the oldest. The driver chooses when
+ * it writes the text: at hd_close at the latest.
  *
  * On a host device a failed assertion reports this line:
  *     kernel 'k', block (3, 0, 0), thread (17, 0, 0): assertion 'i < n' failed at file.c:12
@@ -32,8 +32,8 @@ extern "C" __attribute__((device, noreturn)) void __assertfail(const char *asser
 
 #if HD_KERNEL_GPU && defined(__clang__)
 
-/* The driver provides this function, too. It takes the values in one piece, each promoted as in C and
- * aligned to its size. */
+/* The driver provides this function, too. It takes the values in one piece, each promoted as in C
+ * and aligned to its size. */
 extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
 
 template <typename T> struct hd_print_promoted {

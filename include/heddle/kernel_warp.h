@@ -29,12 +29,12 @@
  *                                                   barrier of the block
  *
  * All threads of the warp that are still in the kernel must call such a function, at the same place
- * of the program. A thread that has returned takes no part, nor does a thread that the last warp
- * lacks. The value of such a thread in a shuffle is unspecified, and the other functions leave it
- * out. All threads of the block must call hd_block_reduce_*, and none of them may have returned.
+ * of the program. Threads that returned before take no part. Neither do lanes without a thread, in
+ * the last warp. In a shuffle, the value of such a lane is unspecified. The other functions leave
+ * it out. All threads of the block must call hd_block_reduce_*, and none may have returned before.
  *
- * If some threads of a warp do not make the call, a GPU waits for ever or its behaviour is
- * undefined. A host device ends the launch: the device is lost, and the message names the kernel,
+ * If some threads of a warp do not make the call, the behaviour of a GPU is undefined: it may wait
+ * for ever. A host device ends the launch: the device is lost, and the message names the kernel,
  * the block and two threads. GPUs and host devices add floating-point numbers in the same order.
  * The bits of the sums are therefore equal.
  */

@@ -102,10 +102,10 @@ HD_API bool hd_done(hd_ticket ticket);
  * gives kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
-/* If `on` is true, the lane keeps the end times of its operations from now on, by the clock of its
- * device. If `on` is false, it stops. An operation gets a time if the lane kept times from before
- * its submission until the operation was done. New lanes keep no times. Each time costs an event,
- * and a driver call to read it. In a lane that keeps times, launches go to the driver one by one.
+/* Starts to keep the end times of a lane's operations, by the clock of the lane's device. If `on`
+ * is false, the call stops that. An operation gets a time if the lane kept times from before its
+ * submission until the operation was done. New lanes keep no times. Each time costs an event, and a
+ * driver call to read it. In a lane that keeps times, launches go to the driver one by one.
  * Errors: HANDLE, ARGUMENT (a lane of the library, such as the lane of a copy's ticket). */
 HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
 

@@ -35,13 +35,13 @@ typedef struct hd_kernel hd_kernel;
 
 /* ---- modules and kernels ---- */
 
-/* Loads an image of `bytes` bytes on the first device of the runtime that is not lost. Every other
- * device loads the code at the first launch there of one of the module's kernels. With the option
- * module_loading=eager all devices load it during this call. The program may free `image` after the
- * call. The caller owns *out, and ends it with hd_module_unload.
+/* Loads an image on the first device of the runtime that is not lost. `bytes` is the size of the
+ * image. Every other device loads the code at the first launch there of one of the module's
+ * kernels. With the option module_loading=eager all devices load it during this call. The program
+ * may free `image` after the call. The caller owns *out, and ends it with hd_module_unload.
  *
- * PTX text ends at a zero byte, or after `bytes` bytes. The driver loads the code. That can take
- * long, on a busy GPU as long as the running kernel. Work in lanes goes on meanwhile.
+ * PTX text ends at a zero byte, or at the end of the image. The driver loads the code. That can
+ * take long, on a busy GPU as long as the running kernel. Work in lanes goes on meanwhile.
  *
  * Variables in constant and device memory begin as the source initialises them. The call refuses an
  * image with texture, surface or sampler references (IMAGE), and the message names one of them. It
@@ -223,7 +223,7 @@ typedef struct hd_arg {
     size_t size;
 } hd_arg;
 
-/* hd_i8, hd_u8 and so on to hd_f64: a number by value, for a parameter of that type. */
+/* A number by value, for a parameter of its type (hd_i8, hd_u8 and so on to hd_f64). */
 #define HD_ARG_MAKER(name, kind_, type, field)                                                                         \
     static inline hd_arg hd_##name(type v)                                                                             \
     {                                                                                                                  \

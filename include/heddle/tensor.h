@@ -88,8 +88,8 @@ HD_API hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, ui
 HD_API hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out);
 /* Swaps two dimensions. Errors: ARGUMENT. */
 HD_API hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor *out);
-/* Repeats elements until the tensor's shape is `shape`: adds dimensions in front, and repeats
- * dimensions of extent 1. Errors: ARGUMENT. */
+/* Repeats elements: adds dimensions in front, and repeats dimensions of extent 1, so that the shape
+ * becomes `shape`. Errors: ARGUMENT. */
 HD_API hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
 /* Gives the same elements, in row-major order, another shape. Succeeds only if no element must
  * move.
@@ -114,9 +114,8 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
  * Heddle's own kernels). */
 HD_API hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out);
 
-/* hd_tensor_write copies row-major elements from the program's memory at `src` to a tensor, as
- * hd_write does. hd_tensor_read copies the elements of a tensor, in row-major order, to the
- * program's memory at `dst`, as hd_read does.
+/* Copy the elements of a tensor from or to the program's memory, in row-major order.
+ * hd_tensor_write does this as hd_write does, and hd_tensor_read as hd_read does.
  * Errors: as hd_tensor_copy; ARGUMENT (also: the tensor is pinned memory, and the program's memory
  * overlaps its bytes). */
 HD_API hd_status hd_tensor_write(const hd_tensor *dst, const void *src);

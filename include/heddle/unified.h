@@ -38,24 +38,25 @@
 
 HD_BEGIN_DECLS
 
-/* Allocates a unified buffer of `bytes` bytes, whose device memory is on the lane's device. The
- * caller owns the buffer and frees it with hd_free. Its content is undefined. Every call that takes
- * a buffer takes a unified one. Errors: as hd_alloc and hd_alloc_host. */
+/* Allocates a unified buffer whose device memory is on the lane's device. The caller owns the
+ * buffer and frees it with hd_free. `bytes` is its size. Its content is undefined. Every call that
+ * takes a buffer takes a unified one. Errors: as hd_alloc and hd_alloc_host. */
 HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
-/* Returns a host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access
- * by the calling thread. The pointer is valid until a thread submits the next operation that uses
- * the buffer. The call waits for the submitted work that writes the bytes. If they are newer on the
- * device, it moves them to the host. If `access` includes HD_WRITE, it also waits for the submitted
- * work that reads them. The call costs a few loads if no such work is pending, else it waits
- * (option transfer_timeout). Returns NULL on failure, and hd_last_error gives the status.
+/* Returns a host pointer to bytes of a unified or pinned buffer, for one access by the calling
+ * thread. They begin at `offset`, and `bytes` is their number. The pointer is valid until a thread
+ * submits the next operation that uses the buffer. The call waits for the submitted work that
+ * writes the bytes. If they are newer on the device, it moves them to the host. If `access`
+ * includes HD_WRITE, it also waits for the submitted work that reads them. The call costs a few
+ * loads if no such work is pending, else it waits (option transfer_timeout). Returns NULL on
+ * failure, and hd_last_error gives the status.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified),
  * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API void *hd_element(hd_buffer *buffer, size_t offset, size_t bytes, hd_access access);
 
-/* hd_get_f32, hd_put_f32 and so on read or write one element, by its index. They return a bool, not
- * a status: true is success, while HD_OK is 0. On failure they return false, set hd_message, and
- * change nothing. */
+/* Read an element by its index (hd_get_f32 and so on), or write it (hd_put_f32 and so on). They
+ * return a bool, not a status: true is success, while HD_OK is 0. On failure they return false, set
+ * hd_message, and change nothing. */
 #define HD_ELEMENT_FUNCTIONS(NAME, TYPE)                                                                               \
     static inline bool hd_get_##NAME(hd_buffer *buffer, size_t index, TYPE *out)                                       \
     {                                                                                                                  \
