@@ -122,8 +122,8 @@ HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
  * there before hd_claim_end is finished.
  *
  * The call waits until the engine has given the earlier work to the driver, at most for the time of
- * the option submit_timeout. It waits for the device only if no event is left. Work that the
- * program puts into the stream between two claims keeps its place there.
+ * the option submit_timeout. It waits for the device only if no event marks the earlier work any
+ * more. Work that the program puts into the stream between two claims keeps its place there.
  *
  * `stream` may also be NULL or 1 for the legacy default stream, or 2 for the default stream of the
  * calling thread. The stream must exist until the claim ends. Of unified memory, the call claims

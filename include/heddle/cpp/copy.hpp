@@ -83,7 +83,7 @@ template <class To> result<void> write(const To &to, const detail::element_t<To>
     return detail::finish(hd_write(dst.buffer().get(), dst.offset_bytes(), from, dst.size_bytes()));
 }
 
-/* The same from a container. It must contain as many elements as `to` counts. */
+/* hd_write from a container, which must contain as many elements as `to` counts. */
 template <class To, class Memory, class = std::enable_if_t<detail::is_memory_of<const Memory, detail::element_t<To>>>>
 result<void> write(const To &to, const Memory &from)
 {
@@ -101,7 +101,7 @@ template <class From> result<void> read(const From &from, detail::element_t<From
     return detail::finish(hd_read(src.buffer().get(), src.offset_bytes(), to, src.size_bytes()));
 }
 
-/* The same to a container. It must contain as many elements as `from` counts. */
+/* hd_read to a container, which must contain as many elements as `from` counts. */
 template <class From, class Memory, class = std::enable_if_t<detail::is_memory_of<Memory, detail::element_t<From>>>>
 result<void> read(const From &from, Memory &to)
 {
@@ -112,7 +112,7 @@ result<void> read(const From &from, Memory &to)
     return read(src, std::data(to));
 }
 
-/* The same to a new vector. */
+/* hd_read to a new vector. */
 template <class From> result<std::vector<detail::element_t<From>>> read(const From &from)
 {
     const auto src = detail::as_span(from);
@@ -153,7 +153,7 @@ template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, t
 
 /* Fills with an element of any type. Calls hd_fill if the same 4 bytes repeat, and place and size
  * are multiples of 4 bytes. Else the call writes some elements as hd_write does, and copies them as
- * hd_copy does. Then it may wait for earlier uses of these elements. */
+ * hd_copy does. In that case it may wait for earlier uses of these elements. */
 template <class To> result<ticket> fill(const To &to, const detail::element_t<To> &value)
 {
     using element = detail::element_t<To>;
@@ -180,8 +180,8 @@ template <class To> result<ticket> fill(const To &to, const detail::element_t<To
 
 /* ---- boxes ---- */
 
-/* hd_box in elements: a row of them that lie next to each other, repeated in up to HD_BOX_DIMS
- * dimensions:
+/* The shape of a box (hd_box) in elements: a row of elements next to each other, repeated in up to
+ * HD_BOX_DIMS dimensions:
  *     hd::box(64).repeat(32, 1024, 64)    32 rows of 64 elements, 1024 apart on the destination's
  *                                         side and 64 on the source's side */
 class box

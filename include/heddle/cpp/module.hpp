@@ -300,7 +300,7 @@ HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims bl
     return detail::finish(detail::launch(in_lane, k, grid, block, 0, nullptr, args...));
 }
 
-/* The same with dynamic shared memory. */
+/* hd_launch with dynamic shared memory, without returning a ticket. */
 template <class... Args>
 HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, shared_bytes shared,
                                   const Args &...args)

@@ -8,7 +8,7 @@
  * Threads: those of the handle. As with any object of C++, only one thread at a time may use an
  * object.
  * Locks: none.
- * Always: after a move from an object, or its release, the object is empty, and its destructor does
+ * Always: an object that the program moved from, or released, is empty. Its destructor does
  * nothing.
  */
 #ifndef HEDDLE_CPP_OWNED_HPP

@@ -28,7 +28,7 @@ inline result<void> runtime_ref::peers_check(unsigned flags) const
     return detail::finish(hd_peers_check(get(), flags, nullptr, nullptr));
 }
 
-/* The same with a callback. After each pair it calls progress(int device, int owner, const
+/* hd_peers_check with a callback. After each pair it calls progress(int device, int owner, const
  * hd_peer_info &, int done, int total). If `progress` throws, this call does not call it again, and
  * throws the same exception at its end. */
 template <class Function> result<void> runtime_ref::peers_check(unsigned flags, Function &&progress) const

@@ -94,7 +94,7 @@ class error
         return e;
     }
 
-    /* A failure that the C++ headers found themselves. `format` is that of printf. */
+    /* Makes a failure that the C++ headers found themselves. `format` is that of printf. */
     __attribute__((format(printf, 3, 4))) error(hd_status status, const char *format, ...) noexcept : facts_{}
     {
         facts_.size = sizeof facts_;
@@ -366,7 +366,7 @@ template <class T> using result = expected<T>;
 namespace detail
 {
 
-/* The only functions that make a failed result: from an error, or from the status of a C call. */
+/* Only these functions make a failed result: from an error, or from the status of a C call. */
 #if HD_CPP_THROWS
 
 template <class T> [[noreturn]] inline T refuse(const error &e)

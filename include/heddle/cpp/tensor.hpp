@@ -261,7 +261,7 @@ result<void> read(const tensor_view<T> &from, Memory &to)
     return read(from, std::data(to));
 }
 
-/* The same to a new vector. */
+/* hd_tensor_read to a new vector. */
 template <class T> result<std::vector<T>> read(const tensor_view<T> &from)
 {
     std::vector<T> out(from.size());
