@@ -39,11 +39,11 @@ typedef struct hd_buffer hd_buffer;
 typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_access;
 
 /* Allocates memory on the lane's device. The caller owns the buffer and frees it with hd_free.
- * `bytes` is its size. Its content is undefined, and its address is a multiple of 256. Pass the
- * lane that will use the buffer first: memory that a lane used last serves the same lane again
- * without a wait. The call uses the driver only if it needs more physical memory, or needs some in
- * another place. It waits for running work only at the limit, as a last resort before it fails
- * (heddle/memory.h).
+ * `bytes` is the buffer's size. Its content is undefined, and its address is a multiple of 256.
+ * Pass the lane that will use the buffer first: memory that a lane used last serves the same lane
+ * again without a wait. The call uses the driver only if it needs more physical memory, or needs
+ * some in another place. It waits for running work only at the limit, as a last resort before it
+ * fails (heddle/memory.h).
  * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
@@ -94,9 +94,9 @@ HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_optio
 HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 
 /* Allocates pinned host memory. Every device of the runtime can use it directly, and the program
- * can map it (hd_map). The caller owns the buffer and frees it with hd_free. `bytes` is its size.
- * Its content is undefined, and it begins on a page boundary. If earlier work on the same memory is
- * not finished, the buffer's first use waits for that work.
+ * can map it (hd_map). The caller owns the buffer and frees it with hd_free. `bytes` is the
+ * buffer's size. Its content is undefined, and it begins on a page boundary. If earlier work on the
+ * same memory is not finished, the buffer's first use waits for that work.
  *
  * The memory comes from a pool, which pins more (0.3 ms per MiB) only if no free memory of the pool
  * fits. The pool keeps freed memory. If it pins no memory for the time of the option memory_idle,

@@ -93,13 +93,13 @@ typedef void (*hd_claim_function)(hd_claim *claim, hd_status status, void *conte
 HD_API hd_status hd_claim_on_ready(hd_claim *claim, hd_claim_function function, void *context);
 
 /* Returns the host address of the claim's use `index`, which must be of pinned or unified memory.
- * It is valid until the end of the claim. Do not call hd_map instead, which would wait for the
- * claim.
+ * The address is valid until the end of the claim. Do not call hd_map instead, which would wait for
+ * the claim.
  * Errors: ARGUMENT, HANDLE, RANGE (no such use), ACCESS (device memory: use hd_buffer_address). */
 HD_API hd_status hd_claim_get_pointer(hd_claim *claim, size_t index, void **out);
 
-/* Returns the claim's ticket. The ticket is done when the claim has ended. Its outcome is that of
- * hd_claim_end.
+/* Returns the claim's ticket. The ticket is done when the claim has ended. The ticket's outcome is
+ * the one passed to hd_claim_end.
  * Errors: ARGUMENT, HANDLE. */
 HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
 

@@ -48,7 +48,7 @@ HD_API hd_status hd_write(hd_buffer *buffer, size_t offset, const void *src, siz
 HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t bytes);
 
 /* Copies bytes between any two buffers of a runtime, on devices or in pinned host memory. `bytes`
- * is their number. They go directly from device to device with peer access, and through pinned
+ * is their number. The bytes go directly from device to device with peer access, and through pinned
  * memory without. The first copy between two devices starts the test of that pair, and does not
  * wait for the verdict (heddle/peer.h). Until there is a verdict, copies go through pinned memory.
  *

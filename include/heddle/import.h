@@ -60,9 +60,9 @@ typedef struct hd_import_options {
  * program must set it (cuMemSetAccess). Without access, copies go through pinned memory, and
  * launches fail with UNREACHABLE.
  *
- * Reports count the memory as imported. It counts against no limit. memory_debug puts no guards
- * around it. After the loss of its device the buffer stays lost. If work still uses an earlier,
- * freed import of the same bytes, the new buffer's first use waits for that work.
+ * The memory counts as imported in reports, and counts against no limit. memory_debug puts no
+ * guards around it. After the loss of its device the buffer stays lost. If work still uses an
+ * earlier, freed import of the same bytes, the new buffer's first use waits for that work.
  * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; the memory
  * overlaps another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY,
  * DRIVER, UNSUPPORTED (placement=process: a worker process has no such address). */
@@ -70,8 +70,8 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
                            const hd_import_options *options, hd_buffer **out);
 
 /* Makes a pinned buffer, like one of hd_alloc_host, over the program's own host memory at `memory`.
- * Its size is `bytes`. Every device can use it directly, and hd_map maps it. `options` may be NULL.
- * The caller owns *out and frees it with hd_free, which does not block.
+ * `bytes` is the size of that memory. Every device can use the buffer directly, and hd_map maps it.
+ * `options` may be NULL. The caller owns *out and frees it with hd_free, which does not block.
  *
  * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. Pinned bytes count against the
  * option pinned_limit. Heddle unpins the memory after its last use, before it calls `released`.
@@ -123,8 +123,8 @@ HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_exp
 
 /* Makes a buffer over memory that this or another process has exported. `device` is the device with
  * that memory. The caller keeps the descriptor, owns *out, and frees it with hd_free. `options` may
- * be NULL. Reports count the memory as imported. It counts against no limit. A descriptor works in
- * every placement.
+ * be NULL. The memory counts as imported in reports, and counts against no limit. A descriptor
+ * works in every placement.
  *
  * Pass all fields as hd_buffer_export wrote them, since a GPU's driver does not report the size of
  * exported memory. The driver refuses a piece_bytes that is too large. If piece_bytes is too small,

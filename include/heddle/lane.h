@@ -38,8 +38,8 @@ typedef struct hd_ticket {
 
 #define HD_FOREVER (-1) /* a time limit that never passes */
 
-/* Returns the calling thread's default lane on a device. The first call makes the lane. It belongs
- * to the runtime, which takes it back when the thread ends. Work in the lane still runs.
+/* Returns the calling thread's default lane on a device. The first call makes the lane. The lane
+ * belongs to the runtime, which takes it back when the thread ends. Work in the lane still runs.
  *
  * If all lanes of the device are in use, further threads share default lanes of other threads. Each
  * gets the default lane that the fewest threads use. The runtime takes a shared lane back when its
@@ -117,7 +117,7 @@ HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
  * To measure a launch, call hd_lane_add_dependency with {NULL, 0} in front of it. Then measure from
  * the ticket that hd_lane_add_dependency returns to the ticket of the launch. A copy itself gets no
  * time, since it runs in a lane of the library. Call hd_lane_add_dependency with the copy's ticket:
- * it returns a ticket that ends right behind the copy.
+ * the ticket that it returns is that of an operation that ends right behind the copy.
  *
  * A lane keeps one time per slot (option lane_slots), and later times replace the oldest. The call
  * never calls the driver, and never blocks.

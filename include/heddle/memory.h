@@ -26,10 +26,10 @@
  *     memory and no work finishes (20 times that time at most)
  *
  * An allocation does not wait in vain. It does not wait for more bytes than the limit, or if
- * neither work nor another thread can free memory. None can if no work is unfinished and no other
- * thread uses the library. A thread uses the library from its first call with a runtime or a handle
- * (hd_open included) until it ends. A thread whose first call would be hd_free does not count
- * before that call. Let such a thread make another call when it starts, for example
+ * neither work nor another thread can free memory. Neither can if no work is unfinished and no
+ * other thread uses the library. A thread uses the library from its first call with a runtime or a
+ * handle (hd_open included) until it ends. A thread whose first call would be hd_free does not
+ * count before that call. Let such a thread make another call when it starts, for example
  * hd_lane_get_default. An allocation of pinned memory at its limit waits in the same way. The
  * message gives the reason and the remedy, and lists the largest holders by label.
  *
@@ -238,10 +238,10 @@ HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, 
 /* Writes a report as hd_memory_report does, but on the runtimes that another process has open. With
  * pid 0 it covers all processes of this user. The figures are at most some hundred milliseconds
  * old. If there are many buffers, the labels may be some seconds old. With placement=inline no
- * thread renews the figures. They are then as old as the last allocation of that process that no
- * magazine served. The other process does nothing for the report, and may end meanwhile. With
- * HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like the
- * reports of hd_memory_report.
+ * thread renews the figures. Then the figures are as old as the last allocation of that process
+ * that no magazine served. The other process does nothing for the report, and may end meanwhile.
+ * With HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like
+ * the reports of hd_memory_report.
  * Errors: ARGUMENT, NOT_FOUND (there is no such process, or it has no runtime open; not for pid 0),
  * SYSTEM (the process belongs to another user, or the calling process has no file descriptor left),
  * HOST_MEMORY. */
@@ -267,9 +267,9 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
  *   - Buffers that are not freed at hd_close are leaks. hd_message() then gives their number, and
  *     the report at hd_close lists them.
  *
- * Each such mistake is a finding. It becomes the hd_message() of the thread that finds it, counts
- * in hd_memory_stats, and is part of reports. The callback of hd_memory_on_finding gets every
- * finding. With memory_debug=report, Heddle also writes a line for each of the first thousand
+ * Each such mistake is a finding. A finding becomes the hd_message() of the thread that finds it,
+ * counts in hd_memory_stats, and is part of reports. The callback of hd_memory_on_finding gets
+ * every finding. With memory_debug=report, Heddle also writes a line for each of the first thousand
  * findings, and a summary at hd_close. These lines go to stderr, or to the file of the option
  * memory_debug_file. Without memory_debug there are no findings. */
 
@@ -285,7 +285,7 @@ typedef enum hd_finding_kind {
 } hd_finding_kind;
 
 /* A mistake that memory_debug found. Facts about a buffer may be gone, since another buffer took
- * its place. They are 0, NULL or "" then. */
+ * its place. Such facts are 0, NULL or "". */
 typedef struct hd_finding {
     size_t size; /* sizeof(hd_finding) */
     hd_finding_kind kind;

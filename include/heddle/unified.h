@@ -39,16 +39,16 @@
 HD_BEGIN_DECLS
 
 /* Allocates a unified buffer whose device memory is on the lane's device. The caller owns the
- * buffer and frees it with hd_free. `bytes` is its size. Its content is undefined. Every call that
- * takes a buffer takes a unified one. Errors: as hd_alloc and hd_alloc_host. */
+ * buffer and frees it with hd_free. `bytes` is the buffer's size. Its content is undefined. Every
+ * call that takes a buffer takes a unified one. Errors: as hd_alloc and hd_alloc_host. */
 HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
 /* Returns a host pointer to bytes of a unified or pinned buffer, for one access by the calling
  * thread. They begin at `offset`, and `bytes` is their number. The pointer is valid until a thread
  * submits the next operation that uses the buffer. The call waits for the submitted work that
- * writes the bytes. If they are newer on the device, it moves them to the host. If `access`
- * includes HD_WRITE, it also waits for the submitted work that reads them. The call costs a few
- * loads if no such work is pending, else it waits (option transfer_timeout). Returns NULL on
+ * writes the bytes. If the bytes are newer on the device, the call moves them to the host. If
+ * `access` includes HD_WRITE, it also waits for the submitted work that reads them. Without such
+ * work the call costs a few loads. The option transfer_timeout limits the waits. Returns NULL on
  * failure, and hd_last_error gives the status.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified),
  * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */

@@ -24,7 +24,7 @@
 #define HD_API
 #endif
 
-/* Both enclose the declarations of a header, which are of C functions also in C++. */
+/* Enclose the declarations of a header, for C++: its functions are those of C. */
 #ifdef __cplusplus
 #define HD_BEGIN_DECLS extern "C" {
 #define HD_END_DECLS }

@@ -186,8 +186,8 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
     }
 };
 
-/* The content of pinned or unified memory as a contiguous range of C++. It ends when the destructor
- * unmaps the memory, or with hd_free of the buffer. */
+/* The content of pinned or unified memory as a contiguous range of C++. The mapping ends with the
+ * destructor, or with hd_free of the buffer. */
 template <class T> class mapping
 {
     using element = std::remove_const_t<T>;
