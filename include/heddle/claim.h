@@ -130,8 +130,8 @@ HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
  * the bytes on the device; hd_buffer_address returns their address. `options` may be NULL. The
  * caller owns *out until hd_claim_end.
  * Errors: as hd_claim_begin; NO_DEVICE, UNSUPPORTED (placement=process; a stream that is being
- * captured), ARGUMENT (a stream of another device), UNREACHABLE (`device` cannot reach the memory
- * of a use), TIMEOUT. */
+ * captured), ARGUMENT (a stream of another device), UNREACHABLE (memory of a device that `device`
+ * cannot reach), TIMEOUT. */
 HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *stream, const hd_arg *uses, size_t n_uses,
                                        const hd_claim_options *options, hd_claim **out);
 

@@ -63,9 +63,9 @@ typedef struct hd_import_options {
  * The memory counts as imported in reports, and counts against no limit. memory_debug puts no
  * guards around it. After the loss of its device the buffer stays lost. If work still uses an
  * earlier, freed import of the same bytes, the new buffer's first use waits for that work.
- * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; the memory
- * overlaps another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY,
- * DRIVER, UNSUPPORTED (placement=process: a worker process has no such address). */
+ * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; it overlaps
+ * another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, DRIVER,
+ * UNSUPPORTED (placement=process: a worker process has no such address). */
 HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, size_t bytes,
                            const hd_import_options *options, hd_buffer **out);
 
@@ -134,7 +134,7 @@ HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_exp
  * Heddle does not order uses of one buffer against uses of the other.
  * Errors: ARGUMENT (null; sizes that do not fit; memory of another device; a descriptor of
  * something else), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (no addresses), DRIVER,
- * UNSUPPORTED (HD_EXPORT_FABRIC: as hd_buffer_export). */
+ * UNSUPPORTED (HD_EXPORT_FABRIC: as above). */
 HD_API hd_status hd_import_descriptor(hd_runtime *runtime, int device, const hd_export *from,
                                       const hd_import_options *options, hd_buffer **out);
 

@@ -89,9 +89,8 @@ HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
 /* True if the operation is finished, with or without success. One load; never calls the driver,
- * never blocks. If an operation B has used the result of an operation A and B is done, A is done,
- * too. Otherwise, a thread may see tickets of different lanes become done in another order than the
- * devices finished their work. True for a bad handle. */
+ * never blocks. If B read A's result and B is done, A is done. Otherwise completion may become
+ * visible at different times in different lanes. True for a bad handle. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;

@@ -22,16 +22,16 @@
  *   - the magazines of all threads
  *   - waiting for the work in flight
  *   - the program's reclaim callback
- *   - waiting for other threads, until for the time of the option memory_timeout none of them frees
- *     memory and no work finishes (20 times that time at most)
+ *   - waiting for other threads, as long as one of them frees something, or work finishes, within
+ *     the option memory_timeout (no longer than 20 times that in all)
  *
- * An allocation does not wait in vain. It does not wait for more bytes than the limit, or if
- * neither work nor another thread can free memory. Neither can if no work is unfinished and no
- * other thread uses the library. A thread uses the library from its first call with a runtime or a
- * handle (hd_open included) until it ends. A thread whose first call would be hd_free does not
- * count before that call. Let such a thread make another call when it starts, for example
- * hd_lane_get_default. An allocation of pinned memory at its limit waits in the same way. The
- * message gives the reason and the remedy, and lists the largest holders by label.
+ * It does not wait in vain: not for more than the limit, and not if neither work nor another thread
+ * can free memory. That is the case if nothing is unfinished and no other thread uses the library.
+ * A thread uses the library from its first call with a runtime or a handle (hd_open included) until
+ * it ends. A thread whose first call would be hd_free does not count before that call. Let such a
+ * thread make a call when it starts, for example hd_lane_get_default. An allocation of pinned
+ * memory at its limit waits in the same way. The message gives the reason and the remedy, and lists
+ * the largest holders by label.
  *
  * Threads: any.
  * Blocking: hd_memory_trim waits for the driver or the worker process. hd_memory_on_reclaim and
