@@ -26,7 +26,7 @@ inline result<hd_memory_stats> runtime_ref::memory_stats(int device) const
 /* hd_memory_get_lanes. */
 inline result<std::vector<hd_lane_memory>> runtime_ref::memory_lanes(int device) const
 {
-    std::vector<hd_lane_memory> out(256); /* a device has no more lanes */
+    std::vector<hd_lane_memory> out(256); /* a device has no more lanes for the program */
     std::size_t count = 0;
     const hd_status status = hd_memory_get_lanes(get(), device, out.data(), out.size(), &count);
     out.resize(count < out.size() ? count : out.size());
