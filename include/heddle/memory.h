@@ -22,11 +22,24 @@
  *   - the magazines of all threads
  *   - waiting for the work in flight
  *   - the program's reclaim callback
- *   - waiting for other threads, as long as one of them frees something, or work finishes, within
- *     the option memory_timeout (no longer than 20 times that in all)
+ *   - waiting for other threads
+ *
+ * Both waits together end when nothing is freed or finished for the option memory_timeout, and take
+ * no longer than 20 times that. The time of the callback does not count.
  *
  * It does not wait in vain: not for more than the limit, and not if neither work nor another thread
  * can free memory. That is the case if nothing is unfinished and no other thread uses the library.
+ * An open claim (heddle/claim.h) is nothing unfinished, unless a thread of the library calls the
+ * program for it; work behind a claim is. If a claim uses memory that was freed, the message names
+ * the claim and the bytes.
+ *
+ * Order. Allocations of one device that wait form a line, and so do those of pinned memory. Memory
+ * that becomes free goes to the first one as soon as what it wants fits. Later allocations share
+ * its spare bytes only. These were free when it began to wait, and are no more than the limit
+ * leaves beside what it wants. After memory_timeout nobody passes it. So a thread that must free
+ * memory first can go on, and threads that free and allocate again starve nobody. A reclaim
+ * callback's own allocations do not line up.
+ *
  * A thread uses the library from its first call with a runtime or a handle (hd_open included) until
  * it ends. A thread whose first call would be hd_free does not count before that call. Let such a
  * thread make a call when it starts, for example hd_lane_get_default. An allocation of pinned

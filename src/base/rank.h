@@ -36,6 +36,7 @@
     ENTRY(CHECKER)           /* freed buffers with unchecked guards */                                                 \
     ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \
     ENTRY(LANES)             /* making lanes, giving them out */                                                       \
+    ENTRY(MEMORY_LINE)       /* allocations that wait at a limit */                                                    \
     ENTRY(HOST_POOL_GROWING) /* more pinned memory */                                                                  \
     ENTRY(PINNED_CHUNKS)     /* mappings of pinned memory */                                                           \
     ENTRY(HOST_POOL)         /* blocks of pinned memory */                                                             \

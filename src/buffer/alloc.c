@@ -5,7 +5,7 @@
  * own magazine.
  * hd_free makes the handle stale by one compare-and-swap, and puts the buffer back there.
  * Everything else goes to the device's arena. If the arena is out of memory, the out-of-memory
- * fallback follows (reclaim.c).
+ * fallback follows (limit.c).
  *
  * Threads: any.
  * Locks: none on the fast path, except that hd_free takes the order lock while another thread holds
@@ -29,6 +29,8 @@
 #include "buffer/kind.h"
 #include "buffer/part.h"
 #include "buffer/piece.h"
+#include "buffer/limit.h"
+#include "buffer/line.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -269,10 +271,7 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
     uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
-    hd_status status = alloc_take_block(device, taken, &to);
-    if (status == HD_ERROR_MEMORY) {
-        status = hdi_fallback(device, taken, alloc_take_block, &to);
-    }
+    hd_status status = hdi_take_or_wait(device, taken, alloc_take_block, &to);
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
         return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message gives the reason */
     }
@@ -314,7 +313,7 @@ static void alloc_refill(hd_lane *lane, const struct hd_buffer *like)
     uint32_t class = like->item.class;
     size_t block = hdi_class_bytes(class);
     size_t count = REFILL_BYTES / block < REFILL_MOST ? REFILL_BYTES / block : REFILL_MOST;
-    if (!cache || hdi_buffer_of(rt)->guarded || count < 2) {
+    if (!cache || hdi_buffer_of(rt)->guarded || count < 2 || !hdi_line_is_empty(hdi_line_of(rt, device->index))) {
         return;
     }
     hdcu_deviceptr address[REFILL_MOST];

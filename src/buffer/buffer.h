@@ -105,7 +105,7 @@ static inline void hdi_counts_raise(_Atomic uint64_t *peak, uint64_t value)
 }
 
 /* Counts freed memory that a library thread will give back when no work uses it. An allocation at
- * the limit waits for such memory (reclaim.c). Relaxed: the program orders such an allocation after
+ * the limit waits for such memory (limit.c). Relaxed: the program orders such an allocation after
  * its hd_free. */
 static inline void hdi_memory_leaves(const hdi_device *device)
 {

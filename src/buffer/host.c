@@ -10,7 +10,7 @@
  * buffer, the mirror's lock. None if nothing is pending.
  * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout). An
  * allocation at the limit waits for work that still uses freed memory, and for other threads to
- * free some (reclaim.h).
+ * free some (limit.h).
  * Always: hd_element takes no lock while nothing is pending. A block that work still uses goes to
  * its next owner with the points of that work in the use record.
  */
@@ -26,6 +26,9 @@
 #include "buffer/buffer.h"
 #include "buffer/kind.h"
 #include "buffer/part.h"
+#include "buffer/freed.h"
+#include "buffer/limit.h"
+#include "buffer/line.h"
 #include "buffer/reclaim.h"
 #include "buffer/recorded.h"
 #include "engine/engine.h"
@@ -308,46 +311,105 @@ const hdi_lifetime hdi_host_lifetime = {.ready = host_memory_ready, .release = h
 
 /* Ways in which memory can become free for an allocation at the limit. */
 typedef struct prospect {
-    bool in_use;     /* work or the library uses memory that comes back without the program */
+    bool comes_back; /* work or the library uses memory that comes back without the program */
+    bool claimed;    /* claims of the program use freed memory */
     bool live;       /* the program owns buffers that it may free */
     uint64_t number; /* changes when work ends its use of memory, or memory is freed */
 } prospect;
 
-/* Gives up idle chunks. `own`: for a transfer, which does not wait for the program. */
-static prospect host_memory_look(hd_runtime *rt, bool own)
+/* A block that is wanted. */
+typedef struct host_request {
+    hd_runtime *runtime;
+    size_t bytes;
+    bool own;           /* for a transfer, which does not wait for the program, nor in the line */
+    hdi_in_line *place; /* NULL: not in the line */
+    bool tried;         /* the last attempt had its turn, and set the message */
+    hdi_host_block *out;
+    hdi_points *inherited;
+} host_request;
+
+/* Gives up idle chunks. */
+static prospect host_memory_look(const host_request *r)
 {
+    hd_runtime *rt = r->runtime;
     hdi_shrink(rt);
     bool in_use = hdi_shrinkers_in_use(rt);
     hdi_host_pool_info info;
+    hdi_freed freed = {.of_claims = 0};
     hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
-    return (prospect){.in_use = info.waiting_bytes || in_use,
-                      .live = info.live_count != 0 && !own,
-                      .number = info.waiting_bytes + info.own_bytes + info.frees};
+    if (info.waiting_bytes) {
+        hdi_freed_get(rt, HD_DEVICE_HOST, &freed);
+    }
+    return (prospect){.comes_back = freed.of_work || in_use,
+                      .claimed = freed.of_claims != 0,
+                      .live = info.live_count != 0 && !r->own,
+                      .number = info.waiting_bytes + info.own_bytes + info.frees +
+                                hdi_line_left(hdi_line_of(rt, HD_DEVICE_HOST))};
+}
+
+/* An attempt, if it is this allocation's turn. HOST_MEMORY without a message if it is not. */
+static hd_status host_memory_try(host_request *r)
+{
+    hd_runtime *rt = r->runtime;
+    bool in_turn = r->place || (!r->own && !hdi_line_is_empty(hdi_line_of(rt, HD_DEVICE_HOST)));
+    in_turn = in_turn && !hdi_reclaim_is_inside();
+    r->tried = !in_turn || hdi_line_enter(rt, HD_DEVICE_HOST, r->place, r->bytes);
+    if (!r->tried) {
+        return HD_ERROR_HOST_MEMORY;
+    }
+    hd_status status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, r->bytes, r->own, r->out, r->inherited);
+    if (in_turn) {
+        hdi_line_exit(rt, HD_DEVICE_HOST, r->bytes);
+    }
+    return status;
 }
 
 /* Waits for memory in use, or for other threads to free some. Retries whenever there is more. */
-static hd_status host_memory_wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out,
-                                      hdi_points *inherited, hdi_memory_wait *p)
+static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
 {
-    prospect seen = host_memory_look(rt, own);
+    hd_runtime *rt = r->runtime;
+    const hdi_line *line = hdi_line_of(rt, HD_DEVICE_HOST);
+    uint64_t chances = hdi_line_chances(line);
+    prospect seen = host_memory_look(r);
     /* takes chunks that host_memory_look gave up */
-    hd_status status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
-    while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_memory_wait_over(p, !seen.in_use)) {
+    hd_status status = host_memory_try(r);
+    while (status == HD_ERROR_HOST_MEMORY && (seen.comes_back || seen.claimed || seen.live || !r->tried) &&
+           !hdi_memory_wait_over(p, !seen.comes_back)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
         hdi_memory_wait_sleep(p);
-        prospect now = host_memory_look(rt, own);
+        prospect now = host_memory_look(r);
+        uint64_t before = chances;
+        chances = hdi_line_chances(line);
         if (now.number != seen.number) {
             hdi_memory_wait_moved(p);
-            status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
+        }
+        if (now.number != seen.number || chances != before) {
+            status = host_memory_try(r);
         }
         seen = now;
     }
-    if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_MEMORY_WAIT_ALONE) {
-        status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out,
-                                    inherited); /* a thread may have freed it before it ended */
+    if (status == HD_ERROR_HOST_MEMORY && (p->end == HDI_MEMORY_WAIT_ALONE || !r->tried)) {
+        /* A thread may have freed it before it ended. Or earlier ones still wait, and gain nothing
+         * either from what is free. */
+        status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, r->bytes, r->own, r->out, r->inherited);
     }
+    return status;
+}
+
+/* Waits in the line, except for a transfer. */
+static hd_status host_memory_wait_in_line(host_request *r, hdi_memory_wait *p)
+{
+    hdi_in_line place;
+    if (r->own || hdi_reclaim_is_inside()) {
+        return host_memory_wait_for(r, p);
+    }
+    hdi_line_join(r->runtime, HD_DEVICE_HOST, &place, r->bytes);
+    r->place = &place;
+    hd_status status = host_memory_wait_for(r, p);
+    r->place = NULL;
+    hdi_line_leave(r->runtime, HD_DEVICE_HOST, &place, status == HD_OK);
     return status;
 }
 
@@ -355,15 +417,19 @@ static hd_status host_memory_wait_for(hd_runtime *rt, size_t bytes, bool own, hd
 static hd_status host_memory_take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out,
                                   hdi_points *inherited, hdi_memory_wait *p)
 {
+    host_request r = {.runtime = rt, .bytes = bytes, .own = own, .out = out, .inherited = inherited};
     hdi_attempt attempt; /* a failure that a wait repairs does not count */
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
-    hd_status status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
+    hd_status status = host_memory_try(&r);
     if (status == HD_ERROR_HOST_MEMORY && hdi_shrink(rt)) {
-        status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
+        status = host_memory_try(&r);
     }
     if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= host_memory_limit(rt)) {
-        status = host_memory_wait_for(rt, bytes, own, out, inherited, p);
+        status = host_memory_wait_in_line(&r, p);
+    } else if (status == HD_ERROR_HOST_MEMORY && !r.tried) {
+        /* sets the message */
+        status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
     }
     return hdi_attempt_result(&attempt, status);
 }
@@ -422,16 +488,17 @@ static hd_status host_memory_fail_take(hd_runtime *rt, const hdi_memory_wait *p)
     if (error.status == HD_ERROR_DEVICE_LOST && lost) {
         return hdi_driver_failed(device, lost, "");
     }
-    char text[sizeof error.message * 2], why[HDI_MEMORY_WAIT_TEXT];
+    char text[sizeof error.message * 2], why[HDI_MEMORY_WAIT_TEXT], freed[HDI_FREED_TEXT];
     bool full = error.status == HD_ERROR_HOST_MEMORY;
     hdi_host_pool_info info;
     hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
     hdi_memory_wait_text(p, why);
+    hdi_freed_text(rt, HD_DEVICE_HOST, freed);
     int length = snprintf(text, sizeof text, "%s", error.message);
     if (full && length > 0 && (size_t)length < sizeof error.message) {
         length += snprintf(
-            text + length, sizeof text - (size_t)length, "%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
-            info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
+            text + length, sizeof text - (size_t)length, "%s%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
+            freed, info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
             p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
     }
     if (full && length > 0 && (size_t)length < sizeof error.message) {

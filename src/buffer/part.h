@@ -29,6 +29,7 @@ typedef struct hdi_buffer_part {
     hdi_lock host_order[HDI_HOST_LOCKS];                     /* use records of pinned host memory */
     hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* by order lock */
     struct hdi_shrinker *shrinkers;
+    struct hdi_lines *lines;             /* of allocations that wait at a limit */
     struct hdi_reclaim *reclaim;         /* the program's callback, and when to run it */
     struct hdi_maintenance *maintenance; /* the thread that grows and trims ahead of need */
     _Atomic bool maintenance_asleep;

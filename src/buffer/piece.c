@@ -8,7 +8,7 @@
  *
  * Threads: any.
  * Locks: `linking` while a peer gains access, or its mapping ends.
- * Blocking: for requests to ports. An allocation without room waits as hd_alloc does (reclaim.h).
+ * Blocking: for requests to ports. An allocation without room waits as hd_alloc does (limit.h).
  * Always: a failed call changes nothing. A piece of a lost device is never given back to the
  * device's successor.
  */
@@ -23,6 +23,7 @@
 #include "buffer/kind.h"
 #include "buffer/part.h"
 #include "buffer/piece.h"
+#include "buffer/limit.h"
 #include "buffer/reclaim.h"
 #include "buffer/recorded.h"
 #include "buffer/region.h"
@@ -242,8 +243,7 @@ static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, ui
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    status = piece_take(device, piece, &at);
-    status = status == HD_ERROR_MEMORY ? hdi_fallback(device, piece, piece_take, &at) : status;
+    status = hdi_take_or_wait(device, piece, piece_take, &at);
     status = hdi_attempt_result(&attempt, status);
     const hd_import_options options = {.size = sizeof options, .label = label};
     if (!status) {

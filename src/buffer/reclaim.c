@@ -1,15 +1,5 @@
-/* reclaim.c - steps when memory is scarce: the program's reclaim callback, the out-of-memory
- * fallback, and the maintenance thread ahead of need.
- *
- * The arena first tries mapped memory, idle granules and fresh memory up to the limit
- * (hdi_arena_alloc).
- * The fallback then tries these in order, with another allocation after each:
- *   - the magazines of all threads
- *   - waiting for the work in flight, and for freed pieces to come back (piece.c)
- *   - the program's callback, as long as it frees something
- *   - waiting for other threads, as long as they free something or work finishes (reclaim.h)
- *
- * This slows down a producer that is faster than its consumer.
+/* reclaim.c - steps when memory is scarce: the program's reclaim callback, and the maintenance
+ * thread ahead of need. limit.c describes the out-of-memory fallback.
  *
  * The rule for early calls of the callback comes from CUDA.jl (CUDACore/src/memory.jl,
  * maybe_collect).
@@ -34,11 +24,9 @@
  * rest.
  * Locks: the lock of the hook; one per device for its figures. A mutex for the tasks of the
  * maintenance thread. None is held during a call or a request.
- * Blocking: for the callback, and in the fallback as above: each of its two waits obeys the limit
- * of reclaim.h.
+ * Blocking: for the callback.
  * Stopping the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
- * Always: the callback does not run inside itself on one thread. One allocation calls it at most
- * CALLS_MOST times.
+ * Always: the callback does not run inside itself on one thread.
  * After its stop the maintenance thread makes no request.
  */
 #include <heddle/memory.h>
@@ -61,90 +49,6 @@
 #include "memory/part.h"
 #include "memory/share.h"
 #include "memory/thread_cache.h"
-
-/* ---- waits at a limit ---- */
-
-#define SLEEP_LEAST_NS 50000
-#define SLEEP_MOST_NS 1000000
-#define SLEEP_SHARE 64        /* of the time since the last move */
-#define ASK_AGAIN_NS 10000000 /* looking at all threads takes a lock */
-
-hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt)
-{
-    int64_t now = hdi_clock_ns(), allowed = rt->options.memory_timeout * 1000000;
-    return (hdi_memory_wait){
-        .runtime = rt, .allowed = allowed, .begin = now, .moved = now, .asked = now - ASK_AGAIN_NS};
-}
-
-void hdi_memory_wait_moved(hdi_memory_wait *p)
-{
-    p->moved = hdi_clock_ns();
-}
-
-/* True if the wait used up its time in all, or the runtime is being closed. */
-static bool memory_wait_is_too_long(const hdi_memory_wait *p)
-{
-    return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
-}
-
-/* True if something moved within the time of the option. */
-static bool memory_wait_moves(const hdi_memory_wait *p)
-{
-    return hdi_clock_ns() - p->moved < p->allowed;
-}
-
-bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet)
-{
-    int64_t now = hdi_clock_ns();
-    if (hdi_is_closing(p->runtime)) {
-        p->end = HDI_MEMORY_WAIT_CLOSED;
-    } else if (now - p->moved >= p->allowed) {
-        p->end = HDI_MEMORY_WAIT_STILL;
-    } else if (memory_wait_is_too_long(p)) {
-        p->end = HDI_MEMORY_WAIT_LONG;
-    } else if (quiet && now - p->asked >= ASK_AGAIN_NS) {
-        p->asked = now;
-        p->end = hdi_presence_has_others() ? HDI_MEMORY_WAIT_NONE : HDI_MEMORY_WAIT_ALONE;
-    }
-    return p->end != HDI_MEMORY_WAIT_NONE;
-}
-
-void hdi_memory_wait_sleep(const hdi_memory_wait *p)
-{
-    HDI_CALLER_WAITS();
-    int64_t sleep_ns = (hdi_clock_ns() - p->moved) / SLEEP_SHARE;
-    hdi_sleep_for(sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns);
-}
-
-const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_WAIT_TEXT])
-{
-    char amount[HDI_AMOUNT_BYTES];
-    uint64_t allowed = (uint64_t)p->allowed;
-    out[0] = 0;
-    switch (p->end) {
-    case HDI_MEMORY_WAIT_NONE:
-    case HDI_MEMORY_WAIT_CLOSED: /* the call's own text reports that */
-        break;
-    case HDI_MEMORY_WAIT_STILL:
-        if (allowed == 0) {
-            snprintf(out, HDI_MEMORY_WAIT_TEXT, "other threads were not waited for (option memory_timeout is 0)");
-        } else {
-            snprintf(out, HDI_MEMORY_WAIT_TEXT, "nothing was freed or finished for %s (option memory_timeout)",
-                     hdi_duration_text(allowed, amount));
-        }
-        break;
-    case HDI_MEMORY_WAIT_LONG:
-        snprintf(out, HDI_MEMORY_WAIT_TEXT,
-                 "others freed or finished something, but made no room in %s (%d times the option "
-                 "memory_timeout)",
-                 hdi_duration_text(HDI_MEMORY_WAIT_TIMES * allowed, amount), HDI_MEMORY_WAIT_TIMES);
-        break;
-    case HDI_MEMORY_WAIT_ALONE:
-        snprintf(out, HDI_MEMORY_WAIT_TEXT, "nothing is unfinished, and no other thread uses the library");
-        break;
-    }
-    return out;
-}
 
 /* ---- callbacks of the program ---- */
 
@@ -352,6 +256,11 @@ void hdi_reclaim_forbid(bool forbid)
     inside = forbid;
 }
 
+bool hdi_reclaim_is_inside(void)
+{
+    return inside;
+}
+
 static double reclaim_pressure_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t budget = reclaim_budget_of(rt, device);
@@ -403,9 +312,7 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     hdi_counts_add(&device->memory->early_reclaim_ns, (uint64_t)(end - begin));
 }
 
-/* Runs the callback because an allocation fails otherwise. False: there is none, or it freed
- * nothing. */
-static bool reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt)
+bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt)
 {
     if (!reclaim_is_possible(rt)) {
         return false;
@@ -429,234 +336,6 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
     return hdi_hook_install(&hdi_buffer_of(rt)->reclaim->hook, (hdi_hooked)callback, context)
                ? HD_OK
                : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-}
-
-/* ---- the out-of-memory fallback ---- */
-/* most calls for one allocation, in case the callback always returns true */
-
-#define CALLS_MOST 1000
-
-typedef struct climb {
-    hdi_device *device;
-    size_t bytes;
-    hdi_take take;
-    void *context;        /* of `take` */
-    bool possible;        /* no more bytes than the limit */
-    bool hopeless;        /* the driver refused, and even all memory of the device is too little */
-    hdi_memory_wait wait; /* of the wait for other threads; empty before that */
-} climb;
-
-static hd_status fallback_try_again(const climb *c)
-{
-    return c->take(c->device, c->bytes, c->context);
-}
-
-/* A number that changes when work finishes or memory is freed. It covers all devices, since all may
- * use this device's memory. */
-static uint64_t fallback_look(const climb *c)
-{
-    hd_runtime *rt = c->device->runtime;
-    uint64_t sum = hdi_arena_freed(c->device->arena);
-    for (int d = 0; d < rt->n_devices; d++) {
-        uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
-        for (uint32_t i = 0; i < lanes; i++) {
-            sum += atomic_load_explicit(&rt->devices[d]->channel.lanes[i].done, memory_order_acquire);
-        }
-    }
-    return sum;
-}
-
-/* Stores the last submitted position of each lane in heads[n_devices * HDI_LANES_MAX]; 0 for lanes
- * that do not exist. */
-static void fallback_note_heads(hd_runtime *rt, uint64_t *heads)
-{
-    for (int d = 0; d < rt->n_devices; d++) {
-        uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
-        for (uint32_t i = 0; i < lanes; i++) {
-            heads[d * HDI_LANES_MAX + (int)i] = hdi_lane_submitted(rt->devices[d], i);
-        }
-    }
-}
-
-/* True if work up to `heads` is unfinished. Requests completion from the lanes of such work. With
- * placement inline it runs the engines. */
-static bool fallback_press(hd_runtime *rt, const uint64_t *heads)
-{
-    for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
-        hdi_engine_run_inline(rt->devices[i]);
-    }
-    bool unfinished = false;
-    for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
-        if (heads[i] != 0 && !hdi_point_done(rt, (hdi_point){i, heads[i]})) {
-            hdi_raise(&hdi_lane_shared_of(rt, i)->wanted_host, heads[i]);
-            hdi_engine_notify(hdi_lane_owner(rt, i)->channel.engine, i % HDI_LANES_MAX);
-            unfinished = true;
-        }
-    }
-    return unfinished;
-}
-
-static hd_status fallback_drain_and_try(const climb *c)
-{
-    hd_runtime *rt = c->device->runtime;
-    hdi_counts_add(&c->device->memory->drains, 1);
-    hdi_thread_caches_drain(rt, c->device->index);
-    hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_CACHES);
-    if (rt->is_process) {
-        /* a peer may have released memory that this device held before its restart */
-        hdi_shares_reap(rt);
-    }
-    return fallback_try_again(c);
-}
-
-/* True if freed memory of the device will come back once its work is done. Acquire: pairs with the
- * release of hdi_memory_left, so the next look finds memory that came back. */
-static bool fallback_memory_leaves(const climb *c)
-{
-    return atomic_load_explicit(&c->device->memory->leaving, memory_order_acquire) != 0;
-}
-
-/* True if no finished work and no hd_free can make room: the driver refused the last attempt, and
- * the device holds less than is wanted. */
-static bool fallback_is_hopeless(const climb *c)
-{
-    hd_error error;
-    hdi_arena_info info;
-    hdi_error_get(&error);
-    hdi_arena_get_info(c->device->arena, &info);
-    return error.driver_code == HDCU_ERROR_OUT_OF_MEMORY && c->bytes > info.mapped_bytes;
-}
-
-/* Waits for the work in flight and for memory that leaves, or also for other threads. Tries again
- * whenever anything was freed or finished. */
-static hd_status fallback_wait_for(climb *c, bool others)
-{
-    hd_runtime *rt = c->device->runtime;
-    uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
-    if (!heads) {
-        return HD_ERROR_MEMORY; /* the message is set */
-    }
-    uint64_t before = fallback_look(c);
-    fallback_note_heads(rt, heads);
-    hdi_memory_wait p = hdi_memory_wait_begin(rt);
-    hd_status status = HD_ERROR_MEMORY;
-    bool waited = false;
-    for (;;) {
-        bool working = fallback_press(rt, heads), leaving = fallback_memory_leaves(c);
-        uint64_t seen = fallback_look(c);
-        if (seen != before) {
-            before = seen;
-            hdi_memory_wait_moved(&p);
-            status = fallback_try_again(c);
-        }
-        if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) ||
-            (others ? hdi_memory_wait_over(&p, !working && !leaving)
-                    : !(working || (leaving && memory_wait_moves(&p))) || memory_wait_is_too_long(&p))) {
-            break;
-        }
-        waited = true;
-        hdi_memory_wait_sleep(&p);
-        if (hdi_thread_caches_cached(rt, c->device->index)) {
-            /* another thread's hd_free usually puts a buffer there */
-            hdi_thread_caches_drain(rt, c->device->index);
-        }
-    }
-    free(heads);
-    if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
-        status = fallback_drain_and_try(c); /* for memory freed after the last try of this wait */
-    }
-    if (waited) {
-        hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_WAITED);
-        hdi_counts_add(&c->device->memory->waits, 1);
-        hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - p.begin));
-    }
-    c->wait = p;
-    return status;
-}
-
-/* ---- the fallback's message ---- */
-
-/* Writes a remedy for the program, or the reason why there is none. */
-static void fallback_advise(const climb *c, char *out, size_t room)
-{
-    hd_runtime *rt = c->device->runtime;
-    hdi_arena *arena = c->device->arena;
-    hdi_thread_cache_sums sums;
-    hdi_thread_caches_sum(rt, c->device->index, &sums);
-    size_t limit = hdi_arena_limit(arena);
-    bool is_device = limit >= c->device->facts.memory_bytes;
-    /* by the driver */
-    bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit;
-    bool frees = c->possible && !c->hopeless && sums.allocated_bytes > sums.freed_bytes;
-    bool raises = !is_device && !refused;
-    bool waited = c->wait.end == HDI_MEMORY_WAIT_STILL && frees;
-    char raise[HDI_AMOUNT_BYTES + 40] = "";
-    if (raises) {
-        snprintf(raise, sizeof raise, "raise memory_limit (%s)", HDI_BYTES(limit));
-    }
-    const char *first = frees     ? "free buffers"
-                        : raises  ? raise
-                        : refused ? "others hold the rest of the device"
-                                  : "the device has no more";
-    snprintf(out, room, "; %s%s%s%s", first, frees && raises ? " or " : "", frees ? raise : "",
-             waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
-}
-
-/* Fails with the arena's message, the reason why the wait ended, a remedy, and the largest
- * holders. */
-static hd_status fallback_fail_full(const climb *c)
-{
-    hd_error error;
-    hdi_error_get(&error);
-    char why[HDI_MEMORY_WAIT_TEXT], advice[320], text[sizeof error.message * 2];
-    hdi_memory_wait_text(&c->wait, why);
-    fallback_advise(c, advice, sizeof advice);
-    int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
-    if (length > 0 && (size_t)length < sizeof error.message) {
-        memcpy(error.message, text, (size_t)length + 1);
-        hdi_buffer_of(c->device->runtime)
-            ->on_full(c->device->runtime, c->device->index, error.message + length,
-                      sizeof error.message - (size_t)length);
-    }
-    return hdi_fail_error(&error);
-}
-
-static hd_status fallback_climb(hdi_device *device, size_t bytes, hdi_take take, void *context)
-{
-    climb c = {.device = device, .bytes = bytes, .take = take, .context = context};
-    hd_status status = fallback_drain_and_try(&c);
-    c.possible = bytes <= hdi_arena_limit(device->arena);
-    c.hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(&c);
-    if (status == HD_ERROR_MEMORY && c.possible && !c.hopeless) {
-        status = fallback_wait_for(&c, false);
-    }
-    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime);
-         attempt++) {
-        if (!reclaim_at_limit(device->runtime, device, bytes, attempt)) {
-            break;
-        }
-        status = fallback_drain_and_try(&c);
-        c.hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(&c);
-        if (status == HD_ERROR_MEMORY && c.possible && !c.hopeless) {
-            status = fallback_wait_for(&c, false); /* freed memory may still be in use */
-        }
-    }
-    if (status == HD_ERROR_MEMORY && c.possible && !c.hopeless) {
-        status = fallback_wait_for(&c, true);
-    }
-    if (status == HD_ERROR_MEMORY && hdi_is_closing(device->runtime)) {
-        return hdi_closed_meanwhile();
-    }
-    return status == HD_ERROR_MEMORY ? fallback_fail_full(&c) : status;
-}
-
-hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context)
-{
-    int64_t began = hdi_record_began(&device->runtime->recorder);
-    hd_status status = fallback_climb(device, bytes, take, context);
-    hdi_pause_end(&device->runtime->recorder, began,
-                  (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});
-    return status;
 }
 
 /* ---- the maintenance thread ---- */

@@ -1,13 +1,13 @@
-/* reclaim.h - actions when memory is scarce, and ahead of that: waits, callbacks of the program,
- * shrinkers, the out-of-memory fallback, the maintenance thread.
+/* reclaim.h - actions when memory is scarce, and ahead of that: callbacks of the program,
+ * shrinkers, the maintenance thread. limit.h describes the out-of-memory fallback.
  * See heddle/memory.h for the rule of the program's reclaim callback.
  *
- * Threads: any. One thread per wait. Shrinkers are registered while hd_open runs, before other
+ * Threads: any. Shrinkers are registered while hd_open runs, before other
  * threads use the runtime.
  * Locks: one per hook, one per device for the figures of its callback, and one for the tasks of the
  * maintenance thread. None is held during a call. A caller of the reclaim callback holds no lock of
  * the library.
- * Blocking: for the callback, and in hdi_memory_wait_sleep. hdi_hook_install waits until no call of
+ * Blocking: for the callback. hdi_hook_install waits until no call of
  * the earlier callback is under way. A shrinker waits for nothing.
  * Always: the reclaim callback does not run on a thread that is already inside it, or that forbids
  * it. Once hdi_hook_install returns, the program may free everything that the earlier callback
@@ -23,51 +23,6 @@
 #include "buffer/part.h"
 #include "engine/runtime.h"
 #include "memory/arena.h"
-
-/* ---- how long an allocation at a limit waits for others to free something (option memory_timeout)
- * ---- */
-
-/* The wait ends when nothing moves for the time of the option. In all it takes at most
- * HDI_MEMORY_WAIT_TIMES that time. So an allocation fails in the end even if other threads take the
- * freed memory each time.
- * The wait ends earlier if nothing can be freed any more: nothing is unfinished, and no other live
- * thread ever made a call.
- * The caller decides which events count as moving (hdi_memory_wait_moved). */
-/* the longest wait in all, in units of the option memory_timeout */
-#define HDI_MEMORY_WAIT_TIMES 20
-
-typedef enum hdi_memory_wait_end {
-    HDI_MEMORY_WAIT_NONE,  /* no wait */
-    HDI_MEMORY_WAIT_STILL, /* nothing moved */
-    HDI_MEMORY_WAIT_LONG,  /* something did, again and again */
-    HDI_MEMORY_WAIT_ALONE, /* nothing is unfinished, and no other thread could free anything */
-    HDI_MEMORY_WAIT_CLOSED /* the runtime is being closed */
-} hdi_memory_wait_end;
-
-typedef struct hdi_memory_wait {
-    hd_runtime *runtime;
-    int64_t allowed; /* ns without any move */
-    int64_t begin, moved, asked;
-    hdi_memory_wait_end end;
-} hdi_memory_wait;
-
-/* Starts a wait. */
-hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt);
-
-/* Something was freed or finished. */
-void hdi_memory_wait_moved(hdi_memory_wait *p);
-
-/* True if it is time to give up; p->end gives the reason. `quiet`: no unfinished work could free
- * anything by its end. */
-bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet);
-
-/* Sleeps until another look makes sense: a small part of the time since the last move. */
-void hdi_memory_wait_sleep(const hdi_memory_wait *p);
-
-/* Why the wait ended, for a message: "nothing was freed or finished for 5 s (option
- * memory_timeout)". "" if there was no wait. */
-#define HDI_MEMORY_WAIT_TEXT 160
-const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_WAIT_TEXT]);
 
 /* ---- a callback of the program that can be replaced while other threads call it ---- */
 
@@ -104,6 +59,13 @@ extern const hdi_lifetime hdi_reclaim_lifetime;
 /* Forbids the callback on this thread, or allows it again: the thread holds something that calls
  * from the callback may wait for. */
 void hdi_reclaim_forbid(bool forbid);
+
+/* True if the callback does not run on this thread now: it runs there already, or is forbidden. */
+bool hdi_reclaim_is_inside(void);
+
+/* Runs the callback because an allocation fails otherwise. False: there is none, or it freed
+ * nothing. */
+bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt);
 
 /* Runs the callback if memory of the device is getting scarce and the share of time allows it. No
  * lock is held. */
@@ -152,16 +114,6 @@ static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
     }
     return any;
 }
-
-/* ---- steps before an allocation of device memory fails ---- */
-
-/* One try to get `bytes` of the device's memory. MEMORY: there is none, and its message gives the
- * figures. */
-typedef hd_status (*hdi_take)(hdi_device *device, size_t bytes, void *context);
-
-/* Call after a try returned MEMORY. Repeats the try after each step, until it returns something
- * else. */
-hd_status hdi_fallback(hdi_device *device, size_t bytes, hdi_take take, void *context);
 
 /* ---- the maintenance thread manages memory ahead of need: grows, gives back, publishes figures
  * ---- */

@@ -200,6 +200,33 @@ static void region_finish(hdi_region *e, bool closing)
     free(e);
 }
 
+static bool region_waits_for(const hdi_region *e, hdi_of_point of, void *context)
+{
+    for (size_t i = 0; i < e->n_points; i++) {
+        if (!hdi_point_done(e->runtime, e->points[i]) && of(context, e->points[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *context, hdi_region_leaving *out)
+{
+    struct hdi_regions *all = regions_of(rt);
+    *out = (hdi_region_leaving){.bytes = 0};
+    hdi_mutex_lock(&all->lock);
+    for (const hdi_region *e = all->leaving; e; e = e->next) {
+        if (e->own && e->owner == owner && region_waits_for(e, of, context)) {
+            out->bytes += e->high - e->low;
+            out->count++;
+            if (e->label[0]) {
+                memcpy(out->label, e->label, sizeof out->label);
+            }
+        }
+    }
+    hdi_mutex_unlock(&all->lock);
+}
+
 /* ---- the keeper ---- */
 
 /* True if a lost device of this process still runs work that counts as finished. Calls the
@@ -317,6 +344,9 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
     if (e->pin) {
         hdi_pin_freed(rt, e->pin);
     }
+    hdi_buffers_lock(rt);
+    memcpy(e->label, b->label, sizeof e->label);
+    hdi_buffers_unlock(rt);
     bool lost = false;
     for (int i = 0; i < rt->n_devices; i++) {
         lost |= hdi_device_lost(rt->devices[i]);

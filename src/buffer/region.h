@@ -37,6 +37,7 @@ struct hdi_region {
     void *context;
     hdi_point *points; /* leaving: the work that still uses it */
     size_t n_points;
+    char label[HD_LABEL_BYTES]; /* leaving: of the freed buffer */
 };
 
 /* Imports of a device's memory, or of host memory (HDI_OWNER_HOST). */
@@ -56,6 +57,14 @@ void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at);
 bool hdi_regions_have_addresses(uint64_t at);
 
 void hdi_regions_get_info(hd_runtime *rt, int owner, hdi_region_info *out);
+
+/* Pieces of a device that were freed, with an unfinished point for which `of` returns true. `of` is
+ * called under the list's lock, perhaps for several points of a piece. */
+typedef struct hdi_region_leaving {
+    uint64_t bytes, count;
+    char label[HD_LABEL_BYTES]; /* of one of them; "" without */
+} hdi_region_leaving;
+void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *context, hdi_region_leaving *out);
 
 /* The kinds of their buffers: device memory, and pinned memory. */
 extern const struct hdi_buffer_ops hdi_region_device_ops, hdi_region_host_ops;

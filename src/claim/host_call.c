@@ -339,6 +339,7 @@ static void waiting_call_begin(waiting *w)
     struct hdi_callers *all = hdi_claim_of(c->runtime)->callers;
     watcher *own = &all->watchers[c->lane->device->index];
     w->ready = (hdi_point){c->lane->global, c->at_once ? 0 : c->ready};
+    atomic_store_explicit(&c->lane->claim_called, c->end, memory_order_relaxed);
     hdi_mutex_lock(&all->lock);
     waiting_calls_append(&own->pending, w);
     /* The watcher looks at its claims after the wake-up, and so after this. */

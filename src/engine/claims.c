@@ -120,6 +120,18 @@ bool hdi_claims_are_open(const hd_runtime *rt)
     return any;
 }
 
+bool hdi_point_is_left_to_program(hd_runtime *rt, hdi_point point)
+{
+    const hdi_device *device = hdi_lane_owner(rt, point.lane);
+    uint32_t number = point.lane % HDI_LANES_MAX;
+    if (number >= atomic_load_explicit(&device->lanes_made, memory_order_acquire)) {
+        return false;
+    }
+    const hd_lane *lane = hdi_lane_at(device, number);
+    return point.position > atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) &&
+           hdi_claim_is_left_to_program(lane);
+}
+
 /* True if a lane or a thread may wait for the claim that ends at a position. A waiter stores its
  * wish before it notifies or runs the engine. */
 static bool lane_claim_is_wanted(const hdi_lane_shared *lane, uint64_t end)

@@ -139,6 +139,18 @@ static inline bool hdi_claim_has_open(const hd_lane *lane)
            atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
 }
 
+/* True if the lane's claim is open, and no library thread calls the program for it. So only a
+ * thread of the program can end it. Relaxed: as above. */
+static inline bool hdi_claim_is_left_to_program(const hd_lane *lane)
+{
+    uint64_t begun = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
+    return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) < begun &&
+           atomic_load_explicit(&lane->claim_called, memory_order_relaxed) != begun;
+}
+
+/* The same for the work of a point. */
+bool hdi_point_is_left_to_program(hd_runtime *rt, hdi_point point);
+
 /* True if some claim is open, of the program or of a call. */
 bool hdi_claims_are_open(const hd_runtime *rt);
 

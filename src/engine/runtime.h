@@ -148,6 +148,9 @@ struct hd_lane {
     _Atomic uint64_t claim_ended, claim_held;
     /* Its end, or before that: behind `claim_ended` while it is open. */
     _Atomic uint64_t claim_begun;
+    /* The end of the last claim for which a library thread calls the program. Others are left to
+     * the program's threads. */
+    _Atomic uint64_t claim_called;
     _Atomic bool claim_abandoned; /* hd_close ended it */
     _Atomic bool claim_on_stream; /* it is on a stream of the program, for messages */
     bool parks;                   /* a parking lane of its device (src/buffer/parked.h) */

@@ -672,6 +672,7 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
     *out = (hdi_arena_info){.granule = arena->granule, .reserved_bytes = arena->reserved, .limit_bytes = arena->limit};
     hdi_mutex_lock(&arena->growing);
     out->mapped_bytes = arena->mappings.mapped + arena->pieces;
+    out->pieces_bytes = arena->pieces;
     out->mapped_peak_bytes = arena->mappings.peak;
     out->driver_calls = arena->mappings.calls;
     out->mapped_total = arena->mappings.mapped_total + arena->pieces_total;
@@ -689,6 +690,17 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
     }
     hdi_lock_release(&arena->blocks_lock);
     hdi_mutex_unlock(&arena->growing);
+}
+
+size_t hdi_arena_waiting_of(hdi_arena *arena, hdi_of_point of, void *context)
+{
+    size_t bytes = 0;
+    hdi_lock_take(&arena->blocks_lock);
+    if (arena->large != NULL) {
+        bytes = hdi_blocks_waiting_of(arena->large, of, context) + hdi_blocks_waiting_of(arena->small, of, context);
+    }
+    hdi_lock_release(&arena->blocks_lock);
+    return bytes;
 }
 
 /* ---- verification: changes nothing ----------------------------------------------------------- */

@@ -90,6 +90,7 @@ typedef struct hdi_arena_info {
     size_t reserved_bytes;                  /* the address range */
     size_t limit_bytes;                     /* most that may be mapped */
     size_t mapped_bytes, mapped_peak_bytes; /* physical memory held */
+    size_t pieces_bytes;                    /* of mapped_bytes: in pieces beside the range */
     size_t taken_bytes, taken_peak_bytes;   /* in blocks now handed out */
     size_t taken_blocks;
     size_t waiting_bytes; /* in free blocks with unfinished points */
@@ -215,6 +216,9 @@ bool hdi_arena_overlaps(hdi_arena *arena, uint64_t at, uint64_t bytes);
 
 /* The figures of one moment. Blocks while another thread maps or unmaps. */
 void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out);
+
+/* As hdi_blocks_waiting_of, under blocks_lock: `of` must not call the arena. */
+size_t hdi_arena_waiting_of(hdi_arena *arena, hdi_of_point of, void *context);
 
 /* The unused bytes that live blocks keep, since memory moves and is given back in whole
  * mappings. */

@@ -369,6 +369,25 @@ void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out)
                              .pending_points = b->n_all_nodes - b->n_spare_nodes};
 }
 
+static bool block_waits_for(const hdi_blocks *b, const hdi_block *k, hdi_of_point of, void *context)
+{
+    for (const hdi_node *n = k->kind == HDI_BLOCK_FREE ? k->pending : NULL; n != NULL; n = n->next) {
+        if (!hdi_blocks_finished(b, n->point) && of(context, n->point)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t hdi_blocks_waiting_of(const hdi_blocks *b, hdi_of_point of, void *context)
+{
+    size_t units = 0;
+    for (const hdi_block *k = b->first; k != NULL; k = k->after) {
+        units += block_waits_for(b, k, of, context) ? k->units : 0;
+    }
+    return units * HDI_BLOCKS_GRANULE;
+}
+
 bool hdi_blocks_each(const hdi_blocks *b, bool (*visit)(void *context, size_t from, size_t to, hdi_block_kind kind),
                      void *context)
 {

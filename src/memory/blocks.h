@@ -284,6 +284,11 @@ void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out);
 bool hdi_blocks_each(const hdi_blocks *b, bool (*visit)(void *context, size_t from, size_t to, hdi_block_kind kind),
                      void *context);
 
+/* The bytes of free blocks with an unfinished point for which `of` returns true. `of` may be called
+ * for several points of one block. Its time grows with the number of blocks. */
+typedef bool (*hdi_of_point)(void *context, hdi_point point);
+size_t hdi_blocks_waiting_of(const hdi_blocks *b, hdi_of_point of, void *context);
+
 /* Verifies every structure. False: `why` gets the first finding. Its time grows with the number of
  * blocks. */
 bool hdi_blocks_check(const hdi_blocks *b, char *why, size_t why_bytes);

@@ -583,6 +583,17 @@ void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
     hdi_mutex_unlock(&pool->lock);
 }
 
+uint64_t hdi_host_pool_waiting_of(hdi_host_pool *pool, hdi_of_point of, void *context)
+{
+    uint64_t bytes = 0;
+    hdi_mutex_lock(&pool->lock);
+    for (const hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
+        bytes += hdi_blocks_waiting_of(s->blocks, of, context);
+    }
+    hdi_mutex_unlock(&pool->lock);
+    return bytes;
+}
+
 /* ---- verification: changes nothing ----------------------------------------------------------- */
 
 /* The expected place of a superblock in the allocator. */

@@ -102,6 +102,9 @@ hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t 
 
 void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out);
 
+/* As hdi_blocks_waiting_of, under `lock`: `of` must not call the pool. */
+uint64_t hdi_host_pool_waiting_of(hdi_host_pool *pool, hdi_of_point of, void *context);
+
 /* Verifies every structure, for tests and debug builds. False: `why` gets the first finding. */
 bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes);
 

@@ -22,6 +22,7 @@ struct hdi_thread_caches {
     hdi_thread_cache *first;
     uint32_t made;
     int count;
+    uint32_t closings[HDI_DEVICES_MAX]; /* calls of close without one of open yet */
     /* Counts of threads that have ended, and of threads without a cache. */
     hdi_thread_cache_counts ended[HDI_DEVICES_MAX];
 };
@@ -35,7 +36,8 @@ static int own_error;
 
 bool hdi_thread_cache_add_lane(hdi_thread_cache *cache, uint32_t lane)
 {
-    hdi_lane_cache *of_lane = calloc(1, sizeof *of_lane);
+    bool closed = cache->closed >> (lane / HDI_LANES_MAX) & 1;
+    hdi_lane_cache *of_lane = closed ? NULL : calloc(1, sizeof *of_lane);
     if (!of_lane) {
         return false;
     }
@@ -191,6 +193,9 @@ static hdi_thread_cache *thread_cache_new(hd_runtime *rt)
     cache->counts = counts;
     hdi_mutex_lock(&caches->lock);
     cache->number = ++caches->made;
+    for (int d = 0; d < rt->n_devices; d++) {
+        cache->closed |= (uint64_t)(caches->closings[d] != 0) << d;
+    }
     cache->next = caches->first;
     caches->first = cache;
     caches->count++;
@@ -318,6 +323,18 @@ void hdi_thread_caches_destroy(hd_runtime *rt)
     hdi_memory_of(rt)->caches = NULL;
 }
 
+/* Puts a list of items in front of another. */
+static hdi_item *thread_cache_join_items(hdi_item *items, hdi_item *all)
+{
+    while (items) {
+        hdi_item *next = items->next;
+        items->next = all;
+        all = items;
+        items = next;
+    }
+    return all;
+}
+
 /* Gives back all items that threads hold of a device. Returns true if it found any. */
 static bool thread_cache_drain(hd_runtime *rt, int device, bool only_large)
 {
@@ -334,12 +351,7 @@ static bool thread_cache_drain(hd_runtime *rt, int device, bool only_large)
         hdi_biased_visit(&cache->lock);
         hdi_item *items = thread_cache_take_all(cache, device, only_large);
         hdi_biased_end_visit(&cache->lock);
-        while (items) {
-            hdi_item *next = items->next;
-            items->next = all;
-            all = items;
-            items = next;
-        }
+        all = thread_cache_join_items(items, all);
     }
     hdi_mutex_unlock(&caches->lock);
     if (all) {
@@ -356,6 +368,50 @@ void hdi_thread_caches_drain(hd_runtime *rt, int device)
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device)
 {
     return thread_cache_drain(rt, device, true);
+}
+
+/* Removes the magazines of a device, which are empty, so that the next put asks for new ones.
+ * Called on a visit. */
+static void thread_cache_close(hdi_thread_cache *cache, int device)
+{
+    cache->closed |= (uint64_t)1 << device;
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_lane_cache **of_lane = &cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
+        free(*of_lane);
+        *of_lane = NULL;
+    }
+}
+
+void hdi_thread_caches_close(hd_runtime *rt, int device)
+{
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
+    hdi_item *all = NULL;
+    hdi_mutex_lock(&caches->lock);
+    bool first = caches->closings[device]++ == 0;
+    for (hdi_thread_cache *cache = caches->first; first && cache; cache = cache->next) {
+        hdi_biased_visit(&cache->lock);
+        hdi_item *items = thread_cache_take_all(cache, device, false);
+        thread_cache_close(cache, device);
+        hdi_biased_end_visit(&cache->lock);
+        all = thread_cache_join_items(items, all);
+    }
+    hdi_mutex_unlock(&caches->lock);
+    if (all) {
+        caches->config.release(caches->config.context, device, all);
+    }
+}
+
+void hdi_thread_caches_open(hd_runtime *rt, int device)
+{
+    struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
+    hdi_mutex_lock(&caches->lock);
+    bool last = --caches->closings[device] == 0;
+    for (hdi_thread_cache *cache = caches->first; last && cache; cache = cache->next) {
+        hdi_biased_visit(&cache->lock);
+        cache->closed &= ~((uint64_t)1 << device);
+        hdi_biased_end_visit(&cache->lock);
+    }
+    hdi_mutex_unlock(&caches->lock);
 }
 
 void hdi_thread_caches_freeze(hd_runtime *rt)

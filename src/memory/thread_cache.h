@@ -107,8 +107,9 @@ typedef struct hdi_thread_cache {
      * giving them back: the thread's next allocation that needs the arena does. */
     hdi_item *leaving;
     uint32_t n_leaving;
-    hdi_lane_cache **lanes;          /* by global number; NULL: never used */
+    hdi_lane_cache **lanes;          /* by global number; NULL: never used, or closed */
     hdi_thread_cache_counts *counts; /* by device */
+    uint64_t closed;                 /* bit per device (hdi_thread_caches_close) */
 } hdi_thread_cache;
 
 typedef struct hdi_thread_caches_config {
@@ -171,7 +172,7 @@ static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t 
     return item;
 }
 
-/* Makes the magazines of a lane. False: no host memory. Inside. */
+/* Makes the magazines of a lane. False: no host memory, or its device is closed. Inside. */
 bool hdi_thread_cache_add_lane(hdi_thread_cache *cache, uint32_t lane);
 
 /* Puts an item into its magazine. False: no room; the caller keeps the item. Inside. */
@@ -227,6 +228,12 @@ hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uin
  * function returns true if it found any. Both block until each thread is outside of its cache. */
 void hdi_thread_caches_drain(hd_runtime *rt, int device);
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device);
+
+/* From here on no cache takes a block of the device, so each hd_free gives its block to the arena.
+ * All items go back first. Calls count: the same number of calls of `open` ends it. A closed device
+ * has no magazines, so the usual path needs no check. Both block as drain does. */
+void hdi_thread_caches_close(hd_runtime *rt, int device);
+void hdi_thread_caches_open(hd_runtime *rt, int device);
 
 /* Keeps all threads out of their caches until thaw. Meanwhile the caller must not allocate or free.
  * Blocks until each thread is outside. */

@@ -35,6 +35,7 @@
 #include "base/wait.h"
 #include "buffer/buffer.h"
 #include "buffer/part.h"
+#include "buffer/line.h"
 #include "buffer/reclaim.h"
 #include "buffer/region.h"
 #include "claim/claim.h"
@@ -76,12 +77,13 @@
  * reverse. So a part is released before those that it uses: buffers before staging memory, and that
  * before pinned memory. */
 static const hdi_lifetime *const lifetimes[] = {
-    &hdi_shares_lifetime,        &hdi_host_lifetime,      &hdi_page_lifetime,        &hdi_findings_lifetime,
-    &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime, &hdi_reclaim_lifetime,
-    &hdi_thread_caches_lifetime, &hdi_peers_lifetime,     &hdi_peer_tester_lifetime, &hdi_copy_lanes_lifetime,
-    &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,     &hdi_holds_lifetime,
-    &hdi_checker_lifetime,       &hdi_pins_lifetime,      &hdi_regions_lifetime,     &hdi_products_lifetime,
-    &hdi_modules_lifetime,       &hdi_claims_lifetime,    &hdi_callers_lifetime,     &hdi_trace_lifetime,
+    &hdi_lines_lifetime,      &hdi_shares_lifetime,        &hdi_host_lifetime,      &hdi_page_lifetime,
+    &hdi_findings_lifetime,   &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime,
+    &hdi_reclaim_lifetime,    &hdi_thread_caches_lifetime, &hdi_peers_lifetime,     &hdi_peer_tester_lifetime,
+    &hdi_copy_lanes_lifetime, &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,
+    &hdi_holds_lifetime,      &hdi_checker_lifetime,       &hdi_pins_lifetime,      &hdi_regions_lifetime,
+    &hdi_products_lifetime,   &hdi_modules_lifetime,       &hdi_claims_lifetime,    &hdi_callers_lifetime,
+    &hdi_trace_lifetime,
 };
 #define LIFETIMES (sizeof lifetimes / sizeof lifetimes[0])
 

@@ -1,0 +1,34 @@
+/* freed.h - memory that was freed while something still uses it: the program's claims, or work.
+ *
+ * Threads: any.
+ * Locks: those of the arena, the pool and the list of regions, one at a time.
+ * Blocking: for these locks.
+ * Always: claims that a library thread ends, after it called the program, count as work.
+ */
+#ifndef HDI_BUFFER_FREED_H
+#define HDI_BUFFER_FREED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <heddle/memory.h>
+#include "engine/runtime.h"
+
+/* Freed memory of a device, or pinned memory (HD_DEVICE_HOST). */
+typedef struct hdi_freed {
+    uint64_t of_claims;         /* bytes that claims of the program use */
+    uint64_t of_work;           /* bytes that only work uses */
+    uint64_t pieces;            /* pieces among of_claims */
+    hdi_point claim;            /* one of these claims; position 0: none */
+    bool several;               /* there are others */
+    char label[HD_LABEL_BYTES]; /* of a freed buffer among of_claims; "": unknown */
+} hdi_freed;
+
+void hdi_freed_get(hd_runtime *rt, int device, hdi_freed *out);
+
+/* For a message: "; 64 MiB 'frames' were freed, but claim 'display' of main+0x1f uses them until it
+ * ends". "" if all memory that was freed is free. */
+#define HDI_FREED_TEXT 260
+const char *hdi_freed_text(hd_runtime *rt, int device, char out[HDI_FREED_TEXT]);
+
+#endif

@@ -1,0 +1,442 @@
+/* limit.c - allocations at a limit: their waits, and the steps before one fails.
+ *
+ * The arena first tries mapped memory, idle granules and fresh memory up to the limit
+ * (hdi_arena_alloc).
+ * The fallback then joins the line of the device (line.h), and tries these steps in order, with
+ * another attempt after each:
+ *   - the magazines of all threads, which are closed while allocations wait
+ *   - waiting for the work in flight, and for freed pieces to come back (piece.c)
+ *   - the program's callback, as long as it frees something
+ *   - waiting for other threads, as long as they free something or work finishes (limit.h)
+ *
+ * Both waits are one: together they take no longer than one may. Only the program can end a claim,
+ * so waiting for one is waiting for another thread.
+ *
+ * This slows down a producer that is faster than its consumer.
+ *
+ * Threads: any.
+ * Locks: that of the line for a moment; none during an attempt, a wait or a call of the program.
+ * Blocking: as above.
+ * Always: one allocation calls the callback at most CALLS_MOST times.
+ */
+#include "buffer/limit.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/presence.h"
+#include "base/text.h"
+#include "base/wait.h"
+#include "buffer/buffer.h"
+#include "buffer/freed.h"
+#include "buffer/line.h"
+#include "buffer/part.h"
+#include "buffer/reclaim.h"
+#include "engine/claims.h"
+#include "engine/engine.h"
+#include "memory/part.h"
+#include "memory/share.h"
+#include "memory/thread_cache.h"
+
+/* ---- waits at a limit ---- */
+
+#define SLEEP_LEAST_NS 50000
+#define SLEEP_MOST_NS 1000000
+#define SLEEP_SHARE 64        /* of the time since the last move */
+#define ASK_AGAIN_NS 10000000 /* looking at all threads takes a lock */
+
+hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt)
+{
+    int64_t now = hdi_clock_ns(), allowed = rt->options.memory_timeout * 1000000;
+    return (hdi_memory_wait){
+        .runtime = rt, .allowed = allowed, .begin = now, .moved = now, .asked = now - ASK_AGAIN_NS};
+}
+
+void hdi_memory_wait_moved(hdi_memory_wait *p)
+{
+    p->moved = hdi_clock_ns();
+    p->any = true;
+}
+
+void hdi_memory_wait_apart(hdi_memory_wait *p, int64_t began)
+{
+    int64_t passed = hdi_clock_ns() - began;
+    p->begin += passed;
+    p->moved += passed;
+}
+
+/* True if the wait used up its time in all, or the runtime is being closed. */
+static bool memory_wait_is_too_long(const hdi_memory_wait *p)
+{
+    return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
+}
+
+bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet)
+{
+    int64_t now = hdi_clock_ns();
+    p->end = HDI_MEMORY_WAIT_NONE;
+    if (hdi_is_closing(p->runtime)) {
+        p->end = HDI_MEMORY_WAIT_CLOSED;
+    } else if (now - p->moved >= p->allowed) {
+        p->end = HDI_MEMORY_WAIT_STILL;
+    } else if (memory_wait_is_too_long(p)) {
+        p->end = HDI_MEMORY_WAIT_LONG;
+    } else if (quiet && now - p->asked >= ASK_AGAIN_NS) {
+        p->asked = now;
+        p->end = hdi_presence_has_others() ? HDI_MEMORY_WAIT_NONE : HDI_MEMORY_WAIT_ALONE;
+    }
+    return p->end != HDI_MEMORY_WAIT_NONE;
+}
+
+void hdi_memory_wait_sleep(const hdi_memory_wait *p)
+{
+    HDI_CALLER_WAITS();
+    int64_t sleep_ns = (hdi_clock_ns() - p->moved) / SLEEP_SHARE;
+    hdi_sleep_for(sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns);
+}
+
+const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_WAIT_TEXT])
+{
+    char amount[HDI_AMOUNT_BYTES];
+    uint64_t allowed = (uint64_t)p->allowed;
+    out[0] = 0;
+    switch (p->end) {
+    case HDI_MEMORY_WAIT_NONE:
+    case HDI_MEMORY_WAIT_CLOSED: /* the call's own text reports that */
+        break;
+    case HDI_MEMORY_WAIT_STILL:
+        if (allowed == 0) {
+            snprintf(out, HDI_MEMORY_WAIT_TEXT, "other threads were not waited for (option memory_timeout is 0)");
+        } else {
+            char before[HDI_AMOUNT_BYTES];
+            int length =
+                snprintf(out, HDI_MEMORY_WAIT_TEXT, "nothing was freed or finished for %s (option memory_timeout)",
+                         hdi_duration_text(allowed, amount));
+            if (p->any) {
+                snprintf(out + length, HDI_MEMORY_WAIT_TEXT - (size_t)length, ", after %s in which something was",
+                         hdi_duration_text((uint64_t)(p->moved - p->begin), before));
+            }
+        }
+        break;
+    case HDI_MEMORY_WAIT_LONG:
+        snprintf(out, HDI_MEMORY_WAIT_TEXT,
+                 "others freed or finished something, but made no room in %s (%d times the option "
+                 "memory_timeout)",
+                 hdi_duration_text(HDI_MEMORY_WAIT_TIMES * allowed, amount), HDI_MEMORY_WAIT_TIMES);
+        break;
+    case HDI_MEMORY_WAIT_ALONE:
+        snprintf(out, HDI_MEMORY_WAIT_TEXT, "nothing is unfinished, and no other thread uses the library");
+        break;
+    }
+    return out;
+}
+
+/* ---- the out-of-memory fallback ---- */
+/* most calls for one allocation, in case the callback always returns true */
+
+#define CALLS_MOST 1000
+
+typedef struct climb {
+    hdi_device *device;
+    size_t bytes;
+    hdi_take take;
+    void *context; /* of `take` */
+    bool possible; /* no more bytes than the limit */
+    bool hopeless; /* the driver refused, and even all memory of the device is too little */
+    bool in_line;  /* `place` is joined */
+    bool tried;    /* the last attempt had its turn, and set the message */
+    hdi_in_line place;
+    uint64_t seen, chances; /* of the last look */
+    hdi_memory_wait wait;
+} climb;
+
+/* An attempt, if it is this allocation's turn. MEMORY without a message if it is not. */
+static hd_status fallback_try_again(climb *c)
+{
+    hd_runtime *rt = c->device->runtime;
+    int device = c->device->index;
+    c->tried = !c->in_line || hdi_line_enter(rt, device, &c->place, c->bytes);
+    if (!c->tried) {
+        return HD_ERROR_MEMORY;
+    }
+    hd_status status = c->take(c->device, c->bytes, c->context);
+    if (c->in_line) {
+        hdi_line_exit(rt, device, c->bytes);
+    }
+    return status;
+}
+
+/* A number that changes when work finishes, memory is freed, or an allocation of the line is over.
+ * It covers all devices, since all may use this device's memory. */
+static uint64_t fallback_look(const climb *c)
+{
+    hd_runtime *rt = c->device->runtime;
+    uint64_t sum = hdi_arena_freed(c->device->arena) + hdi_line_left(hdi_line_of(rt, c->device->index));
+    for (int d = 0; d < rt->n_devices; d++) {
+        uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < lanes; i++) {
+            sum += atomic_load_explicit(&rt->devices[d]->channel.lanes[i].done, memory_order_acquire);
+        }
+    }
+    return sum;
+}
+
+/* Stores the last submitted position of each lane in heads[n_devices * HDI_LANES_MAX]; 0 for lanes
+ * that do not exist. */
+static void fallback_note_heads(hd_runtime *rt, uint64_t *heads)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < lanes; i++) {
+            heads[d * HDI_LANES_MAX + (int)i] = hdi_lane_submitted(rt->devices[d], i);
+        }
+    }
+}
+
+/* True if work up to `heads` is unfinished that can end without a thread of the program. Requests
+ * completion from the lanes of such work. With placement inline it runs the engines. */
+static bool fallback_press(hd_runtime *rt, const uint64_t *heads)
+{
+    for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
+        hdi_engine_run_inline(rt->devices[i]);
+    }
+    bool unfinished = false;
+    for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
+        hdi_point last = {i, heads[i]};
+        if (heads[i] != 0 && !hdi_point_done(rt, last) && !hdi_point_is_left_to_program(rt, last)) {
+            hdi_raise(&hdi_lane_shared_of(rt, i)->wanted_host, heads[i]);
+            hdi_engine_notify(hdi_lane_owner(rt, i)->channel.engine, i % HDI_LANES_MAX);
+            unfinished = true;
+        }
+    }
+    return unfinished;
+}
+
+/* Notes what was freed or finished since the last look. Returns true if there is a reason for
+ * another attempt. */
+static bool fallback_moves(climb *c)
+{
+    uint64_t seen = fallback_look(c), chances = hdi_line_chances(hdi_line_of(c->device->runtime, c->device->index));
+    bool moved = seen != c->seen, chance = chances != c->chances;
+    if (moved) {
+        hdi_memory_wait_moved(&c->wait);
+    }
+    c->seen = seen;
+    c->chances = chances;
+    return moved || chance;
+}
+
+static hd_status fallback_drain_and_try(climb *c)
+{
+    hd_runtime *rt = c->device->runtime;
+    fallback_moves(c);
+    hdi_counts_add(&c->device->memory->drains, 1);
+    hdi_thread_caches_drain(rt, c->device->index);
+    hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_CACHES);
+    if (rt->is_process) {
+        /* a peer may have released memory that this device held before its restart */
+        hdi_shares_reap(rt);
+    }
+    c->seen = fallback_look(c); /* what was drained is no move */
+    return fallback_try_again(c);
+}
+
+/* True if freed memory of the device will come back without the program, once its work is done.
+ * Acquire: pairs with the release of hdi_memory_left, so the next look finds memory that came
+ * back. */
+static bool fallback_memory_leaves(const climb *c)
+{
+    uint64_t leaving = atomic_load_explicit(&c->device->memory->leaving, memory_order_acquire);
+    hdi_freed freed = {.pieces = 0};
+    if (leaving != 0) {
+        hdi_freed_get(c->device->runtime, c->device->index, &freed);
+    }
+    return leaving > freed.pieces;
+}
+
+/* True if no finished work and no hd_free can make room: the driver refused the last attempt, and
+ * the device holds less than is wanted. */
+static bool fallback_is_hopeless(const climb *c)
+{
+    hd_error error;
+    hdi_arena_info info;
+    hdi_error_get(&error);
+    hdi_arena_get_info(c->device->arena, &info);
+    return c->tried && error.driver_code == HDCU_ERROR_OUT_OF_MEMORY && c->bytes > info.mapped_bytes;
+}
+
+/* Waits for the work in flight and for memory that leaves, or also for other threads. Tries again
+ * whenever anything was freed or finished. */
+static hd_status fallback_wait_for(climb *c, bool others)
+{
+    hd_runtime *rt = c->device->runtime;
+    uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
+    if (!heads) {
+        return HD_ERROR_MEMORY; /* the last attempt sets the message */
+    }
+    fallback_note_heads(rt, heads);
+    int64_t begin = hdi_clock_ns();
+    hd_status status = HD_ERROR_MEMORY;
+    bool waited = false;
+    for (;;) {
+        bool moves = fallback_press(rt, heads);
+        moves |= fallback_memory_leaves(c);
+        if (fallback_moves(c)) {
+            status = fallback_try_again(c);
+        }
+        if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) || (!others && !moves) ||
+            hdi_memory_wait_over(&c->wait, !moves)) {
+            break;
+        }
+        waited = true;
+        hdi_memory_wait_sleep(&c->wait);
+        if (hdi_thread_caches_cached(rt, c->device->index)) {
+            /* another thread's hd_free usually puts a buffer there */
+            hdi_thread_caches_drain(rt, c->device->index);
+        }
+    }
+    free(heads);
+    if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
+        status = fallback_drain_and_try(c); /* for memory freed after the last try of this wait */
+    }
+    if (waited) {
+        hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_WAITED);
+        hdi_counts_add(&c->device->memory->waits, 1);
+        hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - begin));
+    }
+    return status;
+}
+
+/* ---- the fallback's message ---- */
+
+/* Writes a remedy for the program, or the reason why there is none. */
+static void fallback_advise(const climb *c, char *out, size_t room)
+{
+    hd_runtime *rt = c->device->runtime;
+    hdi_arena *arena = c->device->arena;
+    hdi_thread_cache_sums sums;
+    hdi_thread_caches_sum(rt, c->device->index, &sums);
+    size_t limit = hdi_arena_limit(arena);
+    bool is_device = limit >= c->device->facts.memory_bytes;
+    hd_error error;
+    hdi_error_get(&error);
+    /* by the driver */
+    bool refused = c->possible && error.driver_code == HDCU_ERROR_OUT_OF_MEMORY;
+    bool frees = c->possible && !c->hopeless && sums.allocated_bytes > sums.freed_bytes;
+    bool raises = !is_device && !refused;
+    bool waited = c->wait.end == HDI_MEMORY_WAIT_STILL && frees;
+    char raise[HDI_AMOUNT_BYTES + 40] = "";
+    if (raises) {
+        snprintf(raise, sizeof raise, "raise memory_limit (%s)", HDI_BYTES(limit));
+    }
+    const char *first = frees     ? "free buffers"
+                        : raises  ? raise
+                        : refused ? "others hold the rest of the device"
+                                  : "the device has no more";
+    snprintf(out, room, "; %s%s%s%s", first, frees && raises ? " or " : "", frees ? raise : "",
+             waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
+}
+
+/* Fails with the arena's message, the reason why the wait ended, freed memory that is in use, a
+ * remedy, and the largest holders. */
+static hd_status fallback_fail_full(const climb *c)
+{
+    hd_error error;
+    hdi_error_get(&error);
+    char why[HDI_MEMORY_WAIT_TEXT], advice[320], freed[HDI_FREED_TEXT], text[sizeof error.message * 2];
+    hdi_memory_wait_text(&c->wait, why);
+    hdi_freed_text(c->device->runtime, c->device->index, freed);
+    fallback_advise(c, advice, sizeof advice);
+    int length = snprintf(text, sizeof text, "%s%s%s%s%s", error.message, why[0] ? "; " : "", why,
+                          c->possible ? freed : "", advice);
+    if (length > 0 && (size_t)length < sizeof error.message) {
+        memcpy(error.message, text, (size_t)length + 1);
+        hdi_buffer_of(c->device->runtime)
+            ->on_full(c->device->runtime, c->device->index, error.message + length,
+                      sizeof error.message - (size_t)length);
+    }
+    return hdi_fail_error(&error);
+}
+
+/* Between joining the line and leaving it. */
+static hd_status fallback_take_steps(climb *c)
+{
+    hdi_device *device = c->device;
+    hd_status status = fallback_drain_and_try(c);
+    c->hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(c);
+    if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless) {
+        status = fallback_wait_for(c, false);
+    }
+    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime);
+         attempt++) {
+        int64_t began = hdi_clock_ns();
+        bool freed = hdi_reclaim_at_limit(device->runtime, device, c->bytes, attempt);
+        hdi_memory_wait_apart(&c->wait, began);
+        if (!freed) {
+            break;
+        }
+        status = fallback_drain_and_try(c);
+        c->hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(c);
+        if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless) {
+            status = fallback_wait_for(c, false); /* freed memory may still be in use */
+        }
+    }
+    if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless) {
+        status = fallback_wait_for(c, true);
+    }
+    return status;
+}
+
+static hd_status fallback_climb(hdi_device *device, size_t bytes, hdi_take take, void *context)
+{
+    hd_runtime *rt = device->runtime;
+    climb c = {.device = device, .bytes = bytes, .take = take, .context = context};
+    c.possible = bytes <= hdi_arena_limit(device->arena);
+    c.in_line = c.possible && !hdi_reclaim_is_inside();
+    if (c.in_line) {
+        hdi_line_join(rt, device->index, &c.place, bytes);
+    }
+    c.wait = hdi_memory_wait_begin(rt);
+    c.seen = fallback_look(&c);
+    c.chances = hdi_line_chances(hdi_line_of(rt, device->index));
+    hd_status status = fallback_take_steps(&c);
+    if (c.in_line && status == HD_ERROR_MEMORY && !c.tried && !hdi_device_lost(device)) {
+        /* Earlier ones still wait, and gain nothing either from what is free. */
+        status = take(device, bytes, context);
+    }
+    if (c.in_line) {
+        hdi_line_leave(rt, device->index, &c.place, status == HD_OK);
+    }
+    if (status == HD_ERROR_MEMORY && hdi_is_closing(rt)) {
+        return hdi_closed_meanwhile();
+    }
+    return status == HD_ERROR_MEMORY ? fallback_fail_full(&c) : status;
+}
+
+/* The first attempt. If others wait, it keeps to their order. */
+static hd_status fallback_try_first(hdi_device *device, size_t bytes, hdi_take take, void *context)
+{
+    hd_runtime *rt = device->runtime;
+    if (hdi_line_is_empty(hdi_line_of(rt, device->index)) || hdi_reclaim_is_inside()) {
+        return take(device, bytes, context);
+    }
+    if (!hdi_line_enter(rt, device->index, NULL, bytes)) {
+        return HD_ERROR_MEMORY; /* the fallback sets the message */
+    }
+    hd_status status = take(device, bytes, context);
+    hdi_line_exit(rt, device->index, bytes);
+    return status;
+}
+
+hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, hdi_take take, void *context)
+{
+    hd_status status = fallback_try_first(device, bytes, take, context);
+    if (status != HD_ERROR_MEMORY) {
+        return status;
+    }
+    int64_t began = hdi_record_began(&device->runtime->recorder);
+    status = fallback_climb(device, bytes, take, context);
+    hdi_pause_end(&device->runtime->recorder, began,
+                  (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});
+    return status;
+}
