@@ -246,6 +246,34 @@ static void draining_takes_one_devices_items(void **unused)
 }
 
 /* The sums include counts of threads without a cache. */
+/* While some thread keeps a device closed, its blocks go elsewhere, and those of others do not. */
+static void a_closed_device_takes_nothing(void **unused)
+{
+    (void)unused;
+    store *s = open_store();
+    for (uint32_t i = 0; i < 30; i++) {
+        assert_true(give(s, fresh(s, lane_of((int)i % DEVICES, i % 5), i % 7)));
+    }
+    assert_true(give(s, fresh_large(s, lane_of(1, 9), 2 << 20)));
+    hdi_thread_caches_close(s->rt, 1);
+    assert_int_equal(s->released[1], 11);
+    assert_int_equal(sums(s, 1).cached_bytes, 0);
+    hdi_thread_caches_close(s->rt, 1);
+    for (int closed = 2; closed > 0; closed--) {
+        assert_null(cached(s, lane_of(1, 0), 0));
+        assert_false(give(s, fresh(s, lane_of(1, 0), 0)));
+        assert_false(give(s, fresh_large(s, lane_of(1, 9), 2 << 20)));
+        assert_true(give(s, fresh(s, lane_of(0, 0), 0)));
+        assert_non_null(cached(s, lane_of(0, 0), 0));
+        hdi_thread_caches_open(s->rt, 1);
+    }
+    assert_true(give(s, fresh(s, lane_of(1, 0), 0)));
+    assert_true(give(s, fresh_large(s, lane_of(1, 9), 2 << 20)));
+    assert_non_null(cached(s, lane_of(1, 0), 0));
+    assert_int_equal(s->released[0] + s->released[2], 0);
+    close_store(s);
+}
+
 static void counts_add_up(void **unused)
 {
     (void)unused;
@@ -282,6 +310,7 @@ int main(void)
         cmocka_unit_test(a_thread_is_bounded),
         cmocka_unit_test(half_comes_out_and_half_stays),
         cmocka_unit_test(draining_takes_one_devices_items),
+        cmocka_unit_test(a_closed_device_takes_nothing),
         cmocka_unit_test(one_large_block_per_lane),
         cmocka_unit_test(large_blocks_are_bounded),
         cmocka_unit_test(counts_add_up),
