@@ -271,7 +271,7 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
     uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
-    hd_status status = hdi_take_or_wait(device, taken, alloc_take_block, &to);
+    hd_status status = hdi_take_or_wait(device, taken, losses, alloc_take_block, &to);
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
         return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message gives the reason */
     }

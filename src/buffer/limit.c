@@ -140,15 +140,23 @@ typedef struct climb {
     hdi_device *device;
     size_t bytes;
     hdi_take take;
-    void *context; /* of `take` */
-    bool possible; /* no more bytes than the limit */
-    bool hopeless; /* the driver refused, and even all memory of the device is too little */
-    bool in_line;  /* `place` is joined */
-    bool tried;    /* the last attempt had its turn, and set the message */
+    void *context;   /* of `take` */
+    uint64_t losses; /* of the device before the first attempt */
+    bool possible;   /* no more bytes than the limit */
+    bool hopeless;   /* the driver refused, and even all memory of the device is too little */
+    bool in_line;    /* `place` is joined */
+    bool tried;      /* the last attempt had its turn, and set the message */
     hdi_in_line place;
     uint64_t seen, chances; /* of the last look */
     hdi_memory_wait wait;
 } climb;
+
+/* True if the device was lost since the allocation began. Even if the device is back, the memory
+ * that it waits for is gone. */
+static bool fallback_is_in_vain(const climb *c)
+{
+    return hdi_device_lost_since(c->device, c->losses);
+}
 
 /* An attempt, if it is this allocation's turn. MEMORY without a message if it is not. */
 static hd_status fallback_try_again(climb *c)
@@ -284,7 +292,7 @@ static hd_status fallback_wait_for(climb *c, bool others)
         if (fallback_moves(c)) {
             status = fallback_try_again(c);
         }
-        if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) || (!others && !moves) ||
+        if (status != HD_ERROR_MEMORY || fallback_is_in_vain(c) || (!others && !moves) ||
             hdi_memory_wait_over(&c->wait, !moves)) {
             break;
         }
@@ -296,7 +304,7 @@ static hd_status fallback_wait_for(climb *c, bool others)
         }
     }
     free(heads);
-    if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
+    if (status == HD_ERROR_MEMORY && !fallback_is_in_vain(c)) {
         status = fallback_drain_and_try(c); /* for memory freed after the last try of this wait */
     }
     if (waited) {
@@ -358,16 +366,23 @@ static hd_status fallback_fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
+/* True if an allocation may still get memory by waiting. */
+static bool fallback_has_hope(climb *c, hd_status status)
+{
+    c->hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(c);
+    return status == HD_ERROR_MEMORY && c->possible && !c->hopeless && !fallback_is_in_vain(c);
+}
+
 /* Between joining the line and leaving it. */
 static hd_status fallback_take_steps(climb *c)
 {
     hdi_device *device = c->device;
     hd_status status = fallback_drain_and_try(c);
-    c->hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(c);
-    if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless) {
+    if (fallback_has_hope(c, status)) {
         status = fallback_wait_for(c, false);
     }
-    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime);
+    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime) &&
+                               !fallback_is_in_vain(c);
          attempt++) {
         int64_t began = hdi_clock_ns();
         bool freed = hdi_reclaim_at_limit(device->runtime, device, c->bytes, attempt);
@@ -376,21 +391,20 @@ static hd_status fallback_take_steps(climb *c)
             break;
         }
         status = fallback_drain_and_try(c);
-        c->hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(c);
-        if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless) {
+        if (fallback_has_hope(c, status)) {
             status = fallback_wait_for(c, false); /* freed memory may still be in use */
         }
     }
-    if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless) {
+    if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless && !fallback_is_in_vain(c)) {
         status = fallback_wait_for(c, true);
     }
     return status;
 }
 
-static hd_status fallback_climb(hdi_device *device, size_t bytes, hdi_take take, void *context)
+static hd_status fallback_climb(hdi_device *device, size_t bytes, uint64_t losses, hdi_take take, void *context)
 {
     hd_runtime *rt = device->runtime;
-    climb c = {.device = device, .bytes = bytes, .take = take, .context = context};
+    climb c = {.device = device, .bytes = bytes, .losses = losses, .take = take, .context = context};
     c.possible = bytes <= hdi_arena_limit(device->arena);
     c.in_line = c.possible && !hdi_reclaim_is_inside();
     if (c.in_line) {
@@ -400,17 +414,17 @@ static hd_status fallback_climb(hdi_device *device, size_t bytes, hdi_take take,
     c.seen = fallback_look(&c);
     c.chances = hdi_line_chances(hdi_line_of(rt, device->index));
     hd_status status = fallback_take_steps(&c);
-    if (c.in_line && status == HD_ERROR_MEMORY && !c.tried && !hdi_device_lost(device)) {
+    if (c.in_line && status == HD_ERROR_MEMORY && !c.tried && !fallback_is_in_vain(&c)) {
         /* Earlier ones still wait, and gain nothing either from what is free. */
         status = take(device, bytes, context);
     }
     if (c.in_line) {
         hdi_line_leave(rt, device->index, &c.place, status == HD_OK);
     }
-    if (status == HD_ERROR_MEMORY && hdi_is_closing(rt)) {
-        return hdi_closed_meanwhile();
+    if (status != HD_ERROR_MEMORY || fallback_is_in_vain(&c)) {
+        return status;
     }
-    return status == HD_ERROR_MEMORY ? fallback_fail_full(&c) : status;
+    return hdi_is_closing(rt) ? hdi_closed_meanwhile() : fallback_fail_full(&c);
 }
 
 /* The first attempt. If others wait, it keeps to their order. */
@@ -428,15 +442,17 @@ static hd_status fallback_try_first(hdi_device *device, size_t bytes, hdi_take t
     return status;
 }
 
-hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, hdi_take take, void *context)
+hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, uint64_t losses, hdi_take take, void *context)
 {
     hd_status status = fallback_try_first(device, bytes, take, context);
-    if (status != HD_ERROR_MEMORY) {
-        return status;
+    if (status == HD_ERROR_MEMORY) {
+        int64_t began = hdi_record_began(&device->runtime->recorder);
+        status = fallback_climb(device, bytes, losses, take, context);
+        hdi_pause_end(&device->runtime->recorder, began,
+                      (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});
     }
-    int64_t began = hdi_record_began(&device->runtime->recorder);
-    status = fallback_climb(device, bytes, take, context);
-    hdi_pause_end(&device->runtime->recorder, began,
-                  (hdi_pause){.kind = HDI_RECORD_PAUSE_MEMORY, .device = (uint8_t)device->index, .bytes = bytes});
+    if (status && status != HD_ERROR_HOST_MEMORY && hdi_device_lost_since(device, losses)) {
+        return hdi_loss_fail(device->runtime, device->index, "");
+    }
     return status;
 }

@@ -71,7 +71,8 @@ const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_W
 typedef hd_status (*hdi_take)(hdi_device *device, size_t bytes, void *context);
 
 /* Makes a try, in turn: others may wait already (line.h). If it returns MEMORY, repeats it after
- * each step, until it returns something else. */
-hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, hdi_take take, void *context);
+ * each step, until it returns something else. `losses`: the device's count of losses before the
+ * call. After a loss since then the waits end, and the call fails with DEVICE_LOST. */
+hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, uint64_t losses, hdi_take take, void *context);
 
 #endif

@@ -243,7 +243,7 @@ static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, ui
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    status = hdi_take_or_wait(device, piece, piece_take, &at);
+    status = hdi_take_or_wait(device, piece, losses, piece_take, &at);
     status = hdi_attempt_result(&attempt, status);
     const hd_import_options options = {.size = sizeof options, .label = label};
     if (!status) {

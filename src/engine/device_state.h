@@ -89,6 +89,14 @@ static inline bool hdi_device_lost(const hdi_device *device)
     return hdi_device_state_of(device) >= HDI_DEVICE_DRAINING;
 }
 
+/* True if the device counts as lost, or was lost since its count of losses was `losses`. In the
+ * latter case it may have restarted. */
+static inline bool hdi_device_lost_since(const hdi_device *device, uint64_t losses)
+{
+    /* The state comes first: who sees a restarted device also sees the loss counted. */
+    return hdi_device_lost(device) || atomic_load_explicit(&device->losses, memory_order_acquire) != losses;
+}
+
 /* The code that ended a lost device: a driver code, or HDI_GONE_*. 0: it is not lost. */
 static inline int hdi_device_lost_by(const hdi_device *device)
 {

@@ -265,6 +265,71 @@ static void a_fatal_code_is_a_lost_device(void **state)
     }
 }
 
+/* ---- allocations that wait for memory ---- */
+
+enum { waits_plain, waits_dedicated, waits_kept, waits_unified, waits_tensor, wait_kinds, mib = 1 << 20 };
+
+typedef struct allocation {
+    hd_lane *lane;
+    int kind;
+    hd_status status;
+    char message[512];
+} allocation;
+
+static void *allocates(void *argument)
+{
+    allocation *a = argument;
+    hd_buffer *b = NULL;
+    hd_tensor t;
+    const uint64_t shape[] = {8 * mib};
+    hd_alloc_options options = {.size = sizeof options,
+                                .flags = a->kind == waits_kept        ? HD_ALLOC_KEEP
+                                         : a->kind == waits_dedicated ? HD_ALLOC_DEDICATED
+                                                                      : 0};
+    a->status = a->kind == waits_unified  ? hd_alloc_unified(a->lane, 8 * mib, &b)
+                : a->kind == waits_tensor ? hd_tensor_alloc(a->lane, HD_TYPE_U8, 1, shape, &t)
+                                          : hd_alloc_with(a->lane, 8 * mib, &options, &b);
+    snprintf(a->message, sizeof a->message, "%s", hd_message());
+    return NULL;
+}
+
+static uint64_t drains(hd_runtime *runtime)
+{
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(runtime, 0, &stats));
+    return stats.drains;
+}
+
+/* The memory that they wait for does not come any more. */
+static void allocations_that_wait_are_told_of_the_loss(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < wait_kinds; kind++) {
+        hd_runtime *runtime = conf_open("fault=cuLaunchKernel:1+=700 memory_limit=16M memory_timeout=600000");
+        hd_buffer *held = NULL;
+        allocation a = {.lane = conf_default_lane(runtime, 0), .kind = kind};
+        pthread_t thread;
+        hd_ticket ticket;
+        CONF_OK(hd_alloc(a.lane, 12 * mib, &held));
+        conf_failure_ends_program = true;
+        CONF_EQUAL(pthread_create(&thread, NULL, allocates, &a), 0);
+        while (drains(runtime) < 2) { /* the watchdog ends a case that waits for ever */
+            conf_sleep_ms(1);
+        }
+        hd_status status = conf_fill(a.lane, conf_builtins(runtime), held, 0, words, 3, &ticket);
+        CONF_FAILS(status == HD_OK ? hd_wait(ticket, 60 * CONF_SECOND) : status, HD_ERROR_DEVICE_LOST);
+        pthread_join(thread, NULL);
+        conf_failure_ends_program = false;
+        if (a.status != HD_ERROR_DEVICE_LOST || strstr(a.message, "device 0") == NULL ||
+            strstr(a.message, "lost") == NULL || strstr(a.message, "ILLEGAL_ADDRESS") == NULL) {
+            conf_fail_at(__FILE__, __LINE__, "kind %d: %s: %s", kind, hd_status_name(a.status), a.message);
+        }
+        conf_close(runtime);
+    }
+}
+
+/* ---- what a lost device still writes ---- */
+
 typedef struct reader {
     hd_buffer *buffer;
     hd_status status;
@@ -364,6 +429,7 @@ int main(void)
         CONF_CASE(an_illegal_address_costs_one_device),
         CONF_CASE(a_stray_write_costs_one_device),
         CONF_CASE(all_devices_are_lost),
+        CONF_CASE(allocations_that_wait_are_told_of_the_loss),
         CONF_CASE(late_work_of_a_lost_device_spoils_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
