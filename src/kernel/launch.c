@@ -187,7 +187,10 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return launch_buffer_refused(a);
         }
-        return launch_about_argument(a, hdi_buffer_reach_failed(b, owner, device->index));
+        status = hdi_buffer_reach_failed(b, owner, device->index);
+        if (status) {
+            return launch_about_argument(a, status);
+        }
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {

@@ -137,6 +137,9 @@ static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t ye
     if (!status) {
         return yes;
     }
+    if (status == HD_ERROR_DEVICE_LOST) {
+        return HDI_PEERS_UNKNOWN; /* that says nothing about the pair */
+    }
     const hd_error failure = attempt.error;
     bool for_good = peer_access_is_final(failure.driver_code);
     hdi_peers_refuse(rt, from, owner, failure.driver_code, failure.operation, for_good);
@@ -293,7 +296,7 @@ void hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *
     } else {
         char why[HD_PEER_REASON_BYTES];
         hdi_peers_obstacle(rt, from, owner, why);
-        snprintf(out, bytes, "%s", why[0] ? why : "the memory could not be mapped, which the next use tries again");
+        snprintf(out, bytes, "%s", why);
     }
 }
 

@@ -26,7 +26,8 @@ bool hdi_peer_access(hd_runtime *rt, int from, int owner);
  * neither. Then a copy through pinned memory is faster, or the only way, or the right one until the
  * peer tester finds an answer. Waits for a test only without a peer tester. */
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
-/* Writes the reason why `from` cannot use memory of `owner`, in words that follow a colon. */
+/* Writes the reason why `from` cannot use memory of `owner`, in words that follow a colon. "": none
+ * is known. */
 void hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes);
 
 /* A device was lost: drops the answers about its pairs, so that the next use finds out again. */

@@ -16,6 +16,8 @@
 #include "transfer/part.h"
 #include "transfer/route.h"
 
+#define LOST_TEXT "the buffer's content was lost (hd_free it)"
+
 /* ---- the plan ---- */
 
 /* Chunks and parts of a copy between devices that goes through pinned memory. */
@@ -230,6 +232,46 @@ int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer
     return !hdi_buffer_is_imported(other) || hdi_region_is_reached(other, by) ? by : -1;
 }
 
+/* Reports the loss of a device since its count of losses was `losses`. HD_OK: the device lives. */
+static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, const char *what)
+{
+    bool found = hdi_device_find_lost(device) || hdi_device_lost_since(device, losses);
+    return found ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
+}
+
+/* Writes why a device does not reach a buffer. Reports losses that explain it. HD_OK without a
+ * reason: it reaches the buffer by now. It tries once more for a region, and if no reason is known:
+ * a restart forgets the reasons. */
+static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int from, char why[HD_PEER_REASON_BYTES + 64])
+{
+    hd_runtime *rt = b->runtime;
+    hdi_device *user = rt->devices[from], *holder = rt->devices[owner];
+    uint64_t losses = atomic_load_explicit(&holder->losses, memory_order_acquire);
+    uint64_t losses_of_user = atomic_load_explicit(&user->losses, memory_order_acquire);
+    uint64_t own = hdi_buffer_losses(b); /* of its device when it was made */
+    bool region = hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner);
+    hdi_answer answer = region ? hdi_region_reach_now(b, from) : (hdi_answer){HDCU_SUCCESS, ""};
+    why[0] = 0;
+    if (!region) {
+        hdi_peer_access_explain_refusal(rt, from, owner, why, HD_PEER_REASON_BYTES + 64);
+    }
+    if (region ? hdi_answered(answer) : !why[0] && hdi_buffer_is_reached(b, owner, from)) {
+        return HD_OK;
+    }
+    hd_status status = buffer_reach_find_loss(user, losses_of_user, "the lane's device does no work");
+    status = status ? status : buffer_reach_find_loss(holder, losses, LOST_TEXT);
+    if (!status && own != losses && b->owner == owner) {
+        return hdi_loss_fail(rt, owner, LOST_TEXT);
+    }
+    if (region) {
+        snprintf(why, HD_PEER_REASON_BYTES + 64, "the driver does not let it use that memory (%s: %s)",
+                 answer.call[0] ? answer.call : "its context", hdi_driver_code_name(answer.code));
+    } else if (!why[0]) {
+        snprintf(why, HD_PEER_REASON_BYTES + 64, "the memory could not be mapped, which the next use tries again");
+    }
+    return status;
+}
+
 hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from)
 {
     hd_runtime *rt = b->runtime;
@@ -247,13 +289,9 @@ hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from)
                                from, owner, from);
     }
     char why[HD_PEER_REASON_BYTES + 64];
-    bool asks = hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner);
-    hdi_answer answer = asks ? hdi_region_reach_now(b, from) : (hdi_answer){HDCU_SUCCESS, ""};
-    if (!hdi_answered(answer)) {
-        snprintf(why, sizeof why, "the driver does not let it use that memory (%s: %s)",
-                 answer.call[0] ? answer.call : "its context", hdi_driver_code_name(answer.code));
-    } else {
-        hdi_peer_access_explain_refusal(rt, from, owner, why, sizeof why);
+    hd_status status = buffer_reach_find_reason(b, owner, from, why);
+    if (status || !why[0]) {
+        return status;
     }
     return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
