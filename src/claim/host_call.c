@@ -84,6 +84,7 @@ struct hdi_callers {
     pthread_cond_t changed; /* a call is due, or nothing is left, or the threads end */
     bool stop;
     bool lacks; /* a wanted thread could not be started: watchers try again */
+    bool woken; /* hd_close: its time was up while some function waited inside Heddle */
     bool stuck; /* some function of the program did not return in time */
     list due;
     uint32_t n_due;
@@ -542,6 +543,7 @@ void hdi_callers_settle(hd_runtime *rt, int64_t deadline)
         int64_t look = now + SETTLE_NS; /* the end of a claim wakes no thread */
         hdi_cond_wait(&all->changed, &all->lock, look < deadline ? look : deadline);
     }
+    all->woken = all->waits != 0;
     hdi_mutex_unlock(&all->lock);
 }
 
@@ -561,6 +563,16 @@ static void callers_note_stuck(struct hdi_callers *all)
     }
 }
 
+/* Functions of the program had the whole option close_timeout already (hdi_callers_settle). If one
+ * waited inside Heddle then, hd_close woke it, and it gets the time of any step to return. Others
+ * get a tenth of the option, for one that is between two calls. The lock is held. */
+static int64_t callers_stop_deadline(const struct hdi_callers *all)
+{
+    int64_t usual = hdi_close_deadline(all->runtime);
+    int64_t brief = hdi_deadline(all->runtime->options.close_timeout * (1000000 / 10));
+    return all->woken || usual < brief ? usual : brief;
+}
+
 /* Calls that outlasted hdi_callers_settle may still end. The handles of the program's claims are
  * stale by now, so no thread can end these claims. */
 static void callers_stop(hd_runtime *rt)
@@ -569,8 +581,8 @@ static void callers_stop(hd_runtime *rt)
     if (!all) {
         return;
     }
-    int64_t deadline = hdi_close_deadline(rt);
     hdi_mutex_lock(&all->lock);
+    int64_t deadline = callers_stop_deadline(all);
     while ((all->unfinished || all->calling) && hdi_cond_wait(&all->changed, &all->lock, deadline)) {
     }
     all->stop = true;
