@@ -34,6 +34,9 @@
 #define SLEEP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
+/* For the watchdog: a gap between two passes that is too long for a sleep of the engine. */
+#define LATE_NS 20000000
+#define WATCH_PART 4 /* of the option: the most that one gap counts */
 #define SEEN_NS 1000 /* several times as long as a processor delays a store */
 /* Unfinished entries of a lane in the driver's queue, at most. The driver takes 1021 ahead of a
  * stream that stands still. Then the next call waits, with all other lanes behind it. Measured with
@@ -302,10 +305,30 @@ static void engine_look_at_full(hdi_engine *engine, hdi_pass *pass)
     }
 }
 
+/* While work is in flight, a pass comes SLEEP_MOST_NS after the last one at the latest. A far
+ * longer gap shows that the engine could not run, and the work perhaps neither: the program was
+ * stopped, or the machine too busy. So the watchdog does not count it. Time in a driver call is no
+ * gap.
+ * With placement=inline a gap may be time that the program spent elsewhere while the work ran.
+ * There a part of the gap counts, so that work without end is noticed after some looks. */
+static void engine_watch_time(hdi_engine *engine, int64_t now)
+{
+    int64_t gap = engine->now ? now - engine->now : 0, part = engine->watchdog_ns / WATCH_PART;
+    int64_t late = part < LATE_NS ? part : LATE_NS;
+    if (engine->device->runtime->is_inline) {
+        engine->unwatched += gap > part ? gap - part : 0;
+    } else if (gap > late) {
+        engine->unwatched += gap;
+    }
+}
+
 /* One round over the lanes with any work. */
 static hdi_pass engine_pass(hdi_engine *engine)
 {
     hdi_pass pass = {.now = hdi_clock_ns()};
+    if (__builtin_expect(engine->watchdog_ns != 0, 0)) {
+        engine_watch_time(engine, pass.now);
+    }
     engine->now = pass.now;
     /* one writer; relaxed: its reader waits far longer than a store takes to become visible */
     atomic_store_explicit(&engine->shared->heartbeat,

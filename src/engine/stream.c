@@ -778,12 +778,13 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
  * lost. */
 static void stream_watch(hdi_engine *engine, hdi_stream *stream, const hdi_pass *pass)
 {
+    int64_t now = pass->now - engine->unwatched;
     if (stream->issued == stream->done || stream->front != stream->done || !stream->front_since) {
         stream->front = stream->done;
-        stream->front_since = stream->issued == stream->done ? 0 : pass->now;
-    } else if (pass->now - stream->front_since > engine->watchdog_ns) {
+        stream->front_since = stream->issued == stream->done ? 0 : now;
+    } else if (now - stream->front_since > engine->watchdog_ns) {
         if (hdi_lane_waits(engine->device, stream->number, stream->done, stream->issued)) {
-            stream->front_since = pass->now;
+            stream->front_since = now;
         } else {
             atomic_store_explicit(&engine->shared->overdue, stream->number + 1, memory_order_release);
             hdi_engine_lose(engine, HDI_GONE_WATCHDOG);

@@ -114,9 +114,9 @@ typedef struct hdi_stream {
     _Atomic bool blocked;
     /* The position of the open claim that the lane stands at; 0: none. Written like `blocked`. */
     _Atomic uint64_t claimed_to;
-    hdi_failure cause; /* of `failed` */
-    uint64_t front;    /* watchdog: `done` as it was at `front_since` */
-    int64_t front_since;
+    hdi_failure cause;   /* of `failed` */
+    uint64_t front;      /* watchdog: `done` as it was at `front_since` */
+    int64_t front_since; /* in time that counts (engine.c) */
     int64_t idle_since;  /* clock when the lane ran empty, 0: not empty */
     int64_t quiet_since; /* clock when all of it was first seen done; 0: not yet */
     /* Clock of the last progress, or of the last query of the stream's status. */
@@ -170,6 +170,7 @@ struct hdi_engine {
     hdi_stream streams[HDI_LANES_MAX];
     _Atomic uint32_t words; /* of 64 lanes, up to the last lane that was made */
     int64_t watchdog_ns;    /* 0: none */
+    int64_t unwatched;      /* clock time that the watchdog does not count: engine_watch_time */
     int64_t now;            /* clock at the beginning of the pass, or after the last driver call */
     uint64_t entries_most;  /* of the driver's queue, for each lane */
     bool fences;            /* the engine fences, submitters do not: HDI_FENCES_ENGINE */

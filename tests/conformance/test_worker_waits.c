@@ -284,22 +284,6 @@ static void an_open_claim_is_no_silence(void **state)
     conf_close(runtime);
 }
 
-/* Stops this process and its workers for so long, as Ctrl-Z and fg do. They form their own process
- * group. */
-static void stop_all(int milliseconds)
-{
-    char command[160];
-    snprintf(command, sizeof command, "kill -STOP -%d && sleep %d.%03d && kill -CONT -%d", (int)getpgrp(),
-             milliseconds / 1000, milliseconds % 1000, (int)getpgrp());
-    char *arguments[] = {"setsid", "sh", "-c", command, NULL};
-    pid_t pid;
-    int status = 0;
-    CONF_EQUAL(posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ), 0);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    CONF_EQUAL(status, 0);
-}
-
 static void a_program_that_was_stopped_keeps_its_devices(void **state)
 {
     (void)state;
@@ -316,7 +300,7 @@ static void a_program_that_was_stopped_keeps_its_devices(void **state)
         CONF_OK(hd_claim_wait(claims[d], 60 * CONF_SECOND));
     }
     for (int i = 0; i < 2; i++) {
-        stop_all(2 * wk_stuck_ms());
+        wk_stop_all(2 * wk_stuck_ms(), 0);
         conf_sleep_ms(500); /* the watcher looks ten times a second */
         wk_no_loss(runtime);
     }

@@ -103,6 +103,26 @@ CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
     return gone;
 }
 
+/* Stops this process for so long, as Ctrl-Z and fg do, and one worker (0: none). The case first
+ * makes the process its own group. Workers are in other groups, so Ctrl-Z does not stop them. */
+CONF_UNUSED static void wk_stop_all(int milliseconds, pid_t worker)
+{
+    char command[160], also[32] = "";
+    int group = (int)getpgrp();
+    if (worker != 0) {
+        snprintf(also, sizeof also, " %d", (int)worker);
+    }
+    snprintf(command, sizeof command, "kill -STOP -%d%s && sleep %d.%03d && kill -CONT%s -%d", group, also,
+             milliseconds / 1000, milliseconds % 1000, also, group);
+    char *arguments[] = {"setsid", "sh", "-c", command, NULL};
+    pid_t pid;
+    int status = 0;
+    CONF_EQUAL(posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ), 0);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    CONF_EQUAL(status, 0);
+}
+
 /* Counts the entries of a folder. */
 CONF_UNUSED static int wk_entries(const char *path)
 {
