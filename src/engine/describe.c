@@ -346,18 +346,6 @@ int hdi_device_await_loss(hdi_device *device, int code)
     return lost ? lost : code;
 }
 
-bool hdi_device_find_lost(hdi_device *device)
-{
-    if (!hdi_device_lost(device)) {
-        uint64_t unused;
-        hdi_answer answer = device->port->calls->memory_free(device->port, &unused);
-        if (hdi_driver_code_is_fatal(answer.code)) {
-            hdi_device_await_loss(device, answer.code);
-        }
-    }
-    return hdi_device_lost(device);
-}
-
 hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point)
 {
     if (hdi_driver_code_is_fatal(code)) {

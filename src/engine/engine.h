@@ -309,9 +309,6 @@ void hdi_scope_leave(hdi_scope *scope);
 /* Returns why the worker is gone, after a request failed with a code below 0. The reason is
  * recorded a moment after the worker's sockets close. Blocks for that, at most a second. */
 int hdi_device_await_loss(hdi_device *device, int code);
-/* True if the device is lost, even if that is not recorded yet. A caller may have seen a request
- * fail before the watcher has seen why. Asks the device's port, and may wait as the call above. */
-bool hdi_device_find_lost(hdi_device *device);
 /* Fails with the status and message of a failed answer, for the caller of a cold call. */
 hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer);
 /* The same for a driver code. */

@@ -137,9 +137,6 @@ static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t ye
     if (!status) {
         return yes;
     }
-    if (status == HD_ERROR_DEVICE_LOST) {
-        return HDI_PEERS_UNKNOWN; /* that says nothing about the pair */
-    }
     const hd_error failure = attempt.error;
     bool for_good = peer_access_is_final(failure.driver_code);
     hdi_peers_refuse(rt, from, owner, failure.driver_code, failure.operation, for_good);

@@ -184,6 +184,20 @@ static hd_status restart_device(hdi_device *device)
     return status;
 }
 
+/* True if the device is lost, even if that is not recorded yet. A caller may have seen a request
+ * fail before the watcher has seen why. */
+static bool restart_device_is_lost(hdi_device *device)
+{
+    if (!hdi_device_lost(device)) {
+        uint64_t unused;
+        hdi_answer answer = device->port->calls->memory_free(device->port, &unused);
+        if (hdi_driver_code_is_fatal(answer.code)) {
+            hdi_device_await_loss(device, answer.code);
+        }
+    }
+    return hdi_device_lost(device);
+}
+
 /* For a trace. */
 static void restart_record(hdi_device *device, int64_t began)
 {
@@ -212,7 +226,7 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
     }
     hdi_mutex_lock(&rt->restarting);
     hd_status status = HD_OK;
-    if (hdi_device_find_lost(rt->devices[index])) {
+    if (restart_device_is_lost(rt->devices[index])) {
         int64_t began = hdi_record_began(&rt->recorder);
         hdi_spares_hold(rt);
         status = restart_device(rt->devices[index]);

@@ -235,8 +235,15 @@ int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer
 /* Reports the loss of a device since its count of losses was `losses`. HD_OK: the device lives. */
 static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, const char *what)
 {
-    bool found = hdi_device_find_lost(device) || hdi_device_lost_since(device, losses);
-    return found ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
+    uint64_t unused = 0;
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    if (!hdi_device_lost_since(device, losses)) {
+        answer = device->port->calls->memory_free(device->port, &unused);
+    }
+    if (hdi_driver_code_is_fatal(answer.code)) {
+        return hdi_fail_about(hdi_answer_failed(device, answer), "%s", what);
+    }
+    return hdi_device_lost_since(device, losses) ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
 }
 
 /* Writes why a device does not reach a buffer. Reports losses that explain it. HD_OK without a
