@@ -6,7 +6,7 @@
  * is memory for all of them, each handle is good, and each device reaches the other. So MEMORY,
  * UNREACHABLE, ARGUMENT and most other statuses would be wrong, whatever the loss interrupts.
  *
- * Environment: HEDDLE_FAULT_ROUNDS=N losses in all, HEDDLE_SEED=N.
+ * Environment: HEDDLE_FAULT_ROUNDS=N losses in each case, HEDDLE_SEED=N.
  *
  * Threads: the main one, which loses and restarts devices, and those that make calls.
  * Locks: none.
@@ -28,7 +28,10 @@ typedef struct caller {
     hd_buffer *kept[n_kept]; /* NULL: free place */
     kind kinds[n_kept];
     uint32_t data[words];
-    bool calls_host;
+    wk_kernels own;
+    hd_export old; /* of a buffer that is freed, perhaps on a device that was lost since */
+    int old_device;
+    bool cross; /* devices reach each other */
 } caller;
 
 static atomic_bool over;
@@ -74,8 +77,13 @@ static hd_buffer *import_one(caller *c)
     hd_buffer *from = alloc_with(c->lanes[device], HD_ALLOC_DEDICATED), *b = NULL;
     hd_export e = {.size = sizeof e};
     if (from && CHECKED(hd_buffer_export(from, HD_EXPORT_DESCRIPTOR, &e)) == HD_OK) {
-        CHECKED(hd_import_descriptor(c->runtime, device, &e, NULL, &b));
-        close(e.descriptor);
+        bool older = c->old.descriptor > 0 && conf_chance(&c->random, 30);
+        CHECKED(hd_import_descriptor(c->runtime, older ? c->old_device : device, older ? &c->old : &e, NULL, &b));
+        if (c->old.descriptor > 0) {
+            close(c->old.descriptor);
+        }
+        c->old = e;
+        c->old_device = device;
     }
     CHECKED(hd_free(from));
     return b;
@@ -170,13 +178,17 @@ static void launch_one(caller *c)
     args[0] = hd_out(y);
     args[1] = hd_u64(words);
     args[2] = hd_u32(7);
+    int on = (int)conf_below(&c->random, n_devices);
+    if (!c->cross && hd_buffer_device(y) == 1 - on) {
+        return;
+    }
     for (int more = (int)conf_below(&c->random, most_args); more > 0; more--) {
         hd_buffer *x = any_buffer(c);
-        if (x && x != y) {
+        if (x && x != y && (c->cross || hd_buffer_device(x) != 1 - on)) {
             args[n++] = hd_arg_implicit(conf_chance(&c->random, 50) ? hd_in(x) : hd_inout(x));
         }
     }
-    CHECKED(hd_launch(any_lane(c), c->k.fill, conf_grid(words, 128), conf_dims(128, 1, 1), 0, args, n, NULL));
+    CHECKED(hd_launch(c->lanes[on], c->k.fill, conf_grid(words, 128), conf_dims(128, 1, 1), 0, args, n, NULL));
 }
 
 static void transfer_one(caller *c)
@@ -222,6 +234,9 @@ static void use_tensors(caller *c)
     hd_tensor transposed;
     switch (conf_below(&c->random, 4)) {
     case 0:
+        if (!c->cross) {
+            break;
+        }
         CHECKED(hd_tensor_matmul(any_lane(c), &t[0], &t[1], &t[2], 1, 0, NULL));
         break;
     case 1:
@@ -277,8 +292,47 @@ static void wait_for_some(caller *c)
 
 static void use_others(caller *c)
 {
-    hd_lane *lane = NULL;
+    hd_lane *lane = NULL, *same = NULL;
     hd_module *module = NULL;
+    hd_buffer *global = NULL;
+    hd_device_info info = {.size = sizeof info};
+    hd_matmul_info products = {.size = sizeof products};
+    char report[4096];
+    hd_ticket ticket;
+    int device = (int)conf_below(&c->random, n_devices);
+    switch (conf_below(&c->random, 8)) {
+    case 0:
+        CHECKED(hd_device_restart(c->runtime, device));
+        return;
+    case 1:
+        CHECKED(hd_device_get_info(c->runtime, device, &info));
+        return;
+    case 2:
+        CHECKED(hd_memory_report(c->runtime, HD_REPORT_JSON, report, sizeof report, NULL));
+        return;
+    case 3:
+        CHECKED(hd_matmul_get_info(any_lane(c), &products));
+        return;
+    case 4:
+        if (CHECKED(hd_lane_get_ticket(any_lane(c), &ticket)) == HD_OK) {
+            CHECKED(hd_lane_add_dependency(any_lane(c), ticket, NULL));
+        }
+        return;
+    case 5:
+        CHECKED(hd_lane_keep_times(any_lane(c), conf_chance(&c->random, 50)));
+        return;
+    case 6:
+        if (c->own.module && CHECKED(hd_module_get_global(c->own.module, device, "word", &global)) == HD_OK) {
+            CHECKED(hd_fill(global, 0, 3, 4, NULL));
+            CHECKED(hd_read(global, 0, c->data, 4));
+            CHECKED(hd_launch(c->lanes[device], c->k.fill, conf_grid(1, 128), conf_dims(128, 1, 1), 0,
+                              (hd_arg[]){hd_out(global), hd_u64(1), hd_u32(4)}, 3, NULL));
+        }
+        return;
+    default:
+        CHECKED(hd_lane_get_default(c->runtime, device, &same));
+        break;
+    }
     hd_kernel *kernel;
     size_t size = 0;
     const void *image = conf_chance(&c->random, 30) ? wk_image(c->runtime, &size) : NULL;
@@ -304,18 +358,49 @@ static void *makes_calls(void *argument)
 
 /* ---- losses ---- */
 
-static void lose_and_restart(hd_runtime *runtime, conf_random *random)
+static bool is_lost(hd_runtime *runtime, int device, uint64_t losses)
 {
-    int device = (int)conf_below(random, n_devices);
+    return wk_info(runtime, device).losses > losses;
+}
+
+/* Loses one device or both, by a signal or by an illegal address. */
+static void lose_some(hd_runtime *runtime, conf_random *random, wk_kernels k, hd_buffer *pinned)
+{
+    uint64_t losses[n_devices];
+    bool both = conf_chance(random, 30);
+    int first = (int)conf_below(random, n_devices);
+    for (int d = 0; d < n_devices; d++) {
+        hd_device_info info = wk_info(runtime, d);
+        losses[d] = info.losses;
+        if (d != first && !both) {
+            continue;
+        }
+        bool strays = k.module && conf_chance(random, 30) && CHECKED(hd_fill(pinned, 0, 0, bytes, NULL)) == HD_OK &&
+                      CHECKED(wk_stray(conf_default_lane(runtime, d), k, pinned, NULL)) == HD_OK;
+        if (!strays && info.worker_pid > 0) {
+            kill(info.worker_pid, SIGKILL);
+        }
+    }
+    for (int d = 0; d < n_devices; d++) {
+        int64_t limit = conf_now() + CONF_SECOND; /* the launch may come to nothing */
+        while ((d == first || both) && !is_lost(runtime, d, losses[d]) && conf_now() < limit) {
+            conf_sleep_ms(1);
+        }
+    }
+}
+
+static void lose_and_restart(hd_runtime *runtime, conf_random *random, wk_kernels k, hd_buffer *pinned)
+{
     uint64_t until = atomic_load(&calls) + conf_below(random, 2000);
     int64_t limit = conf_now() + 50 * CONF_MILLISECOND; /* all threads may wait for memory */
     while (atomic_load(&calls) < until && conf_now() < limit) {
         conf_sleep_ms(1);
     }
-    CONF_EQUAL(kill(wk_pid(runtime, device), SIGKILL), 0);
-    wk_next_loss(runtime);
+    lose_some(runtime, random, k, pinned);
     conf_sleep_ms((int)conf_below(random, 5));
-    CHECKED(hd_device_restart(runtime, device));
+    for (int d = 0; d < n_devices; d++) {
+        CHECKED(hd_device_restart(runtime, d));
+    }
 }
 
 static void calls_around_losses(const char *settings)
@@ -324,21 +409,26 @@ static void calls_around_losses(const char *settings)
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
     hd_runtime *runtime = conf_open_with("host_devices=2 memory_timeout=600000 %s", settings);
     CONF_NEED_DEVICES(runtime, n_devices);
-    size_t size;
-    wk_image(runtime, &size); /* made once, by one thread */
+    wk_kernels k = wk_load(runtime);
+    hd_buffer *pinned = NULL;
+    CONF_OK(hd_alloc_host(runtime, bytes, &pinned));
     atomic_store(&over, false);
     atomic_store(&ended, 0);
     conf_failure_ends_program = true;
     for (int i = 0; i < n_threads; i++) {
-        all[i] = (caller){.runtime = runtime, .random = {conf_next(&random)}, .k = conf_builtins(runtime)};
+        all[i] = (caller){.runtime = runtime,
+                          .random = {conf_next(&random)},
+                          .k = conf_builtins(runtime),
+                          .own = k,
+                          .cross = strstr(settings, "host_peers=none") == NULL};
         for (int d = 0; d < n_devices; d++) {
             CONF_OK(hd_lane_create(runtime, d, &all[i].lanes[d]));
         }
         CONF_EQUAL(pthread_create(&all[i].thread, NULL, makes_calls, &all[i]), 0);
     }
-    int losses = conf_rounds((int)conf_number_from("HEDDLE_FAULT_ROUNDS", CONF_SLOWNESS > 1 ? 10 : 40));
+    int losses = conf_rounds((int)conf_number_from("HEDDLE_FAULT_ROUNDS", CONF_SLOWNESS > 1 ? 6 : 20));
     for (int i = 0; i < losses || atomic_load(&ended) < n_threads; i++) {
-        lose_and_restart(runtime, &random); /* in the end, too: a thread may wait for memory */
+        lose_and_restart(runtime, &random, k, pinned); /* in the end, too: a thread may wait for memory */
         atomic_store(&over, i + 1 >= losses);
     }
     for (int i = 0; i < n_threads; i++) {
@@ -365,12 +455,26 @@ static void so_do_calls_that_wait_for_memory(void **state)
     calls_around_losses("memory_limit=10M");
 }
 
+static void so_do_calls_without_peers(void **state)
+{
+    (void)state;
+    calls_around_losses("host_peers=none");
+}
+
+static void so_do_calls_with_guards(void **state)
+{
+    (void)state;
+    calls_around_losses("memory_debug=on module_loading=eager");
+}
+
 int main(void)
 {
     wk_begin("test_worker_statuses");
     const struct CMUnitTest tests[] = {
         CONF_CASE(calls_around_losses_return_what_they_promise),
         CONF_CASE(so_do_calls_that_wait_for_memory),
+        CONF_CASE(so_do_calls_without_peers),
+        CONF_CASE(so_do_calls_with_guards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
