@@ -428,7 +428,8 @@ static void calls_around_losses(const char *settings)
     }
     int losses = conf_rounds((int)conf_number_from("HEDDLE_FAULT_ROUNDS", CONF_SLOWNESS > 1 ? 6 : 20));
     for (int i = 0; i < losses || atomic_load(&ended) < n_threads; i++) {
-        lose_and_restart(runtime, &random, k, pinned); /* in the end, too: a thread may wait for memory */
+        /* in the end, too: a thread may wait for memory */
+        lose_and_restart(runtime, &random, k, pinned);
         atomic_store(&over, i + 1 >= losses);
     }
     for (int i = 0; i < n_threads; i++) {
