@@ -131,7 +131,7 @@ HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
  * caller owns *out until hd_claim_end.
  * Errors: as hd_claim_begin; NO_DEVICE, UNSUPPORTED (placement=process; a stream that is being
  * captured), ARGUMENT (a stream of another device), UNREACHABLE (memory of a device that `device`
- * cannot reach), TIMEOUT. */
+ * cannot reach), MEMORY (it cannot be mapped for lack of memory), TIMEOUT. */
 HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *stream, const hd_arg *uses, size_t n_uses,
                                        const hd_claim_options *options, hd_claim **out);
 

@@ -64,8 +64,9 @@ typedef struct hd_import_options {
  * guards around it. After the loss of its device the buffer stays lost. If work still uses an
  * earlier, freed import of the same bytes, the new buffer's first use waits for that work.
  * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; it overlaps
- * another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, DRIVER,
- * UNSUPPORTED (placement=process: a worker process has no such address). */
+ * another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (the
+ * driver has none left), DRIVER, UNSUPPORTED (placement=process: a worker process has no such
+ * address). */
 HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, size_t bytes,
                            const hd_import_options *options, hd_buffer **out);
 
@@ -117,8 +118,8 @@ typedef struct hd_export {
  * its content and on the order of their uses. The call waits for the driver or the worker process.
  * Every export of kind HD_EXPORT_DESCRIPTOR makes a new descriptor, which the caller owns.
  * Errors: ARGUMENT (null; an unknown kind; a buffer that is not one piece: allocate it with
- * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: the device has
- * no such handles, or placement=process). */
+ * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, MEMORY (the driver has none left), DRIVER, UNSUPPORTED
+ * (HD_EXPORT_FABRIC: the device has no such handles, or placement=process). */
 HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *out);
 
 /* Makes a buffer over memory that this or another process has exported. `device` is the device with
@@ -133,8 +134,8 @@ HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_exp
  * In the process that exported the memory, the two buffers are the same bytes at two addresses.
  * Heddle does not order uses of one buffer against uses of the other.
  * Errors: ARGUMENT (null; sizes that do not fit; memory of another device; a descriptor of
- * something else), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (no addresses), DRIVER,
- * UNSUPPORTED (HD_EXPORT_FABRIC: as above). */
+ * something else), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (no addresses, or the
+ * driver has no memory left), DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: as above). */
 HD_API hd_status hd_import_descriptor(hd_runtime *runtime, int device, const hd_export *from,
                                       const hd_import_options *options, hd_buffer **out);
 

@@ -320,7 +320,8 @@ static hd_status piece_export(const hdi_region *r, hd_export_kind kind, hd_expor
     hdi_answer answer = kind == HD_EXPORT_DESCRIPTOR
                             ? port->calls->export(port, r->low, r->high - r->low, &e->descriptor)
                             : port->calls->export_fabric(port, r->low, r->high - r->low, e->fabric);
-    if (kind == HD_EXPORT_FABRIC && !hdi_answered(answer) && !hdi_driver_code_is_fatal(answer.code)) {
+    bool refused = !hdi_answered(answer) && !hdi_driver_code_is_fatal(answer.code);
+    if (kind == HD_EXPORT_FABRIC && refused && answer.code != HDCU_ERROR_OUT_OF_MEMORY) {
         return hdi_fail_driver(HD_ERROR_UNSUPPORTED, answer.code, answer.call, r->owner,
                                "device %d has no handle of a fabric for the buffer%s; export a descriptor", r->owner,
                                r->runtime->is_process ? " (placement=process has none)" : "");
@@ -410,6 +411,17 @@ static hd_status piece_check_export(const hdi_device *device, const hd_export *e
     return here ? piece_check_size(device->runtime, e) : piece_refuse_device(device, e);
 }
 
+/* True if an import may have failed because of what the program gave. The driver then refuses the
+ * handle or its mapping, or the descriptor does not get to the worker. All other calls fail for
+ * reasons of their own, and so does any call without memory. */
+static bool piece_export_is_to_blame(hdi_answer answer)
+{
+    bool of_driver = strncmp(answer.call, "cu", 2) == 0;
+    return answer.code != HDCU_ERROR_OUT_OF_MEMORY &&
+           (!of_driver || strcmp(answer.call, "cuMemImportFromShareableHandle") == 0 ||
+            strcmp(answer.call, "cuMemMap") == 0);
+}
+
 static hd_status piece_map_export(hdi_device *device, const hd_export *e, uint64_t at)
 {
     hdi_port *port = device->port;
@@ -419,7 +431,7 @@ static hd_status piece_map_export(hdi_device *device, const hd_export *e, uint64
     if (hdi_answered(answer)) {
         return HD_OK;
     }
-    if (hdi_driver_code_is_fatal(answer.code)) {
+    if (hdi_driver_code_is_fatal(answer.code) || !piece_export_is_to_blame(answer)) {
         return hdi_answer_failed(device, answer);
     }
     if (answer.code == HDCU_ERROR_NOT_SUPPORTED && e->kind != HD_EXPORT_DESCRIPTOR) {
@@ -429,8 +441,8 @@ static hd_status piece_map_export(hdi_device *device, const hd_export *e, uint64
     char what[48];
     snprintf(what, sizeof what, e->kind == HD_EXPORT_DESCRIPTOR ? "descriptor %d" : "the handle", e->descriptor);
     return hdi_fail_driver(HD_ERROR_ARGUMENT, answer.code, answer.call, device->index,
-                           "%s is no memory of device %d of %" PRIu64 " bytes (%s: %s)", what, device->index,
-                           e->piece_bytes, answer.call, hdi_driver_code_name(answer.code));
+                           "%s is no memory of device %d of %" PRIu64 " bytes: %s", what, device->index, e->piece_bytes,
+                           hdi_driver_code_name(answer.code));
 }
 
 static hd_status piece_import_export(hdi_device *device, const hd_export *e, uint64_t losses,

@@ -29,6 +29,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "buffer/part.h"
@@ -250,6 +251,10 @@ static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
               (r == HDCU_ERROR_INVALID_VALUE && pin_type_at(driver, p->low) == HDCU_MEMORYTYPE_HOST);
     if (r == HDCU_ERROR_INVALID_VALUE && !*pinned) {
         status = pin_refuse_bytes(device, p->low, p->high);
+    } else if (r == HDCU_ERROR_OUT_OF_MEMORY) {
+        status = hdi_fail_driver(HD_ERROR_HOST_MEMORY, r, "cuMemHostRegister", device->index,
+                                 "%s cannot be pinned: %s; free pinned memory", HDI_BYTES(p->high - p->low),
+                                 hdi_driver_code_name(r));
     } else if (r != HDCU_SUCCESS && !*pinned) {
         status = hdi_driver_failed(device, r, "cuMemHostRegister");
     } else if (!*pinned) {

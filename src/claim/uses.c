@@ -39,7 +39,7 @@ static hd_status claim_use_from(hd_runtime *rt, int device, const hd_arg *arg, s
     int owner = b->owner; /* read once: another buffer may reuse the structure */
     if (device >= 0 && !hdi_buffer_is_reached(b, owner, device)) {
         hd_status status = hdi_buffer_is_gone(b, arg->value.buffer) ? hdi_buffer_refused(arg->value.buffer)
-                                                                    : hdi_buffer_reach_failed(b, owner, device);
+                                                                    : hdi_buffer_reach_again(b, owner, device);
         if (status) {
             return claim_use_fail_about(status, index);
         }

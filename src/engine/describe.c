@@ -352,7 +352,7 @@ hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_poin
         return hdi_loss_fail_call(device, hdi_device_await_loss(device, code), entry_point);
     }
     hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
-    return hdi_fail_driver(status, code, entry_point, device->index, "%s on device %d: %s", entry_point, device->index,
+    return hdi_fail_driver(status, code, entry_point, device->index, "the driver failed: %s",
                            hdi_driver_code_name(code));
 }
 

@@ -187,7 +187,7 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return launch_buffer_refused(a);
         }
-        status = hdi_buffer_reach_failed(b, owner, device->index);
+        status = hdi_buffer_reach_again(b, owner, device->index);
         if (status) {
             return launch_about_argument(a, status);
         }

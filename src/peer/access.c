@@ -276,7 +276,7 @@ int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
     return peer_access_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
 }
 
-void hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
+int hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
 {
     hd_peer_info info;
     hdi_peers_known(rt, from, owner, &info);
@@ -292,9 +292,11 @@ void hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *
         snprintf(out, bytes, "peer access between them is being tested, and this call comes from the test's progress");
     } else {
         char why[HD_PEER_REASON_BYTES];
-        hdi_peers_obstacle(rt, from, owner, why);
+        int code = hdi_peers_obstacle(rt, from, owner, why);
         snprintf(out, bytes, "%s", why);
+        return code;
     }
+    return info.driver_code;
 }
 
 void hdi_peer_access_forget(hd_runtime *rt, int device)

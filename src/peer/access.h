@@ -27,8 +27,8 @@ bool hdi_peer_access(hd_runtime *rt, int from, int owner);
  * peer tester finds an answer. Waits for a test only without a peer tester. */
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
 /* Writes the reason why `from` cannot use memory of `owner`, in words that follow a colon. "": none
- * is known. */
-void hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes);
+ * is known. Returns the driver's code; 0: none. */
+int hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes);
 
 /* A device was lost: drops the answers about its pairs, so that the next use finds out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);

@@ -240,11 +240,14 @@ void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const cha
     hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
 }
 
-void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES])
+int hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES])
 {
     hdi_mutex_lock(&hdi_peer_of(rt)->peers->lock);
-    memcpy(out, hdi_peer_of(rt)->peers->of[device][owner].refused.reason, HD_PEER_REASON_BYTES);
+    const hd_peer_info *refused = &hdi_peer_of(rt)->peers->of[device][owner].refused;
+    int code = refused->driver_code;
+    memcpy(out, refused->reason, HD_PEER_REASON_BYTES);
     hdi_mutex_unlock(&hdi_peer_of(rt)->peers->lock);
+    return code;
 }
 
 void hdi_peers_forget(hd_runtime *rt, int device)

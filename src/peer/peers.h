@@ -52,8 +52,9 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out);
  * the pair is REFUSED from now on, but not in other processes. Otherwise only hdi_peers_obstacle
  * uses it. */
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good);
-/* The reason why the memory was not mapped the last time; "": not known. */
-void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES]);
+/* Gets the reason why the memory was not mapped the last time; "": not known. Returns the driver's
+ * code; 0: none. */
+int hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES]);
 /* Call after a loss of the device and all its mappings. Drops the refusals of hdi_peers_refuse, so
  * that access is tried again. Results stay. */
 void hdi_peers_forget(hd_runtime *rt, int device);

@@ -576,7 +576,7 @@ static hd_status runtime_start_local(hd_runtime *rt, int *count)
     rt->driver_version = rt->driver->version;
     hdcu_result r = rt->driver->cuDeviceGetCount(count);
     return r == HDCU_SUCCESS ? HD_OK
-                             : hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "cuDeviceGetCount: %s",
+                             : hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "the driver failed: %s",
                                                hdi_driver_code_name(r));
 }
 

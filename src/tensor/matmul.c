@@ -544,7 +544,7 @@ static hd_status matmul_check_buffer(product *p, int which)
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
         return hdi_fail_about(hdi_buffer_refused(p->tensor[which].buffer), "%s", names[which]);
     }
-    return reaches ? HD_OK : HDI_FAIL_ABOUT(hdi_buffer_reach_failed(b, owner, device->index), "%s", names[which]);
+    return reaches ? HD_OK : HDI_FAIL_ABOUT(hdi_buffer_reach_again(b, owner, device->index), "%s", names[which]);
 }
 
 /* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay unchanged

@@ -16,6 +16,7 @@
 #include "transfer/part.h"
 #include "transfer/route.h"
 
+enum { REACH_TEXT = HD_PEER_REASON_BYTES + 64 };
 #define LOST_TEXT "the buffer's content was lost (hd_free it)"
 
 /* ---- the plan ---- */
@@ -246,10 +247,10 @@ static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, con
     return hdi_device_lost_since(device, losses) ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
 }
 
-/* Writes why a device does not reach a buffer. Reports losses that explain it. HD_OK without a
- * reason: it reaches the buffer by now. It tries once more for a region, and if no reason is known:
- * a restart forgets the reasons. */
-static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int from, char why[HD_PEER_REASON_BYTES + 64])
+/* Writes why a device does not reach a buffer, and the driver's code if there is one. Reports losses
+ * that explain it. HD_OK without a reason: it reaches the buffer by now. It tries once more for a
+ * region, and if no reason is known: a restart forgets the reasons. */
+static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int from, char why[REACH_TEXT], int *code)
 {
     hd_runtime *rt = b->runtime;
     hdi_device *user = rt->devices[from], *holder = rt->devices[owner];
@@ -259,9 +260,7 @@ static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int fr
     bool region = hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner);
     hdi_answer answer = region ? hdi_region_reach_now(b, from) : (hdi_answer){HDCU_SUCCESS, ""};
     why[0] = 0;
-    if (!region) {
-        hdi_peer_access_explain_refusal(rt, from, owner, why, HD_PEER_REASON_BYTES + 64);
-    }
+    *code = region ? answer.code : hdi_peer_access_explain_refusal(rt, from, owner, why, REACH_TEXT);
     if (region ? hdi_answered(answer) : !why[0] && hdi_buffer_is_reached(b, owner, from)) {
         return HD_OK;
     }
@@ -271,15 +270,15 @@ static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int fr
         return hdi_loss_fail(rt, owner, LOST_TEXT);
     }
     if (region) {
-        snprintf(why, HD_PEER_REASON_BYTES + 64, "the driver does not let it use that memory (%s: %s)",
+        snprintf(why, REACH_TEXT, "the driver does not let it use that memory (%s: %s)",
                  answer.call[0] ? answer.call : "its context", hdi_driver_code_name(answer.code));
     } else if (!why[0]) {
-        snprintf(why, HD_PEER_REASON_BYTES + 64, "the memory could not be mapped, which the next use tries again");
+        snprintf(why, REACH_TEXT, "the memory could not be mapped, which the next use tries again");
     }
     return status;
 }
 
-hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from)
+hd_status hdi_buffer_reach_again(struct hd_buffer *b, int owner, int from)
 {
     hd_runtime *rt = b->runtime;
     HDI_INSIDE_STILL(rt);
@@ -300,7 +299,9 @@ hd_status hdi_buffer_reach_failed(struct hd_buffer *b, int owner, int from)
     if (status || !why[0]) {
         return status;
     }
-    return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
+    /* Another try may succeed when the program has freed memory. */
+    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_UNREACHABLE;
+    return hdi_fail_driver(status, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
                            "the buffer to device %d first",
                            from, owner, why, owner, from);

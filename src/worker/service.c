@@ -463,7 +463,7 @@ static hd_status service_discover(service *s, hdi_message_welcome *w)
     if (!status) {
         hdcu_result r = s->rt->driver->cuDeviceGetCount(&count);
         if (r != HDCU_SUCCESS) {
-            status = hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "cuDeviceGetCount: %s",
+            status = hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "the driver failed: %s",
                                      hdi_driver_code_name(r));
         }
     }

@@ -49,8 +49,30 @@ CONF_UNUSED __attribute__((format(printf, 2, 3))) static void violation(const ch
      SWEEP_STATUS(FAILED) | SWEEP_STATUS(SYSTEM) | SWEEP_STATUS(IMAGE) | SWEEP_STATUS(NO_DRIVER) |                     \
      SWEEP_STATUS(NO_DEVICE) | SWEEP_STATUS(UNSUPPORTED))
 
+/* Statuses of a call that fails because a driver call is out of memory, before anything is
+ * submitted. */
+#define SWEEP_LACKS_MEMORY (SWEEP_STATUS(MEMORY) | SWEEP_STATUS(HOST_MEMORY))
+
+/* True if the message names a driver call or a code twice: it then states a cause twice. */
+static bool sweep_repeats(const char *message)
+{
+    for (const char *at = message; *at != '\0';) {
+        static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+        char word[128];
+        at += strcspn(at, letters);
+        size_t length = strspn(at, letters);
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        at += length;
+        bool of_driver = strncmp(word, "CUDA_", 5) == 0 || (strncmp(word, "cu", 2) == 0 && word[2] <= 'Z');
+        if (of_driver && word[2] != '\0' && strstr(at, word) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Counts a failed call. Its status must be one of `expected`, and its message one line that names a
- * call. Returns true for success. */
+ * call, and states no cause twice. Returns true for success. */
 CONF_UNUSED static bool sweep_step(const char *settings, int *failures, uint32_t expected, hd_status status,
                                    const char *call)
 {
@@ -64,7 +86,8 @@ CONF_UNUSED static bool sweep_step(const char *settings, int *failures, uint32_t
     bool names = strstr(message, "hd_") != NULL || strstr(message, "cu") != NULL ||
                  (error.operation[0] != '\0' && strstr(message, error.operation) != NULL);
     bool known = status < 0 && status > -32 && (expected >> -status & 1);
-    if (!known || error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names) {
+    if (!known || error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names ||
+        sweep_repeats(message)) {
         violation(settings, "%s: %s, %d (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
                   status, hd_status_name(error.status), error.operation, message);
     }
