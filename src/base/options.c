@@ -9,6 +9,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,16 +29,16 @@ typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;
 typedef struct entry {
     hdi_option_row row;
     kind kind;
-    size_t offset; /* of the field in hdi_options */
-    int64_t low, high;
+    size_t offset;          /* of the field in hdi_options */
+    const char *low, *high; /* as a user writes them */
 } entry;
 
-#define WORD(option, name, text) "|" text
-#define LIMITS_CHOICE(low_, high_) .row.choices = &(low_(WORD))[1]
+#define WORD(option, name, text, meaning) "|" text
+#define LIMITS_CHOICE(low_, high_) .row.choices = &(low_(WORD))[1], .row.meanings = &(low_(HDI_OPTION_MEANING))[2]
 #define LIMITS_INTEGER(low_, high_) .low = (low_), .high = (high_)
 #define LIMITS_BYTES(low_, high_) .low = (low_), .high = (high_)
 #define LIMITS_AMOUNT(low_, high_) .low = (low_), .high = (high_)
-#define LIMITS_TEXT(low_, high_) .low = 0, .high = 0
+#define LIMITS_TEXT(low_, high_) .low = NULL, .high = NULL
 #define KIND_CHOICE "choice"
 #define KIND_INTEGER "integer"
 #define KIND_BYTES "bytes"
@@ -49,7 +50,7 @@ static const entry table[] = {
     {.row.name = #field,                                                                                               \
      .row.environment = (env),                                                                                         \
      .row.default_text = (def),                                                                                        \
-     .row.help = (help_),                                                                                              \
+     .row.help = HDI_OPTION_HELP(kind_, low_, high_, help_),                                                           \
      .row.kind = KIND_##kind_,                                                                                         \
      .kind = (kind_),                                                                                                  \
      .offset = offsetof(hdi_options, field),                                                                           \
@@ -61,11 +62,6 @@ static const entry table[] = {
 enum { COUNT = sizeof table / sizeof table[0] };
 _Static_assert(COUNT <= sizeof((hdi_options *)0)->text / sizeof(char *),
                "hdi_options.text has a place for each option");
-
-/* "name=value", or "HEDDLE_NAME=value" from the environment: the setting in messages. */
-#define SETTING_FORMAT "hd_open: option %s=%s"
-#define SETTING_ARGUMENTS(e, value, from_environment)                                                                  \
-    ((from_environment) ? (e)->row.environment : (e)->row.name), (value)
 
 const hdi_option_row *hdi_option_row_at(int index)
 {
@@ -250,79 +246,97 @@ static bool option_parse_bytes(const char *text, int64_t *out)
     return true;
 }
 
-/* Formats a number of bytes as in an option. */
-static void option_format_bytes(int64_t bytes, char out[32])
+/* One value for one option, as the program or its user wrote it. */
+typedef struct setting {
+    const entry *e;
+    const struct former *former; /* NULL: the name is not a former one */
+    const char *name;            /* of the variable, if the environment has the value */
+    const char *value;
+    hd_option_source source;
+} setting;
+
+/* Fails. The message shows name and value as they were written. */
+static hd_status __attribute__((format(printf, 2, 3))) option_refuse(const setting *s, const char *format, ...)
 {
-    static const char letters[] = "KMGT";
-    int shift = 0;
-    while (shift < 4 && bytes != 0 && bytes % 1024 == 0) {
-        bytes /= 1024;
-        shift++;
-    }
-    snprintf(out, 32, shift > 0 ? "%lld%c" : "%lld", (long long)bytes, shift > 0 ? letters[shift - 1] : 0);
+    char problem[320];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem, sizeof problem, format, arguments);
+    va_end(arguments);
+    bool variable = s->source == HD_OPTION_FROM_ENVIRONMENT;
+    return hdi_fail(HD_ERROR_OPTION, "hd_open: option %s=%s: %s%s%s%s", s->name, s->value, problem,
+                    s->former != NULL ? "; " : "",
+                    s->former == NULL ? ""
+                    : variable        ? s->e->row.environment
+                                      : s->e->row.name,
+                    s->former != NULL ? " is its name now" : "");
 }
 
-static hd_status option_parse_number(const entry *e, const char *value, bool from_environment, int64_t *out)
+/* The number that a limit in the table stands for. */
+static int64_t option_limit(const entry *e, const char *text)
 {
+    int64_t limit = 0;
+    (void)(e->kind == INTEGER ? option_parse_integer(text, &limit) : option_parse_bytes(text, &limit));
+    return limit;
+}
+
+static hd_status option_parse_number(const setting *s, int64_t *out)
+{
+    const entry *e = s->e;
     bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
     int64_t number;
-    bool parsed = e->kind == INTEGER ? option_parse_integer(value, &number) : option_parse_bytes(value, &number);
-    if (parsed && number >= e->low && number <= e->high && (!power_of_two || (number & (number - 1)) == 0)) {
+    bool parsed = e->kind == INTEGER ? option_parse_integer(s->value, &number) : option_parse_bytes(s->value, &number);
+    if (parsed && number >= option_limit(e, e->low) && number <= option_limit(e, e->high) &&
+        (!power_of_two || (number & (number - 1)) == 0)) {
         *out = number;
         return HD_OK;
     }
-    char low[32], high[32];
     if (e->kind != INTEGER) {
-        option_format_bytes(e->low, low);
-        option_format_bytes(e->high, high);
-        return hdi_fail(HD_ERROR_OPTION,
-                        SETTING_FORMAT
-                        ": must be a number of bytes from %s to %s, such as 1536M, 1536MiB or 1.5G (powers of 1024)%s",
-                        SETTING_ARGUMENTS(e, value, from_environment), low, high,
-                        e->kind == AMOUNT ? ", or a share such as 80%" : "");
+        return option_refuse(
+            s, "must be a number of bytes from %s to %s, such as 1536M, 1536MiB or 1.5G (powers of 1024)%s", e->low,
+            e->high, e->kind == AMOUNT ? ", or a share such as 80%" : "");
     }
-    return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be %s from %lld to %lld",
-                    SETTING_ARGUMENTS(e, value, from_environment), power_of_two ? "a power of two" : "a whole number",
-                    (long long)e->low, (long long)e->high);
+    return option_refuse(s, "must be %s from %s to %s", power_of_two ? "a power of two" : "a whole number", e->low,
+                         e->high);
 }
 
 /* Parses "80%" as a share, anything else as bytes. */
-static hd_status option_parse_amount(const entry *e, const char *value, bool from_environment, hdi_option_AMOUNT *out)
+static hd_status option_parse_amount(const setting *s, hdi_option_AMOUNT *out)
 {
+    const char *value = s->value;
     size_t length = strlen(value);
     if (length == 0 || value[length - 1] != '%') {
         out->share = 0;
-        return option_parse_number(e, value, from_environment, &out->bytes);
+        return option_parse_number(s, &out->bytes);
     }
     char *end = NULL;
     errno = 0;
     double percent = strtod(value, &end);
     bool digits = strspn(value, "0123456789.") == length - 1;
     if (!digits || errno != 0 || end != value + length - 1 || !(percent > 0 && percent <= 100)) {
-        return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": a share must be above 0%% and at most 100%%",
-                        SETTING_ARGUMENTS(e, value, from_environment));
+        return option_refuse(s, "a share must be above 0%% and at most 100%%");
     }
     *out = (hdi_option_AMOUNT){.share = percent / 100};
     return HD_OK;
 }
 
-/* Gives option `index` a value. A failure leaves `out` unchanged. */
-static hd_status option_set(hdi_options *out, int index, const char *value, hd_option_source source)
+/* Gives the option its value. A failure leaves `out` unchanged. */
+static hd_status option_set(hdi_options *out, const setting *s)
 {
-    const entry *e = &table[index];
-    bool from_environment = source == HD_OPTION_FROM_ENVIRONMENT;
+    const entry *e = s->e;
+    const char *value = s->former != NULL ? option_former_word(s->former, s->value) : s->value;
+    size_t index = (size_t)(e - table);
     void *field = (char *)out + e->offset;
     int64_t number = 0;
     int choice = e->kind == CHOICE ? option_choice_of(e->row.choices, value) : 0;
     hdi_option_AMOUNT amount = {0};
     hd_status status = HD_OK;
     if (e->kind == INTEGER || e->kind == BYTES) {
-        status = option_parse_number(e, value, from_environment, &number);
+        status = option_parse_number(s, &number);
     } else if (e->kind == AMOUNT) {
-        status = option_parse_amount(e, value, from_environment, &amount);
+        status = option_parse_amount(s, &amount);
     } else if (choice < 0) {
-        return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be one of %s",
-                        SETTING_ARGUMENTS(e, value, from_environment), e->row.choices);
+        return option_refuse(s, "must be one of %s (%s)", e->row.choices, e->row.meanings);
     }
     if (status != HD_OK) {
         return status;
@@ -335,7 +349,7 @@ static hd_status option_set(hdi_options *out, int index, const char *value, hd_o
     free(out->text[index]);
     out->text[index] = text;
     out->is_default[index] = strcmp(text, e->row.default_text) == 0;
-    out->source[index] = source;
+    out->source[index] = s->source;
     if (e->kind == INTEGER || e->kind == BYTES) {
         *(int64_t *)field = number;
     } else if (e->kind == AMOUNT) {
@@ -410,8 +424,11 @@ static hd_status options_apply_settings(const char *settings, hdi_options *out)
         }
         const struct former *f = option_former(name);
         int index = option_index(f != NULL ? f->now : name);
-        const char *text = f != NULL ? option_former_word(f, value) : value;
-        status = index < COUNT ? option_set(out, index, text, HD_OPTION_FROM_SETTINGS) : option_fail_unknown(name);
+        if (index < COUNT) {
+            status = option_set(out, &(setting){&table[index], f, name, value, HD_OPTION_FROM_SETTINGS});
+        } else {
+            status = option_fail_unknown(name);
+        }
         if (status != HD_OK) {
             break;
         }
@@ -426,21 +443,24 @@ static hd_status options_parse(const char *settings, bool environment, hdi_optio
     memset(&options, 0, sizeof options);
     hd_status status = HD_OK;
     for (int i = 0; i < COUNT && status == HD_OK; i++) {
-        status = option_set(&options, i, table[i].row.default_text, HD_OPTION_FROM_DEFAULT);
+        const hdi_option_row *row = &table[i].row;
+        status =
+            option_set(&options, &(setting){&table[i], NULL, row->name, row->default_text, HD_OPTION_FROM_DEFAULT});
     }
     for (int i = 0; environment && i < FORMER && status == HD_OK; i++) {
         const struct former *f = &former_options[i];
         const char *value = secure_getenv(f->environment);
         if (value != NULL && value[0] != '\0') {
-            status =
-                option_set(&options, option_index(f->now), option_former_word(f, value), HD_OPTION_FROM_ENVIRONMENT);
+            const entry *e = &table[option_index(f->now)];
+            status = option_set(&options, &(setting){e, f, f->environment, value, HD_OPTION_FROM_ENVIRONMENT});
         }
     }
     for (int i = 0; environment && i < COUNT && status == HD_OK; i++) {
         /* an empty variable counts as not set */
         const char *value = secure_getenv(table[i].row.environment);
         if (value != NULL && value[0] != '\0') {
-            status = option_set(&options, i, value, HD_OPTION_FROM_ENVIRONMENT);
+            const char *name = table[i].row.environment;
+            status = option_set(&options, &(setting){&table[i], NULL, name, value, HD_OPTION_FROM_ENVIRONMENT});
         }
     }
     if (status == HD_OK && settings != NULL) {

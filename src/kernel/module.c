@@ -658,7 +658,7 @@ static hd_status modules_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_buffer_of(rt)->on_changed = hdi_launch_with_globals;
-    rt->on_launched = rt->options.launch_wait == HDI_SWITCH_ON ? hdi_launch_await : NULL;
+    rt->on_launched = rt->options.launch_wait == HDI_LAUNCH_WAIT_ON ? hdi_launch_await : NULL;
     hdi_lock_init(&hdi_kernel_of(rt)->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
     hdi_lock_init(&hdi_kernel_of(rt)->modules->globals_lock, HDI_RANKED(HDI_RANK_GLOBALS, 0));
     hdi_mutex_init(&hdi_kernel_of(rt)->modules->lock, HDI_RANK_MODULES);

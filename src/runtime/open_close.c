@@ -765,7 +765,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     }
     /* with the first runtime, which may outlive the program's use of this library */
     hdi_keep_loaded();
-    if (rt->options.environment_check == HDI_SWITCH_ON) {
+    if (rt->options.environment_check == HDI_ENVIRONMENT_CHECK_ON) {
         hdi_option_check_environment();
     }
     hdi_handle_guard_forks();

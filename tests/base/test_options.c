@@ -17,6 +17,22 @@ static int clean_environment(void **unused)
     return 0;
 }
 
+/* The help states the meaning of each word, or the limits. */
+static void check_help(const hdi_option_row *row)
+{
+    bool number = strcmp(row->kind, "text") != 0 && row->choices == NULL;
+    assert_true(!number || strstr(row->help, " to ") != NULL);
+    for (const char *word = row->choices; word != NULL && *word != '\0';) {
+        char meaning[64];
+        size_t length = strcspn(word, "|");
+        snprintf(meaning, sizeof meaning, "; %.*s: ", (int)length, word);
+        const char *at = strstr(row->help, meaning);
+        assert_true(at != NULL && at[strlen(meaning)] != '\0');
+        assert_non_null(strstr(row->meanings, meaning + 2));
+        word += length + (word[length] == '|');
+    }
+}
+
 static void defaults_are_valid(void **unused)
 {
     (void)unused;
@@ -41,6 +57,7 @@ static void defaults_are_valid(void **unused)
         assert_true(strncmp(row->environment, "HEDDLE_", 7) == 0);
         assert_true((strcmp(row->kind, "choice") == 0) == (row->choices != NULL));
         assert_true(row->help[0] != '\0');
+        check_help(row);
     }
     assert_true(rows >= 12);
     assert_null(hdi_option_row_at(-1));
@@ -230,6 +247,11 @@ static void says_what_is_wrong(void **unused)
          "there is no option \"a_name_that_is"},
         {"driver=cuda", "driver=cuda: must be one of auto|nvidia|host"},
         {"driver=", "must be one of"},
+        {"peers=yes", "must be one of verify|trust|off (verify: where a test"},
+        {"modules=some", "option modules=some: must be one of lazy|eager"},
+        {"modules=some", "; module_loading is its name now"},
+        {"module_loading=all", "option module_loading=all: must be one of lazy|eager"},
+        {"queues=33", "option queues=33: must be a whole number from 1 to 32; hw_queues is its name now"},
         {"driver=auto|host", "must be one of"},
         {"lane_slots=1000", "must be a power of two from"},
         {"lane_slots=32", "must be a power of two from"},
@@ -274,6 +296,11 @@ static void says_what_is_wrong(void **unused)
     setenv("HEDDLE_LANE_SLOTS", "7", 1);
     assert_status(hdi_options_parse(NULL, &o), HD_ERROR_OPTION);
     assert_message_has("HEDDLE_LANE_SLOTS=7: must be");
+    unsetenv("HEDDLE_LANE_SLOTS");
+    setenv("HEDDLE_QUEUES", "0", 1);
+    assert_status(hdi_options_parse(NULL, &o), HD_ERROR_OPTION);
+    assert_message_has("HEDDLE_QUEUES=0: must be a whole number from 1 to 32; HEDDLE_HW_QUEUES is its name now");
+    unsetenv("HEDDLE_QUEUES");
 }
 
 int main(void)
