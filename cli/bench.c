@@ -18,11 +18,11 @@ int cli_bench(int argc, char **argv)
     char path[PATH_MAX], why[PLACE_WHY];
     (void)argc;
     if (!place_program(PROGRAM, path, sizeof(path), why)) {
-        fprintf(stderr, "heddle bench: " PROGRAM " is not in %s; build it with -DHEDDLE_BENCH=ON\n", why);
+        cli_complain("bench", PROGRAM " is not in %s; build it with -DHEDDLE_BENCH=ON", why);
         return CLI_FAILED;
     }
     argv[0] = PROGRAM;
     execv(path, argv);
-    fprintf(stderr, "heddle bench: %s cannot be started (%s)\n", path, strerror(errno));
+    cli_complain("bench", "%s cannot be started (%s)", path, strerror(errno));
     return CLI_FAILED;
 }

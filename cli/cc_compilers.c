@@ -15,9 +15,7 @@ int cc_failed(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    fprintf(stderr, "heddle cc: ");
-    vfprintf(stderr, format, list);
-    fprintf(stderr, "\n");
+    cli_complain_list("cc", format, list);
     va_end(list);
     return CLI_FAILED;
 }
@@ -200,8 +198,8 @@ int cc_nvcc_arch(const cc_settings *s, const cli_command *nvcc, char arch[CC_ARC
                          oldest);
     }
     if (!has) {
-        fprintf(stderr, "heddle cc: note: the GPU's part runs on sm_%d and newer, the oldest that %s has\n", oldest,
-                nvcc->arguments[0]);
+        cli_complain("cc", "note: the GPU's part runs on sm_%d and newer, the oldest that %s has", oldest,
+                     nvcc->arguments[0]);
         snprintf(arch, CC_ARCH_BYTES, "%d", oldest);
     }
     return CLI_OK;

@@ -112,12 +112,12 @@ static void gpu_part_add_nvcc(const cc_settings *s, const cli_command *nvcc, cli
 static void gpu_part_print_hints(const char *source)
 {
     if (cc_source_has(source, "<<<")) {
-        fprintf(stderr, "heddle cc: note: if a kernel launches kernels, compile the source with nvcc -rdc=true -dc; "
-                        "hd_module_link links the result with libcudadevrt.a\n");
+        cli_complain("cc", "note: if a kernel launches kernels, compile the source with nvcc -rdc=true -dc; "
+                           "hd_module_link links the result with libcudadevrt.a");
     }
     if (cc_source_has(source, "texture<") || cc_source_has(source, "surface<")) {
-        fprintf(stderr, "heddle cc: note: CUDA 12 removed texture and surface references; pass a texture or surface "
-                        "object, or a buffer\n");
+        cli_complain("cc", "note: CUDA 12 removed texture and surface references; pass a texture or surface object, "
+                           "or a buffer");
     }
 }
 

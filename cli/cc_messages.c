@@ -43,6 +43,7 @@ static void messages_print_line(const char *file, int line, const char *format, 
 {
     va_list list;
     va_start(list, format);
+    fflush(stdout); /* as cli_complain */
     fprintf(stderr, "heddle cc: %s:", file);
     if (line > 0) {
         fprintf(stderr, "%d:", line);
@@ -146,6 +147,7 @@ bool cc_messages_undefined(const char *warnings)
         char *copy = cli_format("%.*s", (int)length, line);
         const char *name = messages_undefined_name(copy);
         if (name == NULL || !messages_name_of_sanitizer(name)) {
+            fflush(stdout);
             fprintf(stderr, "%s\n", copy);
         }
         found |= name != NULL && !messages_name_of_sanitizer(name);

@@ -115,11 +115,11 @@ static bool doctor_read_snapshot(const char *path, doctor_snapshot *s)
     if (!good) {
         char large[64];
         snprintf(large, sizeof(large), "it is larger than %d MiB", DOCTOR_FILE_MAX >> 20);
-        fprintf(stderr, "heddle doctor: --from: %s cannot be read: %s; give a file that --snapshot wrote\n",
-                input ? "the input" : path,
-                error[0]         ? error
-                : errno == EFBIG ? large
-                                 : strerror(errno));
+        cli_complain("doctor", "--from: %s cannot be read: %s; give a file that --snapshot wrote",
+                     input ? "the input" : path,
+                     error[0]         ? error
+                     : errno == EFBIG ? large
+                                      : strerror(errno));
     }
     if (file && !input) {
         fclose(file);
@@ -134,7 +134,7 @@ static bool doctor_write_file(const char *option, const char *path, report_print
     char error[PLAIN_ERROR];
     bool written = report_write_file(path, print, what, error);
     if (!written) {
-        fprintf(stderr, "heddle doctor: %s: %s; give another file, or - for the output\n", option, error);
+        cli_complain("doctor", "%s: %s; give another file, or - for the output", option, error);
     }
     return written;
 }

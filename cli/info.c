@@ -283,10 +283,10 @@ int cli_info(int argc, char **argv)
         info_print_options(runtime);
     }
     if (!opened) {
-        fprintf(stderr, "heddle info: %s\n", failure);
+        cli_complain("info", "%s", failure);
     }
     if (!written) {
-        fprintf(stderr, "heddle info: --json: %s; give another file, or - for the output\n", error);
+        cli_complain("info", "--json: %s; give another file, or - for the output", error);
     }
     hd_close(runtime);
     return cli_finish("info", opened && written ? CLI_OK : CLI_FAILED);

@@ -26,7 +26,7 @@ static char *memory_report_text(int pid, hd_report_format format)
     }
     if (status != HD_OK) {
         free(text);
-        fprintf(stderr, "heddle info: %s\n", hd_message());
+        cli_complain("info", "%s", hd_message());
         return NULL;
     }
     return text;
@@ -43,7 +43,7 @@ int cli_memory(int pid, bool json, const char *json_file)
     char *copy = text && json_file ? memory_report_text(pid, HD_REPORT_JSON) : NULL;
     bool ok = text && (copy || !json_file);
     if (copy && !report_write_file(json_file, memory_print_text, copy, error)) {
-        fprintf(stderr, "heddle info: --json: %s; give another file, or - for the output\n", error);
+        cli_complain("info", "--json: %s; give another file, or - for the output", error);
         ok = false;
     }
     if (text) {

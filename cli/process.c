@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "cli/common/command.h"
 
 extern char **environ;
 
@@ -26,7 +27,7 @@ void *cli_allocate(size_t bytes)
 {
     void *p = malloc(bytes);
     if (p == NULL) {
-        fprintf(stderr, "heddle: out of memory\n");
+        cli_complain("", "out of memory");
         exit(1);
     }
     return p;
@@ -49,7 +50,7 @@ void cli_command_add(cli_command *command, const char *argument)
 {
     char **more = realloc(command->arguments, (command->n + 2) * sizeof *more);
     if (more == NULL) {
-        fprintf(stderr, "heddle: out of memory\n");
+        cli_complain("", "out of memory");
         exit(1);
     }
     command->arguments = more;

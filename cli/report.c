@@ -76,7 +76,7 @@ static int report_write_page(const report_words *words)
     size_t bytes = 0;
     char *page = page_make(words->files, words->n, &bytes);
     if (!page) {
-        fprintf(stderr, "heddle report: there is no memory for the page; give fewer files\n");
+        cli_complain("report", "there is no memory for the page; give fewer files");
         return CLI_FAILED;
     }
     bool on_output = strcmp(words->output, "-") == 0;
@@ -85,7 +85,7 @@ static int report_write_page(const report_words *words)
         fwrite(page, 1, bytes, stdout); /* cli_finish reports a failure */
     }
     if (!ok) {
-        fprintf(stderr, "heddle report: cannot write '%s': %s\n", words->output, strerror(errno));
+        cli_complain("report", "cannot write '%s': %s", words->output, strerror(errno));
     }
     free(page);
     return ok ? CLI_OK : CLI_FAILED;
@@ -107,13 +107,13 @@ int cli_report(int argc, char **argv)
         return CLI_FAILED;
     }
     if (strcmp(words.output, "-") != 0 && !output_may(words.output)) {
-        fprintf(stderr, "heddle report: cannot write '%s': %s\n", words.output, strerror(errno));
+        cli_complain("report", "cannot write '%s': %s", words.output, strerror(errno));
         return CLI_FAILED;
     }
     if (page_read_files(words.files, words.n, error)) {
         status = report_write_page(&words);
     } else {
-        fprintf(stderr, "heddle report: %s\n", error);
+        cli_complain("report", "%s", error);
         status = CLI_FAILED;
     }
     page_release_files(words.files, words.n);

@@ -59,13 +59,13 @@ static int trace_print_help(void)
 
 static int trace_print_failure(const char *what)
 {
-    fprintf(stderr, "heddle trace: %s\n", what);
+    cli_complain("trace", "%s", what);
     return CLI_FAILED;
 }
 
 static int trace_print_write_failure(const char *path)
 {
-    fprintf(stderr, "heddle trace: cannot write %s: %s\n", path, strerror(errno));
+    cli_complain("trace", "cannot write %s: %s", path, strerror(errno));
     return CLI_FAILED;
 }
 
@@ -115,7 +115,7 @@ static int trace_write_hta(const trace *t, const char *folder)
     int status = CLI_OK;
     for (int d = 0; status == CLI_OK && d < t->n_devices; d++) {
         if (!trace_hta_has(t, d)) {
-            fprintf(stderr, "heddle trace: device %d has no work with times, and gets no file\n", d);
+            cli_complain("trace", "device %d has no work with times, and gets no file", d);
             continue;
         }
         char *path = trace_hta_file(folder, d);
@@ -155,12 +155,12 @@ static int trace_check_file(const trace *t, const char *path)
     size_t bytes;
     char error[512], *rules = cli_read_file(path, &bytes);
     if (!rules) {
-        fprintf(stderr, "heddle trace: --check %s: %s\n", path, strerror(errno));
+        cli_complain("trace", "--check %s: %s", path, strerror(errno));
         return CLI_FAILED;
     }
     int status = trace_check(t, rules, stdout, error);
     if (status == CLI_USAGE) {
-        fprintf(stderr, "heddle trace: %s: %s\n", path, error);
+        cli_complain("trace", "%s: %s", path, error);
     }
     free(rules);
     return status;

@@ -10,15 +10,29 @@
 #include <string.h>
 #include "cli/common/words.h"
 
+void cli_complain_list(const char *command_name, const char *format, va_list arguments)
+{
+    fflush(stdout); /* what was printed before comes first, also in a file or a pipe */
+    fprintf(stderr, "heddle%s%s: ", command_name[0] ? " " : "", command_name);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+}
+
+void cli_complain(const char *command_name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    cli_complain_list(command_name, format, arguments);
+    va_end(arguments);
+}
+
 int cli_usage(const char *command_name, const char *format, ...)
 {
     va_list arguments;
-    const char *space = command_name[0] ? " " : "";
     va_start(arguments, format);
-    fprintf(stderr, "heddle%s%s: ", space, command_name);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\nTry: heddle%s%s --help\n", space, command_name);
+    cli_complain_list(command_name, format, arguments);
     va_end(arguments);
+    fprintf(stderr, "Try: heddle%s%s --help\n", command_name[0] ? " " : "", command_name);
     return CLI_USAGE;
 }
 
@@ -27,7 +41,7 @@ int cli_finish(const char *command_name, int status)
     if (fflush(stdout) == 0 && !ferror(stdout)) {
         return status;
     }
-    fprintf(stderr, "heddle%s%s: the output could not be written\n", command_name[0] ? " " : "", command_name);
+    cli_complain(command_name, "the output could not be written");
     return CLI_FAILED;
 }
 

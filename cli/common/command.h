@@ -8,6 +8,7 @@
 #define CLI_COMMON_COMMAND_H
 
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -17,6 +18,12 @@ enum {
     CLI_USAGE = 2,  /* the command line is wrong */
     CLI_CORRUPT = 3 /* `heddle p2p`: bytes arrive changed */
 };
+
+/* Prints "heddle COMMAND: MESSAGE" on stderr, behind all that was printed on stdout. `command` may
+ * be "". */
+void cli_complain(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cli_complain_list(const char *command, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /* Prints "heddle COMMAND: MESSAGE" and a pointer to the help on stderr. Returns CLI_USAGE.
  * `command` may be "". */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "cli/common/command.h"
 
 void output_begin(void)
 {
@@ -34,8 +35,8 @@ bool output_spares(const char *command, const char *output, const char *const *i
     for (size_t i = 0; replaces && i < n; i++) {
         bool is = inputs[i] && (strcmp(inputs[i], "-") == 0 ? fstat(STDIN_FILENO, &here) : stat(inputs[i], &here)) == 0;
         if (is && here.st_dev == there.st_dev && here.st_ino == there.st_ino) {
-            fprintf(stderr, "heddle %s: the output '%s' is the file of the input '%s'; give another output\n", command,
-                    output, inputs[i]);
+            cli_complain(command, "the output '%s' is the file of the input '%s'; give another output", output,
+                         inputs[i]);
             return false;
         }
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/text.h"
+#include "cli/common/command.h"
 #include "cli/common/machine.h"
 #include "cli/common/output.h"
 #include "cli/common/plain.h"
@@ -91,7 +92,7 @@ int report_conduct(const report_benchmark *benchmark, void *experiment, const re
         free(experiment);
     }
     if (!ok) {
-        fprintf(stderr, "heddle %s: %s\n", benchmark->command, error);
+        cli_complain(benchmark->command, "%s", error);
     }
     return ok ? 0 : 1;
 }

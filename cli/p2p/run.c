@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/common/command.h"
 #include "cli/p2p/parts.h"
 
 const char p2p_help[] =
@@ -325,7 +326,7 @@ static int p2p_run_finish(p2p_experiment *x, bool measured, char *error)
     bool written = p2p_run_write_results(x, measured ? error : later);
     bool ok = measured && written;
     if (!ok) {
-        fprintf(stderr, "heddle p2p: %s\n", error);
+        cli_complain("p2p", "%s", error);
     }
     return p2p_is_corrupt(x) && written ? P2P_CORRUPT : ok ? 0 : 1;
 }
@@ -337,7 +338,7 @@ int p2p_run(const p2p_options *options)
     plain_begin();
     p2p_experiment *x = calloc(1, sizeof(*x));
     if (!x) {
-        fprintf(stderr, "heddle p2p: out of memory\n");
+        cli_complain("p2p", "out of memory");
         return 1;
     }
     x->options = options;
@@ -349,7 +350,7 @@ int p2p_run(const p2p_options *options)
         status = p2p_run_finish(x, options->verdicts_only || p2p_run_measure_all(x, error), error);
     } else {
         report_progress(&options->run, NULL, "", 1);
-        fprintf(stderr, "heddle p2p: %s\n", error);
+        cli_complain("p2p", "%s", error);
     }
     hd_close(x->runtime);
     free(x);

@@ -294,13 +294,14 @@ hd_status hdi_buffer_reach_again(struct hd_buffer *b, int owner, int from)
                                "hd_copy the variable to device %d first",
                                from, owner, from);
     }
-    char why[HD_PEER_REASON_BYTES + 64];
-    hd_status status = buffer_reach_find_reason(b, owner, from, why);
+    char why[REACH_TEXT];
+    int code;
+    hd_status status = buffer_reach_find_reason(b, owner, from, why, &code);
     if (status || !why[0]) {
         return status;
     }
     /* Another try may succeed when the program has freed memory. */
-    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_UNREACHABLE;
+    status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_UNREACHABLE;
     return hdi_fail_driver(status, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
                            "the buffer to device %d first",

@@ -41,6 +41,14 @@ refused 2 "unexpected '2'" --memory 1 2
 refused 2 "'12' may be a process id or a file" --memory --json 12
 refused 2 "unknown option '--memry' (did you mean '--memory'?)" --memry
 
+# a failure stands behind all of the text, also if both go to one file
+HEDDLE_PLACEMENT=nowhere "$tool" info >"$work/both" 2>&1
+[ $? -eq 1 ] || fail "info with a wrong option succeeds"
+case $(tail -n 1 "$work/both") in
+"heddle info: hd_open: option HEDDLE_PLACEMENT=nowhere"*) ;;
+*) fail "the failure is not the last line: $(tail -n 3 "$work/both")" ;;
+esac
+
 # JSON into a file, beside the text
 "$tool" info --json "$work/file.json" >"$work/again" 2>"$work/err" || fail "info --json FILE: $(cat "$work/err")"
 grep -q '^options ' "$work/again" || fail "with JSON in a file there is no text"
