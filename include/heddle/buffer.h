@@ -51,8 +51,9 @@ HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 typedef enum hd_alloc_flags {
     HD_ALLOC_KEEP = 1,      /* keep a copy in pinned host memory, see hd_buffer_save */
     HD_ALLOC_DEDICATED = 2, /* one piece of physical memory, see hd_buffer_export */
-    /* the former name, which release 0.4 removes */
-    HD_ALLOC_ONE_PIECE = HD_ALLOC_DEDICATED
+#ifndef HD_NO_DEPRECATED
+    HD_ALLOC_ONE_PIECE = HD_ALLOC_DEDICATED /* the former name, which release 0.4 removes */
+#endif
 } hd_alloc_flags;
 
 /* Options of hd_alloc_with. */

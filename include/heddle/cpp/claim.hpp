@@ -203,12 +203,14 @@ HD_CPP_INLINE result<ticket> launch_host(runtime_ref of_runtime, F &function, co
     return detail::finish(status, out);
 }
 
+#ifndef HD_NO_DEPRECATED
 template <class F, class... Uses>
 [[deprecated("its name is launch_host now")]] result<ticket> host_call(runtime_ref of_runtime, F &function,
                                                                        const Uses &...uses)
 {
     return launch_host(of_runtime, function, uses...);
 }
+#endif
 
 /* hd_lane_run_native: function(void *stream) puts work into the lane's CUstream. */
 template <class F, class... Uses> result<ticket> run_native(lane_ref in_lane, F &function, const Uses &...uses)
@@ -223,12 +225,14 @@ template <class F, class... Uses> result<ticket> run_native(lane_ref in_lane, F 
     return detail::finish(status, out);
 }
 
+#ifndef HD_NO_DEPRECATED
 template <class F, class... Uses>
 [[deprecated("its name is run_native now")]] result<ticket> lane_call(lane_ref in_lane, F &function,
                                                                       const Uses &...uses)
 {
     return run_native(in_lane, function, uses...);
 }
+#endif
 
 HD_CPP_END
 #endif

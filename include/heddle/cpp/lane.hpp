@@ -106,10 +106,12 @@ class lane_ref : public detail::reference<hd_lane>
         return detail::finish(status, out);
     }
 
+#ifndef HD_NO_DEPRECATED
     [[deprecated("its name is add_dependency now")]] result<hd::ticket> after(const hd::ticket &t) const
     {
         return add_dependency(t);
     }
+#endif
 
     /* hd_lane_keep_times: operations that are submitted from now on get end times, for
      * hd::elapsed. */

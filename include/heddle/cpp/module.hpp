@@ -205,10 +205,12 @@ HD_CPP_INLINE hd_arg arg_implicit(const hd_arg &use) noexcept
     return hd_arg_implicit(use);
 }
 
+#ifndef HD_NO_DEPRECATED
 [[deprecated("its name is arg_implicit now")]] HD_CPP_INLINE hd_arg also(const hd_arg &use) noexcept
 {
     return hd_arg_implicit(use);
 }
+#endif
 
 /* hd_address: an address for a pointer of the kernel, by which Heddle orders nothing.
  * hd::address(0) is a null pointer. */
