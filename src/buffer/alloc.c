@@ -50,8 +50,6 @@ static struct hd_buffer *alloc_buffer_of(hdi_item *item)
 
 /* ---- the fast path ---- */
 
-#define NO_LANE UINT32_MAX
-
 /* For a record that holds more than uses of the whole buffer by its own lane. Reduces it to the
  * unfinished uses, and returns the same as alloc_magazine_lane. No other thread uses the record any
  * more. */
@@ -69,25 +67,25 @@ static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
     }
     hdi_record_unlock(b);
     if (!one_lane) {
-        return NO_LANE;
+        return HDI_NO_LANE;
     }
     uint32_t own_lane = b->item.lane;
     if (last.position == 0 || last.lane == own_lane) {
         return own_lane;
     }
     if (last.lane / HDI_LANES_MAX != (uint32_t)b->owner) {
-        return NO_LANE;
+        return HDI_NO_LANE;
     }
     if (hdi_lane_at(rt->devices[b->owner], last.lane % HDI_LANES_MAX)->is_copy) {
         /* No program allocates in a copy lane. The next owner waits for the copy, which ends soon
          * unless it waits for work of the program. */
-        return hdi_point_is_parked(rt, last) ? NO_LANE : own_lane;
+        return hdi_point_is_parked(rt, last) ? HDI_NO_LANE : own_lane;
     }
     return last.lane; /* the lane that uses it */
 }
 
 /* The lane whose magazine gets the buffer: the lane of its allocation, or the one other lane whose
- * work still uses it. NO_LANE: several lanes use it, or the record is still long. */
+ * work still uses it. HDI_NO_LANE: several lanes use it, or the record is still long. */
 static inline uint32_t alloc_magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;

@@ -41,8 +41,6 @@ typedef struct collector {
     bool apart;
 } collector;
 
-#define HDI_NO_LANE UINT32_MAX
-
 /* For two unfinished results of a lane: true if any failure of `earlier` also fails `later`. That
  * holds if the lane refuses work after a failure, and did not resume in between. */
 static bool collect_speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)

@@ -206,6 +206,8 @@ _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is
 #define HDI_LANES_MAX 512 /* per device */
 /* Of these, for the program, transfers and claims; the rest: parking lanes (parked.h). */
 #define HDI_LANES_OF_PROGRAM 256
+/* No lane of the runtime has this number. */
+#define HDI_NO_LANE UINT32_MAX
 /* Records of a lane's log; twice a ring's slots if that is more. */
 #define HDI_FAILURES_LEAST 4096
 #define HDI_LINE 64

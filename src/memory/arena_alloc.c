@@ -88,8 +88,8 @@ static hd_status arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hd
 /* Gives free spans back to `large`, until `keep` are left. */
 static void arena_return_spans(hdi_arena *arena, size_t keep)
 {
-    /* No lane has this number, so a span without unfinished uses goes first. */
-    const hdi_blocks_request whole = {.bytes = arena->granule, .lane = UINT32_MAX};
+    /* A span without unfinished uses goes first. */
+    const hdi_blocks_request whole = {.bytes = arena->granule, .lane = HDI_NO_LANE};
     while (hdi_blocks_whole(arena->small) > keep) {
         hdi_blocks_taken span;
         if (hdi_blocks_take(arena->small, &whole, &span) != HD_OK) {

@@ -28,7 +28,6 @@
 /* To avoid waiting, this much beyond 5/4 of the most that was ever taken may be pinned. */
 #define SPARE ((uint64_t)64 << 20)
 #define OFFSETS ((size_t)1 << 62)
-#define NO_LANE UINT32_MAX /* the first use may be in any lane */
 
 typedef struct superblock {
     hdi_pinned pinned;
@@ -179,7 +178,7 @@ static hd_status host_pool_take_pinned(hdi_host_pool *pool, bool wait, hdi_host_
             return HD_ERROR_HOST_MEMORY;
         }
         const hdi_blocks_request request = {
-            .bytes = hdi_round_up(out->bytes, pool->page), .lane = NO_LANE, .no_wait = !wait};
+            .bytes = hdi_round_up(out->bytes, pool->page), .lane = HDI_NO_LANE, .no_wait = !wait};
         hdi_blocks_taken taken = {.origin = HDI_ORIGIN_NONE};
         hd_status status = hdi_blocks_take(s->blocks, &request, &taken);
         *origin = taken.origin;
