@@ -71,8 +71,8 @@ HD_API hd_status hd_claim_begin_with(hd_runtime *runtime, const hd_arg *uses, si
                                      const hd_claim_options *options, hd_claim **out);
 
 /* True if the wait for the bytes is over, with or without success: hd_claim_wait would return at
- * once. One load; never blocks. True for a bad handle. With placement=inline polling alone never
- * makes it true (heddle/lane.h). */
+ * once. Never blocks, and costs as much as hd_done. True for a bad handle. With placement=inline
+ * polling alone never makes it true (heddle/lane.h). */
 HD_API bool hd_claim_ready(const hd_claim *claim);
 
 /* Blocks until the bytes belong to the program, at most timeout_ns nanoseconds (0: only checks;

@@ -89,9 +89,11 @@ HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
  * Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
-/* True if the operation is finished, with or without success. One load; never calls the driver,
- * never blocks. If B read A's result and B is done, A is done. Otherwise completion may become
- * visible at different times in different lanes. True for a bad handle. */
+/* True if the operation is finished, with or without success. Never blocks, and never calls the
+ * driver: it takes a few loads and stores, no lock and no system call. (A thread's first call of
+ * Heddle registers the thread, which takes a lock.) If B read A's result and B is done, A is done.
+ * Otherwise completion may become visible at different times in different lanes. True for a bad
+ * handle. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;

@@ -9,8 +9,10 @@
  * Threads: any.
  * Locks: `linking` while a peer gains access, or its mapping ends.
  * Blocking: for requests to ports. An allocation without room waits as hd_alloc does (limit.h).
- * Always: a failed call changes nothing. A piece of a lost device is never given back to the
- * device's successor.
+ * Always: a failed call leaves no buffer, descriptor or address range behind. A mapping that the
+ * driver does not undo stays with the port, which tries again. An allocation that fails has given
+ * back idle memory before, and may have called the program's reclaim callback. A piece
+ * of a lost device is never given back to the device's successor.
  */
 #include <inttypes.h>
 #include <stdio.h>

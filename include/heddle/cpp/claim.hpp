@@ -32,7 +32,7 @@ class claim_ref : public detail::reference<hd_claim>
         return hd_claim_end(handle, HD_ERROR_FAILED);
     }
 
-    /* hd_claim_ready: one load. */
+    /* hd_claim_ready: a few loads. */
     bool ready() const noexcept
     {
         return hd_claim_ready(get());

@@ -40,7 +40,7 @@ class ticket : public hd_ticket
     {
     }
 
-    /* hd_done: one load. */
+    /* hd_done: a few loads. */
     bool done() const noexcept
     {
         return hd_done(*this);
