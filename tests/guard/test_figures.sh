@@ -116,6 +116,22 @@ if installed python3; then
         [ $? -eq 1 ] && grep -qxF -- "--- $file" "$work/out" || fail "$file differs, and passes: $(cat "$work/out")"
         "$source/tools/make-benchmarks" "$work/copy" && cmp "$source/$file" "$work/copy/$file" || fail "$file is not written again"
     done
+    # runs with transfers beside waiting work get a table of their own
+    cp -r "$source/bench/results" "$work/results" && rm "$work/copy/bench/results" && mv "$work/results" "$work/copy/bench/results"
+    python3 - "$work/copy/bench/results" <<'END'
+import glob, json, sys
+side = {"alone_ratio": {"median": 1.25}}
+rows = [{"id": name, "other": side, "own": side} for name in ("read", "write", "copy", "fill")]
+for path in glob.glob(sys.argv[1] + "/*-figures-submit-thread.json"):
+    for placement in ("thread", "process", "inline"):
+        with open(path) as file:
+            data = json.load(file)
+        with open(path.replace("thread.json", placement + ".json"), "w") as file:
+            json.dump({**data, "transfers": rows}, file)
+END
+    "$source/tools/make-benchmarks" "$work/copy" || fail "make-benchmarks fails with transfers beside waiting work"
+    grep -q '^| `hd_read`, 4 KiB, beside its own copies | 1.250 | 1.250 | 1.250 | submit |$' "$work/copy/docs/benchmarks.md" ||
+        fail "the figures of transfers beside waiting work are missing"
     [ $failed -eq 0 ] || exit 1
 fi
 "$tool" --figures "$source"
