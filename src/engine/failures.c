@@ -13,7 +13,8 @@
  * - A record is complete in the archive before it leaves the log, so a reader that misses it in the
  *   log finds it there.
  * - Positions in the archive rise. Its entries yield exactly the records that went in. Positions
- *   between two records succeeded, also within an entry.
+ *   between two records succeeded, also within an entry. Only between claims that share an entry,
+ *   positions without a ticket count as failed, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 #include "engine/failures.h"
 
 #define TRIES 64 /* a writer needs less than one, unless it is held up */
-#define ROOM_FIRST 1024
+#define ROOM_FIRST 8
 #define UNSURE_NS 1000000000 /* no live writer takes so long for a record */
 #define UNSURE_SLEEP_NS 20000
 
@@ -329,7 +330,13 @@ typedef struct entry {
     uint8_t flags; /* LOST and so on */
 } entry;
 
-enum { LOST = 1, INHERITED = 2, WAITED = 4 };
+/* CLAIMS: claims of this lane that failed one after the other, without a success in between. Each
+ * one is to blame for itself, so the entry needs no rhythm. */
+enum { LOST = 1, INHERITED = 2, WAITED = 4, CLAIMS = 8 };
+
+/* From the end of a lane's claim to that of the next there are its slots, and often a wait. With
+ * more slots, a claim that succeeded may be in between. */
+#define CLAIM_DISTANCE (HDI_CLAIM_SLOTS + 1)
 
 struct hdi_archive {
     hdi_mutex moving; /* covers `until` and `heads`; order locks may be taken within */
@@ -339,7 +346,7 @@ struct hdi_archive {
     /* The next records that may leave the log: those up to `until`. They leave once each lane is
      * done with the work that it had when this lane was seen done that far. */
     uint64_t until;  /* 0: nothing is planned */
-    uint64_t *heads; /* per lane of the runtime */
+    uint64_t *heads; /* per lane of the runtime; NULL: nothing is planned */
 };
 
 hdi_archive *hdi_archive_make(void)
@@ -377,6 +384,15 @@ size_t hdi_archive_entries(hdi_archive *archive)
 static hdi_failure archive_stretch_with(const entry *e, uint64_t position)
 {
     uint64_t number = e->distance ? (position - e->from) / e->distance : 0;
+    if (e->flags & CLAIMS) {
+        return (hdi_failure){.from = position,
+                             .to = position,
+                             .position = position,
+                             .lane = e->lane,
+                             .driver_code = e->driver_code,
+                             .kernel = e->kernel,
+                             .op = e->op};
+    }
     uint64_t from = e->from + number * e->distance;
     return (hdi_failure){
         .from = from,
@@ -538,7 +554,17 @@ static bool archive_goes_on(const entry *e, const entry *one, uint32_t *distance
            (e->distance == 0 || (e->distance == on && e->step == blamed));
 }
 
-static bool archive_append(hdi_archive *archive, const hdi_failure *f)
+/* True if one claim of the lane `own` that failed follows others, and none succeeded in between. */
+static bool archive_joins_claims(const entry *e, const entry *one, uint32_t own)
+{
+    bool of_claim = one->op == HDI_OP_CLAIM && one->flags == 0 && one->lane == own && one->length == 1;
+    bool alike = (e->flags & ~CLAIMS) == 0 && e->op == one->op && e->lane == one->lane && e->kernel == one->kernel &&
+                 e->driver_code == one->driver_code && e->length == one->length;
+    return of_claim && alike && one->position == one->from && e->position == e->from && e->step == e->distance &&
+           e->distance <= CLAIM_DISTANCE && one->from - e->to <= CLAIM_DISTANCE;
+}
+
+static bool archive_append(hdi_archive *archive, const hdi_failure *f, uint32_t own)
 {
     const entry e = {
         .from = f->from,
@@ -557,6 +583,12 @@ static bool archive_append(hdi_archive *archive, const hdi_failure *f)
         last->to = f->to;
         last->distance = distance;
         last->step = step;
+        return true;
+    }
+    if (last && archive_joins_claims(last, &e, own)) {
+        last->to = f->to;
+        last->distance = last->step = 0;
+        last->flags = CLAIMS;
         return true;
     }
     if (archive->count == archive->room) {
@@ -583,14 +615,18 @@ static bool archive_move(hd_lane *of)
     while (appended && failure_first(channel, of->number, &f) && f.to <= archive->until) {
         failure_correct(of->device->runtime, of->global, &f);
         hdi_mutex_lock(&archive->lock);
-        appended = archive_append(archive, &f);
+        appended = archive_append(archive, &f, of->global);
         hdi_mutex_unlock(&archive->lock);
         if (appended) {
             atomic_store_explicit(&of->failures_archived, f.to, memory_order_release);
             failure_drop_first(of);
         }
     }
-    archive->until = appended ? 0 : archive->until;
+    if (appended) {
+        archive->until = 0;
+        free(archive->heads); /* the next plan is far away, and many lanes have an archive */
+        archive->heads = NULL;
+    }
     return appended;
 }
 

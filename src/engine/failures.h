@@ -11,8 +11,8 @@
  *
  * The archive grows by 48 bytes with each failure that breaks the rhythm of those before it: of
  * another kind, or at another distance. Failures of one kind at equal distances share one entry,
- * however many they are. The archive never drops a failure, since the program may wait for a ticket
- * of any age.
+ * however many they are. Claims that fail one after the other share one at any distance. The
+ * archive never drops a failure, since the program may wait for a ticket of any age.
  *
  * Threads: one thread writes the log: the thread that runs the lane's engine, or one thread after
  * the engine ended. Any thread reads the log. Any thread uses the archive.

@@ -208,6 +208,37 @@ static void what_fails_for_ever_takes_one_entry(void **state)
     }
 }
 
+/* Claims that fail one after the other have a wait between them or none, without a rhythm. */
+static void claims_that_fail_for_ever_take_one_entry(void **state)
+{
+    fixture *f = *state;
+    enum { FAILURES = 100000, EACH = 25000 };
+    static uint64_t ends[FAILURES];
+    unsigned seed = 3;
+    uint64_t end = 0;
+    for (int i = 0; i < FAILURES; i++) {
+        /* now and then one succeeds in between */
+        end += 2 + (uint64_t)rand_r(&seed) % 2 + (i % EACH == EACH - 1 ? 2 : 0);
+        ends[i] = end;
+        const hdi_failure one = {.from = end, .to = end, .position = end, .kernel = 1, .op = HDI_OP_CLAIM};
+        hdi_failure_add(&f->device.channel, 0, &one);
+        if (!hdi_failures_have_room(&f->lanes[0]) || i == FAILURES - 1) {
+            archive(f, end);
+        }
+    }
+    assert_true(hdi_archive_entries(f->lanes[0].archive) <= 2 * (FAILURES / EACH + 1));
+    for (int i = 0; i < FAILURES; i++) {
+        hdi_failure found;
+        assert_true(hdi_failure_find(&f->runtime, 0, ends[i], &found));
+        assert_true(found.position == ends[i] && found.op == HDI_OP_CLAIM && found.kernel == 1 && !found.inherited);
+        if (i % EACH == EACH - 1) {
+            assert_false(hdi_failure_find(&f->runtime, 0, ends[i - 1] + 2, &found));
+        }
+    }
+    hdi_failure found;
+    assert_false(hdi_failure_find(&f->runtime, 0, end + 1, &found));
+}
+
 /* Compares with a list of all records. Lengths, distances, causes and culprits change now and then,
  * independently. */
 static void an_entry_gives_exactly_what_went_in(void **state)
@@ -342,6 +373,7 @@ int main(void)
         CASE(a_record_without_end_is_closed),
         CASE(no_failure_is_lost_and_none_is_made_up),
         CASE(what_fails_for_ever_takes_one_entry),
+        CASE(claims_that_fail_for_ever_take_one_entry),
         CASE(an_entry_gives_exactly_what_went_in),
         CASE(the_log_keeps_what_somebody_may_look_for),
         CASE(a_reader_never_misses_a_record_or_sees_half_of_one),
