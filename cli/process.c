@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "cli/common/command.h"
 
 extern char **environ;
 
@@ -27,7 +26,8 @@ void *cli_allocate(size_t bytes)
 {
     void *p = malloc(bytes);
     if (p == NULL) {
-        cli_complain("", "out of memory");
+        fflush(stdout);
+        fprintf(stderr, "heddle: out of memory\n");
         exit(1);
     }
     return p;
@@ -50,7 +50,8 @@ void cli_command_add(cli_command *command, const char *argument)
 {
     char **more = realloc(command->arguments, (command->n + 2) * sizeof *more);
     if (more == NULL) {
-        cli_complain("", "out of memory");
+        fflush(stdout);
+        fprintf(stderr, "heddle: out of memory\n");
         exit(1);
     }
     command->arguments = more;

@@ -19,7 +19,6 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/wait.h"
-#include "cli/common/command.h"
 #include "cli/doctor/collect.h"
 #include "cli/process.h"
 #include "process/spawn.h"
@@ -164,7 +163,8 @@ void doctor_isolate(const char *name, doctor_source source, void *context, int l
     int64_t start = hdi_clock_ns(), limit = (int64_t)limit_s * 1000000000;
     bool in_time = isolate_read_all(&a, start + limit / PATIENCE);
     if (!in_time) {
-        cli_complain("doctor", "%s does not answer; it is asked for %d s at most", name, limit_s);
+        fflush(stdout);
+        fprintf(stderr, "heddle doctor: %s does not answer; it is asked for %d s at most\n", name, limit_s);
         in_time = isolate_read_all(&a, start + limit);
     }
     if (!in_time) {
