@@ -393,7 +393,8 @@ class Reference:
             return []
         if entry.name == "hd_status":
             return ["HD_" + name for name, _, _ in self.statuses]
-        return re.findall(r"\bHD_\w+", without_comments(entry.text))
+        without_conditions = re.sub(r"^#.*$", "", without_comments(entry.text), flags=re.M)
+        return re.findall(r"\bHD_\w+", without_conditions)
 
     def since(self, entry):
         """The release that an entry came with: by the records, or for a function the coming one. None: not known."""
