@@ -54,7 +54,7 @@ HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **
  * lanes for the program. Of these, the library uses some for copies: three from the start. It makes
  * more to keep copies from waiting for one another: at most 28, plus two per further device. Claims
  * take up to 160 (heddle/claim.h), and the option memory_debug takes one. Besides these 256, the
- * library makes up to 256 lanes for its own work that waits for work of the program.
+ * library makes up to 256 lanes for copies that wait for work of the program.
  *
  * On NVIDIA GPUs, a runtime that is opened while no other one is open makes the driver's streams
  * for 128 lanes of each device. That takes 3 ms and 70 MiB of the device's memory. Making a lane
