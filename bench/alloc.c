@@ -52,11 +52,13 @@ const char alloc_help[] =
     "  pinned        pairs of pinned memory, against cuMemHostAlloc/cuMemFreeHost\n"
     "\n"
     "Columns:\n"
-    "  median    nanoseconds for a pair (threads: of one thread), an operation or a run; the median of the rounds\n"
-    "  p99       99th percentile of single pairs, operations or runs, the cost of reading the clock subtracted\n"
-    "  Heddle/it Heddle's time over this side's time, in the same round; the median of the rounds\n"
-    "  reserved/live  the most physical memory held, over the most bytes live, as asked for\n"
-    "  calls     calls of the driver for memory that Heddle made; the others make one for each operation\n"
+    "  heddle, async, plain, libc  the time of a pair (threads: of one thread), an operation or a run with this\n"
+    "                              allocator (median, where it has a line of its own); the median of the rounds\n"
+    "  p99                 99th percentile of single pairs, operations or runs, the cost of reading the clock "
+    "subtracted\n"
+    "  heddle over this    Heddle's time over this side's time, in the same round; the median of the rounds\n"
+    "  reserved over live  the most physical memory held, over the most bytes live, as asked for\n"
+    "  driver calls        calls of the driver for memory that were made\n"
     "\n"
     "Each allocator first does everything once with every block compared with all others that are live. A block that\n"
     "overlaps another one, has a wrong size or loses bytes, a kernel with a wrong result, and a limit that is "
@@ -387,7 +389,7 @@ static bool measure(void *experiment, char *error)
 
 int alloc_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench alloc", measure, close_all, alloc_print_table, alloc_print_json};
+    static const report_benchmark benchmark = {"bench alloc", measure, close_all, alloc_print_json};
     alloc_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

@@ -13,7 +13,7 @@
  *    alloc_beside.c     streams in parallel, frees while a kernel runs, kernels beside allocations
  *    alloc_reclaim.c    a training loop whose garbage collector frees memory early or at the limit
  *    alloc_access.c     unified memory read by element; pinned memory
- *    alloc_report.c     figures, goals, the table, JSON
+ *    alloc_report.c     figures, goals, JSON
  *
  * Threads: the conductor owns the alloc_experiment; the threads of a case use sides, and each its
  * own results.
@@ -422,7 +422,6 @@ bool alloc_run_pinned(alloc_experiment *x, const alloc_step *step, char *error);
 /* ---- output ---- */
 
 /* Both take a const alloc_experiment. */
-void alloc_print_table(const void *experiment, FILE *out);
 void alloc_print_json(const void *experiment, FILE *out);
 
 #endif

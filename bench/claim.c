@@ -243,34 +243,6 @@ static int ratios_of(const claim_data *d, double out[CLAIM_ROUNDS_MAX])
 
 /* ---- output ---- */
 
-static void print_table(const void *results, FILE *out)
-{
-    const claim_experiment *x = results;
-    fprintf(out, "claim: placement %s, %d rounds of %d on each side\n\n", x->info.placement, x->rounds,
-            x->batches * BATCH);
-    fprintf(out, "%-20s %20s %20s %6s\n%-20s %20s %20s %6s\n", "", "by hand      ", "Heddle      ", "ratio", "",
-            "median      p99", "median      p99", "");
-    for (int i = 0; i < ROWS; i++) {
-        const claim_data *d = &x->rows[i];
-        char median[REPORT_TEXT], p99[REPORT_TEXT];
-        double ratios[CLAIM_ROUNDS_MAX];
-        if (!d->rounds) {
-            continue;
-        }
-        fprintf(out, "%-20s", rows[i].text);
-        for (int side = 0; side < SIDES; side++) {
-            stats_calls c = stats_summarise(&d->calls[side]);
-            fprintf(out, " %10s %9s", report_duration(c.median_ns, median), report_duration(c.p99_ns, p99));
-        }
-        fprintf(out, " %6.2f\n", stats_spread_of(ratios, ratios_of(d, ratios)).median);
-    }
-    report_goal goals[GOALS];
-    make_goals(x, goals);
-    fprintf(out, "\n");
-    report_print_goals(goals, GOALS, "", !x->on_host, out);
-    fprintf(out, "\nTook %.0f s.\n", x->record.took_s);
-}
-
 static void print_json(const void *results, FILE *out)
 {
     const claim_experiment *x = results;
@@ -294,6 +266,7 @@ static void print_json(const void *results, FILE *out)
         }
         hdi_json_object(j);
         report_put_string(j, "id", rows[i].id);
+        report_put_string(j, "name", rows[i].text);
         report_put_integer(j, "buffers", (uint64_t)rows[i].buffers);
         for (int side = 0; side < SIDES; side++) {
             hdi_json_key(j, side_names[side]);
@@ -401,7 +374,7 @@ static void close_all(void *results)
 
 int claim_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench claim", measure_all, close_all, print_table, print_json};
+    static const report_benchmark benchmark = {"bench claim", measure_all, close_all, print_json};
     claim_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

@@ -26,14 +26,15 @@ const char copy_help[] =
     "  submit    what a launch costs the calling thread, alone and while transfers keep the copying threads busy\n"
     "\n"
     "Columns:\n"
-    "  driver, Heddle  gigabytes (1e9) a second, what arrives counted once; or the time of one transfer with its wait\n"
-    "  ratio           Heddle's speed over the driver's speed; in rows of times, the ratio of the times\n"
-    "  of link         Heddle's speed over what there is to reach: the driver's copies of pinned memory in this run "
-    "(part\n"
-    "                  pinned); from device to device without peer access the speed of the slower direction, "
-    "twice\n"
-    "                  that for both.\n"
-    "                  In the other rows the driver's own copy is what there is to reach\n"
+    "  heddle, driver      gigabytes (1e9) a second, what arrives counted once; or the time of one transfer with its "
+    "wait\n"
+    "  speed over driver   Heddle's speed over the driver's speed; time over driver is the ratio of the times\n"
+    "  roofline            what there is to reach: the driver's copies of pinned memory in this run (part pinned); "
+    "from\n"
+    "                      device to device without peer access the speed of the slower direction, twice that for "
+    "both.\n"
+    "                      In the other rows the driver's own copy is what there is to reach\n"
+    "  over one direction  both directions at once over one alone\n"
     "\n"
     "What arrived is compared with what was sent, on both sides; bytes that are wrong end the run with exit status 1.\n"
     "Whether goals are reached does not change the exit status. Parts of two devices are left out where there is "
@@ -224,7 +225,7 @@ static bool measure(void *experiment, char *error)
 
 int copy_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench copy", measure, close_all, copy_print_table, copy_print_json};
+    static const report_benchmark benchmark = {"bench copy", measure, close_all, copy_print_json};
     copy_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

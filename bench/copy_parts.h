@@ -6,7 +6,7 @@
  *                   small transfers
  *    copy_pairs.c   parts of two devices: peers, staged copies
  *    copy_submit.c  the cost of a submit while transfers keep the copying threads busy
- *    copy_report.c  the table, the goals, JSON
+ *    copy_report.c  the goals, JSON
  *
  * Threads: the conductor owns the copy_experiment; the threads of copy_submit.c use their own
  * structures.
@@ -162,7 +162,6 @@ bool copy_run_peer(copy_experiment *x, char *error);
 bool copy_run_submit(copy_experiment *x, char *error);
 
 /* Both take a const copy_experiment. */
-void copy_print_table(const void *experiment, FILE *out);
 void copy_print_json(const void *experiment, FILE *out);
 
 #endif

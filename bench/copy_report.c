@@ -1,5 +1,4 @@
-/* copy_report.c - the results of `heddle bench copy`: a table for people, JSON for records, and
- * goals.
+/* copy_report.c - the results of `heddle bench copy` as JSON, and goals.
  *
  * Threads: the conductor. Locks: none.
  * Always: everything is computed from the finished experiment; nothing here measures.
@@ -7,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 #include "bench/copy_parts.h"
-#include "cli/common/machine.h"
 
 enum { GOALS = 7 };
 
@@ -130,88 +128,6 @@ static void make_goals(const copy_experiment *x, report_goal out[GOALS])
     memcpy(out, goals, sizeof(goals));
 }
 
-/* ---- table ---- */
-
-static void print_row(const copy_experiment *x, const copy_row *row, FILE *out)
-{
-    char driver[REPORT_TEXT], heddle[REPORT_TEXT], share[REPORT_TEXT] = "";
-    if (row->rounds == 0) {
-        fprintf(out, "  %-56s left out: %s\n", row->name, row->note);
-        return;
-    }
-    if (row->kind == COPY_SPEED) {
-        snprintf(driver, sizeof(driver), "%.2f GB/s", speeds(row, row->driver_ns).median);
-        snprintf(heddle, sizeof(heddle), "%.2f GB/s", speeds(row, row->heddle_ns).median);
-    } else {
-        report_duration(stats_spread_of(row->driver_ns, row->rounds).median, driver);
-        report_duration(stats_spread_of(row->heddle_ns, row->rounds).median, heddle);
-    }
-    double most = row->kind == COPY_SPEED ? roofline(x, row) : NAN;
-    if (!isnan(most)) {
-        snprintf(share, sizeof(share), " %8.3f", speeds(row, row->heddle_ns).median / most);
-    }
-    fprintf(out, "  %-56s %12s %12s %7.3f%s\n", row->name, driver, heddle, copy_ratio(row).median, share);
-    if (is_both(row)) {
-        fprintf(out, "  %-56s %11.2fx %11.2fx\n", "    over one direction alone",
-                stats_spread_of(row->driver_gain, row->rounds).median,
-                stats_spread_of(row->heddle_gain, row->rounds).median);
-    }
-}
-
-static void print_rows(const copy_experiment *x, copy_kind kind, const char *title, FILE *out)
-{
-    bool any = false;
-    for (int i = 0; i < x->n_rows; i++) {
-        if (x->rows[i].kind == kind) {
-            if (!any) {
-                fprintf(out, "  %-56s %12s %12s %7s%s\n", title, "driver", "Heddle", "ratio",
-                        kind == COPY_SPEED ? "  of link" : "");
-            }
-            any = true;
-            print_row(x, &x->rows[i], out);
-        }
-    }
-    if (any) {
-        fprintf(out, "\n");
-    }
-}
-
-static void print_submits(const copy_experiment *x, FILE *out)
-{
-    const copy_submits *s = &x->submits;
-    const stats_histogram *each[2] = {&s->quiet, &s->busy};
-    static const char *const names[2] = {"alone", "beside transfers"};
-    fprintf(out, "  %-56s %12s %12s %12s\n", "a launch, cost on the calling thread", "median", "p99", "max");
-    for (int i = 0; i < 2; i++) {
-        char median[REPORT_TEXT], p99[REPORT_TEXT], max[REPORT_TEXT];
-        stats_calls c = stats_summarise(each[i]);
-        fprintf(out, "  %-56s %12s %12s %12s\n", names[i], report_duration(c.median_ns, median),
-                report_duration(c.p99_ns, p99), report_duration(c.max_ns, max));
-    }
-    fprintf(out, "  these moved %.1f GB/s between devices, %.1f GB/s of the program's memory\n\n", s->staged_gbs,
-            s->pageable_gbs);
-}
-
-void copy_print_table(const void *experiment, FILE *out)
-{
-    const copy_experiment *x = experiment;
-    char version[24], slice[REPORT_TEXT];
-    machine_driver_version_text(x->info.driver_version, version);
-    fprintf(out, "copy: %d x %s, driver %s %s, placement %s; %d round%s of %s a row and side\n\n", x->n,
-            x->devices[0].name, x->info.driver, version, x->info.placement, x->rounds, x->rounds == 1 ? "" : "s",
-            report_duration(x->slice_ns, slice));
-    print_rows(x, COPY_SPEED, "speed", out);
-    print_rows(x, COPY_TIME, "time of one, with its wait", out);
-    if (x->submits.measured) {
-        print_submits(x, out);
-    }
-    report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_print_goals(goals, GOALS, "", !x->on_host, out);
-    fprintf(out, "\nverified: %.0f MB compared with what was sent. Took %.0f s.\n", (double)x->verified * 1e-6,
-            x->record.took_s);
-}
-
 /* ---- JSON ---- */
 
 static void put_rounds(hdi_json *j, const char *key, stats_spread spread, const copy_row *row, const double *ns)
@@ -247,6 +163,7 @@ static void put_row(hdi_json *j, const copy_experiment *x, const copy_row *row)
     double most = speed ? roofline(x, row) : NAN;
     if (!isnan(most)) {
         report_put_number(j, "roofline_gb_per_s", most);
+        report_put_number(j, "heddle_over_roofline", heddle.median / most);
     }
     if (is_both(row)) {
         report_put_spread(j, "heddle_over_one_direction", stats_spread_of(row->heddle_gain, row->rounds));

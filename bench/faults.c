@@ -358,8 +358,7 @@ static void close_all(void *experiment)
 
 int faults_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench faults", measure, close_all, faults_print_table,
-                                               faults_print_json};
+    static const report_benchmark benchmark = {"bench faults", measure, close_all, faults_print_json};
     faults_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

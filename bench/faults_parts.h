@@ -3,7 +3,7 @@
  *    faults.c          the conductor: opens the runtime, strikes one device after another, collects
  *    faults_load.c     keeps a device busy and checks every result; makes it fault, and times its
  *                      recovery
- *    faults_report.c   the table, the goals, JSON
+ *    faults_report.c   the goals, JSON
  *
  * Threads: a load belongs to its own thread, except for its atomics and the fields under its lock.
  * The conductor owns the rest of a faults_experiment.
@@ -150,7 +150,6 @@ typedef struct faults_experiment {
 
 /* ---- output; both take a const faults_experiment ---- */
 
-void faults_print_table(const void *experiment, FILE *out);
 void faults_print_json(const void *experiment, FILE *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* faults_report.c - the results of `heddle bench faults`: a table for people, JSON for records, and
- * goals.
+/* faults_report.c - the results of `heddle bench faults` as JSON, and goals.
  *
  * Threads: the conductor, after all others have ended. Locks: none.
  * Always: everything is computed from the finished experiment; nothing here measures. A missing
@@ -8,11 +7,12 @@
 #include <math.h>
 #include <string.h>
 #include "bench/faults_parts.h"
-#include "cli/common/machine.h"
 
-enum { TEXT = REPORT_TEXT, GOALS = 5 };
+enum { GOALS = 5 };
 
 static const char *const kind_ids[FAULTS_KINDS] = {"illegal_address", "killed_worker", "endless_kernel"};
+static const char *const kind_names[FAULTS_KINDS] = {"a kernel reads an illegal address",
+                                                     "the worker process is killed", "a kernel does not end"};
 
 /* ---- figures ---- */
 
@@ -54,16 +54,11 @@ static double others_share(const faults_strike *s)
 }
 
 static const struct {
-    const char *id, *text;
+    const char *id;
     figure of;
-    bool share;
 } figures[] = {
-    {"notice_wait_ns", "fault to notice: the wait fails", wait_fails, false},
-    {"notice_told_ns", "fault to notice: the loss is reported", loss_is_told, false},
-    {"restart_call_ns", "hd_device_restart", restart_call, false},
-    {"after_restart_ns", "from there to the first kernel's end", after_restart, false},
-    {"first_kernel_ns", "restart to first kernel, together", first_kernel, false},
-    {"others_share", "the others' throughput meanwhile, share", others_share, true},
+    {"notice_wait_ns", wait_fails},      {"notice_told_ns", loss_is_told},  {"restart_call_ns", restart_call},
+    {"after_restart_ns", after_restart}, {"first_kernel_ns", first_kernel}, {"others_share", others_share},
 };
 
 enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
@@ -168,7 +163,7 @@ static void make_goals(const faults_experiment *x, report_goal out[GOALS])
     memcpy(out, goals, sizeof(goals));
 }
 
-/* ---- table ---- */
+/* ---- JSON ---- */
 
 static const char *cause_text(hd_loss_cause cause)
 {
@@ -184,82 +179,6 @@ static const char *cause_text(hd_loss_cause cause)
     }
     return "not told";
 }
-
-static void print_figure(const char *text, stats_spread s, int count, bool share, FILE *out)
-{
-    double values[3] = {s.median, s.min, s.max};
-    fprintf(out, "  %-46s", text);
-    for (int i = 0; i < 3; i++) {
-        char value[TEXT] = "-";
-        if (count && share) {
-            snprintf(value, sizeof(value), "%.3f", values[i]);
-        } else if (count) {
-            report_duration(values[i], value);
-        }
-        fprintf(out, " %10s", value);
-    }
-    fprintf(out, "\n");
-}
-
-/* Prints the reports to the program at the first fault of a kind. */
-static void print_told(const faults_experiment *x, faults_kind kind, FILE *out)
-{
-    for (int i = 0; i < x->n_strikes; i++) {
-        const faults_strike *s = &x->strikes[i];
-        if (s->kind == kind) {
-            fprintf(out, "  told: %s\n", s->told_at ? s->loss.message : "nothing");
-            return;
-        }
-    }
-}
-
-static void print_kind(const faults_experiment *x, faults_kind kind, FILE *out)
-{
-    static const char *const titles[FAULTS_KINDS] = {
-        "a kernel reads an illegal address", "the worker process is killed", "a kernel does not end, watchdog 1 s"};
-    int count = 0;
-    for (int i = 0; i < x->n_strikes; i++) {
-        count += x->strikes[i].kind == kind;
-    }
-    char title[TEXT * 2];
-    snprintf(title, sizeof(title), "%s: %d time%s", titles[kind], count, count == 1 ? "" : "s");
-    fprintf(out, "%-48s %10s %10s %10s\n", title, "median", "min", "max");
-    for (int f = 0; f < FIGURES; f++) {
-        stats_spread s = spread_of(x, kind, figures[f].of, &count);
-        print_figure(figures[f].text, s, count, figures[f].share, out);
-    }
-    print_told(x, kind, out);
-}
-
-void faults_print_table(const void *experiment, FILE *out)
-{
-    const faults_experiment *x = experiment;
-    char version[24];
-    machine_driver_version_text(x->info.driver_version, version);
-    fprintf(out, "faults: %d x %s, driver %s %s, placement %s\n", x->n, x->device.name, x->info.driver, version,
-            x->info.placement);
-    fprintf(out, "every device sums products %u x %u by %u x %u, %d a batch on device 0, every sum checked exactly\n\n",
-            x->problem.m, x->problem.k, x->problem.k, x->problem.n, x->loads[0]->steps);
-    for (int k = 0; k < FAULTS_KINDS; k++) {
-        print_kind(x, (faults_kind)k, out);
-        fprintf(out, "\n");
-    }
-    if (x->n == 1) {
-        fprintf(out, "There is one device: what a fault costs the others could not be measured.\n\n");
-    }
-    report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_print_goals(goals, GOALS, "", !x->on_host, out);
-    sums s = sum_up(x);
-    fprintf(
-        out,
-        "\nverified: %llu batches of %llu products in all. Lost: %llu products, %llu losses of devices that were left "
-        "alone. Wrong: %llu elements. Took %.0f s.\n",
-        (unsigned long long)s.batches, (unsigned long long)s.steps, (unsigned long long)s.lost,
-        (unsigned long long)x->bystanders_lost, (unsigned long long)s.wrong, x->record.took_s);
-}
-
-/* ---- JSON ---- */
 
 static void put_strike(hdi_json *j, const faults_strike *s)
 {
@@ -281,6 +200,22 @@ static void put_strike(hdi_json *j, const faults_strike *s)
     hdi_json_object_end(j);
 }
 
+/* The faults of a kind: their number, and the report to the program at the first. */
+static void put_told(hdi_json *j, const faults_experiment *x, faults_kind kind)
+{
+    uint64_t times = 0;
+    const faults_strike *first = NULL;
+    for (int i = 0; i < x->n_strikes; i++) {
+        const faults_strike *s = &x->strikes[i];
+        times += s->kind == kind;
+        first = first || s->kind != kind ? first : s;
+    }
+    report_put_integer(j, "times", times);
+    if (first) {
+        report_put_string(j, "told", first->told_at ? first->loss.message : "nothing");
+    }
+}
+
 static void put_kinds(hdi_json *j, const faults_experiment *x)
 {
     hdi_json_key(j, "kinds");
@@ -288,6 +223,8 @@ static void put_kinds(hdi_json *j, const faults_experiment *x)
     for (int k = 0; k < FAULTS_KINDS; k++) {
         hdi_json_object(j);
         report_put_string(j, "id", kind_ids[k]);
+        report_put_string(j, "name", kind_names[k]);
+        put_told(j, x, (faults_kind)k);
         for (int f = 0; f < FIGURES; f++) {
             int count = 0;
             stats_spread s = spread_of(x, (faults_kind)k, figures[f].of, &count);
@@ -310,12 +247,20 @@ void faults_print_json(const void *experiment, FILE *out)
     report_begin(j, out, "faults", &x->record, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
+    char work[96];
+    snprintf(work, sizeof(work), "products %u x %u by %u x %u; their sums are checked exactly", x->problem.m,
+             x->problem.k, x->problem.k, x->problem.n);
     report_put_integer(j, "devices", (uint64_t)x->n);
+    report_put_string(j, "work", work);
+    report_put_integer(j, "batch", (uint64_t)x->loads[0]->steps);
     report_put_integer(j, "rounds", (uint64_t)x->rounds);
     report_put_integer(j, "watchdog_ms", FAULTS_WATCHDOG_MS);
     report_put_number(j, "before_s", (double)x->before_ns * 1e-9);
     report_put_clock(j);
     hdi_json_object_end(j);
+    if (x->n == 1) {
+        report_put_string(j, "note", "There is one device: what a fault costs the others could not be measured.");
+    }
     put_kinds(j, x);
     hdi_json_key(j, "faults");
     hdi_json_array(j);

@@ -43,12 +43,12 @@ const char lanes_help[] =
     "no driver call of its own, beside the process-per-device row measured again in the same rounds.\n"
     "\n"
     "Columns:\n"
-    "  us/kernel   microseconds from one end of a kernel to the next on one device; median of the rounds\n"
-    "  share       a device's throughput as a share of the throughput in the process-per-device row of the same\n"
-    "              round (the disturbed rows: of the disturbed one); median of the rounds\n"
-    "  submit      what a launch costs the calling thread: median, 99th percentile and largest of all calls of all\n"
-    "              rounds, the cost of reading the clock subtracted\n"
-    "  disturb/s   times a second that the disturber allocated, pinned and loaded\n"
+    "  per kernel      from one end of a kernel to the next on one device; median of the rounds\n"
+    "  share           a device's throughput as a share of the throughput in the process-per-device row of the same\n"
+    "                  round (the disturbed rows: of the disturbed one); median of the rounds\n"
+    "  disturb cycles  times a second that the disturber allocated, pinned and loaded\n"
+    "  submit          what a launch costs the calling thread: median and 99th percentile of all calls of all rounds,\n"
+    "                  the cost of reading the clock subtracted\n"
     "\n"
     "Every result of every row is compared with a reference in double precision; a row that computes a wrong result,\n"
     "or nothing, ends the run with exit status 1. Whether goals are reached does not change the exit status.\n";
@@ -365,7 +365,7 @@ static void close_all(void *experiment)
 
 int lanes_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench lanes", measure, close_all, lanes_print_table, lanes_print_json};
+    static const report_benchmark benchmark = {"bench lanes", measure, close_all, lanes_print_json};
     lanes_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

@@ -6,7 +6,7 @@
  *    lanes_sides.c    the matrices and the check; launch loop and disturbance, by plain calls and
  *                     by Heddle
  *    lanes_workers.c  the process-per-device row: spawning, commands, and the worker itself
- *    lanes_report.c   the table, the goals, JSON
+ *    lanes_report.c   the goals, JSON
  *
  * Threads: the conductor owns a lanes_experiment; the threads of a segment read it, and each writes
  * its own lanes_result.
@@ -162,8 +162,8 @@ typedef enum lanes_api { LANES_DRIVER, LANES_HEDDLE } lanes_api;
 typedef enum lanes_disturber { LANES_QUIET, LANES_BY_OWN, LANES_BY_DRIVER } lanes_disturber;
 
 typedef struct lanes_row {
-    const char *name; /* for the table */
-    const char *id;   /* for JSON */
+    const char *name;
+    const char *id; /* for JSON */
     lanes_part part;
     lanes_api api;
     lanes_shape shape;
@@ -244,7 +244,6 @@ bool lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *
 /* ---- output ---- */
 
 /* Both take a const lanes_experiment. */
-void lanes_print_table(const void *experiment, FILE *out);
 void lanes_print_json(const void *experiment, FILE *out);
 
 #endif

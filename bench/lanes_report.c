@@ -1,14 +1,12 @@
-/* lanes_report.c - the results of `heddle bench lanes`: a table for people, JSON for records, and
- * goals.
+/* lanes_report.c - the results of `heddle bench lanes` as JSON, and goals.
  *
  * Threads: the conductor. Locks: none.
  * Always: everything is computed from the finished experiment; nothing here measures.
  */
 #include <string.h>
 #include "bench/lanes_parts.h"
-#include "cli/common/machine.h"
 
-enum { TEXT = REPORT_TEXT, GOALS = 7 };
+enum { GOALS = 7, SHOWN = 640 };
 
 /* One column of a row over its rounds. */
 static stats_spread spread_over(const lanes_experiment *x, int row, size_t offset)
@@ -100,123 +98,9 @@ static void make_goals(const lanes_experiment *x, bool process, report_goal out[
     for (int i = 0; i < GOALS; i++) {
         out[i] = goals[i];
         out[i].id += process ? 0 : strlen("process_");
-    }
-}
-
-/* ---- table ---- */
-
-static void print_row(const lanes_experiment *x, int row, FILE *out)
-{
-    char median[TEXT], p99[TEXT], max[TEXT], us[TEXT], disturb[TEXT] = "";
-    stats_calls calls = stats_summarise(&x->rows[row].submit);
-    double kernel = SPREAD(x, row, us_per_kernel).median;
-    snprintf(us, sizeof(us), kernel < 1000 ? "%.2f" : "%.0f", kernel);
-    if (lanes_rows[row].disturber != LANES_QUIET) {
-        snprintf(disturb, sizeof(disturb), "%.0f", SPREAD(x, row, cycles_per_s).median);
-    }
-    fprintf(out, "  %-46s %10s %7.3f %9s %9s %9s %10s\n", lanes_rows[row].name, us, SPREAD(x, row, share).median,
-            report_duration(calls.median_ns, median), report_duration(calls.p99_ns, p99),
-            report_duration(calls.max_ns, max), disturb);
-}
-
-static void print_pair(const char *name, const double *driver, const double *heddle, const double *ratio, int n,
-                       FILE *out)
-{
-    char d[TEXT], h[TEXT];
-    fprintf(out, "  %-46s %10s %9s %7.3f\n", name, report_duration(stats_spread_of(driver, n).median * 1e3, d),
-            report_duration(stats_spread_of(heddle, n).median * 1e3, h), stats_spread_of(ratio, n).median);
-}
-
-static void print_goals(const lanes_experiment *x, bool process, FILE *out)
-{
-    report_goal goals[GOALS];
-    make_goals(x, process, goals);
-    char of[64];
-    snprintf(of, sizeof(of), ", placement %s", process ? "process" : x->within);
-    fprintf(out, "\n");
-    report_print_goals(goals, GOALS, of, !x->on_host, out);
-}
-
-static void print_part(const lanes_experiment *x, lanes_part part, FILE *out)
-{
-    const lanes_part_rows *p = &lanes_parts[part];
-    for (int i = p->first; i < p->first + p->count; i++) {
-        if (i > p->first && lanes_rows[i].disturber != LANES_QUIET && lanes_rows[i - 1].disturber == LANES_QUIET) {
-            fprintf(out, "while another thread (for the processes: another process) allocates, frees, pins memory and "
-                         "loads modules there\n");
-        }
-        print_row(x, i, out);
-    }
-}
-
-static void print_tiny(const lanes_experiment *x, lanes_part part, FILE *out)
-{
-    const lanes_tiny *t = &x->tiny[part];
-    char title[64];
-    snprintf(title, sizeof(title), "one lane of device 0, placement %s",
-             part == LANES_PART_PROCESS ? "process" : x->within);
-    fprintf(out, "\n  %-46s %10s %9s %7s\n", title, "driver", "Heddle", "ratio");
-    print_pair("tiny launches, sustained, each", t->driver_launch_us, t->heddle_launch_us, t->launch_ratio, t->rounds,
-               out);
-    print_pair("launch + wait, median", t->driver_trip_us, t->heddle_trip_us, t->trip_ratio, t->rounds, out);
-}
-
-/* Explains the limits of a run on host devices. */
-static void print_shown(const lanes_experiment *x, FILE *out)
-{
-    bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
-    fprintf(
-        out,
-        "\nshown: one program drove %d host device%s, which stand in for GPUs on the CPU, from one thread and from a "
-        "thread each,\n"
-        "in placement %s%s%s, while memory was allocated and modules were loaded, and every result was right. On a "
-        "machine with GPUs\n"
-        "the same command shows what a launch costs and how much of the devices' speed is used, beside the driver, "
-        "and its goals.\n",
-        x->n, x->n == 1 ? "" : "s", within ? x->within : "", within && process ? " and " : "",
-        process ? "process" : "");
-}
-
-void lanes_print_table(const void *experiment, FILE *out)
-{
-    const lanes_experiment *x = experiment;
-    bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
-    char version[24], text[TEXT], segment[TEXT];
-    machine_driver_version_text(x->info.driver_version, version);
-    fprintf(out, "lanes: %d x %s, driver %s %s, placement %s%s%s\n", x->n, x->devices[0].name, x->info.driver, version,
-            within ? x->within : "", within && process ? " and " : "", process ? "process" : "");
-    fprintf(out, "matmul %d x %d by %d x %d float; %d round%s of %s a row, batches of %d, two in flight\n\n", LANES_M,
-            LANES_K, LANES_K, LANES_N, x->rounds_done, x->rounds_done == 1 ? "" : "s",
-            report_duration((double)x->segment_ns, segment), x->batch);
-    fprintf(out, "  %-46s %10s %7s %9s %9s %9s %10s\n", "", "us/kernel", "share", "submit", "p99", "max", "disturb/s");
-    if (within) {
-        print_part(x, LANES_PART_WITHIN, out);
-    }
-    if (process) {
-        fprintf(out, "%splacement process, each device's engine in a worker process\n", within ? "\n" : "");
-        print_part(x, LANES_PART_PROCESS, out);
-        print_part(x, LANES_PART_BESIDE, out);
-    }
-    for (int p = LANES_PARTS - 1; p >= 0; p--) {
-        if (x->measured[p] && p != LANES_PART_BESIDE) {
-            print_tiny(x, (lanes_part)p, out);
-        }
-    }
-    if (within) {
-        print_goals(x, false, out);
-    }
-    if (process) {
-        print_goals(x, true, out);
-    }
-    fprintf(out,
-            "\nverified: all %llu results against a reference in double precision; largest error %.2f of the "
-            "rounding bound\n",
-            (unsigned long long)x->checked, x->worst_error);
-    fprintf(out, "clock: %s; reading it twice costs %s, which is subtracted. Took %.0f s.\n",
-            stats_the_clock.tsc ? "time-stamp counter" : "CLOCK_MONOTONIC",
-            report_duration(stats_the_clock.empty_ns, text), x->record.took_s);
-    if (x->on_host) {
-        print_shown(x, out);
+        out[i].of = process                            ? "placement process"
+                    : strcmp(x->within, "inline") == 0 ? "placement inline"
+                                                       : "placement thread";
     }
 }
 
@@ -231,6 +115,7 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     report_put_string(j, "id", r->id);
     report_put_string(j, "name", r->name);
     report_put_string(j, "api", r->api == LANES_HEDDLE ? "heddle" : "driver");
+    report_put_string(j, "part", r->part == LANES_PART_WITHIN ? x->within : "process");
     report_put_string(j, "placement", r->part == LANES_PART_WITHIN ? x->within : "process");
     report_put_string(j, "shape", shapes[r->shape]);
     report_put_string(j, "disturbed_by", disturbers[r->disturber]);
@@ -289,6 +174,9 @@ static void put_run(hdi_json *j, const lanes_experiment *x)
     }
     hdi_json_array_end(j);
     report_put_integer(j, "devices", (uint64_t)x->n);
+    char work[64];
+    snprintf(work, sizeof(work), "products %d x %d by %d x %d of floats", LANES_M, LANES_K, LANES_K, LANES_N);
+    report_put_string(j, "work", work);
     report_put_integer(j, "rounds", (uint64_t)x->rounds_done);
     report_put_number(j, "segment_s", (double)x->segment_ns * 1e-9);
     report_put_integer(j, "batch", (uint64_t)x->batch);
@@ -298,6 +186,21 @@ static void put_run(hdi_json *j, const lanes_experiment *x)
     report_put_integer(j, "disturb_pinned_bytes_high", x->disturb_size.pinned_high);
     report_put_clock(j);
     hdi_json_object_end(j);
+}
+
+/* Explains the limits of a run on host devices. */
+static void put_shown(hdi_json *j, const lanes_experiment *x)
+{
+    bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
+    char text[SHOWN];
+    snprintf(text, sizeof(text),
+             "one program drove %d host device%s, which stand in for GPUs on the CPU, in placement %s%s%s. One thread "
+             "launched, then a thread for each device, while memory was allocated and modules were loaded; every "
+             "result was right. On a machine with GPUs, the same command compares the cost of a launch and the use of "
+             "the devices with those of the driver.",
+             x->n, x->n == 1 ? "" : "s", within ? x->within : "", within && process ? " and " : "",
+             process ? "process" : "");
+    report_put_string(j, "shown", text);
 }
 
 void lanes_print_json(const void *experiment, FILE *out)
@@ -332,5 +235,8 @@ void lanes_print_json(const void *experiment, FILE *out)
     report_put_number(&j, "worst_error_of_bound", x->worst_error);
     hdi_json_object_end(&j);
     report_put_goals(&j, goals, n_goals, !x->on_host);
+    if (x->on_host) {
+        put_shown(&j, x);
+    }
     report_end(&j);
 }

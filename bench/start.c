@@ -458,12 +458,12 @@ static void make_goals(const experiment *x, report_goal out[GOALS])
     double bare = median(x, START_BARE, START_FIRST);
     const report_goal goals[GOALS] = {
         {.id = "open",
-         .text = "hd_open with workers to the first kernels, over the bare program",
+         .text = "hd_open with workers to kernels, over the bare program",
          .limit = 1.3,
          .value = median(x, START_PROCESS, START_FIRST) / bare,
          .unit = ""},
         {.id = "restart",
-         .text = "restart to the first kernel with a spare worker, over the bare program",
+         .text = "restart with a spare worker, over the bare program",
          .limit = 0.5,
          .value = median(x, START_SPARE, START_FIRST) / bare,
          .unit = ""},
@@ -502,29 +502,32 @@ static const struct {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-static void print_table(const void *results, FILE *out)
+/* A figure with its rounds; nothing if it was not measured. */
+static void put_figure(hdi_json *j, const experiment *x, int row)
 {
-    const experiment *x = results;
-    double bare = median(x, START_BARE, START_FIRST);
-    fprintf(out, "start: %d device%s, %d rounds\n\n%-52s %10s %10s %10s %8s\n", x->devices, x->devices == 1 ? "" : "s",
-            x->rounds, "", "median", "min", "max", "of bare");
-    for (int i = 0; i < ROWS; i++) {
-        int n = 0;
-        stats_spread s = spread_of(x, rows[i].way, rows[i].figure, &n);
-        char value[3][REPORT_TEXT] = {"-", "-", "-"}, share[REPORT_TEXT] = "-";
-        if (n) {
-            report_duration(s.median, value[0]);
-            report_duration(s.min, value[1]);
-            report_duration(s.max, value[2]);
-            snprintf(share, sizeof(share), "%.2f", s.median / bare);
+    double values[START_ROUNDS_MAX] = {0};
+    int n = 0;
+    for (int r = 0; r < x->rounds; r++) {
+        double value = x->results[rows[row].way][r].ns[rows[row].figure];
+        if (!isnan(value)) {
+            values[n++] = value;
         }
-        fprintf(out, "%-52s %10s %10s %10s %8s\n", rows[i].text, value[0], value[1], value[2], share);
     }
-    fprintf(out, "\n");
-    report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_print_goals(goals, GOALS, "", !x->on_host, out);
-    fprintf(out, "\nThe result of every kernel and copy was checked. Took %.0f s.\n", x->record.took_s);
+    if (n == 0) {
+        return;
+    }
+    stats_spread s = stats_spread_of(values, n);
+    report_put_spread_begin(j, rows[row].id, s);
+    report_put_string(j, "name", rows[row].text);
+    report_put_string(j, "unit", "ns");
+    report_put_number(j, "over_bare", s.median / median(x, START_BARE, START_FIRST));
+    hdi_json_key(j, "rounds");
+    hdi_json_array(j);
+    for (int i = 0; i < n; i++) {
+        hdi_json_number(j, values[i]);
+    }
+    hdi_json_array_end(j);
+    hdi_json_object_end(j);
 }
 
 static void print_json(const void *results, FILE *out)
@@ -542,17 +545,7 @@ static void print_json(const void *results, FILE *out)
     hdi_json_key(j, "figures");
     hdi_json_object(j);
     for (int i = 0; i < ROWS; i++) {
-        double values[START_ROUNDS_MAX] = {0};
-        int n = 0;
-        for (int r = 0; r < x->rounds; r++) {
-            double value = x->results[rows[i].way][r].ns[rows[i].figure];
-            if (!isnan(value)) {
-                values[n++] = value;
-            }
-        }
-        if (n) {
-            report_put_values(j, rows[i].id, values, n);
-        }
+        put_figure(j, x, i);
     }
     hdi_json_object_end(j);
     report_put_goals(j, goals, GOALS, !x->on_host);
@@ -604,7 +597,7 @@ static void close_all(void *results)
 
 int start_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench start", measure, close_all, print_table, print_json};
+    static const report_benchmark benchmark = {"bench start", measure, close_all, print_json};
     experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include "bench/submit_parts.h"
 
-enum { ROUNDS_GPU = 5, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, TEXT = 64, GOALS = 10 };
+enum { ROUNDS_GPU = 5, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, GOALS = 10 };
 
 static const uint64_t sample_gpu_ns = 60000000, sample_host_ns = 100000000, sample_quick_ns = 20000000;
 
@@ -31,8 +31,8 @@ const char submit_help[] =
     "  blocked  a read, a write, a copy and a fill of 4 KiB, beside copies that wait for a kernel which runs for\n"
     "           milliseconds: those of another thread, and its own\n"
     "\n"
-    "Columns: launches a second of all threads together, on both sides, and their ratio. Then what a call costs the\n"
-    "thread that makes it, median and 99th percentile (of the round trip in the part `beside`).\n"
+    "Columns: launches a second of all threads together, on both sides, and what a call costs the thread that makes\n"
+    "it, median and 99th percentile (of the round trip in the part `beside`). Then the ratios of all three.\n"
     "Ratios are medians of the rounds.\n"
     "Beside it stands what a cache line needs from one processor to another, since a command has to cross.\n";
 
@@ -126,18 +126,18 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
                           median_of(x, row_named("written"), SUBMIT_HEDDLE, MEDIAN), false);
     const report_goal goals[GOALS] = {
         {.id = "submit",
-         .text = "a submit, median, memory filled or written: 50 ns, or half of one way between processors",
+         .text = "a submit, median: 50 ns, or half of one way",
          .limit = half_way > 50 ? half_way : 50,
          .value = submit,
          .unit = "ns"},
         {.id = "threads_8",
-         .text = "launches a second of 8 threads on one device, vs. the driver",
+         .text = "8 threads on one device, launches a second vs. the driver",
          .limit = 2.5,
          .value = ratio_of(x, row_named("one_8"), RATE),
          .at_least = true,
          .unit = ""},
         {.id = "threads_any",
-         .text = "launches a second of any number of threads on one device, vs. the driver",
+         .text = "  any number of threads",
          .limit = 1,
          .value = least,
          .at_least = true,
@@ -148,7 +148,7 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
          .value = ratio_of(x, row_named("beside_0"), MEDIAN),
          .unit = ""},
         {.id = "beside_1",
-         .text = "launch + wait beside 1 thread that floods the device, vs. the driver",
+         .text = "  beside 1 thread that floods the device",
          .limit = 2,
          .value = ratio_of(x, row_named("beside_1"), MEDIAN),
          .unit = ""},
@@ -173,76 +173,12 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
          .value = ratio_of(x, row_named("beside_8"), P99),
          .unit = ""},
         {.id = "blocked",
-         .text = "a transfer of 4 KiB beside copies that wait for a kernel, over the same alone, worst row",
+         .text = "4 KiB beside copies that wait, over the same alone (worst)",
          .limit = 2,
          .value = submit_blocked_worst(x),
          .unit = ""},
     };
     memcpy(out, goals, sizeof(goals));
-}
-
-/* ---- table ---- */
-
-static const char *rate_text(double per_s, char out[REPORT_TEXT])
-{
-    snprintf(out, REPORT_TEXT, "%.3f M/s", per_s * 1e-6);
-    return out;
-}
-
-/* Median and 99th percentile of all calls. */
-static const char *calls_text(const submit_data *d, submit_api api, char out[TEXT])
-{
-    char median[REPORT_TEXT], p99[REPORT_TEXT];
-    stats_calls c = stats_summarise(&d->calls[api]);
-    snprintf(out, TEXT, "%s %9s", report_duration(c.median_ns, median), report_duration(c.p99_ns, p99));
-    return out;
-}
-
-static void print_row(const submit_experiment *x, const submit_row *row, FILE *out)
-{
-    const submit_data *d = &x->rows[row - submit_rows];
-    char rate[2][REPORT_TEXT] = {"", ""}, ratio[REPORT_TEXT] = "", calls[2][TEXT];
-    if (!d->rounds) {
-        return;
-    }
-    bool has_rate = row->threads > 0 && !row->cold;
-    for (int api = 0; api < SUBMIT_APIS; api++) {
-        if (has_rate) {
-            rate_text(median_of(x, row, (submit_api)api, RATE), rate[api]);
-        }
-        calls_text(d, (submit_api)api, calls[api]);
-    }
-    if (has_rate) {
-        snprintf(ratio, sizeof(ratio), "%.2f", ratio_of(x, row, RATE));
-    }
-    fprintf(out, "%-26s %11s %11s %6s %20s %20s %6.2f %6.2f\n", row->text, rate[SUBMIT_DRIVER], rate[SUBMIT_HEDDLE],
-            ratio, calls[SUBMIT_DRIVER], calls[SUBMIT_HEDDLE], ratio_of(x, row, MEDIAN), ratio_of(x, row, P99));
-}
-
-static void print_table(const void *results, FILE *out)
-{
-    const submit_experiment *x = results;
-    char way[3][REPORT_TEXT];
-    fprintf(out, "submit: %d device%s, placement %s, %d rounds of %.0f ms a side\n\n", x->n, x->n == 1 ? "" : "s",
-            x->info.placement, x->rounds, (double)x->sample_ns * 1e-6);
-    fprintf(out, "%-26s %30s %20s %20s %13s\n%-26s %11s %11s %6s %20s %20s %6s %6s\n", "", "launches a second     ",
-            "driver, a call  ", "Heddle, a call  ", "of the driver", "", "driver", "Heddle", "ratio", "median      p99",
-            "median      p99", "median", "p99");
-    for (int i = 0; i < SUBMIT_ROWS; i++) {
-        print_row(x, &submit_rows[i], out);
-    }
-    submit_blocked_print(x, out);
-    if (x->one_way_pairs) {
-        fprintf(out, "\na cache line from one processor to another, one way: %s (%s to %s, %d pairs)\n",
-                report_duration(x->one_way_ns, way[0]), report_duration(x->one_way_least_ns, way[1]),
-                report_duration(x->one_way_most_ns, way[2]), x->one_way_pairs);
-    }
-    fprintf(out, "\n");
-    report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_print_goals(goals, GOALS, "", !x->on_host, out);
-    fprintf(out, "\n%llu launches, each counted by its kernel. Took %.0f s.\n", (unsigned long long)x->launches,
-            x->record.took_s);
 }
 
 /* ---- JSON ---- */
@@ -256,6 +192,7 @@ static void put_row(hdi_json *j, const submit_experiment *x, const submit_row *r
     double values[SUBMIT_ROUNDS_MAX];
     hdi_json_object(j);
     report_put_string(j, "id", row->id);
+    report_put_string(j, "name", row->text);
     report_put_integer(j, "threads", (uint64_t)row->threads);
     report_put_bool(j, "all_devices", row->all_devices);
     report_put_bool(j, "cold", row->cold);
@@ -444,7 +381,7 @@ static void close_all(void *results)
 
 int submit_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench submit", measure_all, close_all, print_table, print_json};
+    static const report_benchmark benchmark = {"bench submit", measure_all, close_all, print_json};
     submit_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

@@ -247,15 +247,6 @@ bool submit_blocked_measure(submit_experiment *x, int round, char *error)
 
 /* ---- figures ---- */
 
-static stats_spread median_of(const submit_experiment *x, int row, submit_beside beside)
-{
-    double values[SUBMIT_ROUNDS_MAX];
-    for (int i = 0; i < x->blocked_rounds; i++) {
-        values[i] = x->blocked[row].calls[beside][i].median_ns;
-    }
-    return stats_spread_of(values, x->blocked_rounds);
-}
-
 /* For each round: the median beside waiting work, over the median alone. */
 static stats_spread ratio_of(const submit_experiment *x, int row, submit_beside beside,
                              double values[SUBMIT_ROUNDS_MAX])
@@ -280,25 +271,6 @@ double submit_blocked_worst(const submit_experiment *x)
     return worst;
 }
 
-void submit_blocked_print(const submit_experiment *x, FILE *out)
-{
-    double values[SUBMIT_ROUNDS_MAX];
-    if (!x->blocked_rounds) {
-        return;
-    }
-    fprintf(out, "\n%-26s %11s %27s %21s\n%-26s %11s %18s %8s %12s %8s\n", "beside copies that wait", "",
-            "another thread's", "its own", "", "alone", "median", "ratio", "median", "ratio");
-    for (int r = 0; r < SUBMIT_BLOCKED_ROWS; r++) {
-        char text[SUBMIT_BESIDES][REPORT_TEXT];
-        for (int beside = 0; beside < SUBMIT_BESIDES; beside++) {
-            report_duration(median_of(x, r, (submit_beside)beside).median, text[beside]);
-        }
-        fprintf(out, "%-26s %11s %18s %8.2f %12s %8.2f\n", submit_blocked_rows[r].text, text[SUBMIT_ALONE],
-                text[SUBMIT_OTHER], ratio_of(x, r, SUBMIT_OTHER, values).median, text[SUBMIT_OWN],
-                ratio_of(x, r, SUBMIT_OWN, values).median);
-    }
-}
-
 void submit_blocked_put(hdi_json *j, const submit_experiment *x)
 {
     static const char *const besides[SUBMIT_BESIDES] = {"alone", "other", "own"};
@@ -311,6 +283,7 @@ void submit_blocked_put(hdi_json *j, const submit_experiment *x)
         double values[SUBMIT_ROUNDS_MAX];
         hdi_json_object(j);
         report_put_string(j, "id", submit_blocked_rows[r].id);
+        report_put_string(j, "name", submit_blocked_rows[r].text);
         report_put_integer(j, "bytes", BYTES);
         for (int beside = 0; beside < SUBMIT_BESIDES; beside++) {
             hdi_json_key(j, besides[beside]);

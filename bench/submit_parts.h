@@ -1,7 +1,6 @@
 /* submit_parts.h - shared by the files of `heddle bench submit`.
  *
- *    submit.c         the conductor: rows in rounds, both sides in turns; the table, the goals,
- *                     JSON
+ *    submit.c         the conductor: rows in rounds, both sides in turns; the goals, JSON
  *    submit_rows.c    one sample: threads that submit, and one that launches and waits beside them;
  *                     the travel time of a cache line between processors
  *    submit_blocked.c transfers beside others that wait for a kernel, and alone
@@ -124,7 +123,6 @@ bool submit_row_run(submit_experiment *x, const submit_row *row, submit_api api,
 bool submit_blocked_measure(submit_experiment *x, int round, char *error);
 /* The largest ratio; NaN if it was not measured. */
 double submit_blocked_worst(const submit_experiment *x);
-void submit_blocked_print(const submit_experiment *x, FILE *out);
 void submit_blocked_put(hdi_json *j, const submit_experiment *x);
 
 /* ---- processors ---- */

@@ -35,12 +35,12 @@ const char tensor_help[] =
     "  peers      the same rows by PyTorch and CuPy, where python3 has them and this is a GPU (bench/peers)\n"
     "\n"
     "Columns:\n"
-    "  GB/s     1e9 bytes a second, read (each byte once) and written; median of the rounds\n"
-    "  /copy    of the device copy's speed in the same round: its time for as many bytes as the destination has, over "
-    "this\n"
-    "           time; median of the rounds\n"
-    "  /plain   of the plain kernel's speed, likewise\n"
-    "  (for PyTorch and CuPy, /copy refers to the device copies that their scripts measured beside them)\n"
+    "  GB/s              1e9 bytes a second, read (each byte once) and written; median of the rounds\n"
+    "  over device copy  of the device copy's speed in the same round: its time for as many bytes as the destination "
+    "has,\n"
+    "                    over this time; median of the rounds\n"
+    "  over plain kernel of the plain kernel's speed, likewise\n"
+    "  over its copy     for PyTorch and CuPy: of the device copies that their scripts measured beside them\n"
     "\n"
     "An element that is wrong ends the run with exit status 1. Whether goals are reached does not change the exit "
     "status.\n";
@@ -215,7 +215,6 @@ static void close_all(void *experiment)
 int tensor_run(const bench_options *options)
 {
     const report_benchmark benchmark = {"bench tensor", measure, close_all,
-                                        options->variants ? tensor_print_variants : tensor_print_table,
                                         options->variants ? tensor_print_variants_json : tensor_print_json};
     tensor_experiment *x = calloc(1, sizeof(*x));
     if (x) {

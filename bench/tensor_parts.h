@@ -9,7 +9,7 @@
  *    tensor_submit.c    the cost of calls for the calling thread
  *    tensor_peers.c     PyTorch and CuPy, by the scripts in bench/peers
  *    tensor_variants.c  --variants
- *    tensor_report.c    the table, the goals, JSON
+ *    tensor_report.c    the goals, JSON
  *    kernels/layouts.c  the plain kernels, and those that fill and check
  *
  * Threads: the conductor.
@@ -240,9 +240,7 @@ bool tensor_cublas_product(tensor_cublas *blas, hd_type type, uint64_t edge, hdc
 
 /* ---- results ---- */
 
-void tensor_print_table(const void *experiment, FILE *out);
 void tensor_print_json(const void *experiment, FILE *out);
-void tensor_print_variants(const void *experiment, FILE *out);
 void tensor_print_variants_json(const void *experiment, FILE *out);
 
 /* The values of a series, and their spread. */

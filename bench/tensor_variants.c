@@ -4,17 +4,15 @@
  * Threads: the conductor. Locks: none. The planner's choices (src/tensor/plan.h) come from one
  * short run of this on a device. Each cell gets little time, and all cells of a layout use the same
  * buffers.
- * Always: a cell's copy is checked before it is timed. A wrong one is marked, and makes the run
- * fail at its end.
+ * Always: a cell's copy is checked before it is timed. A wrong one makes the run fail at its end.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/common/machine.h"
 #include "bench/tensor_parts.h"
 #include "tensor/plan.h"
 
-enum { CELLS_MAX = 4096, SAMPLES = 3, BEST = 5, COPY_EVERY = 8, COPIES_MAX = 512, KIND_TEXT = 48 };
+enum { CELLS_MAX = 4096, SAMPLES = 3, COPY_EVERY = 8, COPIES_MAX = 512 };
 
 typedef struct cell {
     int row;
@@ -141,6 +139,30 @@ static bool run_row(tensor_experiment *x, int index, char *error)
     return ok;
 }
 
+/* The faster cell first. */
+static int faster(const void *a, const void *b)
+{
+    double x = ((const cell *)a)->gbs, y = ((const cell *)b)->gbs;
+    return (x < y) - (x > y);
+}
+
+/* False if a cell is wrong; the message names the first one. */
+static bool check_cells(const tensor_experiment *x, char *error)
+{
+    const variants *v = x->variants;
+    for (int i = 0; i < v->n; i++) {
+        const cell *c = &v->cells[i];
+        if (c->wrong) {
+            snprintf(error, PLAIN_ERROR,
+                     "%llu cells have elements that are not right, the first one those of kernel '%s', strip %u, %s",
+                     (unsigned long long)v->wrong, c->kernel ? c->kernel : "planner", c->group,
+                     x->rows[c->row].spec->id);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool tensor_run_variants(tensor_experiment *x, char *error)
 {
     x->variants = calloc(1, sizeof(*x->variants));
@@ -160,157 +182,8 @@ bool tensor_run_variants(tensor_experiment *x, char *error)
     for (int i = 0; i < x->n_rows && ok; i++) {
         ok = run_row(x, i, error);
     }
-    /* fails after printing all, because the table shows which ones */
-    if (ok && x->variants->wrong) {
-        tensor_print_variants(x, x->options->run.output);
-        snprintf(error, PLAIN_ERROR, "%llu cells have elements that are not right",
-                 (unsigned long long)x->variants->wrong);
-        ok = false;
-    }
-    return ok;
-}
-
-/* ---- table ---- */
-
-static const cell *find_cell(const variants *v, int row, const char *kernel, uint32_t group)
-{
-    for (int i = 0; i < v->n; i++) {
-        const cell *c = &v->cells[i];
-        bool same = kernel && c->kernel ? strcmp(c->kernel, kernel) == 0 : c->kernel == kernel;
-        if (c->row == row && same && c->group == group) {
-            return c;
-        }
-    }
-    return NULL;
-}
-
-/* "4s 128x56 t256 shifted" */
-static void kind_text(const hdi_tile_kind *kind, char out[KIND_TEXT])
-{
-    static const char *const ways[] = {"", " digits", " shifted"};
-    int way = kind->kind >= 0 && kind->kind < 3 ? kind->kind : 0;
-    snprintf(out, KIND_TEXT, "%s %ux%u t%u%s", kind->name, kind->size_i, kind->size_j, kind->threads, ways[way]);
-}
-
-/* Prints a line with the cells of all rows of the table; prints nothing if no row has one. */
-static void print_line(const tensor_experiment *x, const int *rows, int n, const char *name, const char *kernel,
-                       uint32_t group, FILE *out)
-{
-    const variants *v = x->variants;
-    char line[16 * TENSOR_ROWS_MAX] = "", order[16] = "";
-    size_t used = 0;
-    bool any = false;
-    for (int i = 0; i < n && used < sizeof(line); i++) {
-        const cell *c = find_cell(v, rows[i], kernel, group);
-        any = any || c;
-        if (c && !isnan(c->gbs)) {
-            used += (size_t)snprintf(line + used, sizeof(line) - used, " %6.*f %.3f", c->gbs < 100 ? 1 : 0, c->gbs,
-                                     c->gbs / v->copy_gbs[rows[i]]);
-        } else {
-            used += (size_t)snprintf(line + used, sizeof(line) - used, " %12s", c ? "WRONG" : "-");
-        }
-    }
-    if (kernel && group) {
-        snprintf(order, sizeof(order), "%u", group);
-    }
-    if (any) {
-        fprintf(out, "  %-26s %4s%s\n", name, order, line);
-    }
-}
-
-static void print_element(const tensor_experiment *x, uint32_t element, const char *part, FILE *out)
-{
-    int rows[TENSOR_ROWS_MAX], n = 0;
-    for (int i = 0; i < x->n_rows; i++) {
-        if (hd_type_size(x->rows[i].spec->type) == element && strcmp(x->rows[i].spec->part, part) == 0) {
-            rows[n++] = i;
-        }
-    }
-    if (n == 0) {
-        return;
-    }
-    fprintf(out, "\n%s, elements of %u bytes\n", part, element);
-    for (int i = 0; i < n; i++) {
-        char shape[TENSOR_TEXT];
-        tensor_shape_text(&x->rows[rows[i]], shape, sizeof(shape));
-        fprintf(out, "  (%d) %s, %s%s\n", i + 1, x->rows[rows[i]].spec->name, shape,
-                x->rows[rows[i]].cut ? " (cut, for want of memory)" : "");
-    }
-    fprintf(out, "  %-26s %4s", "kernel", "strip");
-    for (int i = 0; i < n; i++) {
-        fprintf(out, " %10s(%d)", "", i + 1);
-    }
-    fprintf(out, "\n  %-26s %4s", "device copy", "");
-    for (int i = 0; i < n; i++) {
-        double gbs = x->variants->copy_gbs[rows[i]];
-        fprintf(out, " %6.*f      ", gbs < 100 ? 1 : 0, gbs);
-    }
-    fprintf(out, "\n");
-    print_line(x, rows, n, "planner's choice", NULL, 0, out);
-    for (int g = 0; g < TOGETHER; g++) {
-        print_line(x, rows, n, "units", "units", together[g], out);
-    }
-    const hdi_tile_kind *kind;
-    for (int k = 0; (kind = hdi_tile_kind_at(k)); k++) {
-        char name[KIND_TEXT];
-        kind_text(kind, name);
-        for (int g = 0; g < GROUPS && kind->element == element; g++) {
-            print_line(x, rows, n, name, kind->name, groups[g], out);
-        }
-    }
-}
-
-static int faster(const void *a, const void *b)
-{
-    double x = (*(const cell *const *)a)->gbs, y = (*(const cell *const *)b)->gbs;
-    return (x < y) - (x > y);
-}
-
-static void print_best(const tensor_experiment *x, int row, FILE *out)
-{
-    const variants *v = x->variants;
-    static const cell *sorted[CELLS_MAX];
-    int n = 0;
-    for (int i = 0; i < v->n; i++) {
-        if (v->cells[i].row == row && v->cells[i].kernel && !isnan(v->cells[i].gbs)) {
-            sorted[n++] = &v->cells[i];
-        }
-    }
-    qsort(sorted, (size_t)n, sizeof(sorted[0]), faster);
-    fprintf(out, "  %-28s", x->rows[row].spec->id);
-    for (int i = 0; i < n && i < BEST; i++) {
-        fprintf(out, " %s/%u %.3f%s", sorted[i]->kernel, sorted[i]->group, sorted[i]->gbs / v->copy_gbs[row],
-                i + 1 < n && i + 1 < BEST ? "," : "");
-    }
-    const cell *chosen = find_cell(v, row, NULL, 0);
-    if (chosen && !isnan(chosen->gbs)) {
-        fprintf(out, "; planner %.3f", chosen->gbs / v->copy_gbs[row]);
-    }
-    fprintf(out, "\n");
-}
-
-void tensor_print_variants(const void *experiment, FILE *out)
-{
-    const tensor_experiment *x = experiment;
-    char version[24];
-    machine_driver_version_text(x->info.driver_version, version);
-    fprintf(out,
-            "tensor variants: %s, driver %s %s, placement %s; GB/s (1e9, read and written) and share of the device "
-            "copy's speed\n",
-            x->device.name, x->info.driver, version, x->info.placement);
-    if (x->on_host) {
-        fprintf(out, "host devices: sizes are cut, and all kernels of an element's size are the same there\n");
-    }
-    for (uint32_t element = 1; element <= 16; element *= 2) {
-        print_element(x, element, "transpose", out);
-        print_element(x, element, "permute", out);
-    }
-    fprintf(out, "\nbest (kernel/strip, share of the device copy's GB/s)\n");
-    for (int i = 0; i < x->n_rows; i++) {
-        print_best(x, i, out);
-    }
-    fprintf(out, "verified: %llu copies, every element. Took %.0f s.\n", (unsigned long long)x->checked,
-            report_wall_clock() - x->record.started);
+    qsort(x->variants->cells, (size_t)x->variants->n, sizeof(cell), faster);
+    return ok && check_cells(x, error);
 }
 
 /* ---- JSON ---- */
@@ -321,6 +194,10 @@ void tensor_print_variants_json(const void *experiment, FILE *out)
     const variants *v = x->variants;
     hdi_json writer, *j = &writer;
     report_begin(j, out, "tensor_variants", &x->record, x->runtime);
+    if (x->on_host) {
+        report_put_string(j, "note",
+                          "sizes are cut, and all kernels of an element's size are the same on host devices");
+    }
     hdi_json_key(j, "rows");
     hdi_json_array(j);
     for (int i = 0; i < x->n_rows; i++) {

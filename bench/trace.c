@@ -30,9 +30,9 @@ const char trace_help[] =
     "  matmul     the products of heddle bench lanes, in batches, two in flight, on all devices: time for each\n"
     "  disturbed  the same while another thread allocates, pins memory and loads a module, 100 times a second\n"
     "\n"
-    "Columns: without a trace, with one of the detail edges, and with one of the detail full. Their ratios are "
-    "medians\n"
-    "of rounds. A submit is what hd_launch costs the calling thread in the products, the median of all calls.\n"
+    "Sides: without a trace (none), with one of the detail edges, and with one of the detail full. Their ratios "
+    "are\n"
+    "medians of rounds. A submit is what hd_launch costs the calling thread in the products, the median of all calls.\n"
     "With the detail full each launch goes to the driver alone, so rows in which launches are joined cost more.\n"
     "Every result of the products is checked.\n";
 
@@ -219,56 +219,12 @@ static void make_goals(const trace_experiment *x, report_goal out[GOALS])
 
 /* ---- output ---- */
 
-static double median_us(const trace_experiment *x, int row, int side)
-{
-    return stats_spread_of(x->rows[row].us[side], x->rounds_done).median;
-}
-
-static void print_submit(const trace_experiment *x, FILE *out)
-{
-    char text[REPORT_TEXT];
-    fprintf(out, "%-18s", "  its submit");
-    for (int side = 0; side < SIDES; side++) {
-        double ns = stats_spread_of(x->rows[MATMUL].submit_ns[side], x->rounds_done).median;
-        fprintf(out, " %12s", report_duration(ns, text));
-        if (side != NONE) {
-            fprintf(out, " %+6.0f", submit_more(x, (trace_side)side));
-        }
-    }
-    fprintf(out, "\n");
-}
-
-static void print_table(const void *results, FILE *out)
-{
-    const trace_experiment *x = results;
-    char text[REPORT_TEXT];
-    fprintf(out, "trace: %d device%s, placement %s, %d rounds\n\n%-18s %12s %12s %6s %12s %6s\n", x->n,
-            x->n == 1 ? "" : "s", x->info.placement, x->rounds_done, "", "no trace", "edges", "ratio", "full", "ratio");
-    for (int row = 0; row < ROWS; row++) {
-        fprintf(out, "%-18s", row_texts[row]);
-        for (int side = 0; side < SIDES; side++) {
-            fprintf(out, " %12s", report_duration(median_us(x, row, side) * 1e3, text));
-            if (side != NONE) {
-                fprintf(out, " %6.3f", ratio_of(x, (trace_row)row, (trace_side)side));
-            }
-        }
-        fprintf(out, "\n");
-        if (row == MATMUL) {
-            print_submit(x, out);
-        }
-    }
-    report_goal goals[GOALS];
-    make_goals(x, goals);
-    fprintf(out, "\n%llu records, %llu dropped\n\n", (unsigned long long)x->records, (unsigned long long)x->dropped);
-    report_print_goals(goals, GOALS, "", !x->on_host, out);
-    fprintf(out, "\nTook %.0f s.\n", x->record.took_s);
-}
-
 static void put_row(hdi_json *j, const trace_experiment *x, int row)
 {
     const trace_data *data = &x->rows[row];
     hdi_json_object(j);
     report_put_string(j, "id", row_names[row]);
+    report_put_string(j, "name", row_texts[row]);
     for (int side = 0; side < SIDES; side++) {
         hdi_json_key(j, side_names[side]);
         hdi_json_object(j);
@@ -281,6 +237,9 @@ static void put_row(hdi_json *j, const trace_experiment *x, int row)
         }
         if (side != NONE) {
             report_put_number(j, "ratio", ratio_of(x, (trace_row)row, (trace_side)side));
+        }
+        if (side != NONE && row == MATMUL) {
+            report_put_number(j, "submit_more_ns", submit_more(x, (trace_side)side));
         }
         hdi_json_object_end(j);
     }
@@ -417,7 +376,7 @@ static void close_all(void *results)
 
 int trace_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench trace", measure_all, close_all, print_table, print_json};
+    static const report_benchmark benchmark = {"bench trace", measure_all, close_all, print_json};
     trace_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;

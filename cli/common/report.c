@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/json_read.h"
 #include "base/text.h"
 #include "cli/common/command.h"
 #include "cli/common/machine.h"
 #include "cli/common/output.h"
 #include "cli/common/plain.h"
+#include "cli/common/table.h"
 
 void report_progress(const report_run *run, const char *stage, const char *item, double done)
 {
@@ -47,16 +49,22 @@ bool report_try_json(const report_run *run, char *error)
     return !run->json_file || output_may(run->json_file) || report_write_refused(run->json_file, error);
 }
 
-bool report_write_file(const char *path, report_printer printer, const void *results, char *error)
+/* The text that the printer prints; free it. False: out of memory. */
+static bool report_text_of(report_printer printer, const void *results, char **content, size_t *bytes)
 {
     hdi_text text;
-    char *content = NULL;
-    size_t bytes = 0;
     FILE *file = hdi_text_open(&text);
     if (file) {
         printer(results, file);
     }
-    if (!hdi_text_close(&text, &content, &bytes)) {
+    return hdi_text_close(&text, content, bytes);
+}
+
+bool report_write_file(const char *path, report_printer printer, const void *results, char *error)
+{
+    char *content = NULL;
+    size_t bytes = 0;
+    if (!report_text_of(printer, results, &content, &bytes)) {
         snprintf(error, PLAIN_ERROR, "%.400s cannot be written: out of memory", path);
         return false;
     }
@@ -65,17 +73,59 @@ bool report_write_file(const char *path, report_printer printer, const void *res
     return written;
 }
 
-bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error)
+static bool report_end_output(FILE *output, char *error)
 {
-    (run->json_on_output ? json : table)(results, run->output);
-    bool ok = fflush(run->output) == 0 && !ferror(run->output);
+    bool ok = fflush(output) == 0 && !ferror(output);
     if (!ok) {
         snprintf(error, PLAIN_ERROR, "the results could not be written");
     }
+    return ok;
+}
+
+bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error)
+{
+    (run->json_on_output ? json : table)(results, run->output);
+    bool ok = report_end_output(run->output, error);
     return (!run->json_file || report_write_file(run->json_file, json, results, error)) && ok;
 }
 
 /* ---- benchmarks ---- */
+
+static bool report_print_record(const char *content, size_t bytes, FILE *out, char *error)
+{
+    hdi_json_tree record;
+    if (!hdi_json_read(content, bytes, &record)) {
+        snprintf(error, PLAIN_ERROR, "the record cannot be read: %s", record.error);
+        return false;
+    }
+    table_print(record.root, out);
+    hdi_json_release(&record);
+    return true;
+}
+
+/* Writes the record of a benchmark: JSON or its tables to the output, and JSON into the file. */
+static bool report_write_record(const report_benchmark *benchmark, const report_run *run, const void *experiment,
+                                char *error)
+{
+    char *content = NULL;
+    size_t bytes = 0;
+    if (!report_text_of(benchmark->json, experiment, &content, &bytes)) {
+        snprintf(error, PLAIN_ERROR, "the results could not be written: out of memory");
+        return false;
+    }
+    bool ok = true;
+    if (run->json_on_output) {
+        fwrite(content, 1, bytes, run->output);
+    } else {
+        ok = report_print_record(content, bytes, run->output, error);
+    }
+    ok = report_end_output(run->output, error) && ok;
+    ok = (!run->json_file || output_write(run->json_file, content, bytes) ||
+          report_write_refused(run->json_file, error)) &&
+         ok;
+    free(content);
+    return ok;
+}
 
 int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run)
 {
@@ -87,7 +137,7 @@ int report_conduct(const report_benchmark *benchmark, void *experiment, const re
         ok = report_try_json(run, error) && benchmark->measure(experiment, error);
         record->took_s = report_wall_clock() - record->started;
         report_progress(run, NULL, "", 1);
-        ok = ok && report_write(run, benchmark->table, benchmark->json, experiment, error);
+        ok = ok && report_write_record(benchmark, run, experiment, error);
         benchmark->close(experiment);
         free(experiment);
     }
@@ -150,12 +200,15 @@ static void report_value_text(const report_goal *g, double value, int digits, ch
     }
 }
 
-void report_print_goals(const report_goal *goals, int count, const char *of, bool apply, FILE *out)
+void report_print_goals(const report_goal *goals, int count, bool apply, FILE *out)
 {
-    fprintf(out, apply ? "goals%s\n" : "figures that have goals on GPUs%s\n", of);
     for (int i = 0; i < count; i++) {
         const report_goal *g = &goals[i];
         char value[REPORT_TEXT], limit[REPORT_TEXT];
+        const char *of = g->of ? g->of : "", *before = i > 0 && goals[i - 1].of ? goals[i - 1].of : "";
+        if (i == 0 || strcmp(of, before) != 0) {
+            fprintf(out, "\n%s%s%s\n", apply ? "goals" : "figures that have goals on GPUs", of[0] ? ": " : "", of);
+        }
         if (isnan(g->value) && !apply) {
             continue;
         }
@@ -175,6 +228,9 @@ void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool app
         hdi_json_object(j);
         report_put_string(j, "id", goals[i].id);
         report_put_string(j, "text", goals[i].text);
+        if (goals[i].of) {
+            report_put_string(j, "of", goals[i].of);
+        }
         report_put_string(j, "relation", goals[i].at_least ? ">=" : "<=");
         report_put_number(j, "limit", goals[i].limit);
         report_put_number(j, "value", goals[i].value);

@@ -46,7 +46,7 @@ bool report_try_json(const report_run *run, char *error);
 typedef void (*report_printer)(const void *results, FILE *out);
 /* Writes all results into a file. False if the file is incomplete. */
 bool report_write_file(const char *path, report_printer printer, const void *results, char *error);
-/* Writes the results with the benchmark's own printers, as the options select. */
+/* Writes the results with these printers, as the options select. */
 bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error);
 
 /* The functions by which a benchmark runs its experiment, a zeroed structure that begins with a
@@ -55,11 +55,12 @@ typedef struct report_benchmark {
     const char *command; /* "bench lanes" */
     bool (*measure)(void *experiment, char *error);
     void (*close)(void *experiment); /* also after a partial or failed measurement */
-    report_printer table, json;
+    report_printer json;
 } report_benchmark;
 
-/* Measures, writes the results, closes and frees the experiment (NULL: out of memory). Prints a
- * failure as one line on stderr. Returns the exit status. */
+/* Measures, writes the results, closes and frees the experiment (NULL: out of memory). The results
+ * are JSON, and the tables are made of it (table.h). Prints a failure as one line on stderr.
+ * Returns the exit status. */
 int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run);
 
 /* True if the comma-separated list contains `name`. */
@@ -81,11 +82,13 @@ typedef struct report_goal {
     double limit, value; /* NaN: it could not be measured here */
     bool at_least;       /* else the limit is an upper one */
     const char *unit;    /* "ns", or "" for a share or a number */
+    /* what the goals are about, such as "placement thread"; NULL: nothing more */
+    const char *of;
 } report_goal;
 
-/* Prints "goals" and their subject (`of`: "", or for example ", placement thread"), then a line
- * for each. On host devices goals do not apply, and only the values are printed. */
-void report_print_goals(const report_goal *goals, int count, const char *of, bool apply, FILE *out);
+/* Prints "goals" and their subject, then a line for each, and so for each subject. On host devices
+ * goals do not apply, and only the values are printed. */
+void report_print_goals(const report_goal *goals, int count, bool apply, FILE *out);
 
 /* Writes the key "goals": an array of all goals, and whether they apply to this machine. */
 void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply);

@@ -32,3 +32,58 @@ refused() {
     [ -s "$work/out" ] && fail "${command[*]} $*: prints results: $(head -n 3 "$work/out")"
     return 0
 }
+
+# shows RECORD TABLE [TEXT]...: the table names every row and goal of the record, its figures and notes, in lines of at most 120 columns, and
+# contains the texts
+shows() {
+    local record=$1 table=$2 text
+    shift 2
+    for text in "$@"; do
+        grep -qF -- "$text" "$table" || fail "the table lacks \"$text\""
+    done
+    installed python3 || return 0
+    python3 - "$record" "$table" <<'END' || fail "the table $table is not that of $record"
+import json, re, sys
+
+record = json.load(open(sys.argv[1]))
+table = open(sys.argv[2]).read()
+words = " ".join(table.split())
+missing = []
+
+
+def needs(text):
+    if " ".join(str(text).split()) not in words:
+        missing.append(text)
+
+
+def name_of(row):
+    return next((row[key] for key in ("text", "name", "id", "kind", "kernel") if row.get(key)), None)
+
+
+def rows_of(value):
+    named = isinstance(value, list) and value and isinstance(value[0], dict) and name_of(value[0])
+    return value if named and "round" not in value[0] else []
+
+
+for key, value in record.items():
+    if key not in ("command", "machine", "runtime", "options", "goals"):
+        for row in rows_of(value):
+            needs(name_of(row))
+            for note in ("left_out", "note", "told"):
+                needs(row.get(note, ""))
+            for inner in (each for member in row.values() for each in rows_of(member)):
+                needs(name_of(inner))
+for goal in record.get("goals", []):
+    if goal["value"] is not None:
+        needs(goal["text"])
+for text in (record.get("note", ""), record.get("shown", ""), "Took %.0f s." % record["took_s"]):
+    needs(text)
+for key, value in record["run"].items() if "run" in record else ():
+    if isinstance(value, int):
+        needs(value) if "bytes" not in key and not key.endswith(("_ns", "_ms")) else None
+wide = [line for line in table.splitlines() if len(line) > 120]
+if missing or wide:
+    print("missing: %s; wide: %s" % (missing, wide))
+sys.exit(bool(missing or wide))
+END
+}

@@ -15,11 +15,7 @@ export HEDDLE_CACHE="$work/cache"
 # ---- a whole quick run
 "$tool" bench copy --quick --seconds 2 --rounds 2 --json "$work/all.json" >"$work/table" 2>"$work/err" ||
     fail "the quick run: $(cat "$work/err")"
-for text in 'pageable memory to the device' 'the device to pageable memory' 'pinned memory to the device' 'copy on the device' \
-    'gather on the device' 'hd_write + wait, 4 B' 'hd_read, 64 KiB' 'without peer access' 'both directions at once' \
-    'with peer access' 'device to device + wait, 4 KiB' 'a launch, cost on the calling thread' 'goals' 'verified:'; do
-    grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
-done
+shows "$work/all.json" "$work/table" GB/s 'beside transfers' 'figures that have goals' 'verified: bytes'
 if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
@@ -66,8 +62,9 @@ for placement in inline process; do
     grep -qF '"id": "staged_both_' "$work/out" || fail "placement $placement: staged copies are not in the record"
     grep -qF '"part": "pinned"' "$work/out" && fail "placement $placement: --only was not heeded"
 done
-HEDDLE_HOST_DEVICES=1 "$tool" bench copy --quick --seconds 0.5 --rounds 1 --only device,staged,peer,submit >"$work/out" \
-    2>"$work/err" || fail "one device: $(cat "$work/err")"
+HEDDLE_HOST_DEVICES=1 "$tool" bench copy --quick --seconds 0.5 --rounds 1 --only device,staged,peer,submit --json "$work/one.json" \
+    >"$work/out" 2>"$work/err" || fail "one device: $(cat "$work/err")"
+shows "$work/one.json" "$work/out"
 [ "$(grep -cF 'needs two devices' "$work/out")" -eq 2 ] || fail "one device: does not say what is left out"
 grep -qF 'copy on the device' "$work/out" || fail "one device: its own rows are missing"
 HEDDLE_HOST_PEERS=none "$tool" bench copy --quick --seconds 0.5 --rounds 1 --only peer >"$work/out" 2>"$work/err" ||

@@ -12,9 +12,8 @@ export HEDDLE_CACHE="$work/cache"
 
 HEDDLE_HOST_DEVICES=2 "$tool" bench start --rounds 1 --json "$work/all.json" >"$work/table" 2>"$work/err" ||
     fail "a round: $(cat "$work/err")"
-for text in 'bare program' 'placement thread' 'placement process' 'hd_close' 'a spare worker' 'first hd_copy' 'goals'; do
-    grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
-done
+shows "$work/all.json" "$work/table" 'bare program' 'placement thread' 'placement process' 'a spare worker' 'first hd_copy' \
+    'figures that have goals'
 if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
@@ -24,7 +23,8 @@ assert d["benchmark"] == "start" and d["goals_apply"] is False and d["run"] == {
 assert set(d["figures"]) == {
     "bare", "bare_driver", "bare_context", "bare_close", "bares", "bares_close", "thread", "thread_open", "thread_close", "process", "process_open", "process_close", "restart",
     "restart_spare", "first_copy", "later_copy", "worst_copy"}
-assert all(len(f["rounds"]) == 1 and f["median"] > 0 for f in d["figures"].values())
+assert all(len(f["rounds"]) == 1 and f["median"] > 0 and f["unit"] == "ns" and f["name"] for f in d["figures"].values())
+assert d["figures"]["bare"]["over_bare"] == 1 and all(f["over_bare"] > 0 for f in d["figures"].values())
 assert {g["id"] for g in d["goals"]} == {"open", "restart", "first_copy"}
 END
 fi

@@ -11,9 +11,7 @@ unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_PEERS HEDDLE_DEVICES HE
 mkdir "$TMPDIR"
 
 "$tool" bench trace --quick --json "$work/all.json" >"$work/table" 2>"$work/err" || fail "a run: $(cat "$work/err")"
-for text in 'trace: 2 devices, placement thread' 'launch and wait' 'a product' 'its submit' 'figures that have goals'; do
-    grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
-done
+shows "$work/all.json" "$work/table" 'trace: 2 x ' 'placement thread' 'submit' 'figures that have goals'
 if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
@@ -29,6 +27,7 @@ for id, row in rows.items():
         assert len(values["us"]["rounds"]) == 2 and min(values["us"]["rounds"]) > 0, (id, side)
         assert ("submit_ns" in values) == (id in ("matmul", "disturbed")), (id, side)
         assert side == "none" or values["ratio"] > 0, (id, side)
+        assert ("submit_more_ns" in values) == (id == "matmul" and side != "none"), (id, side)
 assert all(c > 0 for c in rows["disturbed"]["full"]["disturb_cycles_per_s"]["rounds"])
 assert {g["id"] for g in d["goals"]} == {"submit", "flow", "trip", "matmul", "disturbed"}
 END

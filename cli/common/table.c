@@ -1,0 +1,806 @@
+/* table.c - the tables of a benchmark's JSON (table.h).
+ *
+ * The columns of a table come from its objects: a column's head is the path of keys to the figure,
+ * without the units. A first pass over all lines finds the columns and their widths, a second one
+ * prints.
+ * Threads: any. Locks: none.
+ * Always: a key says what its number is, so no benchmark needs code here.
+ */
+#include "cli/common/table.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/text.h"
+#include "cli/common/report.h"
+
+enum { WIDTH = 120, GAP = 2, COLUMNS = 128, CELL = HDI_AMOUNT_BYTES, HEAD = 96, GOALS_MOST = 64 };
+
+/* ---- keys: what they say of their numbers ---- */
+
+typedef enum table_kind { COUNT, PLAIN, TIME, BYTES, SPEED, RATE } table_kind;
+
+typedef struct table_unit {
+    table_kind kind;
+    double scale; /* to nanoseconds or bytes */
+} table_unit;
+
+/* Where the text stands in the key, the unit, and the words instead of it; NULL: as it stands. */
+static const struct table_key {
+    enum { WHOLE, BEGIN, WITHIN, END } where;
+    const char *text;
+    table_unit unit;
+    const char *words;
+} table_keys[] = {
+    {WHOLE, "blocks_with_bytes", {COUNT, 1}, NULL},
+    {WHOLE, "ns", {TIME, 1}, ""},
+    {WHOLE, "us", {TIME, 1e3}, ""},
+    {WHOLE, "seconds", {TIME, 1e9}, NULL},
+    {WHOLE, "gbs", {PLAIN, 1}, "GB/s"},
+    {WHOLE, "gflops", {PLAIN, 1}, "GFLOP/s"},
+    {WHOLE, "bytes", {BYTES, 1}, NULL},
+    {WHOLE, "share", {PLAIN, 1}, NULL},
+    {BEGIN, "us_per_", {TIME, 1e3}, "per "},
+    {END, "_gb_per_s", {SPEED, 1}, ""},
+    {END, "_gbs", {PLAIN, 1}, " GB/s"},
+    {END, "_per_s", {RATE, 1}, NULL},
+    {END, "_ns", {TIME, 1}, ""},
+    {END, "_us", {TIME, 1e3}, ""},
+    {END, "_ms", {TIME, 1e6}, ""},
+    {END, "_s", {TIME, 1e9}, ""},
+    {END, "_bytes", {BYTES, 1}, ""},
+    {WITHIN, "_bytes_", {BYTES, 1}, NULL},
+    {END, "_mib", {BYTES, 1048576}, ""},
+    {WHOLE, "ratio", {PLAIN, 1}, NULL},
+    {END, "_ratio", {PLAIN, 1}, NULL},
+    {WITHIN, "over_", {PLAIN, 1}, NULL},
+    {END, "_share", {PLAIN, 1}, NULL},
+    {END, "_gain", {PLAIN, 1}, NULL},
+};
+
+static bool table_key_is(const struct table_key *k, const char *key)
+{
+    size_t length = strlen(key), own = strlen(k->text);
+    const char *found = strstr(key, k->text);
+    switch (k->where) {
+    case WHOLE:
+        return strcmp(key, k->text) == 0;
+    case BEGIN:
+        return found == key;
+    case WITHIN:
+        return found != NULL;
+    default:
+        return length > own && strcmp(key + length - own, k->text) == 0;
+    }
+}
+
+/* The unit of a key, and its words: "call median" of "call_median_ns". */
+static table_unit table_read_key(const char *key, char words[HEAD])
+{
+    const struct table_key *k = NULL;
+    for (size_t i = 0; !k && i < sizeof(table_keys) / sizeof(table_keys[0]); i++) {
+        k = table_key_is(&table_keys[i], key) ? &table_keys[i] : NULL;
+    }
+    if (k && k->words) {
+        bool begins = k->where == BEGIN;
+        int left = begins ? 0 : (int)(strlen(key) - strlen(k->text));
+        snprintf(words, HEAD, "%.*s%s%s", left, key, k->words, begins ? key + strlen(k->text) : "");
+    } else {
+        snprintf(words, HEAD, "%s", key);
+    }
+    for (char *at = words; *at; at++) {
+        *at = *at == '_' ? ' ' : *at;
+    }
+    return k ? k->unit : (table_unit){COUNT, 1};
+}
+
+static bool table_is_one_of(const char *key, const char *const *names)
+{
+    while (*names && strcmp(key, *names) != 0) {
+        names++;
+    }
+    return *names != NULL;
+}
+
+/* ---- cells ---- */
+
+/* Three digits that count, of shares one place more. */
+static void table_digits(double value, bool share, const char *unit, char out[CELL])
+{
+    double size = fabs(value);
+    int places = size < 9.995 ? 2 + share : size < 99.95 ? 1 : 0;
+    snprintf(out, CELL, "%.*f%s", share && size < 0.0995 && size > 0 ? 4 : places, value, unit);
+}
+
+static void table_cell(const hdi_json_value *v, table_unit unit, char out[CELL])
+{
+    char text[REPORT_TEXT];
+    double value = v->number * unit.scale;
+    if (v->kind != HDI_JSON_NUMBER) { /* null: not a number */
+        snprintf(out, CELL, "-");
+    } else if (unit.kind == TIME) {
+        snprintf(out, CELL, "%s%s", value < 0 ? "-" : "", report_duration(fabs(value), text));
+    } else if (unit.kind == BYTES && value >= 0) {
+        hdi_bytes_text((uint64_t)value, out);
+    } else if (unit.kind == COUNT && v->is_integer) {
+        snprintf(out, CELL, "%lld", (long long)v->integer);
+    } else if (unit.kind == RATE) {
+        double size = value < 1e3 ? 1 : value < 1e6 ? 1e3 : 1e6;
+        table_digits(value / size, false, size < 1e3 ? "" : size < 1e6 ? " k" : " M", out);
+    } else {
+        table_digits(value, unit.kind != SPEED, unit.kind == SPEED ? " GB/s" : "", out);
+    }
+}
+
+/* ---- values ---- */
+
+static const char *table_text(const hdi_json_value *object, const char *key)
+{
+    const hdi_json_value *v = hdi_json_member(object, key);
+    return v && v->kind == HDI_JSON_STRING && v->text[0] ? v->text : NULL;
+}
+
+/* Members that name an object, the best first. */
+static const char *const table_names[] = {"text", "name", "id", "kind", "kernel", NULL};
+
+/* NULL: it has no name. */
+static const char *table_name(const hdi_json_value *object)
+{
+    const char *name = NULL;
+    for (int i = 0; !name && table_names[i]; i++) {
+        name = table_text(object, table_names[i]);
+    }
+    return name;
+}
+
+/* A median with its extremes, or the summary of single calls. */
+static bool table_is_spread(const hdi_json_value *v)
+{
+    return hdi_json_member(v, "median") != NULL;
+}
+
+static bool table_is_calls(const hdi_json_value *v)
+{
+    return hdi_json_member(v, "p99_ns") != NULL;
+}
+
+/* An object with figures of its own, such as one side of a comparison. */
+static bool table_is_side(const hdi_json_value *v)
+{
+    return v->kind == HDI_JSON_OBJECT && !table_is_spread(v) && !table_is_calls(v);
+}
+
+static bool table_has_objects(const hdi_json_value *object)
+{
+    const hdi_json_value *v = object->first;
+    while (v && v->kind != HDI_JSON_OBJECT) {
+        v = v->next;
+    }
+    return v != NULL;
+}
+
+/* An array of objects that are not those of rounds. */
+static bool table_is_list(const hdi_json_value *v)
+{
+    return v->kind == HDI_JSON_ARRAY && v->first && table_name(v->first) && !hdi_json_member(v->first, "round");
+}
+
+/* ---- text that wraps ---- */
+
+typedef struct table_flow {
+    FILE *out;
+    int indent, at; /* at: the current column */
+} table_flow;
+
+/* Adds an item, on a new line if it does not fit, with a blank before it. */
+static void table_flow_add(table_flow *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void table_flow_add(table_flow *f, const char *format, ...)
+{
+    char item[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(item, sizeof(item), format, arguments);
+    va_end(arguments);
+    int length = (int)strlen(item);
+    if (f->at > f->indent && f->at + 1 + length > WIDTH) {
+        f->at = fprintf(f->out, "\n%*s", f->indent, "") - 1;
+    } else if (f->at > f->indent) {
+        f->at += fprintf(f->out, " ");
+    }
+    f->at += fprintf(f->out, "%s", item);
+}
+
+static void table_flow_words(table_flow *f, const char *text)
+{
+    for (const char *at = text; *at; at += strspn(at, " ")) {
+        int length = (int)strcspn(at, " ");
+        table_flow_add(f, "%.*s", length, at);
+        at += length;
+    }
+}
+
+static void table_paragraph(const char *head, const char *text, int indent, FILE *out)
+{
+    table_flow f = {out, indent, 0};
+    f.at = fprintf(out, "%*s", indent, "");
+    table_flow_words(&f, head);
+    table_flow_words(&f, text);
+    fprintf(out, "\n");
+}
+
+/* ---- numbers and words of an object, one behind the other ---- */
+
+static const char *const table_inherits[] = {"median", "min", "max", NULL};
+static const char *const table_notes[] = {"left_out", "not_measured", "note", "told", "version", NULL};
+
+static bool table_is_pair(const hdi_json_value *v)
+{
+    bool strings = v->kind == HDI_JSON_ARRAY && v->first && v->first->kind == HDI_JSON_STRING;
+    bool text = v->kind == HDI_JSON_STRING && v->text[0] && !table_is_one_of(v->key, table_names) &&
+                !table_is_one_of(v->key, table_notes);
+    return strings || text || v->kind == HDI_JSON_NUMBER;
+}
+
+static void table_pair(const hdi_json_value *v, table_unit around, const char *end, table_flow *f)
+{
+    char words[HEAD], cell[CELL] = "";
+    table_unit unit = table_read_key(v->key, words);
+    if (v->kind == HDI_JSON_NUMBER) {
+        table_cell(v, table_is_one_of(v->key, table_inherits) ? around : unit, cell);
+    }
+    if (v->kind == HDI_JSON_ARRAY) {
+        table_flow_add(f, "%s", words);
+    } else {
+        table_flow_add(f, "%s %s%s", words, v->kind == HDI_JSON_STRING ? v->text : cell, end);
+    }
+    for (const hdi_json_value *each = v->first; each; each = each->next) {
+        table_flow_add(f, "%s%s", each->text, each->next ? "" : end);
+    }
+}
+
+static const hdi_json_value *table_next_pair(const hdi_json_value *v)
+{
+    while (v && !table_is_pair(v)) {
+        v = v->next;
+    }
+    return v;
+}
+
+/* All numbers and words of an object. */
+static void table_pairs(const hdi_json_value *object, table_unit around, table_flow *f)
+{
+    const hdi_json_value *v = object ? table_next_pair(object->first) : NULL;
+    while (v) {
+        const hdi_json_value *next = table_next_pair(v->next);
+        table_pair(v, around, next ? "," : "", f);
+        v = next;
+    }
+}
+
+/* The reasons and notes of an object, and of those within it. */
+static void table_print_notes(const hdi_json_value *object, const char *of, bool within, int indent, FILE *out)
+{
+    for (const hdi_json_value *v = object->first; v; v = v->next) {
+        char words[HEAD], head[2 * HEAD];
+        table_read_key(v->key, words);
+        if (v->kind == HDI_JSON_STRING && v->text[0] && table_is_one_of(v->key, table_notes)) {
+            /* "left out" tells no more than a missing figure does */
+            bool told = strcmp(v->text, "left out") == 0;
+            bool plain = strcmp(v->key, "note") == 0;
+            snprintf(head, sizeof(head), "%s%s%s%s", of, of[0] ? ": " : "", plain ? "" : words, plain ? "" : ":");
+            if (!told) {
+                table_paragraph(head, v->text, indent, out);
+            }
+        } else if (within && table_is_side(v)) {
+            table_print_notes(v, words, true, indent, out);
+        }
+    }
+}
+
+/* ---- columns ---- */
+
+/* DETAIL: a figure that says nearly the same as another one. AMOUNT: a count, or bytes. The rank
+ * that is hidden first comes last. */
+typedef enum table_rank { FIGURE, DETAIL, AMOUNT, EXTREME } table_rank;
+
+typedef struct table_column {
+    char head[HEAD], first[CELL]; /* first: the text of its first cell */
+    table_rank rank;
+    int width;
+    bool varies, shown;
+} table_column;
+
+typedef struct table_line {
+    const hdi_json_value *object;
+    int indent;
+    bool own; /* without the figures of the objects in it */
+} table_line;
+
+typedef struct table {
+    const char *title;
+    table_line *lines;
+    int n_lines, name_width;
+    table_column columns[COLUMNS];
+    int n;
+    int at;                    /* the column that the walk visited last, or -1 */
+    char cells[COLUMNS][CELL]; /* of a line */
+} table;
+
+/* Finds a column, or adds it behind the one visited last. NULL: there are too many. */
+static table_column *table_find(table *t, const char *head, table_rank rank)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (strcmp(t->columns[i].head, head) == 0) {
+            t->at = i > t->at ? i : t->at;
+            return &t->columns[i];
+        }
+    }
+    if (t->n == COLUMNS) {
+        return NULL;
+    }
+    t->at++;
+    table_column *c = &t->columns[t->at];
+    memmove(c + 1, c, (size_t)(t->n - t->at) * sizeof(*c));
+    memmove(t->cells[t->at + 1], t->cells[t->at], (size_t)(t->n - t->at) * CELL);
+    *c = (table_column){.rank = rank, .shown = true};
+    t->cells[t->at][0] = 0;
+    t->n++;
+    snprintf(c->head, sizeof(c->head), "%s", head);
+    return c;
+}
+
+/* Sets a cell of the line; the first of one column counts. */
+static void table_visit(table *t, const char *head, table_rank rank, const char *cell)
+{
+    table_column *c = table_find(t, head[0] ? head : "median", rank);
+    char *text = c ? t->cells[c - t->columns] : NULL;
+    if (text && !text[0]) {
+        snprintf(text, CELL, "%s", cell);
+    }
+}
+
+static table_rank table_rank_of(const hdi_json_value *object, const hdi_json_value *v, table_unit unit)
+{
+    bool speed = hdi_json_member(object, "gbs") || hdi_json_member(object, "gflops");
+    if (table_is_spread(object)) {
+        bool extreme = strcmp(v->key, "min") == 0 || strcmp(v->key, "max") == 0;
+        return extreme ? EXTREME : strcmp(v->key, "median") == 0 || unit.kind != COUNT ? FIGURE : AMOUNT;
+    }
+    if (strcmp(v->key, "mean_ns") == 0 || (speed && strcmp(v->key, "ns") == 0)) {
+        return DETAIL;
+    }
+    bool counts = unit.kind == BYTES || (unit.kind == COUNT && v->is_integer);
+    return strcmp(v->key, "max_ns") == 0 ? EXTREME : v->kind == HDI_JSON_NUMBER && counts ? AMOUNT : FIGURE;
+}
+
+/* Visits all figures of an object. `head` is the path to it, `around` the unit of its key. */
+static void table_walk(table *t, const hdi_json_value *object, const char *head, table_rank rank, table_unit around,
+                       bool own)
+{
+    static const char *const singles[] = {"calls", "single", NULL};
+    for (const hdi_json_value *v = object->first; v; v = v->next) {
+        char words[HEAD], path[HEAD], cell[CELL];
+        bool inner = v->kind == HDI_JSON_OBJECT, calls = inner && table_is_calls(v);
+        if ((!inner && v->kind != HDI_JSON_NUMBER && v->kind != HDI_JSON_NULL) || (inner && own && table_is_side(v))) {
+            continue;
+        }
+        table_unit unit = table_read_key(v->key, words);
+        bool inherits = table_is_one_of(v->key, table_inherits) || (!table_is_spread(object) && unit.kind == COUNT);
+        unit = inherits ? around : unit;
+        bool nameless = strcmp(v->key, "median") == 0 ||
+                        (calls && (table_is_one_of(v->key, singles) || strcmp(v->key, "call") == 0));
+        snprintf(path, sizeof(path), "%s%s%s", head, head[0] && words[0] && !nameless ? " " : "",
+                 nameless ? "" : words);
+        table_rank own_rank = calls && table_is_one_of(v->key, singles) ? DETAIL : table_rank_of(object, v, unit);
+        own_rank = own_rank > rank ? own_rank : rank;
+        if (inner) {
+            table_walk(t, v, path, own_rank, unit, own);
+        } else {
+            table_cell(v, unit, cell);
+            table_visit(t, path, own_rank, cell);
+        }
+    }
+}
+
+/* Computes the cells of a line. */
+static void table_read_line(table *t, const table_line *l)
+{
+    char words[HEAD];
+    const char *unit = table_text(l->object, "unit");
+    const char *key = l->object->key ? l->object->key : "";
+    memset(t->cells, 0, sizeof(t->cells));
+    t->at = -1;
+    table_walk(t, l->object, "", FIGURE, table_read_key(unit ? unit : key, words), l->own);
+}
+
+static void table_line_name(const table_line *l, char out[CELL * 2])
+{
+    char words[HEAD] = "";
+    const char *name = table_name(l->object);
+    if (!name && l->object->key) {
+        table_read_key(l->object->key, words);
+    }
+    snprintf(out, CELL * 2, "%*s%s", l->indent, "", name ? name : words);
+}
+
+/* The next line of a head that is `width` wide, as many of its words as fit. */
+static int table_head_fit(const char *at, int width)
+{
+    int fit = (int)strcspn(at, " ");
+    while (at[fit] && fit + 1 + (int)strcspn(at + fit + 1, " ") <= width) {
+        fit += 1 + (int)strcspn(at + fit + 1, " ");
+    }
+    return fit;
+}
+
+static int table_head_lines(const table_column *c)
+{
+    int lines = 0;
+    for (const char *at = c->head; *at; at += strspn(at, " ")) {
+        at += table_head_fit(at, c->width);
+        lines++;
+    }
+    return lines;
+}
+
+static int table_longest_word(const char *text)
+{
+    int longest = 0;
+    for (const char *at = text; *at; at += strspn(at, " ")) {
+        int length = (int)strcspn(at, " ");
+        longest = length > longest ? length : longest;
+        at += length;
+    }
+    return longest;
+}
+
+static const char *table_last_word(const char *head)
+{
+    const char *blank = strrchr(head, ' ');
+    return blank ? blank + 1 : head;
+}
+
+/* ---- what fits ---- */
+
+static void table_measure(table *t)
+{
+    t->n = t->name_width = 0;
+    for (int i = 0; i < t->n_lines; i++) {
+        char name[CELL * 2];
+        table_line_name(&t->lines[i], name);
+        int length = (int)strlen(name);
+        t->name_width = length > t->name_width ? length : t->name_width;
+        table_read_line(t, &t->lines[i]);
+        for (int k = 0; k < t->n; k++) {
+            table_column *c = &t->columns[k];
+            int cell = (int)strlen(t->cells[k]), word = table_longest_word(c->head);
+            c->width = cell > c->width ? cell : c->width;
+            c->width = word > c->width ? word : c->width;
+            c->varies = c->varies || strcmp(c->first, t->cells[k]) != 0;
+            if (i == 0) {
+                snprintf(c->first, CELL, "%s", t->cells[k]);
+                c->varies = false;
+            }
+        }
+    }
+}
+
+static int table_width(const table *t)
+{
+    int width = t->name_width;
+    for (int i = 0; i < t->n; i++) {
+        width += t->columns[i].shown ? GAP + t->columns[i].width : 0;
+    }
+    return width;
+}
+
+/* Hides a column, and those that say the same of other sides. */
+static void table_hide(table *t, int column)
+{
+    table_rank rank = t->columns[column].rank;
+    const char *word = table_last_word(t->columns[column].head);
+    for (int i = 0; i < t->n; i++) {
+        table_column *c = &t->columns[i];
+        c->shown = c->shown && (c->rank != rank || strcmp(table_last_word(c->head), word) != 0);
+    }
+}
+
+/* Hides what does not fit. False: the figures alone are too wide. */
+static bool table_fit(table *t)
+{
+    table_measure(t);
+    /* a count that is the same in all lines says nothing of them */
+    for (int i = 0; i < t->n; i++) {
+        table_column *c = &t->columns[i];
+        c->shown = c->rank != AMOUNT || c->varies || t->n_lines == 1;
+    }
+    bool extremes = table_width(t) <= WIDTH;
+    for (int i = 0; i < t->n && !extremes; i++) {
+        t->columns[i].shown = t->columns[i].shown && t->columns[i].rank != EXTREME;
+    }
+    for (int i = t->n - 1; i >= 0 && table_width(t) > WIDTH; i--) {
+        if (t->columns[i].shown && t->columns[i].rank == AMOUNT) {
+            table_hide(t, i);
+        }
+    }
+    for (int i = 0; i < t->n && table_width(t) > WIDTH; i++) { /* means before percentiles */
+        if (t->columns[i].shown && t->columns[i].rank == DETAIL) {
+            table_hide(t, i);
+        }
+    }
+    return table_width(t) <= WIDTH;
+}
+
+/* ---- printing ---- */
+
+/* The first column behind those that fit beside the names, from column `from` on. */
+static int table_block_end(const table *t, int from)
+{
+    int width = t->name_width, end = from;
+    bool any = false;
+    for (; end < t->n; end++) {
+        int more = t->columns[end].shown ? GAP + t->columns[end].width : 0;
+        if (any && width + more > WIDTH) {
+            break;
+        }
+        width += more;
+        any = any || more > 0;
+    }
+    return end;
+}
+
+/* A line whose blanks are printed only before further text. */
+typedef struct table_text_line {
+    FILE *out;
+    int pad;
+} table_text_line;
+
+/* Adds text in a column of this width, on the right. */
+static void table_put(table_text_line *line, const char *text, int length, int width)
+{
+    line->pad += width - length;
+    if (length > 0) {
+        fprintf(line->out, "%*s%.*s", line->pad, "", length, text);
+        line->pad = 0;
+    }
+}
+
+/* Begins a line with a name, on the left. */
+static table_text_line table_put_name(const table *t, const char *name, FILE *out)
+{
+    fprintf(out, "%s", name);
+    return (table_text_line){out, t->name_width - (int)strlen(name)};
+}
+
+static void table_print_head(const table *t, int from, int end, FILE *out)
+{
+    int lines = 1;
+    const char *at[COLUMNS];
+    for (int i = from; i < end; i++) {
+        int own = t->columns[i].shown ? table_head_lines(&t->columns[i]) : 0;
+        lines = own > lines ? own : lines;
+        at[i] = t->columns[i].head;
+    }
+    for (int line = lines; line > 0; line--) {
+        table_text_line l = table_put_name(t, line == 1 ? t->title : "", out);
+        for (int i = from; i < end; i++) {
+            const table_column *c = &t->columns[i];
+            int fit = c->shown && table_head_lines(c) >= line ? table_head_fit(at[i], c->width) : 0;
+            table_put(&l, at[i], fit, c->shown ? GAP + c->width : 0);
+            at[i] += fit + (int)strspn(at[i] + fit, " ");
+        }
+        fprintf(out, "\n");
+    }
+}
+
+static void table_print_block(table *t, int from, int end, FILE *out)
+{
+    if (t->n > 0 || t->title[0]) {
+        table_print_head(t, from, end, out);
+    }
+    for (int i = 0; i < t->n_lines; i++) {
+        const table_line *l = &t->lines[i];
+        char name[CELL * 2];
+        table_line_name(l, name);
+        table_read_line(t, l);
+        table_text_line text = table_put_name(t, name, out);
+        for (int k = from; k < end; k++) {
+            const table_column *c = &t->columns[k];
+            table_put(&text, t->cells[k], c->shown ? (int)strlen(t->cells[k]) : 0, c->shown ? GAP + c->width : 0);
+        }
+        fprintf(out, "\n");
+        if (end == t->n) {
+            table_print_notes(l->object, "", !l->own, l->indent + 4, out);
+        }
+    }
+}
+
+/* ---- tables ---- */
+
+/* Rows of one table: elements of an array, or the objects among an object's members. */
+typedef struct table_rows {
+    const hdi_json_value *first, *end; /* end: not one of them; may be NULL */
+} table_rows;
+
+static void table_add_line(table *t, const hdi_json_value *object, int indent, bool own)
+{
+    t->lines[t->n_lines++] = (table_line){object, indent, own};
+}
+
+/* A line for each row, and one for each side of it if `sides`. */
+static bool table_lay_out(table *t, table_rows rows, bool sides)
+{
+    bool any = false;
+    t->n_lines = 0;
+    for (const hdi_json_value *v = rows.first; v != rows.end; v = v->next) {
+        if (v->kind != HDI_JSON_OBJECT) {
+            continue;
+        }
+        table_add_line(t, v, 2, sides);
+        for (const hdi_json_value *side = v->first; side && sides; side = side->next) {
+            if (table_is_side(side)) {
+                table_add_line(t, side, 4, false);
+                any = true;
+            }
+        }
+    }
+    bool fits = table_fit(t);
+    return sides ? any : fits;
+}
+
+static void table_print_rows(const char *title, table_rows rows, FILE *out)
+{
+    size_t most = 0;
+    for (const hdi_json_value *v = rows.first; v != rows.end; v = v->next) {
+        most += 1 + v->count;
+    }
+    table *t = calloc(1, sizeof(*t));
+    table_line *lines = calloc(most, sizeof(*lines));
+    if (t && lines) {
+        t->title = title;
+        t->lines = lines;
+        if (!table_lay_out(t, rows, false) && !table_lay_out(t, rows, true)) {
+            table_lay_out(t, rows, false);
+        }
+        int title_width = (int)strlen(title);
+        t->name_width = title_width > t->name_width ? title_width : t->name_width;
+        for (int from = 0, end; from < t->n || from == 0; from = end) {
+            end = table_block_end(t, from);
+            table_print_block(t, from, end, out);
+            if (end == from) {
+                break;
+            }
+        }
+    } else {
+        fprintf(out, "%s: out of memory\n", title);
+    }
+    free(lines);
+    free(t);
+}
+
+/* True if rows contain lists of their own. */
+static const hdi_json_value *table_list_in(const hdi_json_value *object)
+{
+    const hdi_json_value *v = object->first;
+    while (v && !table_is_list(v)) {
+        v = v->next;
+    }
+    return v;
+}
+
+/* The title and the numbers of an object, above its tables. */
+static void table_print_title(const char *title, const hdi_json_value *object, table_unit around, FILE *out)
+{
+    table_flow f = {out, 2, 0};
+    bool more = table_next_pair(object->first) != NULL;
+    f.at = fprintf(out, "\n%s%s", title, more ? ":" : "") - 1;
+    table_pairs(object, around, &f);
+    fprintf(out, "\n");
+    table_print_notes(object, "", false, 2, out);
+}
+
+/* A table for each part of a list. */
+static void table_print_list(const hdi_json_value *list, FILE *out)
+{
+    char words[HEAD];
+    table_read_key(list->key, words);
+    for (const hdi_json_value *v = list->first, *end; v; v = end) {
+        const char *part = table_text(v, "part");
+        const hdi_json_value *inner = table_list_in(v);
+        end = v->next;
+        if (inner) {
+            char none[HEAD];
+            table_print_title(table_name(v), v, table_read_key("", none), out);
+            table_print_rows(inner->key, (table_rows){inner->first, NULL}, out);
+            continue;
+        }
+        while (end && part && table_text(end, "part") && strcmp(table_text(end, "part"), part) == 0) {
+            end = end->next;
+        }
+        end = part ? end : NULL;
+        fprintf(out, "\n");
+        table_print_rows(part ? part : words, (table_rows){v, end}, out);
+    }
+}
+
+static void table_print_member(const hdi_json_value *v, FILE *out)
+{
+    char words[HEAD];
+    table_unit unit = table_read_key(v->key, words);
+    if (table_is_list(v)) {
+        table_print_list(v, out);
+    } else if (v->kind == HDI_JSON_OBJECT && v->first) {
+        table_print_title(words, v, unit, out);
+        if (table_has_objects(v)) {
+            table_print_rows("", (table_rows){v->first, NULL}, out);
+        }
+    }
+}
+
+/* ---- the record ---- */
+
+static void table_print_head_of(const hdi_json_value *record, FILE *out)
+{
+    const hdi_json_value *runtime = hdi_json_member(record, "runtime"), *machine = hdi_json_member(record, "machine");
+    const hdi_json_value *devices = hdi_json_member(runtime, "devices");
+    const hdi_json_value *processors = hdi_json_member(machine, "processors");
+    const char *benchmark = table_text(record, "benchmark"), *driver = table_text(runtime, "driver");
+    const char *device = devices && devices->first ? table_text(devices->first, "name") : NULL;
+    const char *version = table_text(runtime, "driver_version"), *placement = table_text(runtime, "placement");
+    fprintf(out, "%s: %d x %s, driver %s %s, placement %s; %d processors\n", benchmark ? benchmark : "-",
+            devices ? (int)devices->count : 0, device ? device : "-", driver ? driver : "-", version ? version : "-",
+            placement ? placement : "-", processors ? (int)processors->integer : 0);
+    const hdi_json_value *run = hdi_json_member(record, "run");
+    if (run) {
+        table_flow f = {out, 2, 0};
+        f.at = fprintf(out, "run:");
+        table_pairs(run, (table_unit){COUNT, 1}, &f);
+        fprintf(out, "\n");
+    }
+}
+
+static void table_print_goals(const hdi_json_value *record, FILE *out)
+{
+    const hdi_json_value *list = hdi_json_member(record, "goals"), *apply = hdi_json_member(record, "goals_apply");
+    report_goal goals[GOALS_MOST];
+    int n = 0;
+    for (const hdi_json_value *v = list ? list->first : NULL; v && n < GOALS_MOST; v = v->next) {
+        const hdi_json_value *limit = hdi_json_member(v, "limit"), *value = hdi_json_member(v, "value");
+        const char *text = table_text(v, "text"), *unit = table_text(v, "unit"), *of = table_text(v, "of");
+        const char *relation = table_text(v, "relation");
+        goals[n++] = (report_goal){.text = text ? text : "",
+                                   .of = of ? of : "",
+                                   .limit = limit && limit->kind == HDI_JSON_NUMBER ? limit->number : NAN,
+                                   .value = value && value->kind == HDI_JSON_NUMBER ? value->number : NAN,
+                                   .at_least = relation && strcmp(relation, ">=") == 0,
+                                   .unit = unit ? unit : ""};
+    }
+    report_print_goals(goals, n, apply && apply->boolean, out);
+}
+
+void table_print(const hdi_json_value *record, FILE *out)
+{
+    if (record->kind != HDI_JSON_OBJECT) {
+        return;
+    }
+    static const char *const others[] = {"command", "machine", "runtime", "options", "run", "goals", "verified", NULL};
+    table_print_head_of(record, out);
+    table_print_notes(record, "", false, 0, out);
+    for (const hdi_json_value *v = record->first; v; v = v->next) {
+        if (!table_is_one_of(v->key, others)) {
+            table_print_member(v, out);
+        }
+    }
+    table_print_goals(record, out);
+    const hdi_json_value *verified = hdi_json_member(record, "verified"), *took = hdi_json_member(record, "took_s");
+    if (verified) {
+        table_print_title("verified", verified, (table_unit){COUNT, 1}, out);
+    }
+    if (table_text(record, "shown")) {
+        fprintf(out, "\n");
+        table_paragraph("shown:", table_text(record, "shown"), 0, out);
+    }
+    fprintf(out, "%sTook %.0f s.\n", verified ? "" : "\n", took ? took->number : 0);
+}
