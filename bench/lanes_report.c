@@ -111,11 +111,14 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     static const char *const shapes[] = {"alone", "threads", "processes", "one_thread"};
     static const char *const disturbers[] = {"none", "own", "driver"};
     const lanes_row *r = &lanes_rows[row];
+    char part[64];
+    snprintf(part, sizeof(part), "placement %s%s", r->part == LANES_PART_WITHIN ? x->within : "process",
+             r->disturber == LANES_QUIET ? "" : ", disturbed");
     hdi_json_object(j);
     report_put_string(j, "id", r->id);
     report_put_string(j, "name", r->name);
     report_put_string(j, "api", r->api == LANES_HEDDLE ? "heddle" : "driver");
-    report_put_string(j, "part", r->part == LANES_PART_WITHIN ? x->within : "process");
+    report_put_string(j, "part", part);
     report_put_string(j, "placement", r->part == LANES_PART_WITHIN ? x->within : "process");
     report_put_string(j, "shape", shapes[r->shape]);
     report_put_string(j, "disturbed_by", disturbers[r->disturber]);

@@ -798,9 +798,10 @@ void table_print(const hdi_json_value *record, FILE *out)
     if (verified) {
         table_print_title("verified", verified, (table_unit){COUNT, 1}, out);
     }
-    if (table_text(record, "shown")) {
+    const char *shown = table_text(record, "shown");
+    if (shown) {
         fprintf(out, "\n");
-        table_paragraph("shown:", table_text(record, "shown"), 0, out);
+        table_paragraph("shown:", shown, 0, out);
     }
-    fprintf(out, "%sTook %.0f s.\n", verified ? "" : "\n", took ? took->number : 0);
+    fprintf(out, "%sTook %.0f s.\n", verified || shown ? "" : "\n", took ? took->number : 0);
 }
