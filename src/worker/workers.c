@@ -5,8 +5,9 @@
  * no device yet. The handshake is the first messages between the application and a fresh worker
  * process, until the device's port takes over.
  *
- * Threads: the watcher runs all functions named watch_*, and starts the spares. The handshake runs
- * in hd_open and hd_device_restart, one at a time per device. The rest runs on callers.
+ * Threads: the watcher of the workers runs all functions named watch_*, and starts the spares.
+ * hd_open and hd_device_restart run the handshake, one at a time per device. The calling thread
+ * runs all other functions.
  * Locks: the workers' mutex, around their states. The watcher releases it before it declares a
  * device lost.
  * Blocking: a handshake, up to the option worker_timeout per message.
