@@ -36,7 +36,8 @@ void hdi_engine_activities_end(hdi_engine *engine)
 
 /* ---- recording ---- */
 
-/* True if the name was recorded in this session. `is`: from now on it counts as recorded. */
+/* True if the name was recorded in this session. With `is`, the name counts as recorded from now
+ * on. */
 static bool activities_is_named(hdi_recording *r, const hdi_activity_name *name, bool is)
 {
     uint32_t word = name->index / 64;
@@ -45,7 +46,7 @@ static bool activities_is_named(hdi_recording *r, const hdi_activity_name *name,
         uint32_t words = 2 * word + 16;
         uint64_t *named = realloc(r->named, words * sizeof *named);
         if (!named) {
-            return false; /* it is recorded again, which is harmless */
+            return false; /* without memory the name is recorded again, which is harmless */
         }
         memset(named + r->named_words, 0, (words - r->named_words) * sizeof *named);
         r->named = named;

@@ -1,8 +1,8 @@
 /* activities.h - CUPTI's reports about a device (driver/cupti.h), on their way into the records of
  * its engine.
  *
- * Threads: begin and end on any, one at a time; take and release on the thread that runs the
- * engine, release once it stopped.
+ * Threads: begin and end run on any thread, one at a time. Take runs on the thread that runs the
+ * engine. Release runs there, too, once the engine stopped.
  * Locks, blocking: as in driver/cupti.h; take waits for nothing.
  * Always: only the engine writes its ring. Records without room there count as dropped.
  */
@@ -11,7 +11,7 @@
 
 #include "engine/engine.h"
 
-/* False: `why` tells the reason. */
+/* False: it failed, and `why` gets the reason. */
 bool hdi_engine_activities_begin(hdi_engine *engine, char why[HDI_ACTIVITIES_WHY_BYTES]);
 void hdi_engine_activities_end(hdi_engine *engine);
 

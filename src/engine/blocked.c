@@ -1,21 +1,23 @@
 /* blocked.c - counts the streams of a device that wait for others inside the driver.
  *
  * NVIDIA's driver spreads the work of all streams over a few hardware queues, 8 by default. A
- * waiting stream occupies one. Once too many are occupied, others stand still, whatever they depend
- * on. Measured on an H200: with 4 of 8 queues, 8 of 16 or 14 of 32 occupied, all others went on.
- * With 5 of 8, 40 of 122 others stood still, and with 16 of 32, 9 of 111 did. Streams of the
- * program count, too. So at most three streams per eight queues wait inside the driver. All others
- * wait in their engine, and go on when it sees the other lane done. This costs them some
- * microseconds.
+ * waiting stream occupies one queue. Once too many queues are occupied, other streams stand still,
+ * whatever they depend on. Measured on an H200: with 4 of 8 queues occupied, 8 of 16, or 14 of 32,
+ * all other streams went on. With 5 of 8 occupied, 40 of 122 others stood still; with 16 of 32
+ * occupied, 9 of 111 did. Streams of the program occupy queues, too. So at most three streams per
+ * eight queues wait inside the driver. The other waiting lanes wait in their engine, and go on when
+ * it sees that the awaited lane is done. This costs them some microseconds.
  *
  * Threads: the thread that runs the device's engine.
  * Locks: none.
- * Always: every stream that waits inside the driver is listed. A listed wait may be over.
+ * Always: every stream that waits inside the driver is listed. A listed wait may already have
+ * ended.
  */
 #include <stdlib.h>
 #include "engine/stream.h"
 
-/* The driver's variable. If the program does not set it, the option `hw_queues` does. */
+/* The driver's environment variable. If the program does not set it, Heddle sets it from the option
+ * `hw_queues`. */
 #define VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
 
 void hdi_blocked_start(hdi_engine *engine)

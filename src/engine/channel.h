@@ -27,8 +27,8 @@
  * Locks: the device's order lock while commands are written; no other, unless a field's comment
  * names one.
  * Always:
- * - A field is written by one side, unless its comment names both. The application never reads from
- *   here the state that it owns.
+ * - A field is written by one side, unless its comment names both. The application never reads its
+ *   own state from here.
  * - A ring contains no pointers of the application, so it means the same to an engine in another
  *   process. A kernel is a number in the runtime's table, memory is a device address, a lane is a
  *   number. Only a CALL contains pointers: it goes only to engines in the application's process.
@@ -66,12 +66,11 @@ typedef struct hdi_point {
  * - rank: its rank among the suspects of a loss, the likeliest first; HDI_RANK_INNOCENT: none
  *
  * COPY_BOX copies rows at equal distances. MATMUL calls a library, which launches a few kernels.
- * Its command is a hdi_product (blas/blas.h), which begins with the first bytes of a command.
- * CALL is a function of the program, which gives the driver its own work. A worker process never
- * gets one.
- * MARK does no work: it ends when the work in front of it ends.
+ * Its command is an hdi_product (blas/blas.h), whose first bytes are those of every command. CALL
+ * calls a function of the program, which gives its own work to the driver. A worker process never
+ * gets a CALL. MARK does no work: it ends when the work in front of it ends.
  * CLAIM takes two slots. The first one ends when the program may use the bytes. The second one,
- * CLAIMED, ends when the program ends the claim. Only that end is the end of an operation. */
+ * CLAIMED, ends when the program ends the claim. Tickets name only the end of CLAIMED. */
 #define HDI_RANK_INNOCENT 3
 #define HDI_OP_MAP(X)                                                                                                  \
     X(LAUNCH, launch, "launch", 1, 0)                                                                                  \
@@ -101,7 +100,7 @@ enum {
     HDI_COPY_TO_DEVICE = 1, /* from host memory */
     HDI_COPY_TO_HOST,
     HDI_COPY_ON_DEVICE, /* the lane's device reaches both sides */
-    HDI_COPY_PEER,      /* likewise, and one side belongs to another device */
+    HDI_COPY_PEER,      /* the same, but one side belongs to another device */
     HDI_COPY_HOST,      /* host to host */
     HDI_COPY_KIND = 255,
     /* A flag beside the kind: other lanes will wait for exactly this operation. The engine marks
@@ -109,7 +108,8 @@ enum {
     HDI_COPY_AWAITED = 256
 };
 
-/* A launch is packed so that a kernel of three buffers and three or four numbers needs one slot. */
+/* The fields of a launch are packed so that a kernel with three buffers and three or four numbers
+ * needs one slot. */
 typedef union hdi_command {
     /* All commands share these first bytes. */
     struct {
@@ -132,7 +132,7 @@ typedef union hdi_command {
     } launch;
     struct {
         uint32_t first;
-        /* Not 0: a completion write follows at once, since a thread will check how far the lane
+        /* Not 0: a completion write follows at once, since a thread will look how far the lane
          * is. */
         uint32_t signalled;
         uint64_t dst, src, bytes;
@@ -150,7 +150,7 @@ typedef union hdi_command {
     } fill;
     struct {
         uint32_t first, reserved;
-        uint64_t function, context; /* of the program, hence only for an engine in its process */
+        uint64_t function, context; /* addresses in the program, so only an engine in its process gets them */
     } call;
     struct {
         uint32_t first;
@@ -162,7 +162,8 @@ typedef union hdi_command {
     struct {
         uint32_t first;
         uint32_t lane; /* global number */
-        /* position whose result the lane reads; further ones are this far behind it: */
+        /* position whose result the lane reads; `behind` lists further such positions, as distances
+         * behind it */
         uint64_t position;
         uint32_t behind[HDI_SOURCES_MOST - 1]; /* 0: no further one */
     } sources;
@@ -204,7 +205,8 @@ _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is
 /* ---- the shared state ---- */
 
 #define HDI_LANES_MAX 512 /* per device */
-/* Of these, for the program, transfers and claims; the rest: parking lanes (parked.h). */
+/* So many of them serve the program, transfers and claims; the rest are parking lanes
+ * (parked.h). */
 #define HDI_LANES_OF_PROGRAM 256
 /* No lane of the runtime has this number. */
 #define HDI_NO_LANE UINT32_MAX
@@ -223,24 +225,24 @@ typedef struct hdi_failure {
     uint32_t kernel;
     uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
-    uint8_t inherited; /* this lane's operation read the result of the one to blame */
-    /* Of a lost device: this lane waited for the one to blame, in another lane. */
+    uint8_t inherited; /* this lane's operation read the result of the operation to blame */
+    /* For a lost device: this lane waited for the operation to blame, which is in another lane. */
     uint8_t waited;
-    uint64_t loss;  /* likewise: number of the loss, see hdi_loss_suspects; 0: not recorded */
-    uint64_t begun; /* likewise: work behind this position of this lane had not begun */
+    uint64_t loss;  /* for a lost device: number of the loss, see hdi_loss_suspects; 0: not recorded */
+    uint64_t begun; /* for a lost device: work behind this position of this lane had not begun */
 } hdi_failure;
 
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
 
 /* Which side fences between its store and its load. A submitter stores `head`, then loads whether
- * its lane is active and the engine awake. An engine that is about to sleep, or to take a lane off
- * the active ones, stores that and then loads `head`. One of the two must see the other's store.
- * Submitters do this far more often than engines. */
+ * its lane is active and the engine awake. An engine that is about to sleep, or to remove a lane
+ * from `active`, stores that and then loads `head`. One of the two must see the other's store.
+ * A fence on one side is enough. Submitters do this far more often than engines. */
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
-    /* Submitters fence. A worker's engine may take this over, since the application called
-     * hdi_biased_join(). */
+    /* Submitters fence, until a worker's engine takes this over. It can, since the application
+     * called hdi_biased_join(). */
     HDI_FENCES_EITHER = 1,
     /* The engine fences for submitters, on their processors (engine_see_heads). */
     HDI_FENCES_ENGINE = 2,
@@ -254,24 +256,26 @@ typedef struct hdi_engine_shared {
     /* Bit per lane with commands, or with work in flight. Submitters set it, the engine clears it.
      * The bits of most lanes are in the cache line of `asleep`. */
     _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    /* Bit per lane that a thread waits for, or did. Threads that wait set it, the engine clears
-     * it. */
+    /* Bit per lane that a thread waits for, or waited for. Threads that wait set it, the engine
+     * clears it. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
     /* Application: a thread waits for claims (src/claim). */
     _Alignas(HDI_LINE) _Atomic uint32_t bell_wanted;
-    /* Both sides (hdi_claim_ring): its futex word. It moves when a claim is ready or over. */
+    /* Both sides (hdi_claim_ring): the futex word of that thread. It moves when a claim is ready or
+     * over. */
     _Atomic uint32_t bell;
     _Alignas(HDI_LINE) _Atomic uint32_t doorbell; /* futex word */
-    /* Engine: rises with every pass, so that others see that it runs. */
+    /* Engine: rises with every pass, so that other threads see that the engine runs. */
     _Alignas(HDI_LINE) _Atomic uint64_t heartbeat;
-    /* Worker process: the code for which it ends itself. May be wrong, see child_cause_of_end in
+    /* Worker process: the code for which it ends itself. It may be wrong, see child_cause_of_end in
      * workers.c. */
     _Atomic int32_t lost_by;
-    /* Worker process, before `lost_by`: the kernel's report for the same code. It may be wrong, too
-     * (hdi_provider.reason). */
+    /* Worker process, before `lost_by`: the operating system's report about the same error. It may
+     * be wrong, too (hdi_provider.reason). */
     char reason[HDI_DRIVER_REASON_BYTES];
     _Atomic uint32_t recording; /* application: HDI_RECORD_DETAIL_*; 0: record nothing */
-    /* Engine: the same, once it records that. 0: all its records are in `records`. */
+    /* Engine: the detail with which it records now. 0: it records nothing, and all its records are
+     * in `records`. */
     _Atomic uint32_t recorded;
     /* Watchdog: 1 + the lane whose first operation took too long; 0: none. */
     _Atomic uint32_t overdue;
@@ -301,12 +305,13 @@ typedef struct hdi_lane_shared {
      * that wakes them clears them. */
     _Atomic uint32_t awaited;
 
-    /* Any thread or engine; only ever raised, as the next two are. A thread waits for this
-     * position: publish it without delay. */
+    /* Any thread or engine raises this and the next two fields, and nobody lowers them. A thread
+     * waits for this position: publish it without delay. */
     _Alignas(HDI_LINE) _Atomic uint64_t wanted_host;
     /* Another lane waits for this position: record an event behind it. */
     _Atomic uint64_t wanted_event;
-    /* Another lane stands at a wait for this position, which is issued: record an event at once. */
+    /* Another lane stands at a wait for this position, which is issued already: record an event at
+     * once. */
     _Atomic uint64_t wanted_now;
     /* Bit per device whose engine, in another process, sleeps until `done` moves. */
     _Atomic uint32_t watchers;
@@ -323,13 +328,14 @@ typedef struct hdi_lane_shared {
     /* Engine: changes only on failure. Submitters read `failed` on each submission, so its cache
      * line must change rarely. */
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
-    /* Odd while the engine writes the log; 0: nothing ever failed. */
+    /* Rises with each change of the log, and is odd while the engine writes it; 0: nothing ever
+     * failed. */
     _Atomic uint64_t failure_changes;
     _Atomic uint64_t failures_end; /* records ever written to the log */
-    /* application: how many of them left the log; see failures.h */
+    /* application: how many of these records left the log; see failures.h */
     _Atomic uint64_t failures_first;
     _Atomic uint32_t keeps_times; /* application: operations get times; see times.h */
-    /* Engine: only times behind this position are from this engine. */
+    /* Engine: this engine stored only the times behind this position. */
     _Atomic uint64_t times_after;
 } hdi_lane_shared;
 
@@ -352,8 +358,8 @@ typedef struct hdi_channel {
     hdi_completion_flag *flags; /* HDI_LANES_MAX, page-aligned */
     size_t flags_bytes;
     /* Two bits (HDI_REQUEST_*) per slot: the requests for a signal right behind the command that
-     * ends there. A wish (`wanted_*`) stores only the latest position. That helps little if one
-     * thread waits for an early position while others wait for late ones. */
+     * ends there. A wish (`wanted_*`) stores only the latest position. So it does not serve a
+     * thread that waits for an early position while others wait for late ones. */
     _Atomic uint64_t *requests;
     hdi_command *rings;     /* HDI_LANES_MAX rings of `slots` commands */
     uint32_t slots;         /* a power of two */
@@ -368,7 +374,8 @@ typedef struct hdi_channel {
 #define HDI_REQUEST_FLAG 2
 #define HDI_REQUESTS_PER_WORD 32
 
-/* The low bits of the awaited position distinguish sleepers. */
+/* Sleepers for different positions mostly use different bits: the low bits of the position choose
+ * the bit. */
 static inline uint32_t hdi_awaited_bit(uint64_t position)
 {
     return (uint32_t)1 << (position % 32);
@@ -393,13 +400,13 @@ static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint
     return &channel->requests[slot / HDI_REQUESTS_PER_WORD];
 }
 
-/* Requests completion behind a position. Any thread. The caller also raises the wish, which works
- * if the engine passed the position before. */
+/* Requests completion behind a position. Any thread. The caller also raises the wish, since the
+ * engine may have passed the position already. */
 static inline void hdi_request_completion(const hdi_channel *channel, uint32_t lane, uint64_t position, unsigned what)
 {
     unsigned shift;
     _Atomic uint64_t *requests = hdi_requests_at(channel, lane, position, &shift);
-    /* relaxed: a request that comes too late acts on the next command in that slot, at some cost */
+    /* relaxed: a request that comes too late only makes the next command in that slot cost more */
     atomic_fetch_or_explicit(requests, (uint64_t)what << shift, memory_order_relaxed);
 }
 
@@ -425,9 +432,9 @@ static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t la
 
 /* Makes the channel. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
-/* Maps the channel that another process made. Takes the descriptor over, also on failure. This side
- * cannot write the rings. `peer`: another process drives the device; then this side can write only
- * the state of the engine and of the lanes.
+/* Maps the channel that another process made. Takes the descriptor over, also on failure. This
+ * process cannot write the rings. `peer`: another process drives the device. Then this process can
+ * write only the state of the engine and of the lanes.
  * Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out);
 void hdi_channel_release(hdi_channel *channel);

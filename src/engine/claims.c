@@ -1,7 +1,7 @@
 /* claims.c - see claims.h.
  *
- * The table keeps one outcome for each label, call site and failed status. It lives as long as the
- * runtime, since the program keeps tickets.
+ * A table keeps one outcome for each label, call site and failed status. The table lives as long as
+ * the runtime, since the program may keep tickets that long.
  */
 #include "engine/claims.h"
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/wait.h"
 #include "engine/engine.h"
 
-enum { OUTCOMES_MOST = 4096 }; /* further ones count as the last */
+enum { OUTCOMES_MOST = 4096 }; /* any more outcomes share the last number */
 
 typedef struct outcome {
     char label[HD_LABEL_BYTES];
@@ -83,7 +83,7 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
 
 /* ---- ends ---- */
 
-/* Publishes the commands up to `end`, if that was left for later. */
+/* Publishes the commands up to `end`, unless they are published already. */
 static void lane_claim_publish(hd_lane *lane, uint64_t end)
 {
     if (atomic_load_explicit(&lane->shared->head, memory_order_relaxed) != end) {
@@ -143,7 +143,7 @@ static bool lane_claim_is_wanted(const hdi_lane_shared *lane, uint64_t end)
 }
 
 /* True if no engine saw the claim: it was not published, and all work in front of it is done. After
- * a loss an engine may drain the lane meanwhile. */
+ * a loss, an engine may be draining the lane at the same time. */
 static bool lane_claim_is_unseen(const hd_lane *lane, uint64_t end)
 {
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_relaxed);
@@ -163,8 +163,8 @@ static void lane_claim_record_end(hd_lane *lane, uint64_t end)
     hdi_record_put(&lane->runtime->recorder, &record);
 }
 
-/* Ends a claim that no engine saw. The engine catches up with the lane at its next visit
- * (hdi_stream_visit), for a later command. So all cache lines of the claim stay with the program.
+/* Ends a claim that no engine saw. When a later command comes, the engine catches up with the lane
+ * in its next visit (hdi_stream_visit). So all cache lines of the claim stay with the program.
  * Stores `issued` before `done`, and `head` last: after that, another claim may get the lane. */
 static void lane_claim_end_unseen(hd_lane *lane, uint64_t end)
 {
@@ -230,11 +230,11 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, const hdi_claim_ending *how
     lane_claim_publish(lane, end);
     /* Publishes the event and the outcome. */
     hdi_engine_publish(lane->device->channel.engine, &lane->shared->ended, end);
-    if (at_once) { /* last, since another claim may get the lane after this */
+    if (at_once) { /* last, since another claim may get the lane after this store */
         atomic_store_explicit(&lane->claim_over, end, memory_order_release);
     }
     if (at_once && lane->device->runtime->is_inline && !lane_claim_is_wanted(lane->shared, end)) {
-        /* The next call that submits or waits looks. */
+        /* In the placement inline, the next call that submits or waits runs the engine. */
         hdi_engine_notify(lane->device->channel.engine, lane->number);
     } else {
         lane_claim_look(lane);

@@ -2,12 +2,12 @@
  * claims and calls ended.
  *
  * A claim occupies a lane of the library from its begin to its end. The lane contains one command
- * of two slots (channel.h). The application notes data for messages here, beside the lane. The
- * engine finds the end in the channel. It never sees a claim that waited for nothing: the thread
- * that ends such a claim moves the lane's positions itself.
+ * of two slots (channel.h). The application notes the data for messages in the hd_lane. The engine
+ * finds the end of the claim in the channel. It never sees a claim that waited for nothing: the
+ * thread that ends such a claim moves the lane's positions itself.
  *
- * Threads: any. hdi_claim_note: the one that begins a claim. hdi_claim_end_lane: the one that ends
- * it.
+ * Threads: any. hdi_claim_note: only the thread that begins the claim. hdi_claim_end_lane: only the
+ * thread that ends it.
  * Locks: one for the table of outcomes; none is taken under it.
  * Always:
  * - The notes about a claim are complete before its command is visible.
@@ -45,20 +45,20 @@ static inline void hdi_claim_note_stream(hd_lane *lane, uint64_t end, uint64_t i
     atomic_store_explicit(&lane->claim_stream_end, end, memory_order_release);
 }
 
-/* True if the claim that ends at a position is on that stream. Any thread. Meanwhile another claim
- * may get the lane. */
+/* True if the claim that ends at a position is on that stream. Any thread, even while another claim
+ * gets the lane. */
 static inline bool hdi_claim_is_on_stream(const hd_lane *lane, uint64_t end, uint64_t id)
 {
-    /* pairs with the stores above: the id belongs to `end`, or the second load sees a later claim's
-     * end */
+    /* pairs with the stores above: either the id belongs to `end`, or the second load sees the end
+     * of a later claim */
     bool noted = atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end &&
                  atomic_load_explicit(&lane->claim_stream_id, memory_order_acquire) == id;
     return noted && atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end;
 }
 
 /* The event behind all work that the program put into its stream during a claim that it ended at
- * `end`. NULL: it did not end it, or the claim is on no stream. The event is recorded again for a
- * later claim of the lane, which comes after the end of this one. Any thread. */
+ * `end`. NULL: the program did not end the claim, or the claim is on no stream. A later claim of
+ * the lane records the same event again, after the end of this one. Any thread. */
 static inline hdcu_event hdi_claim_end_event(const hd_lane *lane, uint64_t end)
 {
     /* pairs with the stores in hdi_claim_end_lane */
@@ -70,7 +70,7 @@ static inline hdcu_event hdi_claim_end_event(const hd_lane *lane, uint64_t end)
 }
 
 /* The stream of the claim that ends at `end`, if the program ended it while that stream was being
- * captured. NULL: otherwise. The claim counts as open until hdi_claim_end_late. */
+ * captured. Otherwise NULL. The claim counts as open until hdi_claim_end_late. */
 static inline hdcu_stream hdi_claim_late_stream(const hd_lane *lane, uint64_t end)
 {
     /* pairs with the store in hdi_claim_end_lane */
@@ -79,7 +79,7 @@ static inline hdcu_stream hdi_claim_late_stream(const hd_lane *lane, uint64_t en
                : NULL;
 }
 
-/* Ends such a claim, with its lane's event if `recorded`. The engine's thread. */
+/* Ends such a claim: with its lane's event if `recorded`, else at once. The engine's thread. */
 void hdi_claim_end_late(hd_lane *lane, uint64_t end, bool recorded);
 
 /* Publishes a lane's claim that ends at `end`, and notifies the engine. */
@@ -97,12 +97,12 @@ typedef struct hdi_claim_ending {
 
 /* The program ends the claim that ends at `end`. Notifies the engine. */
 void hdi_claim_end_lane(hd_lane *lane, uint64_t end, const hdi_claim_ending *how);
-/* The same for a success without an event, when the program could use the bytes. False: an engine
- * saw the claim, which is not ended. */
+/* Ends a claim that succeeded without an event, while the program could use its bytes. False: an
+ * engine saw the claim, so this did not end it. */
 bool hdi_claim_end_unseen(hd_lane *lane, uint64_t end);
 
-/* True if the claims of a lane up to a position ended with success, even before the engine looks.
- * Then nothing waits for them. */
+/* True if all claims of a lane up to a position ended with success, even if the engine did not look
+ * yet. Then nothing needs to wait for them. */
 static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
 {
     /* pairs with the release store in hdi_claim_end_lane: data that the program wrote is visible
@@ -110,8 +110,8 @@ static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
     return atomic_load_explicit(&lane->claim_over, memory_order_acquire) >= position;
 }
 
-/* Between the store that a claim is held at once and the load of the device's state. The other side
- * calls hdi_biased_barrier (hdi_lane_reach). */
+/* Call this between the store that the program holds the claim and the load of the device's state.
+ * The other side, hdi_lane_reach, calls hdi_biased_barrier. */
 static inline void hdi_claim_fence(void)
 {
     if (hdi_biased_fenced()) {
@@ -131,8 +131,8 @@ static inline bool hdi_claim_is_open(const hd_lane *lane, uint8_t op, uint64_t e
            (op == HDI_OP_CLAIMED || atomic_load_explicit(&lane->claim_held, memory_order_relaxed) == end);
 }
 
-/* True if the lane's claim began and did not end. Relaxed: if it begins or ends meanwhile, either
- * answer is right. */
+/* True if the lane's claim began and did not end. The loads are relaxed: if the claim begins or
+ * ends meanwhile, either answer is right. */
 static inline bool hdi_claim_has_open(const hd_lane *lane)
 {
     return atomic_load_explicit(&lane->claim_ended, memory_order_relaxed) <
@@ -154,9 +154,9 @@ bool hdi_point_is_left_to_program(hd_runtime *rt, hdi_point point);
 /* True if some claim is open, of the program or of a call. */
 bool hdi_claims_are_open(const hd_runtime *rt);
 
-/* The text for the claim of a lane that ends at a position, or whose first slot does. It is "claim
- * 'left halo' of main+0x1f", or "... on a stream of ...", and "a claim" once that is over. The
- * caller holds no order lock. */
+/* The text for the claim of a lane that ends at a position, or whose first slot ends there. It is
+ * "claim 'left halo' of main+0x1f", or "... on a stream of ...", and "a claim" once that is over.
+ * The caller holds no order lock. */
 void hdi_claim_text(hd_runtime *rt, uint32_t lane, uint64_t position, char out[HDI_CLAIM_TEXT]);
 
 /* `done` moved in a lane for claims. Wakes the thread that waits for claims. */
@@ -173,9 +173,9 @@ static inline void hdi_claim_ring(hdi_engine_shared *engine)
 
 #define HDI_OUTCOME_TEXT 64
 
-/* The lane's claim ended with this status. */
+/* The number for: the lane's claim ended with this status. */
 uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status);
-/* The function of a CALL returned this status. */
+/* The number for: the function of a CALL returned this status. */
 uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_status status);
 
 /* "claim 'left halo' of main+0x1f", "it was ended with HD_ERROR_SYSTEM". Order locks may be

@@ -2,7 +2,7 @@
  * and fields of an hd_error.
  *
  * Threads: any.
- * Locks: the losses' own, briefly. The caller may hold order locks, unless engine.h states
+ * Locks: the mutex of the losses, briefly. The caller may hold order locks, unless engine.h states
  * otherwise.
  * Blocking: hdi_device_await_loss, and calls that fail with the code of a lost device.
  * Always: text and fields name the same operation first. A likely cause is not reported as certain.
@@ -92,7 +92,7 @@ static bool describe_suspect_is_blamed(const hdi_suspect *s, const hdi_failure *
     return s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
 }
 
-/* Lists the operations, the one to blame first, as many as fit. Then the number of the others. */
+/* Lists the operations, the one to blame first. If not all fit, their number follows. */
 static void describe_suspect_list(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
 {
     hdi_suspect first = {f->position, f->position, f->lane, f->kernel, 1, f->op};
@@ -114,12 +114,12 @@ static void describe_suspect_list(hd_runtime *rt, const hdi_suspects *all, const
     }
 }
 
-/* Describes the possible causes of a loss, with no more certainty than there is. */
+/* Describes the possible causes of a loss, and states which of them are certain. */
 static void describe_loss_causes(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out, size_t bytes)
 {
     char list[LIST_BYTES] = "";
     hdi_suspects only = {.begun = true, .count = f->op ? 1 : 0};
-    if (!all || !all->count) { /* only the record's own operation */
+    if (!all || !all->count) { /* without suspects: only the operation in the record itself */
         only.named[0] = (hdi_suspect){.position = f->position,
                                       .last = f->position,
                                       .lane = f->lane,
@@ -150,8 +150,8 @@ static void describe_loss_causes(hd_runtime *rt, const hdi_suspects *all, const 
     }
 }
 
-/* The kernel's report that goes with the loss, behind ": ". A worker may have written anything, so
- * this makes it one line. */
+/* ": " and the operating system's report that goes with the loss. A worker may have written
+ * anything, so this makes it one line. */
 static void describe_kernel_report(hd_runtime *rt, const hdi_failure *f, char out[HDI_DRIVER_REASON_BYTES + 2])
 {
     const hdi_device *device = rt->devices[f->lane / HDI_LANES_MAX];
@@ -229,8 +229,8 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
 
 /* ---- failures of operations ---- */
 
-/* Instead of a position, for a call that is refused because of the failure: it is no operation.
- * Positions begin with 1. */
+/* Given instead of a position for a call that is refused because of a failure, and that is no
+ * operation. Positions begin with 1. */
 #define NO_OPERATION 0
 
 /* The effect of a loss on the operation at `position` of a lane, which is not the one to blame. */
@@ -306,8 +306,8 @@ hd_status hdi_lane_refuses(hd_lane *lane)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
-    /* A loss is recorded for each lane without an end, shortly before or after the device counts as
-     * lost. A failure of the lane alone does not count as the loss. */
+    /* A loss is recorded for each lane as a failure without an end, shortly before or after the
+     * device counts as lost. A failure of the lane alone has an end, and is not the loss. */
     bool found = (hdi_failure_find(rt, lane->global, head + 1, &failure) && failure.lost) ||
                  (!lost && (hdi_failure_find(rt, lane->global, issued, &failure) ||
                             hdi_failure_find(rt, lane->global, head, &failure) ||

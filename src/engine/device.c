@@ -1,10 +1,11 @@
 /* device.c - one device as an engine needs it: its shared mapping, its context, and its port to the
  * driver of this process.
  *
- * Threads: the channel and attach: hd_open, hd_close, the start of a worker process. Scopes: any.
+ * Threads: hd_open, hd_close and the start of a worker process use the channel's functions and
+ * attach. Scopes: any.
  * Locks: none.
  * Always:
- * - Each area of the channel begins on its own page, so that its protection can differ.
+ * - Each area of the channel begins on its own page, so that each can have its own protection.
  * - If attach fails, detach gives back everything that it made.
  * - A scope saves the thread's own current context, and restores it afterwards.
  */

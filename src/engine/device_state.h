@@ -25,12 +25,13 @@
  *
  * A device leaves hd_open UP, and hd_close ends it in any state. An engine in this process
  * (placements inline and thread) makes transitions 1 and 2 only: it drains the lanes itself, and no
- * restart follows. A worker process keeps its own states, which stay UP, since it ends at a loss.
- * The process that drives the device is a state machine, too (child_state in src/worker/workers.c).
+ * restart follows. A worker process has a state of its own for its device. That state stays UP,
+ * since the process ends at a loss. The process that drives the device is a state machine, too
+ * (child_state in src/worker/workers.c).
  *
  * The state is in the application's own memory. A worker's reports about its device may be wrong
- * (ticket.c), and can lead to FAILING only. Beside the state there is data: the code of the latest
- * loss, and the counts of losses and restarts.
+ * (ticket.c), and can lead to FAILING only. Beside the state, a device stores the code of its
+ * latest loss, and counts of its losses and restarts.
  *
  * Threads: any; the table names those that change the state.
  * Locks: as in the table.
@@ -44,24 +45,24 @@
 #include "engine/runtime.h"
 
 typedef enum hdi_device_state {
-    /* The engine takes commands. Zero, so that a new device is UP. */
+    /* The engine takes commands. This is 0, so that a new device is UP. */
     HDI_DEVICE_UP,
     /* The device will be lost, but does not count as lost yet. Its engine records failures, or its
-     * worker process ended or will be killed. Submitting is still possible, but may come to
-     * nothing. */
+     * worker process ended or will be killed. Submitting is still possible, but the work may
+     * fail. */
     HDI_DEVICE_FAILING,
     /* From here to RESTORING the device counts as lost. The failures of all unfinished work are
      * recorded. A thread that holds the order lock submits nothing any more. Work that waits for
      * other devices goes on. */
     HDI_DEVICE_DRAINING,
-    /* Likewise, and all work ended, or a failed restart left it over. The loss is reported
-     * (hd_loss_next). No worker serves the device. */
+    /* The device counts as lost. All its work ended, or a failed restart left some over. The loss
+     * is reported (hd_loss_next). No worker serves the device. */
     HDI_DEVICE_LOST,
-    /* Likewise. hd_device_restart owns the channel. A worker may be starting, and answers no
-     * requests yet. */
+    /* The device counts as lost. hd_device_restart owns the channel. A worker may be starting, and
+     * answers no requests yet. */
     HDI_DEVICE_STARTING,
-    /* Still lost to threads that submit. The port leads to a fresh worker, and hd_device_restart
-     * fills it. */
+    /* The device still counts as lost for threads that submit. The port leads to a fresh worker,
+     * which hd_device_restart fills. */
     HDI_DEVICE_RESTORING,
 } hdi_device_state;
 
@@ -100,7 +101,7 @@ static inline bool hdi_device_lost_since(const hdi_device *device, uint64_t loss
 /* The code that ended a lost device: a driver code, or HDI_GONE_*. 0: it is not lost. */
 static inline int hdi_device_lost_by(const hdi_device *device)
 {
-    /* relaxed: written before the device counts as lost */
+    /* relaxed: the code is written before the device counts as lost */
     return hdi_device_lost(device) ? atomic_load_explicit(&device->lost_by, memory_order_relaxed) : 0;
 }
 
@@ -110,7 +111,7 @@ static inline bool hdi_device_given_up(const hdi_device *device)
     return hdi_device_state_of(device) != HDI_DEVICE_UP;
 }
 
-/* True if its port leads to a driver, as far as is known. */
+/* True if the device's port leads to a driver, as far as this process knows. */
 static inline bool hdi_device_has_driver(const hdi_device *device)
 {
     hdi_device_state state = hdi_device_state_of(device);

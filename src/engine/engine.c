@@ -6,10 +6,11 @@
  * lanes are full. Full lanes take turns. Every second turn goes to a full lane that a thread waits
  * for.
  *
- * Threads: in the placement thread the engine's own, one per device, from hd_open to hd_close. In
- * the placement inline the threads that submit or wait, one at a time per device. Passes run with
- * the device's context current.
- * Locks: `running` (inline only). Below it an order lock if the driver refuses the context.
+ * Threads: in the placement `thread`, each device's engine has a thread of its own from hd_open to
+ * hd_close. In the placement `inline`, threads that submit or wait run it, one at a time per
+ * device. Passes run with the device's context current.
+ * Locks: `running`, only in the placement `inline`. Under it an order lock, if the driver refuses
+ * the context.
  * Always:
  * - An engine without work sleeps. A submitter that finds it asleep rings the doorbell. A sleep
  *   with work in flight ends by a time limit, since the device's completion flags ring no doorbell.
@@ -25,9 +26,9 @@
 #include "blas/blas.h"
 #include "engine/stream.h"
 
-/* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since
- * up to that much is lost at the end. With few processors it is a larger part, since the work may
- * need them. */
+/* Timed sleeps while work is in flight. A sleep lasts a small part of the time without progress,
+ * since up to a whole sleep is lost when the work ends. With few processors it is a larger part,
+ * since the work may need them. */
 #define SLEEP_LEAST_NS 20000
 #define SLEEP_MOST_NS 500000
 #define SLEEP_PART 1024
@@ -38,25 +39,26 @@
 #define LATE_NS 20000000
 #define WATCH_PART 4 /* of the option: the most that one gap counts */
 #define SEEN_NS 1000 /* several times as long as a processor delays a store */
-/* Unfinished entries of a lane in the driver's queue, at most. The driver takes 1021 ahead of a
- * stream that stands still. Then the next call waits, with all other lanes behind it. Measured with
- * 580.159: launches, fills and graphs count alike, events do not count. On a device with more
- * streams than queues, streams may share a queue, hence a quarter. In the placement inline a call
- * that waits blocks only the caller, which may not call again for long. So the limit is higher
- * there. */
+/* The maximum of unfinished entries of a lane in the driver's queue. The driver takes 1021 for a
+ * stream that stands still. The next call then waits, and all other lanes wait with it. Measured
+ * with 580.159: launches, fills and graphs count alike, events do not count. On a device with more
+ * streams than queues, streams may share a queue, so a lane gets a quarter of it. In the placement
+ * inline a call that waits blocks only the caller, which may not call again for long. So the limit
+ * is higher there. */
 #define ENTRIES_MOST 256
 #define ENTRIES_MOST_INLINE 768
 
-#define TIDY_NS 500000000 /* of a sleep without work in flight, while chains must be given back */
+#define TIDY_NS 500000000 /* the longest sleep without work in flight, while chains must be given back */
 
-/* Of bits for lanes. Passes look only at words of lanes that were made. */
+/* Words with a bit per lane. Passes look only at the words of lanes that were made. */
 #define WORDS (HDI_LANES_MAX / 64)
 #define LITTLE 8     /* commands: a lane with no more to issue is not full */
-#define LOOKED_AT 16 /* full lanes whose progress a pass checks beside each turn */
-/* Visits of other lanes for each turn of a full one: many of them leave time for it. */
+#define LOOKED_AT 16 /* in each turn, a pass also checks the progress of so many full lanes */
+/* So many visits of other lanes for each turn of a full lane: together they leave time for it. */
 #define LIGHT_PER_TURN 32
 #define QUIET_NS 10000000 /* a lane stays active for so long after its work is done */
-/* Visits of full lanes stay short for so long after another lane came: it may come again. */
+/* After another lane had work, visits of full lanes stay short for so long: it may soon have work
+ * again. */
 #define COMPANY_NS 1000000
 
 void hdi_engine_ring(hdi_engine_shared *engine)
@@ -72,7 +74,8 @@ void hdi_engine_offer_fences(hdi_device *device)
                           memory_order_relaxed);
 }
 
-/* Before the first command. A submitter that still reads the former value fences once too often. */
+/* Called before the first command. A submitter that still reads the former value only fences once
+ * too often. */
 static void engine_take_fences(hdi_engine *engine)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -110,8 +113,8 @@ static void engine_put_bit(uint64_t *bits, uint32_t lane, bool value)
 }
 
 /* True if a thread waits for the lane. A thread that begins to wait stores the wish, then sets the
- * bit. The engine clears the bit before its last load of the wish. It does so only here, for a
- * choice of turns: a bit that stays set saves the next waiter an atomic operation. */
+ * bit. The engine clears the bit before its last load of the wish. It clears bits only here, when
+ * it chooses a turn: a bit that stays set saves the next waiter an atomic operation. */
 static bool engine_lane_is_awaited(hdi_engine *engine, uint32_t lane)
 {
     _Atomic uint64_t *word = &engine->shared->awaited[lane / 64];
@@ -132,8 +135,8 @@ static bool engine_lane_is_awaited(hdi_engine *engine, uint32_t lane)
     return false;
 }
 
-/* Words of lanes that were made. A lane is made before its first command, so a load after that of
- * its `head` counts it. */
+/* The number of words with lanes that were made. A lane is made before its first command. So a
+ * thread that loaded a lane's `head` before this load finds that lane counted. */
 static uint32_t engine_lane_words(const hdi_engine *engine)
 {
     return atomic_load_explicit(&engine->words, memory_order_seq_cst);
@@ -143,8 +146,8 @@ static void engine_visit_lane(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
-    /* The rest of a backlog does not wait for another turn. It counts slots: to count commands
-     * means to read them. */
+    /* If less than that is left of a backlog, it does not wait for another turn. This counts slots,
+     * since it would have to read commands to count them. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
     engine_put_bit(engine->full, lane, more && head - stream->issued > LITTLE);
 }
@@ -185,7 +188,7 @@ static bool engine_give_turn(hdi_engine *engine, hdi_pass *pass)
     return true;
 }
 
-/* True if a lane became full. It gets its first turn like the others. */
+/* True if a lane just became full. Its first turn comes like those of the others. */
 static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
 {
     hdi_stream *stream = &engine->streams[lane];
@@ -195,7 +198,7 @@ static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
         return false;
     }
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
-    /* Submitters may overwrite slots in front of that. */
+    /* Submitters may overwrite slots in front of `done`. */
     hdi_stream_catch_up(engine, stream, head);
     uint64_t at = stream->issued;
     if (head - at <= LITTLE || head - at > channel->slots) {
@@ -207,8 +210,8 @@ static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
     return at < head;
 }
 
-/* True if all of the lane is done. If the program ends a claim by itself, it moves both
- * (hdi_claim_end_lane). A `head` behind `done` gets a visit. */
+/* True if all of the lane is done. A program that ends a claim by itself moves `done` and `head`
+ * (hdi_claim_end_lane). If `head` is behind `done`, the lane gets a visit. */
 static bool engine_lane_is_done(const hdi_lane_shared *lane)
 {
     uint64_t head = atomic_load_explicit(&lane->head, memory_order_seq_cst);
@@ -223,8 +226,8 @@ static bool engine_lane_is_quiet(const hdi_engine *engine, uint32_t lane)
            (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || engine_lane_is_done(shared));
 }
 
-/* Takes lanes that were quiet for a while off the active ones. Not at once: most get work again
- * soon, and their submitter then finds the lane active. */
+/* Removes lanes that were quiet for a while from the active ones. Not at once: most lanes get work
+ * again soon, and a submitter that finds its lane active has less to do. */
 static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
@@ -242,7 +245,7 @@ static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_
             }
         }
         if (off[w]) {
-            /* Cleared before the last look at `head`, see hdi_engine_notify. */
+            /* The bit is cleared before the last look at `head`, see hdi_engine_notify. */
             atomic_fetch_and_explicit(&engine->shared->active[w], ~off[w], memory_order_seq_cst);
         }
     }
@@ -338,7 +341,7 @@ static hdi_pass engine_pass(hdi_engine *engine)
         hdi_recording_pass(engine);
         pass.in_flight = engine->recording.ending;
     }
-    uint64_t active[WORDS] = {0}; /* a word that is made meanwhile is empty */
+    uint64_t active[WORDS] = {0}; /* words of lanes that are made meanwhile count as empty */
     const uint32_t words = engine_lane_words(engine);
     for (uint32_t w = 0; w < words; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
@@ -367,8 +370,8 @@ static hdi_pass engine_pass(hdi_engine *engine)
 
 /* ---- running, sleeping ---- */
 
-/* True if the lane stands at an open claim. The load comes after `asleep` and engine_see_heads,
- * like that of `head`. */
+/* True if the lane stands at an open claim. Like the load of `head`, this load comes after the
+ * store of `asleep` and after engine_see_heads. */
 static bool engine_lane_is_claimed(const hdi_stream *stream, const hdi_lane_shared *shared)
 {
     uint64_t to = atomic_load_explicit(&stream->claimed_to, memory_order_relaxed);
@@ -406,11 +409,11 @@ static bool engine_has_wishes(hdi_engine *engine)
             bits &= bits - 1;
             const hdi_stream *stream = &engine->streams[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
-            /* A lane gets wishes only after commands. Another thread may have made the stream; in a
-             * worker process, the thread that serves requests: pairs with the release store in
-             * hdi_stream_make. */
+            /* A lane gets wishes only after commands. Another thread may have made the stream:
+             * pairs with the release store in hdi_stream_make. In a worker process that is the
+             * thread that serves requests. */
             if (!atomic_load_explicit(&stream->made, memory_order_acquire) || engine_lane_is_done(shared)) {
-                continue; /* all of it is done, so its wishes are met */
+                continue; /* all work of the lane is done, so its wishes are met */
             }
             if (stream->done == stream->issued && engine_lane_is_claimed(stream, shared)) {
                 continue; /* the program's end of the claim rings the doorbell */
@@ -425,8 +428,8 @@ static bool engine_has_wishes(hdi_engine *engine)
     return false;
 }
 
-/* Gives stores of submitters time to become visible. That is enough before a timed sleep, which
- * ends by itself. To interrupt every processor would cost more. */
+/* Gives stores of submitters time to become visible. Before a timed sleep, which ends by itself,
+ * that is enough. Interrupting every processor would cost more. */
 static void engine_let_stores_be_seen(void)
 {
     int64_t end = hdi_clock_ns() + SEEN_NS;
@@ -452,7 +455,7 @@ static void engine_sleep_until_needed(hdi_engine *engine, bool in_flight, bool f
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
-        /* the next pass records CUPTI's reports */
+        /* with CUPTI the sleep ends in time, since the next pass records its reports */
         bool for_ever = !in_flight && !engine->chains_used && engine->recording.detail != HDI_RECORD_DETAIL_CUPTI;
         hdi_futex_wait(&engine->shared->doorbell, doorbell,
                        for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? sleep_ns : TIDY_NS));
@@ -466,7 +469,8 @@ int64_t hdi_engine_sleep_after(int64_t quiet)
     return sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns;
 }
 
-/* The last step of the thread: hdi_engine_stop may join it without waiting for the driver. */
+/* The last step of the thread. After it, hdi_engine_stop joins the thread without waiting for the
+ * driver. */
 static void engine_end_thread(hdi_engine *engine)
 {
     atomic_store_explicit(&engine->started, HDI_ENGINE_ENDED, memory_order_release);
@@ -489,7 +493,7 @@ static void *engine_thread(void *argument)
     }
     int64_t quiet_since = 0;
     bool first = true; /* the next timed sleep is the first one since something happened */
-    /* For this thread: its timed sleeps are shorter than the usual slack. */
+    /* For this thread only, whose timed sleeps are shorter than the usual slack. */
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = engine_pass(engine);
@@ -524,7 +528,7 @@ static void *engine_thread(void *argument)
  * useless, so it is lost. A pass without a context then fails all awaited work. */
 static bool engine_enter_inline(hdi_engine *engine, hdi_scope *scope)
 {
-    hdi_attempt attempt; /* the caller's error is about its own call */
+    hdi_attempt attempt; /* the error that the caller gets must be about its own call */
     hdi_attempt_begin(&attempt);
     hd_status status = hdi_scope_enter(engine->device, scope);
     hdi_attempt_end(&attempt);
@@ -546,8 +550,8 @@ bool hdi_engine_run_inline(hdi_device *device)
     bool progress = false;
     do {
         if (!hdi_mutex_try(&engine->running)) {
-            /* The thread that runs it looks for new commands once more after it released
-             * `running`. */
+            /* The thread that holds `running` looks for new commands once more after it releases
+             * it. */
             return progress;
         }
         if (!engine_enter_inline(engine, &scope)) {
@@ -582,8 +586,8 @@ static hd_status engine_start_thread(hdi_engine *engine)
     return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
-/* A lane that gets none here makes its own. Beside another runtime, whose kernels may run, none are
- * made here, since hd_open does not wait for them. */
+/* A lane that gets no stream here makes its own. If another runtime is open, this makes none: its
+ * kernels may run, and hd_open must not wait for them. */
 static void engine_make_streams(hdi_engine *engine)
 {
     const hdi_device *device = engine->device;
@@ -685,7 +689,7 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
         stream->handle = NULL;
         return answer;
     }
-    /* Not 0 if a former engine was lost. */
+    /* This is not 0 if a former engine was lost. */
     uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     stream->number = number;
     if (engine_lane_words(engine) <= number / 64) { /* the caller makes one lane at a time */
@@ -723,7 +727,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
                 driver->cuEventDestroy(stream->event[e]);
             }
         }
-        /* A library promises nothing in a context that does no more work. */
+        /* After a loss the context does no more work, and a library promises nothing there. */
         hdi_blas_close(atomic_load_explicit(&stream->blas, memory_order_relaxed),
                        driver_usable && !hdi_device_lost(device));
         if (driver_usable && stream->handle) {

@@ -13,21 +13,23 @@
 #include "engine/device_state.h"
 #include "engine/runtime.h"
 
-/* engine.c: placements, sleeping, the loop. */
+/* ---- engine.c: placements, sleeping, the loop ---- */
 /* hd_open: with placement thread, the thread runs when this returns. */
 hd_status hdi_engine_create(hdi_device *device);
-/* Ends the thread. It issues nothing afterwards. False: at the deadline the thread is still inside
- * a driver call. Then it is detached, and everything that it can reach must stay. */
+/* Ends the engine's thread, so that the engine issues nothing afterwards. False: at the deadline
+ * the thread is still inside a driver call. Then the thread is detached, and everything that it can
+ * reach must stay. */
 bool hdi_engine_stop(hdi_device *device, int64_t deadline);
 /* True if the driver reports unfinished work in streams of the device. The engine is stopped. */
 bool hdi_engine_is_busy(hdi_device *device);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
-/* Wakes it; a submitter calls it only after it saw `asleep`. */
+/* Wakes the engine. A submitter calls this only after it saw `asleep`. */
 void hdi_engine_ring(hdi_engine_shared *engine);
 /* Placement inline: runs the engine on the caller until it makes no progress, unless another thread
  * runs it. True if it made progress. */
 bool hdi_engine_run_inline(hdi_device *device);
-/* How long a thread that polls the device's work sleeps, after so long without progress. */
+/* How long a thread that polls the device's work should sleep, after `quiet` nanoseconds without
+ * progress. */
 int64_t hdi_engine_sleep_after(int64_t quiet);
 
 /* Stores `head` of a lane, or `ended`, before hdi_engine_notify; pairs with the engine's acquire
@@ -39,7 +41,7 @@ static inline void hdi_engine_publish(const hdi_engine_shared *engine, _Atomic u
         atomic_store_explicit(word, position, memory_order_seq_cst);
     } else {
         atomic_store_explicit(word, position, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst); /* the compiler moves no later load in front */
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler must move no later load in front of the store */
     }
 }
 
@@ -60,8 +62,8 @@ static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
     }
 }
 
-/* The same for a thread that begins to wait for the lane (wanted_host). It gives a busy lane an
- * earlier turn. */
+/* Notifies the engine for a thread that begins to wait for the lane (wanted_host). A busy lane then
+ * gets an earlier turn. */
 static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
 {
     uint64_t bit = (uint64_t)1 << (lane % 64);
@@ -80,20 +82,20 @@ void hdi_engine_offer_fences(hdi_device *device);
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
 /* Context, completion flags, port; the channel exists. */
 hd_status hdi_device_attach(hdi_device *device);
-/* Undoes hdi_device_attach, and destroys the engine, which is stopped. `hung`: work never ended, so
- * it does not call the driver. */
+/* Undoes hdi_device_attach, and destroys the engine, which is stopped. `hung`: some work never
+ * ended, so this does not call the driver. */
 void hdi_device_detach(hdi_device *device, bool hung);
 
-/* loss.c: lost devices, and which operations of a device may be under way: the possible causes of a
- * loss.
+/* loss.c: lost devices, and the operations that may have been under way there, which are the
+ * possible causes of a loss.
  *
  * A GPU reports that something went wrong, but not what. So the suspects are the operations that
  * the driver got and that no thread saw end. Kernels come first, since Heddle checked the memory of
- * copies and fills before. Any of several kernels may be the cause; those that others wait for come
- * first. */
+ * copies and fills before. If there are several kernels, each may be the cause, and those that
+ * other operations wait for come first. */
 #define HDI_SUSPECTS_NAMED 6
 
-/* One operation, or several alike in one lane. */
+/* One operation, or several of the same kind in one lane. */
 typedef struct hdi_suspect {
     uint64_t position, last; /* tickets of the first and of the last one */
     uint32_t lane;           /* global number */
@@ -106,14 +108,14 @@ typedef struct hdi_suspects {
     hdi_suspect named[HDI_SUSPECTS_NAMED];
     uint32_t n_named;
     uint64_t count; /* operations in all, including those without room in `named` */
-    bool begun;     /* false: nothing was under way, and these came next */
-    bool certain;   /* there is only one, and it is certainly the cause */
+    bool begun;     /* false: nothing was under way, and these operations came next */
+    bool certain;   /* there is only one suspect, and it is certainly the cause */
 } hdi_suspects;
 
 /* Finds the unfinished operations that the work up to a position of a lane waits for in the end.
- * Follows WAITs into other lanes and devices. *out: those of the first device with any. *own: the
- * operation at that position itself (count 0: unknown). False: nothing is unfinished. Takes order
- * locks, one at a time. */
+ * Follows WAITs into other lanes and devices. *out: the operations on the first device that has
+ * any. *own: the operation at that position itself (count 0: unknown). False: nothing is
+ * unfinished. Takes order locks, one at a time. */
 bool hdi_suspects_awaited(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own);
 hd_status hdi_losses_create(hd_runtime *rt);
 void hdi_losses_release(hd_runtime *rt);
@@ -129,31 +131,31 @@ void hdi_loss_suspect(hdi_device *device, int code);
 /* Gets the suspects of the device's latest loss. Returns the number of that loss, counted from
  * 1. */
 uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out);
-/* Records that all work of a lane that is not done fails, now and later. Threads as for
- * hdi_loss_suspect. */
+/* Records that all unfinished work of a lane fails, and all work that comes later. Called by the
+ * threads that may call hdi_loss_suspect. */
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code);
 /* The device's worker process is gone: fails all unfinished work, and ends all waits. Work that
  * waits for other devices ends once that wait is over (hdi_device_drain). Any thread. */
 void hdi_device_lose(hdi_device *device, int code);
 /* How far the lane of a lost device is finished: up to its first unfinished WAIT or open claim. */
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head);
-/* Drains a device whose worker is gone: ends its work, up to waits for living lanes. Call it until
- * it returns false: nothing is left, or a restart took the rest over. Any thread. */
+/* Drains a device whose worker is gone: ends its work, up to waits for lanes of other devices. Call
+ * it until it returns false. Then nothing is left, or a restart took the rest over. Any thread. */
 bool hdi_device_drain(hdi_device *device);
-/* For a restart: takes over work that still waits, and makes the device STARTING. From here on no
- * other thread moves its lanes. Waits for the thread that reports the loss, and for nothing
- * else. */
+/* For a restart: takes over work that still waits, and makes the device STARTING. After this call,
+ * no other thread moves its lanes. The call waits for the thread that reports the loss, and for
+ * nothing else. */
 void hdi_device_end_draining(hdi_device *device);
 /* True if no work is unfinished in any lane. Any thread. */
 bool hdi_device_is_drained(const hdi_device *device);
-/* Changes a RESTORING device to UP: lanes accept work again. No thread submits before. */
+/* Changes a RESTORING device to UP: lanes accept work again. No thread submits before this. */
 void hdi_device_reactivate(hdi_device *device);
 /* Reports through hd_loss_next that a DRAINING device is lost. */
 void hdi_loss_note(hdi_device *device, int code);
-/* Fails with DEVICE_LOST: "WHAT: ", then how the device was last lost. Device -1: which device was
- * lost is not recorded. */
+/* Fails with DEVICE_LOST: "WHAT: ", then how the device was last lost. Device -1: it is not
+ * recorded which device was lost. */
 hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what);
-/* Fails with another status: WHAT, then how the device was lost, if it was. */
+/* Fails with the given status: WHAT, then how the device was lost, if it was lost. */
 hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what);
 /* Fails with DEVICE_LOST, even if so far only a driver call of this thread (`entry_point`) returned
  * `code`. The caller holds no order lock. */
@@ -166,8 +168,8 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 /* True if all reports about a device's lanes are possible. The watcher calls it now and then, while
  * a worker drives the device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
-/* Call it before submitting work that may wait, invisibly, for other work of the program. Engines
- * see the note with the work. */
+/* Call it before you submit work of the program that may wait for other work in ways that Heddle
+ * cannot see. An engine that sees that work also sees the note. */
 static inline void hdi_runtime_note_calls(hd_runtime *rt)
 {
     if (!atomic_load_explicit(&rt->has_calls, memory_order_relaxed)) {
@@ -186,11 +188,11 @@ hd_status hdi_closed_meanwhile(void);
 /* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes.
  * False: the deadline passed. A trace records it as a pause of the thread. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
-/* The same for a caller that records the wait itself, and for polls of threads that only tidy
+/* Like hdi_wait_position, for a caller that records the wait itself, and for threads that only tidy
  * up. */
 bool hdi_wait_position_unrecorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
-/* The same for waits of the program itself. Before it sleeps, it calls hd_runtime.on_block. The
- * caller holds no lock. */
+/* Like hdi_wait_position, for waits of the program itself: it calls hd_runtime.on_block before it
+ * sleeps. The caller holds no lock. */
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 
 /* describe.c: turns failures into statuses with a message. */
@@ -202,32 +204,33 @@ hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position);
  * likeliest one. */
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, hd_error *out);
 /* The status of a wait without success: the runtime closes, or TIMEOUT with the text. A TIMEOUT
- * also names the operation that the position waits for in the end, and since when nothing ended
- * there. The error's fields name the same operation. Position 0: only the text. The caller holds no
- * order lock. */
+ * also names the unfinished operation that the position waits for in the end, and states since when
+ * nothing ended in that lane. The error's fields name the same operation. Position 0: only the
+ * text. The caller holds no order lock. */
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The error of a lane or device that refuses work. */
 hd_status hdi_lane_refuses(hd_lane *lane);
 
 /* lane.c */
-/* The lane of a handle, even if it was destroyed since, as tickets name it. NULL: not a lane. */
+/* The lane of a handle, even if the lane was destroyed since, because tickets still name it. NULL:
+ * not a lane. */
 static inline hd_lane *hdi_lane_any(const hd_lane *handle)
 {
     hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
     return lane && hdi_handle_head_is(&lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
 }
 
-/* The point of a ticket that the calling function got by submitting; none for {NULL, 0}. The lane
- * exists even if hd_close ended all handles meanwhile. Then its handle is stale, but its work is
- * still under way. */
+/* The point of a ticket that the calling function got by submitting; no point for {NULL, 0}. The
+ * lane exists even if hd_close ended all handles meanwhile: its handle is stale then, but its work
+ * is still under way. */
 static inline hdi_point hdi_ticket_point(hd_ticket ticket)
 {
     const hd_lane *lane = (const hd_lane *)hdi_handle_object(ticket.lane);
     return lane ? (hdi_point){lane->global, ticket.sequence} : (hdi_point){0, 0};
 }
 
-/* For HDI_INSIDE, before the handle is checked: only for comparisons. */
+/* The runtime for HDI_INSIDE, before the handle is checked: compare it only. */
 static inline const void *hdi_lane_runtime(const hd_lane *handle)
 {
     const hd_lane *lane = (const hd_lane *)hdi_handle_object(handle);
@@ -257,7 +260,7 @@ static inline hd_lane *hdi_lane_handle(hd_lane *lane)
     return (hd_lane *)hdi_handle_make(lane, hdi_handle_head_generation(&lane->handle));
 }
 
-/* True if the lane went on in another structure. Order lock held. */
+/* True if the lane goes on in another structure now. Order lock held. */
 static inline bool hdi_lane_is_past(const hd_lane *lane)
 {
     return lane->device->lanes[lane->number] != lane;
@@ -266,11 +269,11 @@ static inline bool hdi_lane_is_past(const hd_lane *lane)
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out);
 /* A parking lane (src/buffer/parked.h). LIMIT: the device cannot get more. */
 hd_status hdi_lane_make_parking(hdi_device *device, hd_lane **out);
-/* For hd_close. The first one ends all handles and tickets, the second one frees the application's
- * memory of lanes. */
+/* For hd_close. The first function ends all handles and tickets, the second one frees the
+ * application's memory of lanes. */
 void hdi_lanes_close(hdi_device *device);
 void hdi_lane_release_all(hdi_device *device);
-/* The scratch memory of a lane's submissions. False: no memory; release it all the same. */
+/* Makes the scratch memory of a lane's submissions. False: no memory; release it nevertheless. */
 bool hdi_waits_make(hdi_waits *waits, size_t n_lanes);
 void hdi_waits_release(hdi_waits *waits);
 /* Pushes a one-slot command; order lock held, space checked. */
@@ -287,11 +290,11 @@ bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
 /* True if any runtime is open in this process. */
 bool hdi_runtimes_are_open(void);
-/* From here on it is open only for the program's functions on threads of the library. False: it is
- * not open, or another thread closes it. */
+/* Begins to close the runtime: from here on it is open only for the program's functions on threads
+ * of the library. False: it is not open, or another thread closes it. */
 bool hdi_runtime_begin_close(hd_runtime *rt);
-/* Waits for visitors (hdi_runtime_with). False: the runtime is not open. Of several calls at once
- * one returns true. */
+/* Removes the runtime, after a wait for its visitors (hdi_runtime_with). False: it is not open. Of
+ * several calls at once, one returns true. */
 bool hdi_runtime_remove(hd_runtime *rt);
 /* Runs `visit` on the open runtime with this id. The runtime stays meanwhile. False: no such
  * runtime. The caller holds no lock. */
@@ -311,7 +314,7 @@ void hdi_scope_leave(hdi_scope *scope);
 int hdi_device_await_loss(hdi_device *device, int code);
 /* Fails with the status and message of a failed answer, for the caller of a cold call. */
 hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer);
-/* The same for a driver code. */
+/* Fails with the status and message of a driver code. */
 hd_status hdi_driver_failed(hdi_device *device, int driver_code, const char *entry_point);
 
 #endif

@@ -2,17 +2,18 @@
  *
  * A lane records sixteen events in turn. An event that stands further behind than a waiter needs
  * makes it wait for more work. That is safe if all work in between ends by itself. Work of the
- * program may not: kernels of NCCL in several lanes wait for each other, which Heddle cannot see. A
- * kernel may wait for a flag. So the engine *cuts* a lane in front of each call of a function of
- * the program, and of each kernel that may run long. It also cuts in front of each wait, which may
- * lead to such work. It puts a signal at each cut. A waiter uses no event behind a cut that is
- * behind the position that it needs. So work in front of a cut is seen done, whatever is behind it.
- * The engine records an event there, too, if one may serve: at a wait only once the runtime makes
- * calls.
+ * program may not end by itself: kernels of NCCL in several lanes wait for each other, which Heddle
+ * cannot see. Another kernel may wait for a flag. So the engine *cuts* a lane in front of each call
+ * of a function of the program, and of each kernel that may run long. It also cuts in front of each
+ * wait, because the awaited work may be such work. It puts a signal at each cut. If a cut is behind
+ * the position that a waiter needs, the waiter uses no event behind that cut. So the end of work in
+ * front of a cut is seen, whatever is behind the cut. The engine also records an event at a cut if
+ * a waiter may need one. At a wait it does so only once the program's own work may be in lanes
+ * (has_calls).
  *
  * Threads: the thread that runs the device's engine records and cuts. Any thread holds an event.
- * Locks: none. A waiter that holds an event keeps the engine from recording it again, for one
- * driver call.
+ * Locks: none. While a waiter holds an event, for the length of one driver call, the engine does
+ * not record it again.
  * Always: a visible position stands for a recorded event, and only for work up to there.
  */
 #include "engine/stream.h"
@@ -60,8 +61,8 @@ void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
-        /* Without an event the waiting lane goes on when this one is done: see stream_wait_event in
-         * stream.c. */
+        /* Without an event, the waiting lane goes on when this lane is done: see stream_wait_event
+         * in stream_waits.c. */
         hdi_raise(&engine->device->channel.lanes[stream->number].wanted_host, stream->issued);
     }
 }
@@ -112,7 +113,7 @@ hdcu_event hdi_stream_hold_event(hdi_stream *other, uint64_t position, int *held
             *held = i;
             return other->event[i];
         }
-        /* It is being recorded again. */
+        /* The engine is recording the event again. */
         atomic_fetch_sub_explicit(&other->event_holders[i], 1, memory_order_release);
     }
     return NULL;

@@ -1,13 +1,13 @@
 /* failures.c - the log of a lane's failures in its shared memory, and the archive of those that
  * left it. Their purpose: see failures.h.
  *
- * The program may keep a ticket forever, so the archive drops nothing. But repeated failures mostly
- * come at equal distances, and share an entry then. So a loop whose kernel fails a million times
- * takes one entry.
+ * The program may keep a ticket forever, so the archive drops nothing. But failures that repeat
+ * mostly come at equal distances, and then share an entry. So a loop whose kernel fails a million
+ * times takes one entry.
  *
  * Threads, Locks: see failures.h.
  * Always:
- * - Records of the log are sorted and do not overlap. Those of done positions do not change any
+ * - Records of the log are sorted and do not overlap. Records of done positions do not change any
  *   more.
  * - A reader that races with the writer sees `failure_changes` move and reads again.
  * - A record is complete in the archive before it leaves the log, so a reader that misses it in the
@@ -30,8 +30,8 @@
 
 /* ---- the log ---- */
 
-/* The place of a record. Its number lies between `failures_first` and `failures_end`, and stays the
- * same. */
+/* The place of the record with this number. Numbers lie between `failures_first` and
+ * `failures_end`, and never change. */
 static _Atomic uint64_t *failure_record_at(const hdi_channel *channel, uint32_t lane, uint64_t number)
 {
     return channel->failures +
@@ -75,8 +75,8 @@ static void failure_end_change(hdi_lane_shared *lane, uint64_t end)
     atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_release);
 }
 
-/* Numbers of the first record and behind the last one. A crashed engine may have left anything
- * there. */
+/* The number of the first record, and the number behind that of the last one. A crashed engine may
+ * have left any values there. */
 static uint64_t failure_log_bounds(const hdi_channel *channel, uint32_t lane, uint64_t *first)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
@@ -144,15 +144,15 @@ bool hdi_failure_end(const hd_lane *lane, uint64_t *out)
     return false;
 }
 
-/* Inserts one record between the others, without overlap. The few records behind it move. */
+/* Inserts a record that overlaps none of the others. The few records behind it move. */
 static void failure_insert(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_lane_shared *shared = &channel->lanes[lane];
     uint64_t first, end = failure_log_bounds(channel, lane, &first);
     failure_begin_change(shared);
     if (end - first == channel->failures_room) {
-        /* Submissions keep enough room, so this does not happen. If it did, too much would fail
-         * rather than too little. */
+        /* The log is never full here, because submissions keep enough room. If it were full, too
+         * much would count as failed rather than too little. */
         hdi_failure last;
         failure_read_record(channel, lane, end - 1, &last);
         last.to = last.to > failure->to ? last.to : failure->to;
@@ -195,8 +195,8 @@ static void failure_widen(const hdi_channel *channel, uint32_t lane, uint64_t nu
 void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_failure rest = *failure;
-    /* Each round fills a gap between two records, so there are few rounds. The limit is for a log
-     * that was overwritten. */
+    /* Each round fills a gap between two records, so few rounds are enough. The limit ends the loop
+     * if the log was overwritten. */
     for (uint32_t i = 0; i <= 2 * channel->failures_room && rest.from <= rest.to; i++) {
         uint64_t first, end = failure_log_bounds(channel, lane, &first);
         hdi_failure before, behind;
@@ -211,7 +211,7 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
         hdi_failure part = rest;
         if (number + 1 != end) {
             failure_read_record(channel, lane, number + 1, &behind);
-            /* It begins behind `from`, unless the log was overwritten. */
+            /* The next record begins behind `from`, unless the log was overwritten. */
             part.to = behind.from > part.from && behind.from <= part.to ? behind.from - 1 : part.to;
         }
         if (number != first - 1 && before.to + 1 == part.from && failure_same_cause(&before, &part)) {
@@ -226,7 +226,7 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
     }
 }
 
-/* Gets the oldest record. False: none (or as HDI_LOGGED_UNSURE). */
+/* Gets the oldest record. False: there is none, or it is unsure (HDI_LOGGED_UNSURE). */
 static bool failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *out)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
@@ -281,7 +281,7 @@ uint64_t hdi_failure_mend(const hd_lane *lane)
         known = sane ? record.to : known;
         good += sane;
     }
-    /* Sets a count that no reader knows, so that all read again. */
+    /* Sets a count that no reader knows, so that all readers read again. */
     uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
     uint64_t seen = lane->failures_known != HDI_FAILURES_UNKNOWN ? lane->failures_known : 0;
@@ -308,22 +308,23 @@ void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to)
         failure_begin_change(shared);
         last.to = to;
         failure_write_record(channel, lane, end - 1, &last);
-        /* If nothing was unfinished, the record covers nothing, and goes. */
+        /* If nothing was unfinished, the record covers nothing, and is removed. */
         failure_end_change(shared, to < last.from ? end - 1 : end);
     }
 }
 
 /* ---- the archive ---- */
 
-/* Stretches of positions that failed alike, each an hdi_failure. They share one length and begin at
- * equal distances. From one to the next, the position to blame rises by equal steps. */
+/* Stretches of positions that failed alike, each an hdi_failure. They have the same length and
+ * begin at equal distances. From one stretch to the next, the position to blame rises by equal
+ * steps. */
 typedef struct entry {
-    uint64_t from, to; /* of the first, and of the last */
-    uint64_t position; /* to blame for the first */
+    uint64_t from, to; /* the begin of the first stretch, and the end of the last */
+    uint64_t position; /* the position to blame for the first stretch */
     uint64_t length;
     uint32_t lane;
     int32_t driver_code;
-    uint32_t distance; /* from the begin of one to that of the next; 0: only one */
+    uint32_t distance; /* from the begin of one stretch to the begin of the next; 0: there is only one */
     uint32_t step;     /* of the position to blame */
     uint16_t kernel;
     uint8_t op;
@@ -339,12 +340,12 @@ enum { LOST = 1, INHERITED = 2, WAITED = 4, CLAIMS = 8 };
 #define CLAIM_DISTANCE (HDI_CLAIM_SLOTS + 1)
 
 struct hdi_archive {
-    hdi_mutex moving; /* covers `until` and `heads`; order locks may be taken within */
-    hdi_mutex lock;   /* covers the entries; may be taken within an order lock */
+    hdi_mutex moving; /* protects `until` and `heads`; order locks may be taken while it is held */
+    hdi_mutex lock;   /* protects the entries; may be taken while an order lock is held */
     entry *entries;
     size_t count, room;
-    /* The next records that may leave the log: those up to `until`. They leave once each lane is
-     * done with the work that it had when this lane was seen done that far. */
+    /* The records up to `until` are the next ones that may leave the log. They leave once each lane
+     * is done with the work that it had when this lane was seen done up to `until`. */
     uint64_t until;  /* 0: nothing is planned */
     uint64_t *heads; /* per lane of the runtime; NULL: nothing is planned */
 };
@@ -477,8 +478,8 @@ bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_fail
         failure_correct(rt, lane, out);
         return true;
     }
-    /* Searched after the log, which gives up only records that are here. A lane that was never made
-     * lacks both. */
+    /* The archive is searched after the log, because a record leaves the log only once it is here.
+     * A lane that was never made has neither. */
     const hd_lane *of = device->lanes[number];
     return of && position <= atomic_load_explicit(&of->failures_archived, memory_order_acquire) &&
            archive_find(of->archive, position, out);
@@ -503,8 +504,9 @@ bool hdi_failures_are_many(const hd_lane *lane)
     return failure_log_used(lane) > lane->device->channel.failures_room / 4;
 }
 
-/* Notes how far each lane is filled. A submission that began before holds the order lock of its
- * lane until it is in the ring. One that begins later sees this lane done up to `until`. */
+/* Notes how far each lane is filled. A submission that began before this holds the order lock of
+ * its lane until its commands are in the ring. A submission that begins later sees this lane done
+ * up to `until`. */
 static bool archive_note_heads(hd_lane *of)
 {
     hd_runtime *rt = of->device->runtime;

@@ -2,11 +2,11 @@
  *
  * The engine records failures in a log in the lane's shared memory, as stretches of positions
  * sorted by position. A reader does a binary search. Before the log is full, the application moves
- * old records into its own archive, in a shorter form. Two failures are never joined over an
- * operation that succeeded between them.
+ * old records into its own archive, which stores them in a shorter form. No record covers an
+ * operation that succeeded.
  *
- * A record may leave the log once no engine can look for it there. This is so once all operations
- * have finished that were submitted before the lane was seen done that far. An operation submitted
+ * A record may leave the log once no engine can look for it there. That is when all operations have
+ * finished that were submitted before the failed operation was seen done. An operation submitted
  * later finds the failure itself, and writes no wait for it.
  *
  * The archive grows by 48 bytes with each failure that breaks the rhythm of those before it: of
@@ -43,25 +43,26 @@ typedef enum hdi_logged {
  * past the position. */
 hdi_logged hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out);
 
-/* Application: the last position that any record covers, 0 without one. False: as
- * HDI_LOGGED_UNSURE. Any thread. */
+/* Application: the last position that any record covers, 0 without one. False: the answer is unsure
+ * (HDI_LOGGED_UNSURE). Any thread. */
 bool hdi_failure_end(const struct hd_lane *lane, uint64_t *out);
 
-/* Writer: records the failure for those of its positions without one. Joins it to the record right
- * before it, if the cause is the same. */
+/* Writer: records the failure for those of its positions that no record covers yet. Joins it to the
+ * record right before it, if the cause is the same. */
 void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure);
 
-/* The engine's process ended, perhaps while it wrote a record: lets readers go on. A half-written
- * record does not count yet, or is in a state between the old and the new one. */
+/* Lets readers go on after the engine's process ended, perhaps while it wrote a record. A record
+ * that it left half written does not count yet, or is a valid record between the old and the new
+ * one. */
 void hdi_failure_repair(const hdi_channel *channel, uint32_t lane);
 
-/* Likewise, but the process may have written anything. Keeps the lane's first records, up to the
- * first impossible one. Returns the first position that the kept records do not settle; UINT64_MAX
- * if all records are possible. No thread submits. */
+/* Mends the log of an engine whose process ended, and may have written anything. Keeps the lane's
+ * first records, up to the first impossible one. Returns the first position that the kept records
+ * do not settle; UINT64_MAX if all records are possible. No thread submits. */
 uint64_t hdi_failure_mend(const struct hd_lane *lane);
 
-/* No thread runs the engine. Ends an open-ended record at `to`. Removes it if it begins behind
- * `to`. */
+/* Ends a record without an end at `to`, or removes it if it begins behind `to`. No thread runs the
+ * engine. */
 void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to);
 
 /* ---- log and archive ---- */
@@ -79,7 +80,7 @@ bool hdi_failure_find(struct hd_runtime *rt, uint32_t lane, uint64_t position, h
 /* True if the log can take failures of everything that can be in the lane's ring at once. Otherwise
  * a submission makes room first. */
 bool hdi_failures_have_room(const struct hd_lane *lane);
-/* True if the log is full enough for archiving. */
+/* True if the log is so full that it is time to archive. */
 bool hdi_failures_are_many(const struct hd_lane *lane);
 
 typedef enum hdi_archived {

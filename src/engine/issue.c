@@ -1,21 +1,21 @@
 /* issue.c - turns commands into calls of the driver.
  *
- * It makes the call of each operation in the table of channel.h, and chains of launches. It also
- * measures the time of kernels, which limits the length of chains.
+ * This file makes the driver call of each operation in the table of channel.h, and makes chains of
+ * launches. It also measures the time of kernels, which limits the length of chains.
  *
  * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before each launch of
  * the graph every node gets the function, arguments, grid, block and shared memory of one launch.
- * That costs a third to a quarter of launching the kernels one by one, and a single launch gains,
- * too. Each lane keeps its own chains, two executables of each size. So the engine fills one while
- * the launch of the other one has not begun.
+ * A chain costs a third to a quarter of launching the kernels one by one, and even a chain of one
+ * launch costs less. Each lane keeps its own chains, two executables of each size. So the engine
+ * fills one executable while the launch of the other one has not begun.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
- * hdi_chains_forget: any.
- * Locks: `chaining` of the engine, held while executables are used. Another thread calls
+ * Any thread calls hdi_chains_forget.
+ * Locks: `chaining` of the engine, held while executables are used, because another thread may call
  * hdi_chains_forget at the end of a module.
  * Always:
- * - No call waits for the device. Most commands are one call; a chain is one call for each changed
- *   node, and its launch.
+ * - No call waits for the device. Most commands take one call. A chain takes one call for each
+ *   changed node, and one for its launch.
  * - A chain never waits to be filled.
  * - Launches that the driver refuses in a chain are issued one by one; each then works or fails
  *   alone.
@@ -43,24 +43,26 @@
 /* Chains are short while the kernels' time is unknown. */
 #define MOST_UNMEASURED 2
 
-/* A chain is at most so many times as long as the one before it. Filling four nodes takes about as
- * long as the previous launch call. */
+/* A chain is at most so many times as long as the chain before it. Filling four nodes takes about
+ * as long as a launch call. */
 #define GROWTH 4
 
-#define SLOTS_KEPT 2 /* of a command: nodes of longer ones are set each time */
+#define SLOTS_KEPT 2 /* slots of a command; the node of a longer command is set each time */
 
 #define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
-#define IDLE_NS ((int64_t)1000000000) /* give back after so long without use */
-#define TIDY_NS ((int64_t)100000000)  /* between searches for idle ones */
+#define IDLE_NS ((int64_t)1000000000) /* chains are given back after so long without use */
+#define TIDY_NS ((int64_t)100000000)  /* between two searches for idle chains */
 #define RETRY_NS ((int64_t)1000000000)
-#define REFUSALS_MOST 8 /* in a row: then no chains are used for RETRY_NS */
+#define REFUSALS_MOST 8 /* after so many refusals in a row, no chains are used for RETRY_NS */
 
-/* The time from the return of a call until the engine sees a completion write behind the shortest
- * kernel. Measured with 580.159 on H200: 4.3 us, of which the kernel takes 1.2. Not subtracted for
- * few launches, since a shorter real delay would make them look too fast. */
+/* The time from the return of a call until the engine sees a completion write, without the kernel's
+ * own time. Measured with 580.159 on H200: 4.3 us behind the shortest kernel, of which the kernel
+ * takes 1.2. The engine does not subtract it for few launches, which would look too fast if the
+ * real delay were shorter. */
 #define SEEN_NS 3000
 
-/* A signal costs as much as filling half a chain. Behind a single launch it is of little value. */
+/* The fewest launches that get a signal for the timing. A signal costs as much as filling half a
+ * chain, and tells little behind a single launch. */
 #define ASKED_LEAST 4
 #define ASKED_EVERY_NS 200000
 
@@ -119,7 +121,7 @@ static hdcu_result issue_launch(const hdi_engine *engine, const hdi_stream *stre
                                                            NULL, p->extra);
 }
 
-/* Runs on a thread of the driver. The command stays in its ring until it is done. */
+/* The driver calls this on a thread of its own. The command stays in its ring until it is done. */
 static void issue_run_host_copy(void *command)
 {
     const hdi_command *c = command;
@@ -133,8 +135,8 @@ static void issue_run_host_copy(void *command)
     }
 }
 
-/* The driver's own copies from host to host return when they are done. They would block the engine,
- * and so its other lanes, until the stream's earlier work ends. */
+/* The driver's own copies from host to host return when they are done. So they would block the
+ * engine, and with it its other lanes, until the stream's earlier work ends. */
 static hdcu_result issue_host_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     return engine->device->runtime->driver->cuLaunchHostFunc(stream->handle, issue_run_host_copy, (void *)(uintptr_t)c);
@@ -165,7 +167,8 @@ static hdcu_result issue_copy_box(const hdi_engine *engine, const hdi_stream *st
         return issue_host_copy(engine, stream, c);
     }
     bool from_host = kind == HDI_COPY_TO_DEVICE, to_host = kind == HDI_COPY_TO_HOST;
-    /* On a device either side may belong to a peer. The driver detects that by the address. */
+    /* Either side of a copy on a device may belong to a peer. The driver detects that by the
+     * address. */
     int device = kind == HDI_COPY_ON_DEVICE || kind == HDI_COPY_PEER ? HDCU_MEMORYTYPE_UNIFIED : HDCU_MEMORYTYPE_DEVICE;
     const hdcu_memcpy2d rows = {
         .src_type = from_host ? HDCU_MEMORYTYPE_HOST : device,
@@ -187,7 +190,7 @@ _Static_assert(sizeof(hdi_product) == HDI_MATMUL_SLOTS * HDI_SLOT_BYTES, "the co
 static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
-    /* pairs with the release store of the port. NULL if the device came back after the operation
+    /* pairs with the release store of the port. NULL: the device was restarted after the operation
      * was checked */
     hdi_blas *blas = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (!blas) {
@@ -239,7 +242,7 @@ static hdcu_result issue_call(const hdi_engine *engine, const hdi_stream *stream
     return HDCU_ERROR_NOT_SUPPORTED; /* see hdi_stream_call */
 }
 
-/* Makes no call: the operation ends when the work before it ends. */
+/* Makes no driver call: the operation ends when the work before it ends. */
 static hdcu_result issue_nothing(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
@@ -255,7 +258,7 @@ hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_co
         HDI_OP_MAP(CALL)
 #undef CALL
     };
-    uint8_t op = *(const volatile uint8_t *)&c->op; /* another process may write over the ring */
+    uint8_t op = *(const volatile uint8_t *)&c->op; /* loaded once: another process may write over the ring */
     return hdi_op_is_work(op) ? calls[op](engine, stream, c) : HDCU_ERROR_NOT_SUPPORTED;
 }
 
@@ -297,7 +300,7 @@ static int64_t kernel_time_of_each(int64_t from, int64_t to, uint64_t launches)
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
 }
 
-/* The least time of the stretches that end at the signal. */
+/* The least time of a launch in the stretches that end at the signal. */
 static int64_t kernel_time_least(const hdi_kernel_time *timing, int64_t since, const hdi_kernel_time_signal *signal,
                                  int64_t seen)
 {
@@ -320,8 +323,8 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
     if (!others && last->launches > timing->passed) {
         int64_t each = kernel_time_least(timing, first->since, last, now);
         int64_t old = timing->kernel_ns ? timing->kernel_ns : each;
-        /* All estimates are too high rather than too low, so a lower one counts more. But a much
-         * longer time counts soon. */
+        /* Each measured time is too high rather than too low, so a lower one counts more. But if
+         * kernels get much longer, the estimate follows soon. */
         timing->kernel_ns = each < old       ? (old + 3 * each) / 4
                             : each > 2 * old ? (old + each) / 2
                                              : (3 * old + each) / 4;
@@ -332,8 +335,8 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
 
 /* ---- chains: making and giving back ---- */
 
-/* The last setting of a node. An identical launch needs no call. Programs repeat themselves, and
- * the calls for nodes are most of a chain's cost. */
+/* The last setting of a node. An identical launch needs no call for the node. Programs repeat their
+ * launches, and calls for nodes are most of a chain's cost. */
 typedef struct node_setting {
     hdcu_function function; /* NULL: not recorded, or too long to keep */
     uint32_t kernel;        /* the kernel of the node's function */
@@ -386,7 +389,7 @@ static void chain_unmake(hdi_engine *engine, chain *c, uint32_t size)
     }
     for (int i = 0; i < 2; i++) {
         if (c->exec[i]) {
-            driver->cuGraphExecDestroy(c->exec[i]); /* one that still runs goes when it ends */
+            driver->cuGraphExecDestroy(c->exec[i]); /* the driver destroys an executable that still runs when it ends */
         }
     }
     if (c->graph) {
@@ -404,7 +407,7 @@ static void chains_unmake_all(hdi_engine *engine, hdi_stream *stream)
 }
 
 /* Gives back the chains of each lane that used none since `before` and has no work in flight.
- * Returns the latest use of the others; 0: none is left. */
+ * Returns the latest use of the remaining chains; 0: none remain. */
 static int64_t chains_give_back(hdi_engine *engine, int64_t before)
 {
     int64_t latest = 0;
@@ -461,7 +464,7 @@ void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WOR
             }
         }
     }
-    for (int i = 0; i < HDI_KERNEL_WORDS; i++) { /* other kernels will get the numbers */
+    for (int i = 0; i < HDI_KERNEL_WORDS; i++) { /* other kernels will get these numbers, and were not seen to end */
         if (kernels[i]) {
             atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);
             atomic_fetch_and_explicit(&engine->lasting[i], ~kernels[i], memory_order_relaxed);
@@ -482,7 +485,7 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
     hdi_mutex_destroy(&engine->chaining);
 }
 
-/* Makes a graph of `size` nodes in a line, each a launch like this one. */
+/* Makes a graph of `size` nodes in a line, each a launch like `like`. */
 static hdcu_result chain_make(hdi_engine *engine, chain *c, uint32_t size, const launch *like)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -509,7 +512,7 @@ static hdcu_result chain_make(hdi_engine *engine, chain *c, uint32_t size, const
     return HDCU_SUCCESS;
 }
 
-/* The driver refused to make or launch a chain. No single kernel is to blame. */
+/* Called when the driver refused to make or launch a chain. No single kernel is to blame. */
 static void chain_refused(hdi_engine *engine, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
@@ -602,8 +605,8 @@ static uint32_t chain_limit(const hdi_engine *engine, const hdi_stream *stream, 
     return stream->chains->growing < limit ? stream->chains->growing : limit;
 }
 
-/* True if something is due right behind a position: an event, a signal, or the end of a thread's
- * wait. */
+/* True if the engine must stop right behind a position: for an event, for a signal, or because a
+ * thread waits for it. */
 static bool chain_ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t position)
 {
     const hdi_channel *channel = &engine->device->channel;
@@ -671,7 +674,7 @@ static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint3
             if (hdi_driver_code_is_fatal(r)) {
                 engine->chain_fatal = r;
             }
-            return false; /* issue these launches one by one: the bad one then fails alone */
+            return false; /* the engine issues these launches one by one, so that the bad one fails alone */
         }
     }
     /* If this process ends in the call, or before `issued` passes the commands, their work may have
@@ -739,7 +742,7 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
     hdi_mutex_lock(&engine->chaining);
     uint32_t n = chain_issue_held(engine, stream, head, most, end);
     hdi_mutex_unlock(&engine->chaining);
-    /* Not under the lock: handling a loss takes many other locks. */
+    /* This is not done under the lock, because handling a loss takes many other locks. */
     if (__builtin_expect(engine->chain_fatal != 0, 0)) {
         hdi_engine_lose(engine, engine->chain_fatal);
         engine->chain_fatal = 0;

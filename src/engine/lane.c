@@ -35,7 +35,7 @@ void hdi_waits_release(hdi_waits *waits)
     *waits = (hdi_waits){0};
 }
 
-/* Makes a lane that was never used: its memory, its stream. lanes_lock held. */
+/* Makes a lane that was never used, with its memory and its stream. lanes_lock held. */
 static hd_status lane_new(hdi_device *device, uint32_t number, bool sticky_failure, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
@@ -49,7 +49,7 @@ static hd_status lane_new(hdi_device *device, uint32_t number, bool sticky_failu
         answer = device->port->calls->lane(device->port, number, sticky_failure);
     }
     hd_status status = room && !hdi_answered(answer) ? hdi_answer_failed(device, answer) : HD_OK;
-    /* Last, since this memory is never given back. */
+    /* The last step, since this memory is never given back. */
     hd_lane *lane = room && !status ? hdi_stable_take(rt->stable, sizeof *lane) : NULL;
     if (!status && !lane) {
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
@@ -79,7 +79,7 @@ static hd_status lane_new(hdi_device *device, uint32_t number, bool sticky_failu
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     /* The thread that ends the lanes of a lost device walks them under this lock. */
     hdi_lock_take(&device->order);
-    /* Also loaded without the lock. */
+    /* Threads also load it without the lock. */
     __atomic_store_n(&device->lanes[number], lane, __ATOMIC_RELEASE);
     hdi_lock_release(&device->order);
     atomic_store_explicit(&device->lanes_made, number + 1, memory_order_release);
@@ -93,8 +93,8 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     lane->head += 1;
     if (command->op == HDI_OP_RESUME) {
         atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
-        /* Behind the RESUME, the failure of an earlier awaited result does not fail new operations.
-         * So they wait for it again. */
+        /* Behind the RESUME, an engine forgets the failures of results that the lane waited for
+         * before. So new operations wait for such results again. */
         memset(lane->seen_source, 0, (size_t)lane->runtime->n_devices * HDI_LANES_MAX * sizeof *lane->seen_source);
     }
     /* As hdi_submit_publish. */
@@ -118,9 +118,9 @@ static bool lane_can_resume(const hd_lane *lane)
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask;
 }
 
-/* Moves the lane to another structure, since the handles of this one ran out. Tickets of the old
- * one stay valid. Submissions through the old one are refused (hdi_lane_is_past). False: no memory.
- * Order lock held. */
+/* Moves the lane to another structure, since the handles of this one ran out. Tickets that name the
+ * old structure stay valid. Submissions through it are refused (hdi_lane_is_past). False: no
+ * memory. Order lock held. */
 static bool lane_renew(hd_lane **slot)
 {
     hd_lane *old = *slot;
@@ -131,8 +131,8 @@ static bool lane_renew(hd_lane **slot)
     *lane = *old;
     lane->before = old;
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-    old->failures_known = HDI_FAILURES_UNKNOWN;     /* no submission takes the fast path */
-    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* also loaded without the lock */
+    old->failures_known = HDI_FAILURES_UNKNOWN;     /* so that no submission takes the fast path */
+    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* threads also load it without the lock */
     return true;
 }
 
@@ -140,7 +140,8 @@ static bool lane_renew(hd_lane **slot)
 static hd_status lane_find(hdi_device *device, bool sticky_failure, hd_lane **out)
 {
     hd_lane *lane = NULL;
-    /* Given back, but its work still runs: the next owner's work would queue up behind it. */
+    /* A lane that was given back, but whose work still runs: the next owner's work would queue up
+     * behind that work. */
     hd_lane *busy = NULL;
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane; i++) {
         hd_lane *candidate = device->lanes[i];
@@ -173,7 +174,7 @@ static hd_status lane_find(hdi_device *device, bool sticky_failure, hd_lane **ou
     return HD_OK;
 }
 
-/* Gives a lane out. *resumed: it still contains work. That work ends by itself, and the lane
+/* Gives a lane out. *resumed: the lane still contains work. That work ends by itself, and the lane
  * accepts new work behind it. Order lock held. */
 static void lane_give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
@@ -212,8 +213,8 @@ static hd_status lane_make_as(hdi_device *device, bool is_default, bool sticky_f
     }
     if (!status) {
         hdi_lock_take(&device->order);
-        /* Under the lock: once a lost device's lanes were ended under it, nothing happens in them
-         * any more. */
+        /* This check is under the lock: once the lanes of a lost device were ended under it,
+         * nothing happens in them any more. */
         int lost_by = hdi_device_lost_by(device);
         if (!lost_by) {
             lane_give_out(lane, is_default, &resumed);
@@ -262,8 +263,9 @@ static hd_lane *lane_share_default(hdi_device *device)
     return best;
 }
 
-/* Gives a lane back to the runtime with the last of its owners. Its work goes on. `is_default`: the
- * kind that the caller gives back. A lane of the other kind is left alone. */
+/* Takes one owner from a lane. Without owners the lane goes back to the runtime, and its work goes
+ * on. `is_default`: whether the caller gives back a default lane. If the lane is of the other kind,
+ * nothing happens. */
 static hd_status lane_give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
@@ -354,8 +356,8 @@ static void thread_lanes_do_nothing(hd_runtime *rt, void *context)
     (void)context;
 }
 
-/* This thread's entry for a runtime, made if missing. Drops entries of closed runtimes on the
- * way. */
+/* This thread's entry for a runtime, which this makes if it is missing. It also drops entries of
+ * closed runtimes. */
 static thread_lanes *thread_lanes_of(hd_runtime *rt)
 {
     pthread_once(&own_lanes_once, thread_lanes_make_key);
@@ -455,7 +457,7 @@ hd_status hd_lane_destroy(hd_lane *handle)
 int hd_lane_device(const hd_lane *handle)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
-    /* The device may be gone with its runtime. */
+    /* Computed from the number, since the device may be gone with its runtime. */
     return lane ? (int)(lane->global / HDI_LANES_MAX) : -1;
 }
 
@@ -501,7 +503,7 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     return status;
 }
 
-/* True if all is done, with the command to resume as the last one, and the lane still reports
+/* True if all work is done, the last command is the one to resume, and the lane still reports a
  * failure. No correct engine reports that. */
 static bool lane_is_stuck(const hd_lane *lane, uint64_t head)
 {
@@ -522,8 +524,8 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
-        /* Not drained: another thread submitted before it saw the failure. Then this waits for its
-         * commands first. */
+        /* If the lane is not drained, another thread submitted before it saw the failure. Then this
+         * waits for its commands first. */
         hdi_lock_take(&lane->device->order);
         bool lost = hdi_device_lost(lane->device); /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {

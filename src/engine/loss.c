@@ -10,15 +10,15 @@
  * Locks:
  * - The device's order lock, to end the lanes of a dead worker, so that no submission comes in
  *   between.
- * - The losses' own mutex, to note a loss and to end lanes. No lock is taken under it.
+ * - The mutex of the losses, to note a loss and to end lanes. No lock is taken under it.
  * Always:
  * - A transition that the table of states lacks changes nothing.
  * - A position fails before it is done. hd_loss_next reports a loss once.
- * - No operation is a suspect if it was seen to end before. One that the driver never got is a
- *   suspect only if the driver got no other one.
- * - Each walk in search of suspects visits a position of a lane once, so walks over lanes that wait
- *   for each other in turn end. Numbers that an engine in another process wrote are bounded before
- *   use.
+ * - No operation is a suspect if it was seen to end before. An operation that the driver never got
+ *   is a suspect only if the driver got no other one.
+ * - Each walk in search of suspects visits a position of a lane once. So a walk ends even if lanes
+ *   wait for each other in a circle. Numbers that an engine in another process wrote are checked
+ *   before use.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ void hdi_device_give_up(hdi_device *device)
 
 #define NOTED_SLEEP_NS 20000
 
-/* The last one: operations that kill no device, but may be awaited. */
+/* The last rank is for operations that cannot kill a device, but that others may wait for. */
 enum { RANKS = HDI_RANK_INNOCENT + 1 };
 
 const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
@@ -111,23 +111,24 @@ HDI_OP_MAP(RANK_IS_THERE)
 typedef struct walk {
     const hdi_device *device;
     int rank;  /* the rank to look for */
-    bool next; /* the first operation that the driver did not get; otherwise all that it got */
+    bool next; /* true: look for the first operation that the driver did not get; false: for all that it got */
     bool one;  /* stop at the first one */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far the walk went through each lane */
-    /* Of lanes that wait for each other: a dead process may have written circles. */
+    /* The depth of the recursion over lanes that wait for each other: a dead process may have
+     * written long chains. */
     uint32_t depth;
-    bool across;         /* at a WAIT for another device, continue there */
-    hdi_point elsewhere; /* then: the target of that WAIT; position 0: none */
+    bool across;         /* at a WAIT for another device, continue on that device */
+    hdi_point elsewhere; /* if so: the target of that WAIT; position 0: none */
 } walk;
 
 typedef struct stretch {
-    /* Work up to `from` was seen to end, work up to `begun` may be under way. */
+    /* Work up to `from` was seen to end. Work behind it, up to `begun`, may be under way. */
     uint64_t from, begun, head;
     uint64_t lost_to; /* work up to here went to a former worker */
 } stretch;
 
-/* How far a lane is, even before its engine looks. */
+/* How far a lane is, even if its engine did not look yet. */
 static stretch suspect_stretch(const hdi_device *device, uint32_t number)
 {
     const hdi_lane_shared *lane = &device->channel.lanes[number];
@@ -137,13 +138,13 @@ static stretch suspect_stretch(const hdi_device *device, uint32_t number)
     uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     done = head - done > slots ? head : done;
     issued = issued - done > head - done ? head : issued;
-    /* The device writes the low half of a position that it passed. An older position than `done`
-     * seems far ahead. */
+    /* The device writes the low half of a position that it passed. A position older than `done`
+     * would seem far ahead. */
     uint32_t low = atomic_load_explicit(&device->channel.flags[number].position, memory_order_acquire);
     uint32_t further = low - (uint32_t)done;
     uint64_t from = further <= issued - done ? done + further : done;
     uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
-    /* A claim that the program got at once is under way, though its engine did not look at it. */
+    /* A claim that the program got at once is under way, even if its engine did not look at it. */
     const hd_lane *own = hdi_lane_at(device, number);
     uint64_t held = own ? atomic_load_explicit(&own->claim_held, memory_order_relaxed) : 0;
     begun = held > begun && held > from && held <= head ? held - 1 : begun;
@@ -157,7 +158,7 @@ static uint64_t suspects_begun(const hdi_device *device, uint32_t number)
     return suspect_stretch(device, number).begun;
 }
 
-/* Adds a suspect. Joins operations of one lane that are alike. */
+/* Adds a suspect. Joins it to one of the same kind in the same lane. */
 static void suspects_add(hdi_suspects *out, const hdi_suspect *s)
 {
     out->count++;
@@ -181,7 +182,7 @@ static uint32_t suspects_awaited_lane(const hdi_device *device, const hdi_comman
     return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;
 }
 
-/* True if a WAIT is for another device, which did not reach the target. */
+/* True if a WAIT is for a lane of another device, and that lane did not reach the target. */
 static bool suspects_lead_elsewhere(walk *w, const hdi_command *c)
 {
     hd_runtime *rt = w->device->runtime;
@@ -212,15 +213,16 @@ static bool suspect_is_next(const hdi_command *c, uint64_t end, const stretch *s
     return c->op != HDI_OP_CLAIMED && (c->op == HDI_OP_CLAIM ? end - 1 : end) > s->begun;
 }
 
-/* True if an operation was lost with a former worker, so that nothing of it is under way. A claim
- * still belongs to the program. */
+/* True if an operation was lost with a former worker, so that nothing of it is under way. This
+ * excludes claims, which still belong to the program. */
 static bool suspect_was_lost(const hdi_command *c, uint64_t end, const stretch *s)
 {
     return end <= s->lost_to && c->op != HDI_OP_CLAIM && c->op != HDI_OP_CLAIMED;
 }
 
 /* Walks through a lane up to `limit`, and before each of its operations through the work that the
- * operation waits for. The recursion ends, since `walked` only rises. True: found enough. */
+ * operation waits for. The recursion ends, since `walked` only rises. True: the walk found
+ * enough. */
 /* NOLINTNEXTLINE(misc-no-recursion) */
 static bool suspects_walk_lane(walk *w, uint32_t number, uint64_t limit)
 {
@@ -255,7 +257,7 @@ static bool suspects_walk_lane(walk *w, uint32_t number, uint64_t limit)
             }
         }
         if (w->next && hdi_op_is_work(c->op) && suspect_is_next(c, end, &s) && !suspect_was_lost(c, end, &s)) {
-            return false; /* operations behind it are not the next ones */
+            return false; /* operations behind the first one are not the next ones */
         }
     }
     return false;
@@ -270,8 +272,8 @@ static void suspects_walk_all(walk *w)
     }
 }
 
-/* Adds the operation that the watchdog names: the first one of a lane, which took too long.
- * False: it names none. */
+/* Adds the operation that the watchdog names: the first operation of a lane, if it took too long.
+ * False: the watchdog names none. */
 static bool suspects_add_overdue(const hdi_device *device, hdi_suspects *out)
 {
     uint32_t lane = atomic_load_explicit(&device->channel.engine->overdue, memory_order_acquire) - 1;
@@ -288,7 +290,7 @@ static bool suspects_add_overdue(const hdi_device *device, hdi_suspects *out)
     return c != NULL;
 }
 
-/* Collects the suspects of a device that is lost by `code`, or may be soon (0). */
+/* Collects the suspects of a device that was lost with `code`; 0: it is not lost yet. */
 static void suspects_collect(const hdi_device *device, int code, hdi_suspects *out)
 {
     *out = (hdi_suspects){.begun = true};
@@ -314,8 +316,8 @@ static bool suspects_of_lane(const hdi_device *device, uint32_t number, const hd
     hdi_suspects found = {.count = 0};
     walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
     if (all->count && !all->certain) {
-        /* With the rank of the device's suspects: a copy here is no suspect while a kernel is under
-         * way in another lane. */
+        /* The rank is that of the device's suspects: a copy here is no suspect while a kernel is
+         * under way in another lane. */
         w.rank = suspect_rank(all->named[0].op);
         suspects_walk_lane(&w, number, UINT64_MAX);
     }
@@ -340,7 +342,7 @@ static hdi_point suspects_look_for_awaited(const hdi_device *device, hdi_point p
 {
     walk w = {.device = device, .out = out, .across = true};
     out->begun = true;
-    /* Nothing is under way there any more, but its lanes may wait for others. */
+    /* On a lost device nothing is under way any more, but its lanes may wait for others. */
     if (hdi_device_lost(device)) {
         w.rank = RANKS;
         suspects_walk_lane(&w, point.lane % HDI_LANES_MAX, point.position);
@@ -377,10 +379,10 @@ bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_
 
 typedef struct loss {
     int code;       /* 0: nothing to report */
-    uint64_t order; /* the order of several */
+    uint64_t order; /* the order of this loss among several */
     uint64_t losses;
-    /* About the latest loss, set before it is visible: its number, the operations that may be to
-     * blame, and its message. */
+    /* Set before the latest loss is visible: its number, the operations that may be to blame, and
+     * its message. */
     uint64_t suspected;
     hdi_suspects suspects;
     hd_error error;
@@ -388,7 +390,7 @@ typedef struct loss {
 
 struct hdi_losses {
     hdi_mutex lock;
-    int descriptor; /* readable while hd_loss_next can report something */
+    int descriptor; /* a descriptor that is readable while hd_loss_next can report something */
     uint64_t order;
     loss of[HDI_DEVICES_MAX];
 };
@@ -431,7 +433,7 @@ static bool loss_lane_waits(const hdi_device *device, uint32_t number, const hdi
     if (lane == own || lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX) {
         return false;
     }
-    /* No lane waits for a position that was never submitted: then the command was overwritten. Only
+    /* A WAIT for a position that was never submitted means that the command was overwritten. Only
      * the application's process can determine that. */
     bool known = rt->end_process || position <= hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
     return known && !hdi_point_done(rt, (hdi_point){lane, position});
@@ -447,7 +449,7 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
                 return true;
             }
         } else if (c->op == HDI_OP_CLAIMED) {
-            return true; /* the program decides when that ends */
+            return true; /* the program decides when its claim ends */
         } else if (c->op != HDI_OP_SKIP && c->op != HDI_OP_SOURCES) {
             return false;
         }
@@ -459,8 +461,8 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
     return false;
 }
 
-/* The engine's process ended, and may have written anything. Replaces impossible positions by
- * possible ones, so that too little counts as done rather than too much. Order lock held. */
+/* Replaces impossible positions of a lane by possible ones, since the engine's process ended and
+ * may have written anything. If in doubt, less counts as done. Order lock held. */
 static void loss_mend_positions(hdi_device *device, hd_lane *of)
 {
     hdi_lane_shared *lane = of->shared;
@@ -519,8 +521,8 @@ uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
     return number;
 }
 
-/* Records that all work of a lane that is not done fails, now and later. All work from position
- * `from` on fails, too. */
+/* Records that all unfinished work of a lane fails, and all work that comes later. All work from
+ * position `from` on fails, too. */
 static void loss_end_lane_from(hdi_device *device, uint32_t number, int code, uint64_t from)
 {
     const hdi_channel *channel = &device->channel;
@@ -574,7 +576,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
 {
     const hd_lane *lane = hdi_lane_at(device, number);
     if (lane && lane->claim) {
-        hdi_biased_barrier(); /* behind the device's state; pairs with hdi_claim_fence */
+        hdi_biased_barrier(); /* after the device's state was stored; pairs with hdi_claim_fence */
     }
     while (from < head) {
         const hdi_command *c = hdi_command_at(&device->channel, number, from);
@@ -591,8 +593,9 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     return head;
 }
 
-/* Drains a dead lane: finishes its work, without success, up to its first wait for a living lane.
- * Later work relies on the end of all work in front of it. True if something moved. */
+/* Drains a lane of a lost device: its work ends without success, up to its first wait for work that
+ * goes on. It stops there, since later work relies on the end of all work in front of it. True if
+ * something moved. */
 static bool loss_drain_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
@@ -604,10 +607,10 @@ static bool loss_drain_lane(hdi_device *device, uint32_t number)
     if (reach == done) {
         return false;
     }
-    /* As stream_store_done. `done_least` comes first, since only the application writes it: see
-     * hdi_wait_position. */
+    /* This does what stream_store_done does. `done_least` comes first, since only the application
+     * writes it: see hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
-    hdi_raise(&lane->done, reach); /* the program may end a claim meanwhile (hdi_claim_end_lane) */
+    hdi_raise(&lane->done, reach); /* the program may end a claim at the same time (hdi_claim_end_lane) */
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
     hdi_futex_wake(&lane->wake, INT32_MAX);
     hdi_lane_ring_watchers(device->runtime, lane);
@@ -632,11 +635,11 @@ bool hdi_device_is_drained(const hdi_device *device)
     return true;
 }
 
-/* The losses' mutex is held, so one thread at a time does this. */
+/* The mutex of the losses is held, so one thread at a time does this. */
 static void loss_drain(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
-    for (bool moved = true; moved;) { /* dead lanes wait for each other, too */
+    for (bool moved = true; moved;) { /* lanes of lost devices may wait for each other, so this repeats */
         moved = false;
         for (uint32_t i = 0; i < made; i++) {
             moved |= loss_drain_lane(device, i);
@@ -647,8 +650,8 @@ static void loss_drain(hdi_device *device)
     }
 }
 
-/* True if some work of the device is unfinished, and no restart took it over. A failed restart
- * gives it back. */
+/* True if some work of the device is unfinished, and no restart took it over. A restart that fails
+ * gives the work back. */
 static bool loss_is_draining(const hdi_device *device)
 {
     hdi_device_state state = hdi_device_state_of(device);
@@ -679,7 +682,7 @@ void hdi_device_end_draining(hdi_device *device)
 {
     struct hdi_losses *losses = device->runtime->losses;
     hdi_mutex_lock(&losses->lock);
-    while (!loss_is_noted(device)) { /* the thread that notes it is on its way */
+    while (!loss_is_noted(device)) { /* the thread that notes the loss is about to do so */
         hdi_mutex_unlock(&losses->lock);
         hdi_sleep_for(NOTED_SLEEP_NS);
         hdi_mutex_lock(&losses->lock);
@@ -713,8 +716,8 @@ static void loss_record(hdi_device *device, const loss *l)
     hdi_record_put_text(recorder, &r, l->error.message);
 }
 
-/* Notes a loss. With `drains`, also drains the device. Both happen under the lock, which guarantees
- * two things:
+/* Notes a loss. With `drains`, also drains the device. Both happen under the mutex, which
+ * guarantees two things:
  * - A thread that waited for a ticket finds the loss reported.
  * - A thread that read the loss finds all tickets done. */
 static void loss_note_in_turn(hdi_device *device, int code, bool drains)
@@ -737,7 +740,7 @@ static void loss_note_in_turn(hdi_device *device, int code, bool drains)
     }
     uint64_t one = 1;
     ssize_t written = write(losses->descriptor, &one, sizeof one);
-    (void)written; /* it fails only if the descriptor is readable already */
+    (void)written; /* the write fails only if the descriptor is readable already */
     hdi_mutex_unlock(&losses->lock);
 }
 
@@ -749,8 +752,8 @@ void hdi_loss_note(hdi_device *device, int code)
 void hdi_device_lose(hdi_device *device, int code)
 {
     hdi_engine_shared *engine = device->channel.engine;
-    /* Before the lock: a submitter that holds it may be reading a record that a dead engine left
-     * half written. */
+    /* This comes before the lock is taken: a submitter that holds it may be reading a record that a
+     * dead engine left half written. */
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hdi_failure_repair(&device->channel, i);
@@ -778,13 +781,14 @@ void hdi_device_lose(hdi_device *device, int code)
     if (!first) {
         return;
     }
-    /* Before the loss is noted: from then on a restart may prepare the channel for a fresh
-     * engine. */
+    /* This comes before the loss is noted, because a restart may then prepare the channel for a
+     * fresh engine. */
     for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
         atomic_store_explicit(&engine->active[i], 0, memory_order_seq_cst);
     }
     loss_note_in_turn(device, code, true);
-    /* Even if nothing moved: a dead engine may have moved `done` without waking threads. */
+    /* Wakes threads even if nothing moved, since a dead engine may have moved `done` without waking
+     * them. */
     for (uint32_t i = 0; i < made; i++) {
         hdi_lane_shared *lane = &device->channel.lanes[i];
         atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
@@ -801,16 +805,17 @@ void hdi_device_reactivate(hdi_device *device)
             hdi_failure_close(&device->channel, i, device->lanes[i]->head);
             atomic_store_explicit(&lane->failed, 0, memory_order_release);
             atomic_store_explicit(&lane->begun, 0, memory_order_relaxed);
-            /* Lost work may still wait for others. No result behind it shows that it is over. */
+            /* Lost work may still wait for other work. Results behind it do not show that it is
+             * over. */
             atomic_store_explicit(&device->lanes[i]->resumed, device->lanes[i]->head, memory_order_relaxed);
-            /* The waits in the ring did not happen. */
+            /* The lane did not make the waits that are left in its ring. */
             size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
             memset(device->lanes[i]->seen, 0, n_lanes * sizeof device->lanes[i]->seen[0]);
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
         }
     }
     atomic_store_explicit(&device->channel.engine->overdue, 0, memory_order_relaxed);
-    /* First, so that a thread that sees the device back sees this count, too. */
+    /* This comes first, so that a thread that sees the device back also sees this count. */
     atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
     hdi_device_change(device, HDI_DEVICE_RESTORING, HDI_DEVICE_UP);
     hdi_lock_release(&device->order);
@@ -865,7 +870,7 @@ hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_poi
         return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "device %d is lost: %s",
                                device->index, hdi_driver_code_name(code));
     }
-    /* The engine did not notice the loss yet, so this thread looks for the operations. */
+    /* The engine did not notice the loss yet, so this thread looks for the suspects. */
     hdi_suspects suspects;
     hdi_lock_take(&device->order);
     suspects_collect(device, code, &suspects);
@@ -950,7 +955,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     if (waiting <= 1) {
         uint64_t count;
         ssize_t n = read(losses->descriptor, &count, sizeof count);
-        (void)n; /* it fails if there was nothing */
+        (void)n; /* the read fails if there was nothing to read */
     }
     hdi_mutex_unlock(&losses->lock);
     if (!oldest) {

@@ -1,9 +1,9 @@
-/* port.h - requests to a device beside its lanes: all rare ones.
+/* port.h - rare requests to a device, beside the work in its lanes.
  *
- * These are facts, lanes, mapping memory, pinning, modules, kernels. The engine's hot path makes
- * none of them. Two kinds of ports exist, which do the same:
+ * They are about facts, lanes, mapping and pinning memory, modules and kernels. The engine's hot
+ * path makes none of them. Two kinds of ports exist, which do the same:
  * - The local one calls the driver on the calling thread. It serves the placements inline and
- *   thread, and the inside of a worker process.
+ *   thread, and each worker process.
  * - The remote one sends the request to the device's worker process and waits for its reply
  *   (src/worker).
  *
@@ -28,7 +28,7 @@ typedef struct hdi_answer {
     /* 0, the driver's code, or one of HDI_GONE_* (driver.h) below 0: the request did not reach the
      * driver. */
     int code;
-    const char *call; /* static; the entry point that returned it, "" if there is none to name */
+    const char *call; /* the entry point that returned the code, "" without one; static memory */
 } hdi_answer;
 
 static inline bool hdi_answered(hdi_answer answer)
@@ -39,7 +39,7 @@ static inline bool hdi_answered(hdi_answer answer)
 typedef struct hdi_limits {
     uint32_t threads_per_block;
     uint32_t block[3], grid[3];
-    uint64_t shared_default, shared_max; /* bytes per block: without opting in, and at most */
+    uint64_t shared_default, shared_max; /* bytes of shared memory per block: without opting in, and at most */
 } hdi_limits;
 
 /* The properties of a device that stay the same while it is open. Plain data: it travels between
@@ -49,13 +49,13 @@ typedef struct hdi_facts {
     char name[128], bus_id[32];
     uint8_t uuid[16];
     int32_t compute_major, compute_minor, multiprocessors;
-    int32_t virtual_memory; /* 1 with virtual memory management */
+    int32_t virtual_memory; /* 1: the device has virtual memory management */
     uint64_t memory_bytes;  /* physical */
-    uint64_t granule;       /* bytes; mappings are multiples */
+    uint64_t granule;       /* bytes; sizes of mappings are multiples of it */
     /* Bit j: the driver reports access to the memory of the runtime's device j. */
     uint64_t peers;
     uint64_t peers_denied; /* bit j: an attribute of the pair denies that access */
-    uint64_t peers_atomic; /* bit j: atomic operations work there, too */
+    uint64_t peers_atomic; /* bit j: atomic operations work on that memory, too */
 } hdi_facts;
 
 /* Code to load. The port uses the bytes only during the call. `descriptor` is for a port into
@@ -90,7 +90,7 @@ typedef struct hdi_global_place {
 /* The state of CUPTI's reports. Plain data: it travels between processes. */
 typedef struct hdi_activities_facts {
     uint32_t works, unused;
-    char why[HDI_ACTIVITIES_WHY_BYTES]; /* works 0: what failed, and why */
+    char why[HDI_ACTIVITIES_WHY_BYTES]; /* if `works` is 0: what failed, and why */
 } hdi_activities_facts;
 
 #define HDI_FABRIC_BYTES 64
@@ -110,26 +110,27 @@ typedef struct hdi_port_calls {
     /* Reserves an address range, at `wanted` if that is not 0 and free there. A caller that needs
      * that address compares *out. */
     hdi_answer (*reserve)(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out);
-    /* Gives the range back with all mappings in it. Goes on after errors and returns the first
-     * one. */
+    /* Gives the range back with all mappings in it. Goes on after errors, and returns the first
+     * error. */
     hdi_answer (*unreserve)(hdi_port *port, uint64_t at, uint64_t bytes);
     /* Maps physical memory of the device at an address inside a reserved range. The device may read
      * and write it. If a failure cannot be undone, the port records that, and undoes it before the
      * next `map`. */
     hdi_answer (*map)(hdi_port *port, uint64_t at, uint64_t bytes);
-    /* The same as so many mappings of `each` bytes. */
+    /* Maps physical memory like `map`, but as several mappings of `each` bytes. */
     hdi_answer (*map_each)(hdi_port *port, uint64_t at, uint64_t bytes, uint64_t each);
-    /* Moves the physical memory of whole mappings, in the same order. After a failure it counts as
-     * given back. */
+    /* Moves the physical memory of whole mappings, in the same order. After a failure the memory
+     * counts as given back. */
     hdi_answer (*move)(hdi_port *port, uint64_t from, uint64_t to, uint64_t bytes);
-    /* The same as `map` for a piece, which other processes can use, and devices beside the GPU if
-     * it allows that. */
+    /* Maps memory like `map`, but for a piece. Other processes can use a piece, and so can other
+     * PCI devices if the GPU allows that. */
     hdi_answer (*map_piece)(hdi_port *port, uint64_t at, uint64_t bytes);
     /* Ends one mapping of `map`, `map_piece` or `import`, or several neighbours. */
     hdi_answer (*unmap)(hdi_port *port, uint64_t at, uint64_t bytes);
 
     /* ---- device memory that another device uses, for one `map` of the owner ---- */
-    /* Local ports: gives the device `peer` (number in the runtime) access to the owner's memory. */
+    /* Gives the device `peer` (number in the runtime) access to the owner's memory. Local ports
+     * only. */
     hdi_answer (*grant)(hdi_port *owner, int peer, uint64_t at, uint64_t bytes);
     /* Between processes. `export` returns the owner's memory as a descriptor, which the caller
      * closes. `import` maps that memory for another device, at the same address, in a range
@@ -137,15 +138,15 @@ typedef struct hdi_port_calls {
     hdi_answer (*export)(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor);
     hdi_answer (*import)(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes);
 
-    /* The same by a handle that names the memory in other machines, too. Local ports; NOT_SUPPORTED
-     * if the device lacks such handles. */
+    /* Exports memory by a handle that names it in other machines, too. Local ports only;
+     * NOT_SUPPORTED if the device lacks such handles. */
     hdi_answer (*export_fabric)(hdi_port *owner, uint64_t at, uint64_t bytes, unsigned char out[HDI_FABRIC_BYTES]);
     hdi_answer (*import_fabric)(hdi_port *port, const unsigned char handle[HDI_FABRIC_BYTES], uint64_t at,
                                 uint64_t bytes);
 
     /* ---- pinned memory: `base` is whole pages of a shared mapping, of file `descriptor` ---- */
-    /* *address: the address on devices. A remote port gives the file to the worker, which maps it
-     * at the same address. */
+    /* *address: the memory's address on devices. A remote port gives the file to the worker, which
+     * maps it at the same address. */
     hdi_answer (*pin)(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address);
     hdi_answer (*unpin)(hdi_port *port, void *base, uint64_t bytes);
 
@@ -155,8 +156,8 @@ typedef struct hdi_port_calls {
     hdi_answer (*load)(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
     hdi_answer (*unload)(hdi_port *port, uint64_t module);
     /* Looks a kernel up, and stores it for the engine under `number` (of the runtime's table).
-     * `params`: also asks for the parameters, since the image does not describe them. The driver
-     * cannot return their number: a call fails behind the last one. */
+     * `params`: also asks the driver for the parameters, since the image does not describe them.
+     * The driver cannot return their number: the call for a parameter behind the last one fails. */
     hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, bool params,
                          hdi_kernel_facts *out);
     /* Allows launches of the kernel with up to `bytes` of dynamic shared memory. */
@@ -169,7 +170,7 @@ typedef struct hdi_port_calls {
     /* ---- libraries ---- */
     /* Opens the library of the option blas for matrix products in lane `number`, which exists. The
      * workspace is device memory for that lane's products alone. Success even without a library
-     * (out->types is 0). Once it is open for a lane it stays open, with the same facts. */
+     * (out->types is 0). Once a library is open for a lane, it stays open with the same facts. */
     hdi_answer (*blas)(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
     /* Switches CUPTI's reports of the device's work on or off; the engine records them. Success
      * even without reports: then out->works is 0. */
@@ -186,18 +187,19 @@ struct hd_runtime;
 typedef struct hdi_local_port_config {
     const hdi_driver *driver;
     hdcu_device device;
-    /* The device's primary context; need not be current on any thread. */
+    /* The device's primary context. It need not be current on any thread. */
     hdcu_context context;
     int index;                  /* of the device in the runtime */
-    int n_devices;              /* of the runtime, for `peers` and `grant` */
-    const hdcu_device *devices; /* may be NULL: no peers; otherwise valid as long as the port */
-    /* Its table gets the kernels of `kernel`; NULL: no lane or kernel calls. */
+    int n_devices;              /* devices of the runtime, for `peers` and `grant` */
+    const hdcu_device *devices; /* NULL: no peers; otherwise it stays valid as long as the port */
+    /* Its table gets the kernels that `kernel` looks up. NULL: the port gets no calls of `lane` and
+     * `kernel`. */
     struct hd_runtime *runtime;
 } hdi_local_port_config;
 
 /* NULL: no host memory. */
 hdi_port *hdi_local_port_create(const hdi_local_port_config *config);
-/* Sets the engine of the lanes that `lane` makes. Before the first such call. */
+/* Sets the engine for the lanes that `lane` makes. Call it before the first call of `lane`. */
 void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine);
 /* Discards everything without calling the driver. NULL is ignored. */
 void hdi_local_port_destroy(hdi_port *port);

@@ -7,10 +7,11 @@
  * held across driver calls that map, unmap, export or import.
  * Always:
  * - Driver calls are made with the device's context current. Only `unreserve` and `unpin` go on if
- *   the context cannot be entered: they name addresses and handles, which belong to the process.
+ *   the context cannot be entered. Their driver calls name addresses and handles, which belong to
+ *   the process.
  * - The table lists every mapping and every memory handle that this port got from the driver and
- *   did not give back. Those that it could not give back are `doomed`. The next `map` or `import`
- *   clears them first, or another `unmap` does.
+ *   did not give back. A mapping that it could not give back is `doomed`. The next `map` or
+ *   `import` clears such mappings first, and so does the next `unmap`.
  * - A module's number is the driver's handle for it. A chunk of the table of kernels, once made,
  *   stays.
  */
@@ -178,7 +179,7 @@ static hdi_answer local_pin(hdi_port *port, void *base, uint64_t bytes, int desc
         if (hdi_answered(answer)) {
             *address = seen;
         } else {
-            /* If this fails, too, `unpin` still finds the registration. */
+            /* If this fails, too, a later `unpin` still finds the registration. */
             driver->cuMemHostUnregister(base);
         }
     }
@@ -192,8 +193,8 @@ static hdi_answer local_unpin(hdi_port *port, void *base, uint64_t bytes)
     hdi_local_port *p = hdi_local_port_of(port);
     hdi_current current;
     bool entered = hdi_answered(hdi_local_enter(p, &current));
-    /* Tried even without the context, since only this ensures that no device uses the memory any
-     * more. */
+    /* This is tried even without the context, since nothing else ensures that no device uses the
+     * memory any more. */
     hdi_answer answer = hdi_local_answer(p->config.driver->cuMemHostUnregister(base), "cuMemHostUnregister");
     if (entered) {
         hdi_current_leave(&current);
@@ -212,8 +213,8 @@ static hdi_answer local_lane(hdi_port *port, uint32_t number, bool sticky_failur
 
 #define KERNELS_LOADED 64 /* of a module */
 
-/* Copies all kernels of a small module to the device. A load waits for running kernels anyway, and
- * then a later look-up need not. */
+/* Copies all kernels of a small module to the device. A load waits for running kernels anyway, so
+ * later look-ups need not wait. */
 static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
 {
     hdcu_function functions[KERNELS_LOADED];
@@ -240,7 +241,7 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
     int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)HDI_CODE_LOG_BYTES};
     hdcu_module module = NULL;
-    bool held = hdi_descriptors_hold(); /* the driver opens files of its compiler's cache */
+    bool held = hdi_descriptors_hold(); /* meanwhile the driver opens files of its compiler's cache */
     answer = hdi_local_answer(p->config.driver->cuModuleLoadDataEx(&module, code->bytes, 2, options, values),
                               "cuModuleLoadDataEx");
     hdi_descriptors_release(held);
@@ -261,7 +262,7 @@ static void local_leave_table(hdi_local_port *p, uint64_t module, uint64_t kerne
     hd_runtime *rt = p->config.runtime;
     for (uint32_t number = 0; number < HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS; number++) {
         if (!hdi_kernel_exists(rt, number)) {
-            number += HDI_KERNEL_CHUNK - 1; /* nor does its chunk contain another one */
+            number += HDI_KERNEL_CHUNK - 1; /* without this kernel, its chunk contains none */
             continue;
         }
         _Atomic uint64_t *at = &hdi_kernel_at(rt, number)->module[p->config.index];
@@ -305,7 +306,7 @@ bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number)
     hdi_kernel_code *chunk = calloc(HDI_KERNEL_CHUNK, sizeof *chunk);
     hdi_kernel_code *there = NULL;
     /* Release: pairs with the acquire load in hdi_kernel_at. Several ports share the table, so the
-     * first chunk stays. */
+     * chunk that comes first stays. */
     if (chunk != NULL &&
         !atomic_compare_exchange_strong_explicit(slot, &there, chunk, memory_order_release, memory_order_relaxed)) {
         free(chunk);

@@ -12,13 +12,13 @@
 #include "driver/current.h"
 #include "engine/port.h"
 
-/* Memory that this port mapped. An entry that should be gone, but could not be undone, is `doomed`.
- * The port clears it before it maps more. */
+/* Memory that this port mapped. An entry is `doomed` if it should be gone, but could not be undone.
+ * The port clears such entries before it maps more. */
 typedef struct hdi_local_mapping {
     uint64_t at, bytes;
     hdcu_memhandle handle;
     uint32_t next;     /* 1 + the next entry of its chain; 0: none */
-    bool held, mapped; /* we own the handle; it is mapped */
+    bool held, mapped; /* the port owns the handle; the memory is mapped */
     bool doomed;
 } hdi_local_mapping;
 
@@ -30,9 +30,10 @@ typedef struct hdi_local_port {
     hdi_mutex lock;
     hdi_local_mapping *mappings; /* under `lock`, like all below; in no order */
     size_t n_mappings, mappings_room, n_doomed;
-    /* By address: 1 + the first entry of a chain. As many as the table of mappings can list. */
+    /* By address: 1 + the first entry of a chain. There are as many chains as the table can have
+     * entries. */
     uint32_t *chains;
-    hdcu_mem_prop prop; /* of physical memory; type 0: not queried yet */
+    hdcu_mem_prop prop; /* properties of physical memory; type 0: not queried yet */
     size_t granule;
 } hdi_local_port;
 

@@ -95,7 +95,7 @@ static hdi_local_mapping *local_mapping_add(hdi_local_port *p, uint64_t at, uint
     return m;
 }
 
-/* Drops an entry without contents. The last entry takes its place. */
+/* Drops an entry that has neither handle nor mapping. The last entry takes its place. */
 static void local_mapping_drop(hdi_local_port *p, hdi_local_mapping *m)
 {
     hdi_local_mapping *last = &p->mappings[p->n_mappings - 1];
@@ -127,7 +127,7 @@ static hdi_local_mapping *local_mapping_find(hdi_local_port *p, uint64_t at, uin
     return m != NULL && m->bytes == bytes ? m : NULL;
 }
 
-/* How many entries make up a range, without a gap. 0: it has gaps, or cuts an entry. */
+/* How many entries make up a range. 0: the range has gaps, or cuts an entry. */
 static size_t local_mappings_in(hdi_local_port *p, uint64_t at, uint64_t bytes)
 {
     size_t n = 0;
@@ -143,8 +143,8 @@ static size_t local_mappings_in(hdi_local_port *p, uint64_t at, uint64_t bytes)
     return n;
 }
 
-/* Unmaps and releases as far as the driver allows. A rest dooms the entry. Without a rest the last
- * entry takes its place. */
+/* Unmaps and releases an entry as far as the driver allows. If something is left, the entry is
+ * doomed; otherwise the last entry takes its place. */
 static hdi_answer local_mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
 {
     const hdi_driver *driver = p->config.driver;
@@ -154,7 +154,8 @@ static hdi_answer local_mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
         m->mapped = !hdi_answered(first);
     }
     if (m->held) {
-        /* Even if unmapping failed: the mapping keeps the memory until it ends itself. */
+        /* The handle is released even if unmapping failed: the mapping keeps the memory until the
+         * mapping ends. */
         /* Never twice, whatever the driver returns: the release may have worked, and the driver may
          * have given the handle out again. */
         first = hdi_local_first(first, hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
@@ -179,7 +180,8 @@ static void local_mappings_doom(hdi_local_port *p, uint64_t at, uint64_t bytes)
     }
 }
 
-/* From the last to the first, so that the entry that replaces a cleared one was handled before. */
+/* This goes from the last entry to the first, so that the entry that replaces a cleared one was
+ * handled before. */
 static hdi_answer local_mappings_clear_doomed(hdi_local_port *p)
 {
     hdi_answer first = hdi_local_good;
@@ -191,8 +193,8 @@ static hdi_answer local_mappings_clear_doomed(hdi_local_port *p)
     return first;
 }
 
-/* Unmaps a range of several whole mappings by one call. local_mapping_clear unmaps any that are
- * still mapped then. */
+/* Unmaps a range of several whole mappings by one call. If that fails, local_mapping_clear unmaps
+ * them one by one. */
 static void local_mappings_unmap(hdi_local_port *p, uint64_t at, uint64_t bytes)
 {
     if (bytes != 0 && local_mapping_find(p, at, bytes) == NULL &&
@@ -225,8 +227,8 @@ static hdi_answer local_mapping_set_access(const hdi_local_port *p, hdcu_device 
     return hdi_local_answer(p->config.driver->cuMemSetAccess(at, bytes, &desc, 1), "cuMemSetAccess");
 }
 
-/* Maps the memory of an entry that holds a handle, with access for this device. Undone on
- * failure. */
+/* Maps the memory of an entry that holds a handle, with access for this device. A failure leaves it
+ * unmapped. */
 static hdi_answer local_mapping_map(hdi_local_port *p, hdi_local_mapping *m)
 {
     hdi_answer answer = hdi_local_answer(p->config.driver->cuMemMap(m->at, m->bytes, 0, m->handle, 0), "cuMemMap");
@@ -240,8 +242,8 @@ static hdi_answer local_mapping_map(hdi_local_port *p, hdi_local_mapping *m)
     return answer;
 }
 
-/* After the call that made a new mapping's memory: maps it or, if that call failed, drops the
- * mapping, which is the last one. */
+/* Call it after the driver call that makes the memory of a new mapping. Maps the memory, or drops
+ * the mapping, the last entry, if that call failed. */
 static hdi_answer local_mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answer answer)
 {
     if (!hdi_answered(answer)) {
@@ -307,8 +309,8 @@ hdi_answer hdi_local_unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
     hdi_current current;
     hdi_answer first = hdi_local_enter(p, &current);
     bool entered = hdi_answered(first);
-    /* Makes the calls even without the context: they name addresses and handles, which belong to
-     * the process. */
+    /* These calls go on without the context: they name addresses and handles, which belong to the
+     * process. */
     for (size_t i = p->n_mappings; i-- > 0;) {
         hdi_local_mapping *m = &p->mappings[i];
         if (m->at >= at && m->at - at < bytes) {
@@ -330,7 +332,7 @@ static hdi_answer local_create_memory(hdi_local_port *p, uint64_t bytes, hdcu_me
     return hdi_local_answer(p->config.driver->cuMemCreate(handle, bytes, &p->prop, 0), "cuMemCreate");
 }
 
-/* Requests a piece. A handle type for other machines may need a permission that is missing. If so,
+/* Requests a piece. If the permission for the type of handles for other machines is missing,
  * requests it without that type. */
 static hdi_answer local_create_piece(hdi_local_port *p, uint64_t bytes, hdcu_memhandle *handle)
 {
@@ -384,7 +386,7 @@ hdi_answer hdi_local_map_piece(hdi_port *port, uint64_t at, uint64_t bytes)
     return local_map_created(port, at, bytes, local_create_piece);
 }
 
-/* Makes one mapping of several, without access. */
+/* Makes one of several mappings, without access. */
 static hdi_answer local_mapping_make_one(hdi_local_port *p, uint64_t at, uint64_t bytes)
 {
     const hdi_driver *driver = p->config.driver;
@@ -431,7 +433,7 @@ hdi_answer hdi_local_map_each(hdi_port *port, uint64_t at, uint64_t bytes, uint6
     return local_mapping_end(p, &current, answer);
 }
 
-/* Maps unmapped memory that is still held at its new place. */
+/* Maps memory, which is unmapped but still held, at its new place. */
 static hdi_answer local_mappings_map_again(hdi_local_port *p, uint64_t from, uint64_t to, uint64_t bytes)
 {
     hdi_answer answer = hdi_local_good;
@@ -553,7 +555,7 @@ hdi_answer hdi_local_export_memory(hdi_port *owner, uint64_t at, uint64_t bytes,
     hdi_answer answer = local_export_as(owner, at, bytes, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, &file);
     hdi_descriptors_release(held);
     if (hdi_answered(answer)) {
-        fcntl(file, F_SETFD, FD_CLOEXEC); /* no program that another thread starts inherits it */
+        fcntl(file, F_SETFD, FD_CLOEXEC); /* so no program that another thread starts inherits the descriptor */
         *descriptor = file;
     }
     return answer;

@@ -2,13 +2,13 @@
  * functions.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
- * Locks: none. Blocking: for as long as the program's function takes; all lanes of the device wait
- * meanwhile.
+ * Locks: none. Blocking: a CALL blocks for as long as the program's function takes, and all lanes
+ * of the device wait meanwhile.
  * Always:
- * - A claim fails if a result that it reads failed. Failed or not, it ends only when the program
+ * - A claim fails if a result that it reads failed. A failed claim, too, ends only when the program
  *   ends it.
- * - A worker process calls no function of the program: a ring that was overwritten cannot make it
- *   jump anywhere.
+ * - A worker process calls no function of the program. So a ring that was overwritten cannot make
+ *   it jump anywhere.
  */
 #include "base/presence.h"
 #include "engine/claims.h"
@@ -50,8 +50,8 @@ static void program_fail_as(hdi_engine *engine, hdi_stream *stream, const hdi_co
 }
 
 /* The event at the end of a claim. If the program ended the claim during a capture of its stream,
- * this makes the late end once the capture is over; *wait: not yet. *code: the event cannot be
- * recorded. Then the device finished all its work. */
+ * this makes the late end once the capture is over. *wait: the capture is not over yet. *code: the
+ * event cannot be recorded; then the device has finished all its work. */
 static hdcu_event program_end_event(hdi_engine *engine, hd_lane *lane, uint64_t end, bool *wait, hdcu_result *code)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -115,7 +115,7 @@ hdcu_result hdi_stream_call(hdi_engine *engine, hdi_stream *stream, const hdi_co
     hdi_apart apart = hdi_presence_apart_in_lane();
     hd_status status = function(stream->handle, (void *)(uintptr_t)c->call.context);
     hdi_presence_together(apart);
-    /* The function may have changed it. */
+    /* The function may have changed the current context. */
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
     if (status && r == HDCU_SUCCESS) {
         program_fail_as(engine, stream, c, stream->issued + 1, stream->issued + c->slots,

@@ -2,8 +2,8 @@
  *
  * Threads: any. Locks: none of its own. Blocking: loading a library, and cuInit.
  * Always: no other file of the library compares a provider's name (tools/check-layers).
- * `auto` probes the unwrapped table. So the counts of the options fault and delay start with cuInit
- * of the chosen provider.
+ * `auto` probes providers without the wrapper of the options fault and delay. So their counts start
+ * with cuInit of the chosen provider.
  */
 #include <stdio.h>
 #include <string.h>
@@ -65,8 +65,8 @@ static hd_status provider_choose(const hdi_options *options, const hdi_driver **
     if (options->driver == HDI_DRIVER_NVIDIA) {
         return hdi_driver_nvidia(out);
     }
-    /* A missing GPU is no failure of hd_open. So this thread's last failure stays, unless the host
-     * provider fails too. */
+    /* A missing GPU is no failure of hd_open. So the thread's earlier failure stays its last one,
+     * unless the host provider fails, too. */
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_status status = provider_open_nvidia(out);

@@ -1,8 +1,9 @@
-/* providers.h - the providers of this library, which one the options choose, and its driver for a
- * runtime.
+/* providers.h - the providers of this library, and the driver of the one that a runtime's options
+ * choose.
  *
  * Threads: any. Locks: none of its own. Blocking: opening loads a library and calls cuInit.
- * Always: no other file names more than one provider. So `driver` does not refer to `simulator`.
+ * Always: no other file names more than one provider. So src/driver does not refer to
+ * src/simulator.
  */
 #ifndef HDI_ENGINE_PROVIDERS_H
 #define HDI_ENGINE_PROVIDERS_H

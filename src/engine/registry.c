@@ -1,10 +1,10 @@
-/* registry.c - which runtimes are open. So calls refuse a null or closed runtime, and a thread that
- * ends can give its lanes back.
+/* registry.c - the list of open runtimes. By it, calls refuse a null or closed runtime, and a
+ * thread that ends finds the runtimes of its lanes.
  *
- * Threads: any. A thread that asks if a runtime is open is inside a call on it (presence.h), so
- * hd_close waits for it.
+ * Threads: any. A thread that asks whether a runtime is open is inside a call on it (presence.h),
+ * so hd_close waits for the thread.
  * Locks: one mutex per process, held to walk a short list, and across fork(). It is never held
- * during a visit of a runtime. The question if a runtime is open takes no lock.
+ * during a visit of a runtime. Asking whether a runtime is open takes no lock.
  * Always: in a child made by fork() no runtime of its parent is open. A runtime is removed after
  * its last visitor left.
  */
@@ -16,16 +16,17 @@
 #define RUNTIMES_MAX 256
 
 static hdi_mutex lock = HDI_MUTEX_INIT(REGISTRY);
-/* A runtime that is removed lost its last visitor. */
+/* Signalled when a runtime that is being removed loses its last visitor. */
 static pthread_cond_t last_left = PTHREAD_COND_INITIALIZER;
-/* Written under the mutex, but also read without it. A place keeps the end state of its last
- * runtime until the next one comes. */
+/* These are written under the mutex, but also read without it. A place keeps the last state of its
+ * runtime until another runtime gets the place. */
 static struct {
     _Atomic(hd_runtime *) runtime; /* NULL: free */
     uint32_t visitors;             /* under the mutex */
-    /* hd_close waits for the program's functions: only their calls find it. */
+    /* hd_close waits for the program's functions: only calls of these functions find the
+     * runtime. */
     atomic_bool closing;
-    atomic_bool leaving; /* no call finds it */
+    atomic_bool leaving; /* no call finds the runtime */
 } places[RUNTIMES_MAX];
 static uint64_t next_id = 1;
 
@@ -36,7 +37,8 @@ static hd_runtime *registry_runtime_at(int i)
     return atomic_load_explicit(&places[i].runtime, memory_order_acquire);
 }
 
-/* No thread changes the list during the fork. No runtime is open in the child. */
+/* This keeps other threads from changing the list during the fork. No runtime is open in the
+ * child. */
 static void registry_before_fork(void)
 {
     hdi_mutex_lock_at_fork(&lock);
@@ -55,7 +57,7 @@ static void registry_in_child(void)
             hdi_handle_close(&rt->head);
         }
         atomic_store(&places[i].runtime, NULL);
-        places[i].visitors = 0; /* of threads that do not exist here */
+        places[i].visitors = 0; /* visitors are threads of the parent, which do not exist here */
     }
     hdi_mutex_unlock(&lock);
 }
@@ -65,7 +67,7 @@ static void registry_guard_forks(void)
     pthread_atfork(registry_before_fork, registry_in_parent, registry_in_child);
 }
 
-/* Its place, or -1: it is not open. */
+/* The place of a runtime; -1: it is not open. */
 static int registry_place_of(const hd_runtime *rt)
 {
     for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
@@ -78,8 +80,8 @@ static int registry_place_of(const hd_runtime *rt)
 
 bool hdi_runtime_is_open(const hd_runtime *rt)
 {
-    /* seq_cst with the closer's barrier: either this sees the runtime leave, or hd_close sees the
-     * thread inside */
+    /* seq_cst with the barrier of the closing thread: either this sees the runtime leave, or
+     * hd_close sees this thread inside a call */
     int place = registry_place_of(rt);
     return place >= 0 && (!atomic_load(&places[place].closing) || hdi_calling_here != HDI_CALLS_NONE);
 }

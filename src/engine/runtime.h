@@ -34,18 +34,19 @@
 #include "record/record.h"
 
 #define HDI_DEVICES_MAX 32
-/* hdi_device.peer_access: if a device uses another one's memory, and if it was granted access. */
+/* hdi_device.peer_access: whether a device uses another device's memory, and whether it was granted
+ * access. */
 #define HDI_PEERS_UNKNOWN 0 /* not asked yet, or the answer may change */
 #define HDI_PEERS_YES 1
 #define HDI_PEERS_NO 2
 #define HDI_PEERS_SLOW 3     /* kernels only: copies are faster through pinned memory */
-#define HDI_PEERS_SLOW_ASK 4 /* the same, but not granted yet */
-/* Unknown; a thread tests it for copies, which use pinned memory meanwhile. */
+#define HDI_PEERS_SLOW_ASK 4 /* like SLOW, but access was not granted yet */
+/* Not known yet. A thread tests the pair for copies, which use pinned memory meanwhile. */
 #define HDI_PEERS_SOUGHT 5
 
 typedef struct hdi_device hdi_device;
 
-#define HDI_PARKING_LANES (HDI_LANES_MAX - HDI_LANES_OF_PROGRAM) /* of a device at most */
+#define HDI_PARKING_LANES (HDI_LANES_MAX - HDI_LANES_OF_PROGRAM) /* the most parking lanes of a device */
 #define HDI_CLAIM_LABEL_WORDS 4
 /* hd_lane.failures_known: no operation takes the fast path any more. */
 #define HDI_FAILURES_UNKNOWN UINT64_MAX
@@ -63,10 +64,10 @@ typedef struct hdi_waits {
     /* Per lane: the number of its entry; valid only if that entry names the lane. */
     uint32_t *index;
     uint32_t n;
-    uint32_t recorded;    /* WAIT records in a trace, of the operation that ends */
+    uint32_t recorded;    /* the number of WAIT records in a trace for the operation that ends */
     uint64_t recorded_of; /* here */
     uint32_t n_sources, sources_room;
-    hdi_point *sources; /* results that it reads beside those of the entries */
+    hdi_point *sources; /* results that the command reads, beside those of the entries */
 } hdi_waits;
 
 /* Work of the program that operations of a lane wait for, and the position at which the first of
@@ -78,10 +79,11 @@ typedef struct hdi_root {
 
 /* The roots of unfinished operations in a lane of the library (src/buffer/parked.h). */
 typedef struct hdi_parked {
-    /* The lane's own, while the list is not empty: no operation takes the fast path then. */
+    /* The lane's value, kept here while the list is not empty: the lane then holds
+     * HDI_FAILURES_UNKNOWN, so no operation takes the fast path. */
     uint64_t failures_known;
-    hdi_lock lock; /* of the list, for threads that read it without the order lock */
-    hdi_root *at;  /* `n` from `first` on, by position; some may be done */
+    hdi_lock lock; /* protects the list for threads that read it without the order lock */
+    hdi_root *at;  /* `n` roots from `first` on, sorted by position; some may be done */
     uint32_t first, n, room;
     uint32_t n_last, last_room;
     hdi_point *last; /* the furthest root in each lane of the program */
@@ -98,21 +100,21 @@ typedef struct hdi_roots {
 /* A submission that waits for room in a full lane. */
 typedef struct hdi_room_waiter {
     struct hdi_room_waiter *next;
-    _Atomic uint32_t first; /* futex word: it is its turn */
+    _Atomic uint32_t first; /* futex word, set when it is the submission's turn */
 } hdi_room_waiter;
 
 struct hd_lane {
-    hdi_handle_head handle; /* not live: given back, its slot can be given out again */
+    hdi_handle_head handle; /* if it is not live, the lane was given back and can be given out again */
     uint32_t number;        /* on its device */
     uint32_t global;        /* in the runtime: device * HDI_LANES_MAX + number */
-    /* After a failure the lane refuses work (lanes of the application). Otherwise only dependents
-     * fail. */
+    /* True for lanes of the application: after a failure the lane refuses work. False: only
+     * operations that depend on the failed one fail. */
     bool sticky_failure;
     bool is_default;
     /* A copy lane (src/transfer/route.h): no program submits work to it. Set before first use. */
     bool is_copy;
     _Atomic bool has_roots; /* its list `parked` is not empty */
-    /* Threads that use it as their default lane; 1 if it is another lane that is given out. */
+    /* Threads that use the lane as their default lane. 1 for any other lane that is given out. */
     uint32_t owners;
     hd_runtime *runtime;
     hdi_device *device;
@@ -123,55 +125,56 @@ struct hd_lane {
     _Atomic uint64_t submitted; /* `head` as published: any thread may read it */
     /* The lane was seen done this far, in a report that was possible. */
     _Atomic uint64_t done_least;
-    _Atomic uint64_t changes_least; /* likewise the lane's `failure_changes` */
+    _Atomic uint64_t changes_least; /* the lane's `failure_changes` as last seen in a possible report */
     /* Watcher: clock when changes_least was last seen even, or seen to move. */
     int64_t unsettled_since;
-    int unsettled_looks;                /* watcher: looks at it since then */
-    _Atomic uint64_t failures_first;    /* how many records left the log; see failures.h */
-    _Atomic uint64_t failures_archived; /* the last position that those cover */
+    int unsettled_looks;                /* watcher: how often it looked at changes_least since then */
+    _Atomic uint64_t failures_first;    /* how many records left the lane's log; see failures.h */
+    _Atomic uint64_t failures_archived; /* the last position that the records in the archive cover */
     uint64_t done_seen;                 /* `done` as last loaded, for the check for space */
     /* No failure recorded so far covers a position behind this one. */
     uint64_t failed_to;
     uint64_t failures_known; /* the lane's `failure_changes` when that was true */
-    /* Per lane of the runtime: the position that this lane waited for. */
+    /* Per lane of the runtime: the last position that this lane waited for. */
     uint64_t *seen;
-    /* Likewise: the last position whose result it waited for. */
+    /* Per lane of the runtime: the last position whose result this lane waited for. */
     uint64_t *seen_source;
     hdi_waits waits;                         /* scratch of the submission under way */
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
-    hdi_archive *archive;                    /* failures that left the log */
+    hdi_archive *archive;                    /* failures that left the lane's log */
     /* The lane's last claim (claims.h): its name for messages, and its end once the program ended
-     * it. `claim_held`: its end if the program could use the bytes at once. `claim_begun`:
-     * its end, for reports. While it is submitted, `claim_begun` is some earlier position. */
+     * it. `claim_held`: the claim's end, if the program could use the bytes at once. */
     _Atomic uint64_t claim_label[HDI_CLAIM_LABEL_WORDS];
     _Atomic(const void *) claim_site;
     _Atomic uint64_t claim_ended, claim_held;
-    /* Its end, or before that: behind `claim_ended` while it is open. */
+    /* For reports: the end of the last claim, or an earlier position while that claim is being
+     * submitted. It is behind `claim_ended` while the claim is open. */
     _Atomic uint64_t claim_begun;
     /* The end of the last claim for which a library thread calls the program. Others are left to
      * the program's threads. */
     _Atomic uint64_t claim_called;
     _Atomic bool claim_abandoned; /* hd_close ended it */
-    _Atomic bool claim_on_stream; /* it is on a stream of the program, for messages */
+    _Atomic bool claim_on_stream; /* the claim is on a stream of the program, for messages */
     bool parks;                   /* a parking lane of its device (src/buffer/parked.h) */
-    /* Claims up to here ended without failure, and nothing in front is unfinished. */
+    /* Claims up to this position ended without failure, and no work in front of them is
+     * unfinished. */
     _Atomic uint64_t claim_over;
-    /* The claim that ends here ends with `claim_event`; set before `claim_ended`. */
+    /* The claim that ends at this position ends with `claim_event`. Set before `claim_ended`. */
     _Atomic uint64_t claim_in_stream;
-    /* The same one for all claims of the lane. */
+    /* All claims of the lane use the same event. */
     _Atomic(hdcu_event) claim_event;
     _Atomic uint64_t claim_stream_id, claim_stream_end; /* hdi_claim_note_stream */
-    /* The program ended the claim that ends here while its stream, the next field, was being
-     * captured. */
+    /* The program ended the claim that ends at this position while its stream, the next field, was
+     * being captured. */
     _Atomic uint64_t claim_late_end;
     _Atomic(hdcu_stream) claim_late;
     /* The claim that is or was in the lane; NULL: not for claims. */
     _Atomic(struct hd_claim *) claim;
-    /* The lane's structure until its handles ran out; NULL: none. */
+    /* The structure that the lane used before, until its handles ran out; NULL: none. */
     hd_lane *before;
     /* Position of the last command that made the lane accept work again; 0: none. */
     _Atomic uint64_t resumed;
-    hdi_parked parked; /* in a lane of the library; changed under the order lock and its own lock */
+    hdi_parked parked; /* for a lane of the library; changed under the order lock and the lock in it */
 };
 
 typedef struct hdi_engine hdi_engine; /* stream.h */
@@ -182,11 +185,11 @@ struct hdi_device {
     hd_runtime *runtime;
     int index;          /* in the runtime */
     int ordinal;        /* in the driver */
-    hdcu_device handle; /* these two if the driver is in this process */
+    hdcu_device handle; /* this field and the next one are set if the driver is in this process */
     hdcu_context context;
     hdi_port *port;
     hdi_facts facts;
-    hdi_limits limits;  /* as in `facts`, cut to the range of a command */
+    hdi_limits limits;  /* as in `facts`, but limited to what a command can hold */
     uint32_t depths[2]; /* limits.grid[2] and limits.block[2], which a launch compares at once */
     hdi_channel channel;
     /* hdi_device_state; device_state.h defines its changes and all questions about it. */
@@ -198,19 +201,19 @@ struct hdi_device {
     _Alignas(HDI_LINE) hdi_lock order;
     _Alignas(HDI_LINE) hdi_mutex lanes_lock; /* held to make lanes and give them out */
     hd_lane *lanes[HDI_LANES_MAX];           /* NULL: never made */
-    _Atomic uint32_t lanes_made;             /* so many, from number 0 on */
-    /* Of these, all but the parking lanes; under lanes_lock. */
+    _Atomic uint32_t lanes_made;             /* so many lanes are made, from number 0 on */
+    /* All made lanes but the parking lanes; under lanes_lock. */
     uint32_t lanes_of_program;
     /* HDI_PEERS_*: does this device use device j's memory? */
     _Atomic uint8_t peer_access[HDI_DEVICES_MAX];
     hd_lane *lane_in, *lane_out, *lane_on; /* copies: to the device, from it, on it and to peers */
-    struct hdi_copy_lanes *copy_lanes;     /* src/transfer: these and more of them */
+    struct hdi_copy_lanes *copy_lanes;     /* src/transfer: these three and all other copy lanes */
     hd_lane *parking[HDI_PARKING_LANES];   /* src/buffer/parked.h; under the order lock */
     uint32_t n_parking;
     hdi_roots roots; /* likewise */
     struct hdi_arena *arena;
-    /* Clock: until then no thread maps memory ahead of need, since the driver had none. 0: at any
-     * time. */
+    /* Clock: no thread maps memory ahead of need before this time, since the driver had no memory.
+     * 0: threads may map at any time. */
     _Atomic int64_t ahead_again;
     /* Placement process: its address range, the same in every process. */
     uint64_t range_at, range_bytes;
@@ -222,8 +225,8 @@ struct hdi_device {
 
 /* All that an engine needs to launch a kernel. */
 typedef struct hdi_kernel_code {
-    /* Its name, for messages about failures. It is copied word by word, since the runtime may give
-     * the number to another kernel while a thread describes an old failure. */
+    /* The kernel's name, for messages about failures. Threads copy it word by word: while one
+     * describes an old failure, the runtime may give the number to another kernel. */
     _Atomic uint64_t name[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)];
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
     _Atomic uint64_t module[HDI_DEVICES_MAX]; /* the driver's module of the function; 0: none */
@@ -235,23 +238,24 @@ typedef struct hdi_kernel_code {
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: one generation */
     _Atomic bool closing; /* waits return */
-    /* hd_close ends all handles, or did: objects that a call still makes get stale ones (below). */
+    /* hd_close ends all handles, or ended them: objects that a call still makes get stale handles
+     * (below). */
     _Atomic bool ended;
-    hdi_stable *stable; /* this structure, and all others that handles lead to */
+    hdi_stable *stable; /* the memory of this structure, and of all others that handles lead to */
     uint64_t id;        /* never used again in this process */
     hdi_options options;
     const hdi_driver *driver; /* NULL: it is in the worker processes */
     const hdi_provider *provider;
     int driver_version;
-    int captures_before; /* of the thread that opens it (driver/current.h) */
+    int captures_before; /* captures of the thread that opens the runtime (driver/current.h) */
     bool is_inline, is_process;
-    hdi_recorder recorder; /* of a trace; all zeros in a worker process */
+    hdi_recorder recorder; /* the recorder of a trace; all zeros in a worker process */
     int64_t spin_ns;
     int n_devices;
-    _Atomic int threads; /* threads with lanes of their own here */
+    _Atomic int threads; /* threads that have default lanes in this runtime */
     hdi_device *devices[HDI_DEVICES_MAX];
-    hdi_mutex cold; /* for kernels, modules, staging: everything rare */
-    /* Chunks of HDI_KERNEL_CHUNK; read by engines. */
+    hdi_mutex cold; /* for rare work: kernels, modules, staging */
+    /* Chunks of HDI_KERNEL_CHUNK kernels, which engines read. */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS];
     uint32_t n_kernels;
     /* Called when a thread is about to block for work in flight: a good moment to reclaim.
@@ -264,7 +268,7 @@ struct hd_runtime {
     /* How claims ended without success (claims.h); NULL: all succeeded. */
     struct hdi_outcomes *outcomes;
     struct hdi_losses *losses;
-    hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, if it is in this process */
+    hdcu_device handles[HDI_DEVICES_MAX]; /* the driver's handles, if the driver is in this process */
     /* In a worker process: ends the process, instead of recording the loss of the device. Does not
      * return. */
     void (*end_process)(hdi_device *device, int code);
@@ -277,10 +281,10 @@ struct hd_runtime {
      * than a lane, so that they see `closing`. */
     void (*on_closing)(hd_runtime *rt);
     /* The program's own work may be in lanes or behind waits: calls of its functions, claims on its
-     * streams. Never false again. */
+     * streams. Once true, it stays true. */
     _Atomic bool has_calls;
     int64_t close_by; /* hd_close: the deadline for the program's work under way */
-    bool claimed;     /* hd_close: the program did not end a claim or an export, so memory stays */
+    bool claimed;     /* hd_close: the program did not end some claim or export, so its memory stays */
     /* hd_close: no work is under way, so it can destroy streams and events although `hung`. */
     bool quiet;
     /* hd_close: work never ended, so memory that it may use is neither freed nor unmapped. */
@@ -294,7 +298,7 @@ static inline int64_t hdi_option_deadline(int64_t milliseconds)
 }
 
 /* The deadline of a step of hd_close that begins now: the option close_timeout. If earlier steps
- * used that up: a second from now. */
+ * used up that time, it is a second from now. */
 static inline int64_t hdi_close_deadline(const hd_runtime *rt)
 {
     int64_t own = hdi_option_deadline(rt->options.close_timeout), least = hdi_deadline(1000000000);
@@ -312,10 +316,9 @@ static inline bool hdi_is_closing(hd_runtime *rt)
 }
 
 /* True if hd_close began to end handles. It sets this before it walks the lists of objects, under
- * their locks. A call under way may still add an object to a list, and checks this under the same
- * lock. So either hd_close finds the object, or the call sees this and gives the object a stale
- * handle. Otherwise another thread could begin a call with the new handle, and hd_close would not
- * wait for it. */
+ * their locks. A call under way that adds an object to a list calls this function under the same
+ * lock. So either hd_close finds the object, or the call gives it a stale handle. Otherwise another
+ * thread could begin a call with the new handle, and hd_close would not wait for it. */
 static inline bool hdi_handles_ended(const hd_runtime *rt)
 {
     return atomic_load_explicit(&rt->ended, memory_order_relaxed);
@@ -387,7 +390,8 @@ static inline hd_lane *hdi_lane_at(const hdi_device *device, uint32_t number)
     return __atomic_load_n(&device->lanes[number], __ATOMIC_ACQUIRE);
 }
 
-/* How far a lane is filled; 0 if it was never made. In the application's process. Any thread. */
+/* How far a lane is filled; 0 if the lane was never made. Call it in the application's process. Any
+ * thread. */
 static inline uint64_t hdi_lane_submitted(const hdi_device *device, uint32_t number)
 {
     /* pairs with the release stores that make a lane, and that publish its commands */
@@ -403,16 +407,17 @@ static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
     return atomic_load_explicit(&hdi_lane_shared_of(rt, point.lane)->done, memory_order_acquire) >= point.position;
 }
 
-/* Functions that hd_open and hd_close call for a part of a runtime. NULL: none. hd_open also calls
- * `stop` and `release` if it fails before the part's `create`, or in it. */
+/* Functions that hd_open and hd_close call for a part of a runtime. NULL: there is none. If hd_open
+ * fails, it also calls `stop` and `release`, even if the part's `create` was not called or
+ * failed. */
 typedef struct hdi_lifetime {
     hd_status (*create)(hd_runtime *rt);
-    hd_status (*create_in)(hdi_device *device); /* for each device, all at the same time */
+    hd_status (*create_in)(hdi_device *device); /* called for each device, for all devices at the same time */
     hd_status (*ready)(hd_runtime *rt);         /* all devices work */
     void (*close)(hd_runtime *rt);              /* ends handles */
     /* Ends threads of the library that submit work or copy. */
     void (*stop)(hd_runtime *rt);
-    void (*release)(hd_runtime *rt); /* no work is under way, or `hung` */
+    void (*release)(hd_runtime *rt); /* called when no work is under way, or `hung` */
 } hdi_lifetime;
 
 /* True if hd_close may call the driver in this process. */

@@ -5,48 +5,52 @@
 #include "engine/activities.h"
 #include "engine/stream.h"
 
-#define STANDS_NS 500            /* the span of a lane without commands for so long ends */
+#define STANDS_NS 500            /* a span ends once its lane had no commands for so long */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
-/* After one that failed or was not close; then twice as long each time. */
+/* The delay after a comparison that failed or was not close; it doubles each time. */
 #define CLOCK_AGAIN_NS 20000000
 #define CLOCK_CLOSE_NS 20000 /* a closer comparison needs no other one soon */
-/* For the device to pass one event: otherwise the queue of the stream is not free. */
+/* The device gets this long to pass one event. If it needs longer, the stream's queue is not
+ * free. */
 #define CLOCK_WAIT_NS 60000
-#define CLOCK_FIRST_NS 1000000 /* the same, before the first comparison */
-#define CLOCK_LAST_NS 20000000 /* the same at the end: without a comparison no span gets a time */
+#define CLOCK_FIRST_NS 1000000 /* the same limit, before the first comparison */
+#define CLOCK_LAST_NS 20000000 /* the same limit at the end of a trace: without any comparison no span gets a time */
 #define CLOCK_TRIES 6
-/* Two events without work in between; if farther apart, there was some. */
+/* The longest time between two events without work in between. If they are farther apart, there was
+ * work. */
 #define APART_MOST_NS 4000
 /* A kernel begins so much later than the event in front of it, on H200s. */
 #define KERNEL_NS 700
-/* From the return of a call to the device; if longer, other work was in front. */
+/* The longest way from the return of a call to the device. If it takes longer, other work was in
+ * front. */
 #define WAY_MOST_NS 6000
-#define CLOCK_COST_NS 100000  /* no more tries after so long */
-#define IDLE_NS 10000         /* no work given or done for so long: time to ask for times */
-#define UNSETTLED_NS 20000000 /* ask at least so often, and in each pass until none is left */
-#define SETTLE_ONE_NS 200000  /* if the budget limits them: one, so often */
-/* Shortly after a call: the device is busy, and no thread waits for the engine. */
+#define CLOCK_COST_NS 100000  /* a comparison that took so long is not tried again */
+#define IDLE_NS 10000         /* once no work was given or done for so long, the engine asks for times */
+#define UNSETTLED_NS 20000000 /* it asks at least so often, and then in each pass until none is left */
+#define SETTLE_ONE_NS 200000  /* if the budget limits events, it asks for one so often */
+/* For so long after a call the device is busy, and no thread waits for the engine. */
 #define GIVEN_NS 1000
-/* Spans in one pass: each may cost the driver several microseconds. */
+/* The most spans that get times in one pass: each may cost the driver several microseconds. */
 #define SETTLED_AT_ONCE 2
 #define OPEN_NS 100000000       /* a span open for longer ends with the next signal */
-#define ENDING_NS 200000000     /* for spans whose operations are not done when the trace ends */
-#define BUDGET_FIRST_NS 1000000 /* time for events at first; then one in so many nanoseconds */
+#define ENDING_NS 200000000     /* how long the end of a trace waits for spans whose operations are not done */
+#define BUDGET_FIRST_NS 1000000 /* the time for events at first; after that, one of so many nanoseconds */
 #define BUDGET_SHARE 200
-/* Times as much if a busy lane begins another span: no signal shows that edge. */
+/* The budget is so many times as large if a busy lane begins another span, since no signal shows
+ * that edge. */
 #define BUDGET_WITHIN 20
-#define EACH_NS 3000 /* to ask for one event, until measured */
+#define EACH_NS 3000 /* the assumed cost of asking for one event, until it is measured */
 
 /* ---- the budget ---- */
 
-/* In placement inline the engine sees an end only when the program calls, which may be long
- * after. */
+/* In the placement inline the budget does not apply. There the engine sees an end only when the
+ * program calls, which may be long after the end. */
 static bool spans_are_limited(const hdi_engine *engine)
 {
     return engine->recording.detail != HDI_RECORD_DETAIL_FULL && !engine->device->runtime->is_inline;
 }
 
-/* True if one more event fits into the budget, `times` as large. */
+/* True if one more event fits into a budget `times` as large. */
 static bool spans_can_spend(const hdi_engine *engine, int64_t times)
 {
     const hdi_recording *r = &engine->recording;
@@ -77,7 +81,7 @@ static uint32_t spans_global_lane(const hdi_engine *engine, const hdi_stream *st
 
 /* ---- the device's own time and the clock ---- */
 
-/* Reads an event that is unused afterwards. False: no time. */
+/* Reads an event, and gives it back to the unused ones. False: it got no time. */
 static bool spans_take_time(hdi_engine *engine, hdcu_event event, int64_t *ns)
 {
     hdi_time_read found = hdi_times_read(engine, event, ns);
@@ -167,9 +171,10 @@ static void spans_compare_clocks(hdi_engine *engine)
 
 /* ---- times of spans ---- */
 
-/* Both ends are known. The device passes an event in front of work too early, and one behind it too
- * late. The sum is the time between two events without work in between, so each end gets half of
- * it. A kernel begins later still. Work given to an idle lane begins when it reaches the device. */
+/* Puts a span whose two ends are known into the trace. The device passes an event in front of work
+ * too early, and an event behind it too late. Together these errors are the time between two events
+ * without work in between, so this moves each end by half of it. A kernel begins still later. Work
+ * given to an idle lane begins when it reaches the device. */
 static void span_put(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
     const hdi_recording *r = &engine->recording;
@@ -233,7 +238,7 @@ static uint32_t spans_settle(hdi_engine *engine, hdi_stream *stream, uint32_t mo
     return n;
 }
 
-/* At most `most`, of all lanes. */
+/* The same for all lanes together, `most` spans at most. */
 static void spans_settle_some(hdi_engine *engine, uint32_t most)
 {
     hdi_recording *r = &engine->recording;
@@ -249,11 +254,11 @@ static void spans_settle_some(hdi_engine *engine, uint32_t most)
         r->each += ((engine->now - from) / (most - left) - r->each) / 4;
     }
     if (left || spans_are_limited(engine)) {
-        r->settled_at = engine->now; /* otherwise the rest follows in the next pass */
+        r->settled_at = engine->now; /* if some are left, they follow in the next pass */
     }
 }
 
-/* Asks for times when due. */
+/* Asks the driver for times of spans, if it is time to do so. */
 static void spans_settle_in_time(hdi_engine *engine)
 {
     const hdi_recording *r = &engine->recording;
@@ -319,8 +324,8 @@ static hdi_span *spans_last_clocked(hdi_spans *spans)
     return &spans->clocked[(spans->first_clocked + spans->n_clocked - 1) % HDI_SPANS_CLOCKED];
 }
 
-/* Goes on with the last span, whose end was not seen yet. False: there is none, or an event can
- * mark the begin of the next one. */
+/* Lets work go into the last span, if its end was not seen yet. False: there is no such span, or an
+ * event can mark the begin of a new one. */
 static bool span_go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
@@ -344,7 +349,7 @@ static bool span_ends_here(const hdi_stream *stream)
            stream->event_last != stream->issued;
 }
 
-/* A busy lane begins a span only with an event: without one it begins none. */
+/* Begins a span. In a busy lane it begins with an event; without an event there is no span. */
 static void span_begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
@@ -377,7 +382,7 @@ static void span_begin(hdi_engine *engine, hdi_stream *stream, uint8_t op)
     spans->open = true;
 }
 
-/* Takes the last span back. */
+/* Removes the last span. */
 static void spans_drop_last(hdi_engine *engine, hdi_spans *spans)
 {
     hdi_times_give(engine, spans_last(spans)->began);
@@ -400,7 +405,7 @@ static void span_close_by_clock(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* From here on the device may lack work of the lane. */
+/* Ends the last span: from here on the device may lack work of the lane. */
 static void span_close(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
@@ -409,7 +414,7 @@ static void span_close(hdi_engine *engine, hdi_stream *stream)
     }
     hdi_span *span = spans_last(spans);
     if (!span_has_begun(span) && !engine->recording.ending) {
-        return; /* its first operation comes next */
+        return; /* the span's first operation comes next */
     }
     if (span_has_begun(span) && !span->began && !span->follows && spans->n_clocked < HDI_SPANS_CLOCKED &&
         !spans_can_spend(engine, 1)) {
@@ -425,8 +430,8 @@ static void span_close(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* True if the driver may load code in its call for the command. A kernel that was never seen to end
- * may still have been launched before. */
+/* True if the driver may load code in its call for the command. If a kernel was never seen to end,
+ * it may have been launched before nevertheless. */
 static bool spans_may_load(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     hdi_spans *spans = stream->spans;
@@ -452,7 +457,7 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     hdi_spans *spans = stream->spans;
     spans->stood_at = 0;
     if (spans->open && !span_has_begun(spans_last(spans))) {
-        spans_drop_last(engine, spans); /* its first operation did not happen */
+        spans_drop_last(engine, spans); /* the span's first operation did not happen */
     }
     bool loads = spans_may_load(engine, stream, c);
     if (spans->open && (loads || spans_last(spans)->op != op)) {
@@ -530,13 +535,13 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
 {
     hdi_spans *spans = stream->spans;
     if (!spans || !spans->open || stream->entries - stream->entries_done >= engine->entries_most) {
-        return; /* in the last case the device has more than enough */
+        return; /* in the last case the device has more than enough work */
     }
     bool comes_again = !engine->device->runtime->is_inline; /* soon */
     if (!spans->stood_at && comes_again) {
         spans->stood_at = now;
     } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && spans_can_spend(engine, 1)) {
-        /* Otherwise the signal that a standing lane soon gets ends it. */
+        /* Otherwise the signal that a standing lane soon gets ends the span. */
         span_close(engine, stream);
     }
 }
@@ -582,7 +587,7 @@ static void spans_forget(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Takes in the application's wishes. */
+/* Takes over the detail that the application wants. */
 static void spans_switch_detail(hdi_engine *engine)
 {
     hdi_recording *recording = &engine->recording;

@@ -1,23 +1,23 @@
 /* stream.c - gives one lane's commands to the driver, and follows the lane's progress.
- * stream_waits.c makes it wait for other lanes.
+ * stream_waits.c makes a lane wait for other lanes.
  *
  * The completion flag, which the device writes, and the stream's status show how far the lane is. A
  * *signal* behind the lane's work makes the device write the position into the flag. It is one of
  * two kinds:
- * - A fill, behind kernels and behind small copies to the device. It follows kernels at once. The
- *   driver sends the bytes of small copies along with its commands, so the fill follows them at
- *   once, too.
- * - A written value, behind other copies. A fill would need another engine of the device than the
- *   copy.
+ * - A fill, behind kernels and behind small copies to the device. The device makes a fill right
+ *   after kernels. The driver sends the bytes of small copies along with its commands, so the
+ *   device makes the fill right after them, too.
+ * - A written value, behind other copies. For a fill, the device would need another of its engines
+ *   than for the copy.
  *
  * Threads: the thread that runs the device's engine. That is its own thread or, in the placement
  * inline, the holder of `running`. The device's context is current.
  * Locks: none. Other engines read event positions, and find everything else in the shared channel.
  * Always:
- * - No call blocks: a lane that cannot go on is visited again.
+ * - No call blocks: if a lane cannot go on, the engine visits it again later.
  * - A lane's commands are issued in order. A failed command is recorded before `issued` passes it.
  * - A result read from another lane is a dependency until its outcome is recorded. `done` never
- *   passes a position before the results that it reads from other lanes are done.
+ *   passes a position before the results that its operation reads from other lanes are done.
  */
 #include <assert.h>
 #include <limits.h>
@@ -29,17 +29,18 @@
 
 /* The kind of a lane's last work, which decides how its end is signalled (hdi_stream.tail). */
 enum {
-    TAIL_KERNEL, /* also work that the driver does by kernels: fills, copies inside the device */
+    TAIL_KERNEL, /* also work that the driver does with kernels: fills, copies inside the device */
     TAIL_COPY,   /* by a copy engine */
 };
-/* Bytes: copies to the device up to this size end like kernels. */
+/* Copies to the device of up to so many bytes end like kernels. */
 #define SENT_ALONG_MOST ((uint64_t)16 << 10)
 
-/* The most that a visit issues. Another lane waits for at most that much. */
+/* The most commands that a visit issues. Other lanes wait for at most that many. */
 #define COMMANDS_PER_VISIT HDI_CHAIN_MOST
-#define COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2) /* beside lanes with little to do */
+#define COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2) /* the same while lanes with little to do have work */
 
-/* Of a visit: a call takes one to ten microseconds; a chain of 32 takes as long as a visit. */
+/* The length of a visit. A driver call takes one to ten microseconds; a chain of 32 takes as long
+ * as a visit. */
 #define VISIT_NS 8000
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
@@ -91,7 +92,7 @@ static bool stream_failed_there(const hdi_engine *engine, uint32_t lane, uint64_
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
-    /* An engine in another process may write anything into its log. */
+    /* An engine in another process may write anything into its log, so this excludes such lanes. */
     return position && owner->engine &&
            hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
 }
@@ -152,8 +153,8 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
     }
 }
 
-/* If the lane read the result of a failed lane, it fails, too, from behind the wait on. False: the
- * other lane's outcome is not readable yet. */
+/* If the lane read a result that failed in another lane, this lane fails, too, from behind the wait
+ * on. False: the other lane's outcome is not readable yet. */
 static bool stream_settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dependency *d)
 {
     hdi_failure failure;
@@ -164,7 +165,7 @@ static bool stream_settle_failure(hdi_engine *engine, hdi_stream *stream, const 
     }
     bool failed = stream->failed;
     uint64_t end = stream->issued;
-    /* The operation that reads may not be issued yet. Then the engine must still skip it. */
+    /* The operation that reads may not be issued yet. Then the engine must skip it later. */
     bool issued =
         hdi_lane_operation(&engine->device->channel, stream->number, d->position, stream->issued, &end) != NULL;
     end = stream->sticky_failure ? stream->issued : end;
@@ -178,10 +179,10 @@ static bool stream_same_dependency(const hdi_dependency *a, const hdi_dependency
     return a->position == b->position && a->lane == b->lane && a->target == b->target;
 }
 
-/* Moves `done` towards the position that the device passed, at least to `until`. It stops at a lane
- * that this one read from and that is not done. If needed, it moves a lane of the same device
- * first. After that, every level loads its lane's state again, since lanes that read from each
- * other in turn come by several times. */
+/* Moves `done` towards the position that the device passed, at least to `until`. It stops where
+ * this lane read from another lane that is not done. If the other lane is on the same device, it
+ * moves that lane first. After that, every level of the recursion loads its lane's state again. If
+ * lanes read from each other in turn, the recursion visits a lane several times. */
 static void stream_finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int depth)
 {
     while (stream->done < until) {
@@ -199,8 +200,8 @@ static void stream_finish(hdi_engine *engine, hdi_stream *stream, uint64_t until
         hd_runtime *rt = engine->device->runtime;
         hdi_lane_shared *other = hdi_lane_shared_of(rt, d.lane);
         if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
-            /* The work behind the wait finished, so on the same device the other lane passed the
-             * target, too. */
+            /* The work behind the wait finished. So the device also passed the target in the other
+             * lane, if that lane is on the same device. */
             if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
                 hdi_stream *other_stream = &engine->streams[d.lane % HDI_LANES_MAX];
                 other_stream->passed = other_stream->passed > d.target ? other_stream->passed : d.target;
@@ -225,7 +226,7 @@ static void stream_finish(hdi_engine *engine, hdi_stream *stream, uint64_t until
 }
 
 /* Handles signals that the device passed. Their work takes no room in the driver's queue any more.
- * They yield the times of kernels, and show which kernels end. */
+ * They also show how long kernels took, and which kernels ended. */
 static void stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_kernel_time_signal first, last;
@@ -240,7 +241,7 @@ static void stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
         stream->n_signals--;
     }
     if (stream->passed == stream->issued) {
-        /* At most one signal is left, with the same count. */
+        /* At most one signal is left, and it has the same count. */
         stream->entries_done = stream->entries;
     }
     if (passed) {
@@ -277,8 +278,9 @@ static bool stream_passed(hdi_engine *engine, hdi_stream *stream, uint64_t posit
     return stream->done > before;
 }
 
-/* Requests signals from the lanes that this lane read since its last signal. Until those are done,
- * this lane is not. Not earlier, since every signal delays the other lane a little. */
+/* Requests signals in the lanes that this lane read since its last signal, since this lane is not
+ * done before they are. It does not request them earlier, since every signal delays the other lane
+ * a little. */
 static void stream_want_sources(hdi_engine *engine, const hdi_stream *stream)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -342,7 +344,7 @@ static void stream_look(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         stream->flag_missing = false;
         pass->progress |= stream_passed(engine, stream, issued);
     } else if (r == HDCU_ERROR_NOT_READY || hdi_driver_code_is_capture(r)) {
-        /* A capture does not affect this stream. */
+        /* The driver refused because of a capture, which does not affect this stream. */
         stream->bad_looks = 0;
     } else if (hdi_driver_code_is_fatal(r) || ++stream->bad_looks >= BAD_LOOKS_MAX) {
         hdi_engine_lose(engine, r);
@@ -356,20 +358,20 @@ static bool stream_read_flag(hdi_engine *engine, hdi_stream *stream)
         return false;
     }
     /* Pairs with the device's write, which is ordered behind the lane's work. The flag holds the
-     * low half of a position between `passed` and `signalled`, which are far less than 2^32
+     * low half of a position between `passed` and `signalled`. These two are far less than 2^32
      * apart. */
     uint32_t low = atomic_load_explicit(&engine->device->channel.flags[stream->number].position, memory_order_acquire);
     uint64_t position = stream->signalled - (uint32_t)((uint32_t)stream->signalled - low);
-    /* It is beyond `signalled` only if something else wrote there. */
+    /* The position is beyond `signalled` only if something else wrote there. */
     return position > stream->done && position <= stream->signalled && stream_passed(engine, stream, position);
 }
 
 void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
-    /* Another lane may have shown that the device passed them. */
+    /* Progress of another lane may have shown that the device passed them. */
     stream_pass_signals(engine, stream);
     if (stream->passed > stream->done && stream_passed(engine, stream, stream->passed)) {
-        pass->progress = true; /* the results that it read from another lane are done by now */
+        pass->progress = true; /* the results that the lane read from another lane are done by now */
     }
     if (stream_read_flag(engine, stream)) {
         stream->checked = pass->now;
@@ -383,7 +385,7 @@ void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 
 /* ---- loss of the device ---- */
 
-/* Records, once, that all work of the lane that is not done fails, now and later. */
+/* Records, once, that all unfinished work of the lane fails, and all work that comes later. */
 static void stream_record_loss(hdi_engine *engine, hdi_stream *stream, int code)
 {
     if (!stream->loss_recorded) {
@@ -393,8 +395,8 @@ static void stream_record_loss(hdi_engine *engine, hdi_stream *stream, int code)
     }
 }
 
-/* Takes in the device's writes so far. A signal that the device did not pass is in front of later
- * work, so that work had not begun. */
+/* Takes in the device's writes so far. Work behind a signal that the device did not pass had not
+ * begun. */
 static void stream_settle(hdi_engine *engine, hdi_stream *stream)
 {
     stream_read_flag(engine, stream);
@@ -434,8 +436,8 @@ void hdi_engine_lose(hdi_engine *engine, int code)
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        /* A library for products makes several calls, and so may the program. So some of its work
-         * may be the cause. */
+        /* A library for products makes several calls, and so may the program. So work of an earlier
+         * one of these calls may be the cause. */
         stream->in_call = c->op == HDI_OP_MATMUL || c->op == HDI_OP_CALL ? c->slots : 0;
         hdi_engine_lose(engine, code);
         stream->in_call = 0;
@@ -470,7 +472,7 @@ static uint64_t stream_entries_of(const hdi_command *c)
         HDI_OP_MAP(ENTRIES)
 #undef ENTRIES
     };
-    uint8_t op = *(const volatile uint8_t *)&c->op; /* loaded once, since it is used twice */
+    uint8_t op = *(const volatile uint8_t *)&c->op; /* `volatile`: loaded once, since it is used twice */
     return hdi_op_is_work(op) ? entries_of_op[op] : 1;
 }
 
@@ -478,8 +480,8 @@ static uint64_t stream_entries_of(const hdi_command *c)
 static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     hdcu_result r = HDCU_SUCCESS;
-    /* Makes waits after a failure, too: later operations, and uses of the same buffers elsewhere,
-     * rely on them. */
+    /* After a failure the lane still makes its waits: later operations, and uses of the same
+     * buffers in other lanes, rely on them. */
     if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT && c->op != HDI_OP_CLAIMED) {
         hdi_stream_record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
         stream->refused = true;
@@ -488,7 +490,7 @@ static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_comma
         }
         return true;
     }
-    hdi_command own; /* a copy does not change if something writes into the ring */
+    hdi_command own; /* this copy of the command does not change if something writes into the ring */
     switch (c->op) {
     case HDI_OP_WAIT:
         own = *c;
@@ -527,8 +529,9 @@ static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     return true;
 }
 
-/* Skips a command that went to a former worker. It failed, which is recorded. But later work relies
- * on its waits, and the program on its claims. False: the lane cannot go on yet. */
+/* Skips a command that went to a former worker, and whose failure is recorded. But it keeps waits,
+ * on which later work relies, and claims, on which the program relies. False: the lane cannot go on
+ * yet. */
 static bool stream_pass_lost(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
@@ -545,8 +548,8 @@ static bool stream_pass_lost(hdi_engine *engine, hdi_stream *stream, const hdi_c
            hdi_stream_wait_host(engine, other, own.wait.lane, own.wait.position);
 }
 
-/* Drains a lane of a lost device: its work ends without success, up to its first wait for others.
- * True if something moved. Not in a worker process, which ends instead. */
+/* Drains a lane of a lost device: its work ends without success, up to its first wait for other
+ * work. True if something moved. A worker process never calls this, since it ends at a loss. */
 static bool stream_drain(hdi_engine *engine, hdi_stream *stream)
 {
     uint64_t head = hdi_lane_submitted(engine->device, stream->number);
@@ -557,7 +560,7 @@ static bool stream_drain(hdi_engine *engine, hdi_stream *stream)
     stream->has_claims |= lane && lane->claim;
     uint64_t late = lane ? atomic_load_explicit(&lane->claim_late_end, memory_order_acquire) : 0;
     if (late) {
-        hdi_claim_end_late(lane, late, false); /* the capture does not matter on a lost device */
+        hdi_claim_end_late(lane, late, false); /* on a lost device the capture does not matter */
     }
     bool moved = stream->issued != head;
     stream->issued = stream->passed = stream->signalled = head;
@@ -571,8 +574,8 @@ static bool stream_drain(hdi_engine *engine, hdi_stream *stream)
     return moved;
 }
 
-/* Signals the end of the last work, for other lanes, by an event. If lanes of other devices are in
- * other processes, also by a completion write. */
+/* Signals the end of the last work to other lanes by an event. If lanes of other devices are in
+ * other processes, it also makes a completion write. */
 static void stream_signal_end(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_stream_record_event(engine, stream);
@@ -609,8 +612,8 @@ static void stream_follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_sh
 }
 
 /* Issues one launch by itself. Puts a kernel between two signals (*signalled) if it was never seen
- * to end, or ran long the last time. If it does not end, they show that it was this one, and that
- * the work in front ended. */
+ * to end, or ran long the last time. If the kernel does not end, the signals show that, and that
+ * the work in front of it ended. */
 static bool stream_issue_launch(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, bool *signalled)
 {
     uint32_t kernel = c->kernel;
@@ -628,8 +631,8 @@ static bool stream_issue_launch(hdi_engine *engine, hdi_stream *stream, const hd
     return issued;
 }
 
-/* Issues the next command, or several launches together. *end: their end. Returns how many; 0: the
- * lane cannot go on yet. */
+/* Issues the next command, or several launches together. *end: the end of what it issued. Returns
+ * the number of commands; 0: the lane cannot go on yet. */
 static uint32_t stream_issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end,
                                   bool *signalled)
 {
@@ -657,7 +660,8 @@ static uint32_t stream_issue_next(hdi_engine *engine, hdi_stream *stream, uint64
     return n;
 }
 
-/* The lane cannot go on. If it stands at an open claim, no look at the device will change that. */
+/* Called when the lane cannot go on. Notes whether it stands at an open claim: then no look at the
+ * device will change that. */
 static void stream_note_claimed(hdi_stream *stream, const hdi_lane_shared *shared, const hdi_command *c, uint64_t end)
 {
     bool open = c->op == HDI_OP_CLAIMED && atomic_load_explicit(&shared->ended, memory_order_relaxed) < end;
@@ -698,7 +702,7 @@ static void stream_pass_issued(hdi_engine *engine, hdi_stream *stream, hdi_lane_
     engine->now = hdi_clock_ns();
 }
 
-/* Puts a signal behind `n` launches if the timing of kernels wants one. */
+/* Puts a signal behind `n` launches if the timing of kernels needs one. */
 static void stream_time_launches(hdi_engine *engine, hdi_stream *stream, uint32_t n)
 {
     if (hdi_kernel_time_wants_signal(&stream->timing, n, engine->chain_most, engine->now) &&
@@ -707,14 +711,14 @@ static void stream_time_launches(hdi_engine *engine, hdi_stream *stream, uint32_
     }
 }
 
-/* Gives the driver as much as it can take. True if something was issued. */
+/* Issues as many commands as a visit and the driver's queue allow. True if something was issued. */
 static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *shared, uint64_t head)
 {
     bool any = false;
     atomic_store_explicit(&stream->blocked, false, memory_order_relaxed);
     atomic_store_explicit(&stream->claimed_to, 0, memory_order_relaxed);
-    /* Not all in one visit: a lane that waits for the first of them gets a visit before that event
-     * is recorded again. */
+    /* A visit records not more events than a lane has. So a lane that waits for the first of them
+     * gets a visit before the engine records that event again. */
     uint64_t events = 0;
     engine->now = hdi_clock_ns();
     int64_t until = engine->now + (engine->has_company ? VISIT_NS_IN_COMPANY : VISIT_NS);
@@ -727,7 +731,7 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
         uint64_t event_before = stream->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
-        /* 0, or more than there are. */
+        /* The command's count of slots is 0, or larger than the slots that were submitted. */
         if (__builtin_expect(slots - 1 >= head - stream->issued, 0)) {
             hdi_engine_lose(engine, HDI_GONE_CORRUPTED);
             return true;
@@ -758,7 +762,7 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
         hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, behind);
         stream_follow_up(engine, stream, shared, c, signalled);
         if (records) {
-            /* After the signal, since a thread may wait for it. */
+            /* This comes after the signal, since a thread may wait for the signal. */
             hdi_record_issue(engine, stream, from, n, before, behind);
         }
         if (launches) {
@@ -774,8 +778,7 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
 
 /* ---- a visit ---- */
 
-/* Applies the watchdog: if an operation is at the front of its lane for too long, the device is
- * lost. */
+/* The watchdog: if an operation is at the front of its lane for too long, this loses the device. */
 static void stream_watch(hdi_engine *engine, hdi_stream *stream, const hdi_pass *pass)
 {
     int64_t now = pass->now - engine->unwatched;
@@ -806,7 +809,8 @@ static void stream_check(hdi_engine *engine, const hdi_stream *stream, uint64_t 
 }
 #endif
 
-/* Records the event that another lane wants. It may want one after the command was issued. */
+/* Records the event that another lane wants. The other lane may want one only after the command was
+ * issued. */
 static void stream_grant_events(hdi_engine *engine, hdi_stream *stream, const hdi_lane_shared *shared)
 {
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
@@ -820,8 +824,8 @@ static void stream_grant_events(hdi_engine *engine, hdi_stream *stream, const hd
 bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
     if (!atomic_load_explicit(&stream->made, memory_order_acquire)) {
-        /* Never false: pairs with the release store in hdi_stream_make, which precedes the lane's
-         * first command. */
+        /* `made` is always true here. The load pairs with the release store in hdi_stream_make,
+         * which precedes the lane's first command. */
         return false;
     }
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
@@ -829,7 +833,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
     hdi_stream_catch_up(engine, stream, head);
     if (__builtin_expect(head - stream->done > engine->device->channel.slots || head < stream->issued, 0)) {
-        /* More than fits into the ring, or less than before. */
+        /* `head` shows more commands than fit into the ring, or fewer than before. */
         hdi_engine_lose(engine, HDI_GONE_CORRUPTED);
     }
     if (!hdi_device_lost(engine->device)) {

@@ -1,5 +1,4 @@
-/* stream.h - the engine's side of a lane, and the engine: the declarations that the files of the
- * engine share.
+/* stream.h - the engine, its side of a lane, and the declarations that the engine's files share.
  *
  *    hdi_stream    the engine's side of a lane: the CUDA stream, its events, how far it is
  *    hdi_engine    feeds one device: its streams, how it sleeps and wakes
@@ -19,38 +18,38 @@
 /* ---- how long the kernels of a lane take (issue.c) ----
  *
  * The engine records when it gave launches to the driver, and when it saw that the device had
- * passed a signal behind them. Several stretches end at a signal: one from the signal before, and
- * one from each of the last batches. The time of a stretch, divided by its launches, is hardly ever
- * less than a kernel takes, but may be far more:
+ * passed a signal behind them. Several stretches end at a signal: one begins at the signal before,
+ * and one at each of the last batches of launches. The time of a stretch, divided by the number of
+ * its launches, is hardly ever less than a kernel takes, but may be far more:
  * - The first stretch includes time in which the engine was with other lanes and the device had no
  *   work of this one.
- * - The others include the work that was in front of them.
+ * - The other stretches include the work that was in front of them.
  * - All of them include the time until the engine looks.
  *
- * So the engine takes the least of them. It skips a stretch in which the lane did more than
+ * So the engine takes the least of these times. It skips a stretch in which the lane did more than
  * launch. */
 #define HDI_KERNEL_TIME_BATCHES 4
-/* A ticket in a chain is seen done at the chain's end: at most so much later, as far as the timing
- * is measured. */
+/* The engine sees a ticket inside a chain done at the chain's end. That is late by at most this
+ * time, if the timing is measured. */
 #define HDI_KERNEL_TIME_SPAN_NS 50000
 
 /* Launches that one call gave to the driver. */
 typedef struct hdi_kernel_time_batch {
-    uint64_t before; /* launches of the lane in front of it */
+    uint64_t before; /* launches of the lane in front of the batch */
     int64_t given;   /* clock when the call returned; 0: no batch */
 } hdi_kernel_time_batch;
 
 /* Data that the engine stores with a signal. */
 typedef struct hdi_kernel_time_signal {
-    uint64_t launches; /* of the lane in front of it */
-    int64_t since;     /* clock before the first call behind the signal before */
-    bool others;       /* other work than launches is in front of it, too */
+    uint64_t launches; /* launches of the lane in front of the signal */
+    int64_t since;     /* clock before the first call behind the previous signal */
+    bool others;       /* not only launches are in front of the signal, but also other work */
     hdi_kernel_time_batch batches[HDI_KERNEL_TIME_BATCHES];
 } hdi_kernel_time_signal;
 
 typedef struct hdi_kernel_time {
-    hdi_kernel_time_signal next; /* the values of a signal put now */
-    uint32_t next_batch;         /* of `next.batches`, the oldest one */
+    hdi_kernel_time_signal next; /* the values that a signal would get now */
+    uint32_t next_batch;         /* the oldest one of `next.batches` */
     /* Launches in front of the signal that the device was last seen to pass. */
     uint64_t passed;
     int64_t passed_at; /* clock of that */
@@ -62,9 +61,9 @@ typedef struct hdi_kernel_time {
 
 #define HDI_EVENTS_PER_LANE 16
 
-/* A result of another lane that this lane reads. This lane's position is not done before that of
- * the other one. So a failure of the other lane that is noticed late still reaches this lane's
- * tickets. */
+/* A result of another lane that this lane reads. This lane's position is not done before the other
+ * lane's position is done. So a failure of the other lane that is noticed late still reaches this
+ * lane's tickets. */
 typedef struct hdi_dependency {
     uint64_t position; /* of this lane, behind the wait */
     uint64_t target;   /* of the other lane */
@@ -76,41 +75,43 @@ typedef struct hdi_dependency {
 #define HDI_KERNEL_WORDS 1024 /* words with a bit for each possible kernel number of a command */
 
 typedef struct hdi_stream {
-    _Atomic bool made; /* the fields below are set, by the thread that makes the lane */
+    _Atomic bool made; /* the thread that makes the lane has set the fields below */
     hdcu_stream handle;
     uint32_t number;
     uint64_t issued, done;
     uint64_t lost_to;   /* as in the channel when the lane was made */
     uint64_t signalled; /* a completion write stands behind this position */
-    /* Entries of the driver's queue: given to it, seen finished, in front of the last signal. */
+    /* Counts of entries in the driver's queue: given to the driver, seen finished, in front of the
+     * last signal. */
     uint64_t entries, entries_done, entries_signalled;
     struct {
         uint64_t position, entries;
         hdi_kernel_time_signal timing;
-    } signals[HDI_STREAM_SIGNALS]; /* not passed by the device; several may be merged */
+    } signals[HDI_STREAM_SIGNALS]; /* signals that the device did not pass yet; several may be merged into one */
     uint32_t first_signal, n_signals;
     hdi_kernel_time timing;    /* how long the lane's kernels take */
     struct hdi_chains *chains; /* issue.c; NULL: none */
     struct {
         uint32_t kernel;
-        uint64_t from, position;   /* the launch is between these */
-        int64_t begun;             /* clock when the work in front was seen done; 0: not yet */
+        uint64_t from, position;   /* the signals around the launch */
+        int64_t begun;             /* clock when the work in front of the launch was seen done; 0: not yet */
     } new_kernels[HDI_STREAM_NEW]; /* launches of kernels that stand between signals */
     uint32_t n_new;
-    uint64_t event_last; /* the highest position that an event stands behind */
-    uint8_t tail;        /* TAIL_* of stream.c: the work issued last; at first 0 */
+    uint64_t event_last; /* the highest position with an event behind it */
+    uint8_t tail;        /* TAIL_* of stream.c: the kind of the work issued last; at first 0 */
     hdcu_event event[HDI_EVENTS_PER_LANE];
-    /* For other threads, per event: the position that it stands behind (0: none), the last cut in
-     * front of it, its number of holders. */
+    /* For other threads, per event: the position in front of it (0: none), the last cut in front of
+     * it, the number of its holders. */
     _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE], event_cut[HDI_EVENTS_PER_LANE];
     _Atomic uint32_t event_holders[HDI_EVENTS_PER_LANE];
     uint32_t event_next;
-    _Atomic uint64_t cut; /* the last one, by position (event.c) */
+    _Atomic uint64_t cut; /* the position of the last cut (event.c) */
     bool failed;          /* commands are skipped instead of issued */
     bool sticky_failure;
     bool refused;    /* for a trace: the last command failed in its call, or was skipped */
     bool has_claims; /* the lane is for claims */
-    /* At a wait whose event does not exist yet; written by the thread that runs the engine. */
+    /* The lane stands at a wait whose event does not exist yet. Written by the thread that runs the
+     * engine. */
     _Atomic bool blocked;
     /* The position of the open claim that the lane stands at; 0: none. Written like `blocked`. */
     _Atomic uint64_t claimed_to;
@@ -118,18 +119,19 @@ typedef struct hdi_stream {
     uint64_t front;      /* watchdog: `done` as it was at `front_since` */
     int64_t front_since; /* in time that counts (engine.c) */
     int64_t idle_since;  /* clock when the lane ran empty, 0: not empty */
-    int64_t quiet_since; /* clock when all of it was first seen done; 0: not yet */
+    int64_t quiet_since; /* clock when all work of the lane was first seen done; 0: not yet */
     /* Clock of the last progress, or of the last query of the stream's status. */
     int64_t checked;
     uint64_t in_call; /* slots of a command whose call failed, but may have begun */
-    /* The device is this far; `done` follows once the dependencies are done. */
+    /* The device passed this position; `done` follows once the dependencies are done. */
     uint64_t passed;
     bool loss_recorded; /* of the device */
     /* No completion write was possible: query the stream's status instead. */
     bool flag_missing;
-    /* Failed queries of the status in a row that did not kill the device. */
+    /* Queries of the status in a row that failed, but did not make the device lost. */
     uint32_t bad_looks;
-    /* For matrix products, set by the port's thread. NULL: not opened, or no library. */
+    /* The library for matrix products, set by the port's thread. NULL: it is not opened, or there
+     * is none. */
     _Atomic(struct hdi_blas *) blas;
     /* Per slot, the event behind the operation that ends there; NULL: never timed. */
     hdcu_event *timed;
@@ -138,7 +140,7 @@ typedef struct hdi_stream {
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_stream;
 
-/* The engine just saw how far the device is. */
+/* Call it when the engine has just seen how far the device is. */
 static inline void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
 {
     if (__builtin_expect(stream->spans && stream->spans->n_clocked, 0)) {
@@ -158,9 +160,9 @@ typedef struct hdi_blocked {
     uint32_t most, n;
     struct {
         uint32_t stream;   /* its number */
-        bool several;      /* several waits: only the stream's own progress shows their end */
-        uint64_t position; /* behind the last wait */
-        hdi_point target;  /* of the wait, if it is the only one */
+        bool several;      /* the stream makes several waits: only its own progress shows their end */
+        uint64_t position; /* the position behind the last wait */
+        hdi_point target;  /* the target of the wait, if it is the only one */
     } at[HDI_BLOCKED_MOST];
 } hdi_blocked;
 
@@ -168,59 +170,59 @@ struct hdi_engine {
     hdi_device *device;
     hdi_engine_shared *shared; /* in the channel */
     hdi_stream streams[HDI_LANES_MAX];
-    _Atomic uint32_t words; /* of 64 lanes, up to the last lane that was made */
+    _Atomic uint32_t words; /* the number of words with 64 lanes each, up to the last lane that was made */
     int64_t watchdog_ns;    /* 0: none */
     int64_t unwatched;      /* clock time that the watchdog does not count: engine_watch_time */
     int64_t now;            /* clock at the beginning of the pass, or after the last driver call */
-    uint64_t entries_most;  /* of the driver's queue, for each lane */
+    uint64_t entries_most;  /* the most entries of the driver's queue for each lane */
     bool fences;            /* the engine fences, submitters do not: HDI_FENCES_ENGINE */
     int64_t retired_at;     /* clock when idle lanes were last taken off the active ones */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
-    int start_code;           /* the driver's code at the start */
+    int start_code;           /* the driver's code when the thread started */
     bool has_thread;
     pthread_t thread;
     hdi_mutex running;    /* placement inline: held by the thread that runs the engine */
     uint32_t bad_entries; /* placement inline: refusals of the context in a row */
     hdi_mutex chaining;   /* protects executables while they are used */
-    /* The driver's code that killed the device, in a call for chains; 0: none. */
+    /* The driver's fatal code in a call for chains; 0: none. */
     int chain_fatal;
     uint32_t chain_most;     /* launches in a chain; 0: no chains */
     bool chains_eager;       /* chains are made at their first use, and as long as possible */
-    bool chains_used;        /* some lane uses chains */
+    bool chains_used;        /* some lane has chains */
     uint64_t chain_bytes;    /* of all lanes */
     uint32_t chain_refusals; /* in a row */
     /* Clocks: when chains may be used again, and when idle ones were last searched for. */
     int64_t chains_again, chains_pruned;
-    /* Bits per kernel number, which an unload clears: the kernel was seen to end; it ran long the
-     * last time that this was measured. */
+    /* One bit per kernel number in each, which an unload clears. The first: the kernel was seen to
+     * end. The second: it ran long the last time that this was measured. */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS], lasting[HDI_KERNEL_WORDS];
     hdi_blocked blocked;               /* streams that wait for others */
     uint64_t full[HDI_LANES_MAX / 64]; /* lanes with more to issue at their last visit */
     int64_t company_at;                /* clock when a lane with little to do was beside others */
-    bool has_company;                  /* that was within COMPANY_NS */
-    hdi_times times;                   /* of all lanes that keep times */
+    bool has_company;                  /* `company_at` is less than COMPANY_NS ago */
+    hdi_times times;                   /* what the times of all lanes share */
     hdi_recording recording;           /* of a trace */
-    /* Turns of full lanes so far, and the lanes of the last turns and looks. */
+    /* The number of turns of full lanes so far, and the lanes that got the last turns and looks. */
     uint32_t turns, full_turn, awaited_turn, looked_at;
 };
 
 /* ---- issue.c ---- */
 
-/* Notes a call that gave the driver so many launches; 0: other work. The clocks are those before
- * and after it. */
+/* Notes a call that gave so many launches to the driver; 0: it gave other work. `before` and
+ * `behind` are the clock before and after the call. */
 void hdi_kernel_time_give(hdi_kernel_time *timing, uint32_t launches, int64_t before, int64_t behind);
 
-/* True if the launches given last need a signal, for the timing alone. That is if the present
- * estimate keeps chains shorter than `most`, or nearly. It may be too high, since the engine was
- * with other lanes. */
+/* True if the launches given last need a signal for the timing alone. They do if the present
+ * estimate keeps chains shorter than `most`, or nearly so. The estimate may be too high, because
+ * the engine was with other lanes. */
 bool hdi_kernel_time_wants_signal(hdi_kernel_time *timing, uint32_t launches, uint32_t most, int64_t now);
 
 /* Notes a signal behind all work given so far. */
 void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal *signal);
 
-/* Notes that the device passed signals. `first` is the earliest of them, `last` the latest.
- * `others`: the flag of one of them. `now` is the clock. */
+/* Notes that the device passed signals. `first` is the earliest signal, `last` the latest.
+ * `others`: other work than launches is in front of one of them. `now` is the clock. */
 void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal *first,
                           const hdi_kernel_time_signal *last, bool others, int64_t now);
 
@@ -243,8 +245,8 @@ static inline bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
  * returns. */
 uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
 
-/* True if a launch of the kernel stands between signals: it is new, or ran long the last time that
- * it did. */
+/* True if a launch of the kernel stands between signals: the kernel is new, or it ran long the last
+ * time that this was measured. */
 static inline bool hdi_chain_is_apart(const hdi_engine *engine, uint32_t kernel)
 {
     /* relaxed: as in hdi_chain_is_new */
@@ -278,7 +280,7 @@ hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_co
 
 typedef struct hdi_pass {
     int64_t now;
-    bool progress;  /* it issued something, or saw something finished */
+    bool progress;  /* the pass issued something, or saw something finished */
     bool in_flight; /* work is unfinished in some lane */
 } hdi_pass;
 
@@ -289,7 +291,8 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 /* Determines how far the lane is, and moves `done`. */
 void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 
-/* The device is dead: fails all unfinished work. A worker process ends instead. */
+/* Loses the device: fails all unfinished work. In a worker process, this ends the process
+ * instead. */
 void hdi_engine_lose(hdi_engine *engine, int driver_code);
 
 static inline void hdi_engine_count_some(_Atomic uint64_t *counter, uint64_t n)
@@ -315,12 +318,13 @@ void hdi_stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_failur
 static inline void hdi_stream_rest(hdi_engine *engine, hdi_stream *stream, uint64_t position)
 {
     stream->passed = stream->signalled = position;
-    /* otherwise it would stay behind, until its low half matches a later position */
+    /* otherwise the flag would stay at an old position, whose low half matches a later position at
+     * some time */
     atomic_store_explicit(&engine->device->channel.flags[stream->number].position, (uint32_t)position,
                           memory_order_relaxed);
 }
-/* A driver call for the command that begins at `begin` failed. Unless that killed the device, the
- * command did not happen. */
+/* A driver call for the command that begins at `begin` failed. Unless the device is lost by that,
+ * the command did not happen. */
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code);
 
 /* Makes the device write the position once it finishes all work issued so far. */
@@ -331,9 +335,9 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream);
 /* True if the lane exists. If not, the command was overwritten, and the device is lost. */
 bool hdi_stream_lane_exists(hdi_engine *engine, uint32_t lane);
 
-/* The other lane's engine is in another process, whose events mean nothing here. This lane goes on
- * when that one is done. The other side moves `done` and rings this engine's doorbell, also when it
- * loses its device. True if the other lane has reached `target`. */
+/* Waits for a lane whose engine is in another process, whose events mean nothing here. This lane
+ * goes on when the other one is done. The other side moves `done` and rings this engine's doorbell,
+ * also when it loses its device. True if the other lane has reached `target`. */
 bool hdi_stream_wait_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target);
 
 /* Handles a WAIT. True if the lane may go on behind it. */
@@ -365,8 +369,8 @@ void hdi_stream_release_event(hdi_stream *other, int held);
 
 /* Called by hd_open, once the driver's number of queues is known. */
 void hdi_blocked_start(hdi_engine *engine);
-/* The stream is about to wait inside the driver, for the target of the WAIT. False: too many
- * streams do. */
+/* Notes that the stream is about to wait inside the driver for the target of the WAIT. False: too
+ * many streams wait there. */
 bool hdi_blocked_add(hdi_engine *engine, const hdi_stream *stream, const hdi_command *wait);
 
 /* ---- program.c: the program's own work in a lane ---- */
@@ -374,8 +378,8 @@ bool hdi_blocked_add(hdi_engine *engine, const hdi_stream *stream, const hdi_com
 /* Takes in the claims that the program ended by itself (hdi_claim_end_lane), which it does only
  * while the engine works on nothing in the lane. */
 void hdi_stream_catch_up(hdi_engine *engine, hdi_stream *stream, uint64_t head);
-/* Handles a CLAIM: its first slot ends with the work in front of it. If a result that it reads
- * failed, it fails, and its end fails, too. */
+/* Handles a CLAIM: its first slot ends with the work in front of it. If a result that the claim
+ * reads failed, both slots fail. */
 void hdi_stream_begin_claim(hdi_engine *engine, hdi_stream *stream);
 /* Handles a CLAIMED. True once the program ended the claim. */
 bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);

@@ -1,14 +1,14 @@
 /* stream_waits.c - makes a lane wait for other lanes, and notes whose results it reads.
  *
- * A lane waits for another one by an event of the driver. If the other lane's engine is in another
- * process, it waits until the position is done.
+ * A lane waits for another lane by an event of the driver. If the other lane's engine is in another
+ * process, it waits until that lane's position is done.
  *
  * Threads, Locks: see stream.c.
  * Always:
  * - Every wait is for an event that is already recorded, so waits for events form no cycle
  *   (event.c).
- * - The lane makes a wait even if the operation behind it fails at once, since later ones rely on
- *   it.
+ * - The lane makes a wait even if the operation behind it fails at once, since later operations
+ *   rely on the wait.
  * - A result read from another lane is a dependency until its outcome is recorded.
  */
 #include <stdlib.h>
@@ -79,8 +79,8 @@ static bool stream_wait_event(hdi_engine *engine, hdi_stream *stream, const hdi_
         }
         return false;
     }
-    /* No memory now, or too many streams would wait in the driver's queues: the lane goes on when
-     * the other one is done. */
+    /* There is no memory now, or too many streams would wait in the driver's queues. So the lane
+     * goes on when the other one is done. */
     if ((source && !stream_room_for_dependency(stream)) || !hdi_blocked_add(engine, stream, c)) {
         hdi_stream_release_event(other_stream, held);
         hdi_stream_wait_host(engine, other, lane, c->wait.position);
@@ -100,7 +100,7 @@ static bool stream_wait_event(hdi_engine *engine, hdi_stream *stream, const hdi_
         return true;
     }
     if (r != HDCU_SUCCESS) {
-        /* The driver refuses the wait: this lane goes on when the other one is done. */
+        /* The driver refuses the wait, so this lane goes on when the other one is done. */
         hdi_raise(&other->wanted_host, c->wait.position);
         hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
         return false;
@@ -157,10 +157,11 @@ bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     }
     if (logged == HDI_LOGGED_YES) {
         hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
-        source = 0; /* the order stays: operations behind the failing one rely on it */
+        source = 0; /* only the result is dropped, the wait stays: operations behind the failing one rely on it */
     }
     if (self && source && !done) {
-        /* One lane is in order anyway. But the earlier operation may turn out to be a failure. */
+        /* Work in one lane is in order anyway. But the earlier operation may still turn out to have
+         * failed. */
         if (!stream_room_for_dependency(stream)) {
             return false;
         }
@@ -183,7 +184,7 @@ bool hdi_stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_comman
             break;
         }
         uint64_t source = c->sources.position + (i > 0 ? c->sources.behind[i - 1] : 0);
-        /* `done` before the failures: a failure is recorded before `done` passes it */
+        /* `done` is loaded before the failures: a failure is recorded before `done` passes it */
         bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= source;
         hdi_failure failure;
         hdi_logged logged = hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure);

@@ -1,8 +1,8 @@
-/* ticket.c - waits for positions in lanes, and checks if reported positions are possible.
+/* ticket.c - waits for positions in lanes, and checks whether reported positions are possible.
  *
- * A worker shares memory with the application, and may write anything there. The cause may be a
- * stray write, of a kernel on the CPU or of its driver. Or the process is not the worker that it
- * should be. So this file compares its reports about lanes with the application's own records. An
+ * A worker shares memory with the application, and may write anything there. A kernel on the CPU,
+ * or the driver, may write to a wrong address. Or the process may not be the worker that it should
+ * be. So this file compares the worker's reports about lanes with the application's own records. An
  * impossible report makes it give the device up (hdi_device_give_up). The thread that watches the
  * workers sees that and kills the process. Then the device is lost like any other whose worker
  * ended.
@@ -12,9 +12,9 @@
  * Always:
  * - Only hdi_wait_position and its callers block. It spins for the option spin_us. Then it sleeps
  *   on the lane's futex word (placement thread), or runs the engines itself (placement inline).
- * - A worker without fault is never given up, however slow it is: a count is loaded before the one
- *   that limits it. A worker that falsely reports possible positions or failures cannot be
- *   detected.
+ * - A worker without fault is never given up, however slow it is: this file loads each count before
+ *   the count that limits it. A worker that falsely reports possible positions or failures cannot
+ *   be detected.
  */
 #include "base/error.h"
 #include "base/thread.h"
@@ -23,12 +23,14 @@
 #include "engine/engine.h"
 
 #define DOUBT_SLEEP_NS 1000000
-/* A worker process may fail to wake this thread, or this thread to wake it. */
+/* The longest sleep in the placement process: the worker may fail to wake this thread, or this
+ * thread to wake the worker. */
 #define LOOK_NS 1000000000
-/* A caller with a deadline this close only looks; clocks of records are off by less. */
+/* A caller whose deadline is this close only looks at the position. Clocks of records are off by
+ * less. */
 #define LOOK_MOST_NS 1000
-/* No live writer takes so long for a record of the log. Both limits apply, since the application
- * may have been stopped for a while. */
+/* No living writer takes so long for a record of the log. Both this limit and the next one apply,
+ * since the application may have been stopped for a while. */
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8
 
@@ -64,7 +66,8 @@ static bool ticket_positions_can_be(hd_lane *lane)
     return true;
 }
 
-/* The log's counts never go back, and it is not half written for long. */
+/* True if the counts of the lane's log did not go back, and the log was not half written for
+ * long. */
 static bool ticket_log_can_be(hd_lane *lane, int64_t now)
 {
     uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
@@ -86,7 +89,7 @@ bool hdi_device_report_can_be(hdi_device *device, int64_t now)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hd_lane *lane = device->lanes[i];
-        /* A lane that meanwhile went on in another structure does not count. */
+        /* A structure that the lane left meanwhile does not count. */
         if ((!ticket_positions_can_be(lane) || !ticket_log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
             can_be = false;
         }
@@ -111,7 +114,7 @@ void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done)
     }
     uint32_t bits = hdi_awaited_bits(before, done);
     if (atomic_load_explicit(&lane->awaited, memory_order_seq_cst) & bits) {
-        /* A thread woken for another position with the same bit sets it again. */
+        /* A thread that is woken for another position with the same bit sets the bit again. */
         atomic_fetch_and_explicit(&lane->awaited, ~bits, memory_order_seq_cst);
         atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
         hdi_futex_wake_bits(&lane->wake, bits);
@@ -157,7 +160,8 @@ static bool ticket_wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t
      * `sleepers`. */
     atomic_fetch_add_explicit(&shared->sleepers, 1, memory_order_seq_cst);
     for (;;) {
-        /* In this order, since the thread that clears the bit moves `wake` afterwards. */
+        /* The loads have this order, since the thread that clears the bit moves `wake`
+         * afterwards. */
         uint32_t wake = atomic_load_explicit(&shared->wake, memory_order_acquire);
         atomic_fetch_or_explicit(&shared->awaited, bit, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
@@ -224,12 +228,12 @@ static bool ticket_wait_position(hd_runtime *rt, uint32_t lane, uint64_t positio
     return in_time;
 }
 
-/* In a function of the program that the library calls. */
+/* A wait in a function of the program that the library calls. */
 static bool __attribute__((noinline))
 ticket_wait_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     if (hdi_calling_here == HDI_CALLS_LANE || ticket_position_is_done(hdi_lane_shared_of(rt, lane), position)) {
-        /* The engine that it might wait for is this thread. */
+        /* The engine that the call might wait for is this thread. */
         return ticket_position_is_done(hdi_lane_shared_of(rt, lane), position);
     }
     HDI_CALLER_WAITS();
@@ -257,7 +261,7 @@ static bool ticket_wait_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t posit
     return hdi_wait_position_unrecorded(rt, lane, position, deadline);
 }
 
-/* While a trace is written. */
+/* A wait while a trace is written. */
 static __attribute__((noinline)) bool
 ticket_wait_recorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline,
                      bool (*wait)(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline))
@@ -310,7 +314,7 @@ bool hd_done(hd_ticket ticket)
     return !lane || ticket_position_is_done(lane->shared, ticket.sequence);
 }
 
-/* The work is not done, or it failed. */
+/* The part of hd_wait for work that is not done, or that failed. */
 static __attribute__((noinline)) hd_status ticket_wait_slow(hd_ticket ticket, int64_t timeout_ns)
 {
     HDI_INSIDE_AS(hdi_lane_runtime(ticket.lane), "hd_wait");
@@ -320,7 +324,7 @@ static __attribute__((noinline)) hd_status ticket_wait_slow(hd_ticket ticket, in
     }
     hd_runtime *rt = lane->runtime;
     if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
-        /* A caller that only checks may do so often, so it gets only the text. */
+        /* A caller that only checks may do so often, so its message is short. */
         return hdi_not_done(rt, lane->global, timeout_ns ? ticket.sequence : 0,
                             "ticket %llu of lane %u on device %d is not done after %lld ns",
                             (unsigned long long)ticket.sequence, lane->number, lane->device->index,
@@ -329,8 +333,8 @@ static __attribute__((noinline)) hd_status ticket_wait_slow(hd_ticket ticket, in
     return hdi_position_status(rt, lane->global, ticket.sequence);
 }
 
-/* The usual end: done, no further than the lane was filled, and nothing in the lane ever failed.
- * Loads `done` before the others. */
+/* True in the usual case: the position is done, `done` is no further than the lane was filled, and
+ * nothing in the lane ever failed. Loads `done` before the other two. */
 static inline bool ticket_is_done_and_well(hd_ticket ticket)
 {
     HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));

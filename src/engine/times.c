@@ -1,15 +1,16 @@
 /* times.c - see times.h; and the calls for times: hd_lane_keep_times and hd_ticket_get_elapsed.
  *
- * Threads: the engine's part as in times.h, the calls any.
+ * Threads: the engine's part: see times.h. Any thread makes the calls.
  * Locks: none.
- * Always: an event is in one place: behind one operation of a stream, as the anchor, or spare.
+ * Always: each event is in one place: it is behind one operation of a stream, or it is the anchor,
+ * or it is spare.
  */
 #include "engine/times.h"
 #include <stdlib.h>
 #include "base/error.h"
 #include "engine/stream.h"
 
-#define ANCHOR_NS 50000000 /* an event farther away becomes the anchor: 2^-24 of it is 3 ns */
+#define ANCHOR_NS 50000000 /* an event farther away becomes the anchor: 2^-24 of this time is 3 ns */
 
 /* ---- events ---- */
 
@@ -110,7 +111,7 @@ hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
     if (times_is_not_yet(r)) {
         return HDI_TIME_NOT_YET;
     }
-    if (r != HDCU_SUCCESS) { /* a fatal one, too: the next look at the device finds it */
+    if (r != HDCU_SUCCESS) { /* this ignores a fatal error, too: the next look at the device finds it */
         hdi_times_give(engine, event);
         return HDI_TIME_NEVER;
     }
@@ -190,7 +191,7 @@ hd_status hd_lane_keep_times(hd_lane *handle, bool on)
                         lane->number, lane->device->index);
     }
     hdi_lock_take(&lane->device->order);
-    /* Again: it may have been given back and out again. */
+    /* Checked again: the lane may have been given back and given out again. */
     bool there = hdi_lane_from_handle(handle) == lane;
     if (there) {
         /* relaxed: the submission that follows publishes it with `head` */
@@ -288,8 +289,8 @@ hd_status hd_ticket_get_elapsed(hd_ticket from, hd_ticket to, int64_t *out)
     if (status) {
         return status;
     }
-    /* Both are from one engine, since each is behind its lane's times_after, unless the device
-     * restarted in between. */
+    /* Both times are from one engine, since each is behind its lane's times_after. Only a restart
+     * of the device in between would change that. */
     if (atomic_load_explicit(&device->restarts, memory_order_acquire) != restarts) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "device %d was restarted meanwhile, which dropped its times",
                         device->index);

@@ -2,9 +2,9 @@
  * (hd_lane_keep_times).
  *
  * Behind each operation of such a lane the engine records an event with timing. Before `done`
- * passes the operation, it asks the driver for the time from an anchor to that event, and stores it
- * in the channel. The anchor is an event of the same engine at a known time. So times of all lanes
- * of a device share one zero point, and mean the same in every process.
+ * passes the operation, the engine asks the driver for the time from an anchor to that event. It
+ * stores the time of the event in the channel. The anchor is an event of the same engine at a known
+ * time. So times of all lanes of a device share one zero point, and mean the same in every process.
  *
  * The driver returns a time as a float of milliseconds, whose error grows with the distance. So an
  * event far from the anchor becomes the next anchor. The error of the sum is 2^-24 of the time
@@ -13,14 +13,15 @@
  * A time is in its lane's table at its slot, until a later operation ends in the same slot. So a
  * lane keeps the times of its last `slots` slots.
  *
- * The engine reads its other events in the same time (spans.h).
+ * The engine reads the events of spans in the same time (spans.h).
  *
  * Threads: the thread that runs the device's engine, with the device's context current. Any thread
  * reads the table.
  * Locks: none.
  * Always:
- * - A time is stored before `done` passes its position. If it is missing then, it stays missing.
- * - A reader finds a time only with its position: both are from one operation.
+ * - A time is stored before `done` passes its position. If the time is missing then, it stays
+ *   missing.
+ * - A reader gets a time only together with its position, and both are from one operation.
  * - A lane that keeps no times costs its engine one load in each visit, and its submitters nothing.
  */
 #ifndef HDI_ENGINE_TIMES_H
@@ -39,8 +40,8 @@ typedef struct hdi_times {
     uint32_t n_spare, room;
 } hdi_times;
 
-/* True if operations of the lane get times from here on. Load `head` first: then work that was
- * submitted while times are kept is sure to get them. */
+/* True if operations of the lane get times from here on. Load `head` first: then all work that was
+ * submitted while the lane keeps times gets them. */
 static inline bool hdi_times_are_kept(const hdi_lane_shared *shared)
 {
     return atomic_load_explicit(&shared->keeps_times, memory_order_relaxed) != 0;
@@ -52,9 +53,9 @@ struct hdi_stream;
 hdcu_result hdi_times_take(hdi_engine *engine, hdcu_event *out);
 void hdi_times_give(hdi_engine *engine, hdcu_event event); /* NULL: ignored */
 
-/* The result of hdi_times_read. Unless it is NOT_YET, the event went back to the unused ones. */
+/* The result of hdi_times_read. Unless the result is NOT_YET, the event is unused again. */
 typedef enum hdi_time_read { HDI_TIME_NOT_YET, HDI_TIME_NEVER, HDI_TIME_READ } hdi_time_read;
-/* Reads when the device passed an event, in its own time. */
+/* Reads when the device passed an event, in the device's own time. */
 hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns);
 
 /* Records the end of the work issued last, which ends at `end`: a ticket may name it. The device
