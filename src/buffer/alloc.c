@@ -9,7 +9,8 @@
  *
  * Threads: any.
  * Locks: none on the fast path, except that hd_free takes the order lock while another thread holds
- * it. Otherwise the locks of the arena and the list, and the device's order lock, one at a time.
+ * it. On the slow path the locks of the arena and of the list of buffers, and the device's order
+ * lock, one at a time.
  * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, and
  * for a restart that restores the buffer. For a guarded buffer it waits for the work, unless a
  * claim is open (guard.c).
@@ -37,7 +38,7 @@
 
 static void alloc_release_items(void *context, int device, hdi_item *items);
 
-#define REFILL_BYTES ((size_t)64 << 10) /* bytes for an empty magazine at once */
+#define REFILL_BYTES ((size_t)64 << 10) /* bytes that an empty magazine gets at once */
 #define REFILL_MOST 8
 /* magazines that hold more than this share of the mapped memory are emptied before more is
  * mapped */
@@ -81,7 +82,7 @@ static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
          * unless it waits for work of the program. */
         return hdi_point_is_parked(rt, last) ? HDI_NO_LANE : own_lane;
     }
-    return last.lane; /* the lane that uses it */
+    return last.lane; /* the lane that still uses the memory */
 }
 
 /* The lane whose magazine gets the buffer: the lane of its allocation, or the one other lane whose
@@ -112,7 +113,7 @@ static inline void alloc_renew_uses(hdi_uses *u, uint64_t bytes)
     s->n_readers = last.position != 0;
 }
 
-/* The length of a large block: as requested, rounded up to a granule of blocks. */
+/* The length of a large block: the requested bytes, rounded up to the unit of block sizes. */
 static inline size_t alloc_block_bytes(size_t bytes)
 {
     size_t over = bytes % HDI_BLOCKS_GRANULE;
@@ -146,8 +147,8 @@ static inline struct hd_buffer *alloc_take_cached(hd_lane *lane, size_t bytes, c
     hdi_count(&counts->allocations, 1);
     hdi_count(&counts->from_magazine, 1);
     hdi_count(&counts->allocated_bytes, bytes);
-    /* Before the thread leaves its cache: a loss first drains the magazines and then marks the
-     * device's buffers, so it finds this one live. */
+    /* This comes before the thread leaves its cache. A loss first drains the magazines and then
+     * marks the device's buffers, so it finds this buffer live. */
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
     hdi_thread_cache_leave(cache);
     if (hdi_records(&rt->recorder)) {
@@ -173,7 +174,8 @@ static inline bool alloc_put_cached(struct hd_buffer *b)
     hdi_device *device = rt->devices[b->owner];
     hdi_thread_cache_enter(cache);
     b->item.lane = lane;
-    /* Between enter and leave, because a loss raises `losses` before it drains the magazines. */
+    /* This load is between enter and leave, because a loss raises `losses` before it drains the
+     * magazines. */
     bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
                (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_thread_cache_put(cache, &b->item)
                                                                      : hdi_thread_cache_put_large(cache, &b->item));
@@ -271,7 +273,7 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
     hd_status status = hdi_take_or_wait(device, taken, losses, alloc_take_block, &to);
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message gives the reason */
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* the message of the loss gives the reason */
     }
     if (status) {
         return status;
@@ -342,8 +344,8 @@ static void alloc_refill(hd_lane *lane, const struct hd_buffer *like)
     }
 }
 
-/* Returns blocks that had to leave this thread's magazines to the arena. The allocation under way
- * may find them there. */
+/* Gives blocks that had to leave this thread's magazines back to the arena, where the allocation
+ * under way may find them. */
 static void alloc_flush_leaving(hd_runtime *rt)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
@@ -437,7 +439,7 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
             return HD_OK;
         }
     }
-    HDI_CALL(); /* only here, since it cannot fail before */
+    HDI_CALL(); /* noted only here, since the call cannot fail before */
     return hdi_alloc_of_kind(handle, bytes, NULL, NULL, __builtin_return_address(0), out);
 }
 
@@ -477,8 +479,8 @@ hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *o
 
 /* ---- giving memory back ---- */
 
-/* No handle leads to the buffer. Detaches a long record meanwhile, so that the lock is not held for
- * long. */
+/* Collects the points of unfinished work on a buffer without a handle. Detaches a long record for
+ * that, so that the lock is not held for long. */
 static size_t alloc_pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
     hdi_record_lock(b);
@@ -503,7 +505,7 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
     *points = on_stack;
     size_t n = alloc_pending(b, on_stack, room);
     if (n > room) {
-        /* `n` counts a lane twice if it did not fit, so this is enough. No new uses come. */
+        /* `n` may count a lane twice, so this is enough room. No new uses come. */
         room = n;
         hdi_point *many = malloc(room * sizeof *many);
         if (many) {
@@ -525,7 +527,7 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     hdi_point *points = on_stack;
     size_t n = hdi_buffer_is_borrowed(b) ? 0 : hdi_buffer_pending(b, on_stack, &points);
     if (hdi_buffer_is_borrowed(b)) {
-        /* its owner gives it back */
+        /* the owner of the memory gives it back */
     } else if (hdi_buffer_is_imported(b)) {
         b->kind->leave(b, points, n);
     } else if (b->owner == HDI_OWNER_HOST) {
@@ -672,12 +674,13 @@ alloc_free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_si
     }
 }
 
-/* `call`: the name of the public call, noted only if it may fail; NULL: none. */
+/* Frees a buffer. `call`: the name of the public call, which is noted only if it may fail; NULL:
+ * none. */
 static inline hd_status alloc_free_buffer(struct hd_buffer *b, hd_buffer *handle, const char *call,
                                           const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
-    /* Load first: a compare-and-swap writes even if it fails, and a bad handle may lead to
+    /* This loads first: a compare-and-swap writes even if it fails, and a bad handle may lead to
      * read-only memory. If any two threads free one handle, one of them succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {

@@ -2,8 +2,8 @@
  * on them.
  *
  * Threads: any.
- * Locks: the list's mutex; inside it, for a loss and for labels, order locks. A buffer's order lock
- * guards its use record.
+ * Locks: the mutex of the list of buffers; inside it, for a loss and for labels, order locks. A
+ * buffer's order lock guards its use record.
  * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a
  * record's lock waits while another thread has detached the record. Operations on all buffers also
  * take the locks of the thread caches.
@@ -31,7 +31,7 @@
 /* ---- the list ---- */
 
 #define SLAB_BUFFERS 64
-#define SLABS_AT_ONCE 16 /* walked before other threads may take the lock */
+#define SLABS_AT_ONCE 16 /* slabs that are walked before other threads may take the lock */
 
 typedef struct slab {
     _Alignas(HDI_SELF_ALIGN) struct {
@@ -44,7 +44,7 @@ struct hdi_buffers {
     hdi_mutex lock;
     slab *slabs;
     struct hd_buffer *free_list;
-    uint32_t made; /* spreads pinned buffers over the order locks */
+    uint32_t made; /* the count by which pinned buffers are spread over the order locks */
 };
 
 static hd_status buffers_create(hd_runtime *rt)
@@ -206,8 +206,8 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     if (!list) {
         return;
     }
-    /* From here on no buffer of the device leaves a magazine. One that left before is live, and the
-     * loop below finds it. */
+    /* From here on no buffer of the device leaves a magazine. A buffer that left one before is
+     * live, and the loop below finds it. */
     hdi_thread_caches_drain(rt, device->index);
     hdi_mutex_lock(&list->lock);
     hdi_lock_take(&device->order); /* so no operation of the device sees only a part of the loss */
@@ -289,7 +289,7 @@ static void buffers_release(hd_runtime *rt)
             struct hd_buffer *b = &s->places[i].buffer;
             hdi_uses_release(&b->uses); /* for buffers in magazines, too */
             if (buffer_has_memory(b) && b->kind && b->kind->forget) {
-                b->kind->forget(b); /* leaves its pinned buffers, which are in this list, too */
+                b->kind->forget(b); /* `forget` leaves the kind's pinned buffers alone, which are in this list, too */
             }
         }
     }
@@ -312,7 +312,7 @@ struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle)
     if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
         return NULL;
     }
-    /* The word of a buffer's structure leads to that structure in every state. */
+    /* Without its flags, the word of a structure leads to that structure in every state. */
     uint64_t plain = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     bool is_one = plain == hdi_self_word(hdi_self_make(b, hdi_self_generation(plain)));
     return is_one && b->runtime ? b : NULL;
@@ -336,8 +336,8 @@ hd_status hdi_buffer_refused(const hd_buffer *handle)
 
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)
 {
-    /* After all loads from the buffer: hd_free makes the handle stale before it changes anything
-     * else. */
+    /* The check comes after all loads from the buffer: hd_free makes the handle stale before it
+     * changes anything else. */
     atomic_thread_fence(memory_order_acquire);
     return hdi_buffer_from_handle(handle) != b;
 }
@@ -438,8 +438,8 @@ typedef struct look {
     hdi_point failed; /* if nothing is pending: a failed writer of some of the bytes */
 } look;
 
-/* Nothing is pending and the host replaces the bytes: clears their writer in the record. The lock
- * is held. */
+/* Called if nothing is pending and the host replaces the bytes. Clears their failed writer in the
+ * record. The lock is held. */
 static void buffer_drop_failed(const look *l, hdi_leaf **garbage)
 {
     struct hd_buffer *b = l->b;
@@ -459,7 +459,7 @@ static bool buffer_look_for_pending(look *l)
         return false;
     }
     bool detached = hdi_uses_is_long(&b->uses, l->low, l->high);
-    if (detached) { /* walked without the lock; hd_free waits while the record is detached */
+    if (detached) { /* the record was walked without the lock; hd_free waits while it is detached */
         b->uses.parts->detached = true;
         hdi_record_unlock(b);
         hdi_uses_settle_detached(rt, &b->uses, l->low, l->high);
@@ -565,7 +565,8 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     }
     hdi_buffers_lock(b->runtime);
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    /* hd_free waits for this lock: otherwise the label might hit the next owner */
+    /* hd_free waits for this lock; without it, the next owner of the structure might get the
+     * label */
     hdi_lock_take(order);
     bool there = atomic_load_explicit(&b->self.word, memory_order_seq_cst) == hdi_self_word(handle);
     if (there) {
@@ -623,7 +624,8 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
     }
     copy c = {0};
     hdi_buffers_each(rt, buffer_add_block, &c);
-    /* More buffers may appear while no lock is held: then try again with more room. */
+    /* More buffers may appear while no lock is held. In that case this tries again with more
+     * room. */
     for (size_t need = c.count; need > c.room; need = c.count) {
         size_t room = need + need / 8 + 16;
         hd_memory_block *more = realloc(c.blocks, room * sizeof *more);

@@ -1,4 +1,5 @@
-/* buffer.h - the structure behind hd_buffer, and what the layers below need from it.
+/* buffer.h - the structure behind hd_buffer, and its functions for the layers that build on this
+ * one.
  *
  * Threads: any, unless a comment names one.
  * Locks: if a lock guards a field, the field's comment names it.
@@ -20,7 +21,7 @@
 /* Bits of hd_buffer.locks, beside the order locks: */
 /* the buffer's kind submits the operations that use it (kind.h) */
 #define HDI_KIND_BIT ((uint64_t)1 << 63)
-/* pinned memory of the program: the next operation ends `readable` and `writable` */
+/* pinned memory of the program: the next operation clears `readable` and `writable` */
 #define HDI_DIRECT_BIT ((uint64_t)1 << 62)
 #define HDI_ORDER_BITS (~(HDI_KIND_BIT | HDI_DIRECT_BIT))
 
@@ -28,50 +29,51 @@
 
 /* Why a buffer takes the slow paths (hd_buffer.special). */
 enum {
-    HDI_BUFFER_OF_KIND = 1, /* not plain device memory: it has a kind (kind.h) */
-    HDI_BUFFER_GUARDED = 2, /* with guard bytes (hdi_buffer_part.guarded) */
-    HDI_BUFFER_HELD = 4,    /* in a hold (hold.c) */
+    HDI_BUFFER_OF_KIND = 1, /* the buffer has a kind (kind.h), so it is not plain device memory */
+    HDI_BUFFER_GUARDED = 2, /* the buffer has guard bytes (hdi_buffer_part.guarded) */
+    HDI_BUFFER_HELD = 4,    /* the buffer is in a hold (hold.c) */
     /* internal to the library: left out of lists of the program's buffers */
     HDI_BUFFER_OWN = 8,
     HDI_BUFFER_BORROWED = 16, /* memory of a module: in no arena, and out of reach for peers */
     HDI_BUFFER_IMPORTED = 32, /* memory of the program: in no arena and no pool (region.h) */
-    HDI_BUFFER_PIECE = 64     /* with IMPORTED: one piece, which the library allocated (piece.h) */
+    HDI_BUFFER_PIECE = 64     /* set together with IMPORTED: one piece, which the library allocated (piece.h) */
 };
 
 struct hd_buffer {
     hdi_self self;
-    uint64_t locks;   /* bit mask: order locks to take for a use, HDI_KIND_BIT, HDI_DIRECT_BIT */
-    uint64_t address; /* as kernels see it */
+    uint64_t locks;   /* bit mask: the order locks to take for a use, and HDI_KIND_BIT, HDI_DIRECT_BIT */
+    uint64_t address; /* the address as kernels see it */
     uint64_t bytes;
     /* Chunks that the program may read or write at `host` now. Pinned memory is one chunk, which
      * changes under the order lock. Chunks of unified buffers change under the mirror's lock. Other
      * buffers have none. Read without a lock. */
     _Atomic uint64_t readable, writable;
-    unsigned char *host; /* as the program sees it; NULL for device memory */
+    unsigned char *host; /* the address as the program sees it; NULL for device memory */
     uint8_t chunk_shift; /* log2 of a chunk's size in bytes */
     hd_runtime *runtime;
     /* The owner's loss count when the memory was taken; HDI_LOST once the memory is gone. Changes
      * under the order lock: hdi_submit then recognises an operation that was checked before a loss
-     * (hdi_use). 0 for pinned memory. */
+     * (hdi_use). For pinned memory it is always 0. */
     _Atomic uint64_t losses;
     int32_t owner;           /* device, or HDI_OWNER_HOST */
     uint8_t order;           /* number of the order lock, see hdi_order_lock */
     _Atomic uint8_t special; /* HDI_BUFFER_*, 0 for most */
-    bool restoring;          /* under the list's lock: hd_free waits until the restart is over */
-    /* under the list's lock, with memory_debug: taken, but no handle exists yet */
+    bool restoring;          /* under the list's lock: a restart restores the content, and hd_free waits for its end */
+    /* under the list's lock, with memory_debug: the structure is taken, but has no handle yet */
     bool making;
     hdi_uses uses; /* under the order lock */
-    /* in a magazine while freed and cached; `class` describes the memory at all times */
+    /* links the buffer in a magazine while it is there; `class` describes the memory at all
+     * times */
     hdi_item item;
     uint32_t maker;                    /* number of the allocating thread (hdi_thread_cache) */
     uint64_t block;                    /* start of its memory: `address`, or a guard */
     hdi_host_block pinned;             /* for pinned memory */
     const struct hdi_buffer_ops *kind; /* NULL: plain device memory. See kind.h */
     void *of_kind;                     /* the kind's own state */
-    uint32_t holds;                    /* under the list's lock, like the next one */
-    /* freed, but holds remain: the last one gives the memory back */
+    uint32_t holds;                    /* both fields: under the list's lock */
+    /* the buffer was freed, but holds remain; the end of the last hold gives the memory back */
     bool handed;
-    /* of an import: one bit per peer that the driver lets use it (region.h) */
+    /* for an import: one bit per peer that the driver allows to use it (region.h) */
     _Atomic uint64_t reach;
     const void *call_site;
     char label[HD_LABEL_BYTES];
@@ -112,8 +114,8 @@ static inline void hdi_memory_leaves(const hdi_device *device)
     atomic_fetch_add_explicit(&device->memory->leaving, 1, memory_order_relaxed);
 }
 
-/* The library gave that memory back. Release: pairs with the acquire of a waiting allocation. An
- * allocation that sees a count of 0 finds the memory. */
+/* Notes that the library gave such memory back. Release: pairs with the acquire of a waiting
+ * allocation. An allocation that sees a count of 0 finds the memory. */
 static inline void hdi_memory_left(const hdi_device *device)
 {
     atomic_fetch_sub_explicit(&device->memory->leaving, 1, memory_order_release);
@@ -124,7 +126,7 @@ static inline bool hdi_buffer_is_borrowed(const struct hd_buffer *b)
     return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_BORROWED) != 0;
 }
 
-/* True if its memory is a region (region.h). */
+/* True if the buffer's memory is a region (region.h). */
 static inline bool hdi_buffer_is_imported(const struct hd_buffer *b)
 {
     return (atomic_load_explicit(&b->special, memory_order_relaxed) & HDI_BUFFER_IMPORTED) != 0;
@@ -157,7 +159,7 @@ static inline struct hd_buffer *hdi_buffer_from_handle(const hd_buffer *handle)
     return b && hdi_self_get(&b->self) == hdi_self_word(handle) ? b : NULL;
 }
 
-/* The same, but also accepts a handle whose content was lost with its device. */
+/* Like hdi_buffer_from_handle, but also accepts a handle whose content was lost with its device. */
 static inline struct hd_buffer *hdi_buffer_from_any_handle(const hd_buffer *handle)
 {
     struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(handle);
@@ -171,7 +173,7 @@ static inline struct hd_buffer *hdi_buffer_of_own_handle(const hd_buffer *handle
     return (struct hd_buffer *)hdi_self_object(handle);
 }
 
-/* For a live or lost buffer. */
+/* The handle of a live or lost buffer. */
 static inline hd_buffer *hdi_buffer_handle(struct hd_buffer *b)
 {
     return (hd_buffer *)hdi_self_make(b, hdi_self_generation(hdi_self_get(&b->self)));
@@ -195,9 +197,10 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
  * hold, or without a handle. */
 void hdi_record_lock(struct hd_buffer *b);
 
-/* The same for a buffer that you just found through `handle`, and that another thread may have
- * freed since. Returns false, with the lock released, if the handle no longer leads to that buffer.
- * A buffer lost with its device still counts as that buffer. A NULL handle: as hdi_record_lock. */
+/* Like hdi_record_lock, for a buffer that you just found through `handle`, and that another thread
+ * may have freed since. Returns false, with the lock released, if the handle no longer leads to
+ * that buffer. A buffer lost with its device still counts as that buffer. A NULL handle: as
+ * hdi_record_lock. */
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle);
 static inline void hdi_record_unlock(struct hd_buffer *b)
 {
@@ -209,8 +212,8 @@ void hdi_record_release(struct hd_buffer *b);
 
 /* ---- buffer.c: the structures ---- */
 
-/* Release drops all live buffers; the arenas and the pinned pool free their memory. After close,
- * all handles are stale. */
+/* `release` drops all live buffers; the arenas and the pinned pool free their memory. After
+ * `close`, all handles are stale. */
 extern const hdi_lifetime hdi_buffers_lifetime;
 
 /* A structure without a handle, for hdi_buffer_give or hdi_buffer_make_live. NULL: out of host
@@ -226,7 +229,7 @@ static inline void hdi_buffer_label(struct hd_buffer *b, const char *label)
     }
 }
 
-/* Makes the handle good, or lost at once if the device is lost. */
+/* Makes the handle good. If the device is lost, the buffer is lost at once. */
 void hdi_buffer_make_live(struct hd_buffer *b);
 
 /* Calls `visit` for every buffer that holds memory for the program: live, lost or held. Holds the
@@ -241,8 +244,8 @@ bool hdi_buffer_of_now(const struct hd_buffer *b);
 /* Marks all buffers of a lost device as lost. Any thread. */
 void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
 
-/* The word that follows when the handle with `word` becomes stale: the next generation, not
- * good. */
+/* The word after the handle with `word` becomes stale: the next generation, which is not good
+ * yet. */
 static inline uint64_t hdi_self_after(struct hd_buffer *b, uint64_t word)
 {
     uint32_t generation = (hdi_self_generation(word) + 1) % HDI_SELF_GENERATIONS;
@@ -258,7 +261,7 @@ typedef enum hdi_taken {
 /* Makes the handle of a lost buffer stale. */
 hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle);
 
-/* Guard everything that a comment places under the list's lock. */
+/* Take and release the list's lock. */
 void hdi_buffers_lock(hd_runtime *rt);
 void hdi_buffers_unlock(hd_runtime *rt);
 
@@ -269,14 +272,14 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
 
 /* ---- alloc.c: device memory ---- */
 
-/* Give device memory to a buffer that is not live yet: address, size, owner, a fresh use record.
- * Try the fallback before they fail with MEMORY. The first one adds guards if the option
- * memory_debug is on; then it can also fail as hdi_submit does. */
+/* Both give device memory to a buffer that is not live yet: address, size, owner, a fresh use
+ * record. Both try the fallback before they fail with MEMORY. hdi_buffer_place adds guards if the
+ * option memory_debug is on; then it can also fail as hdi_submit does. */
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 
-/* Makes device memory at `address`, outside of any arena, the memory of a buffer that is not live
- * yet. The buffer's end does not free it. `losses`: the device's count, read before the address was
+/* Gives a buffer that is not live yet the device memory at `address`, outside of any arena. The
+ * buffer's end does not free that memory. `losses`: the device's count, read before the address was
  * taken. `special`: HDI_BUFFER_*, why the memory is in no arena. Errors: HOST_MEMORY. */
 hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses,
                             unsigned special);
@@ -288,8 +291,8 @@ void hdi_buffer_count_allocation(hd_runtime *rt, int device, uint64_t bytes, str
  * it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
 
-/* Ends a freed buffer that no hold keeps: gives memory and structure back. May do so later if
- * guards must be checked first. */
+/* Ends a freed buffer that no hold keeps: gives its memory and its structure back. If guards must
+ * be checked first, that may happen later. */
 void hdi_buffer_end(struct hd_buffer *b);
 
 /* hd_alloc_with and hd_free for callers inside a call on the runtime, and for library threads. */
@@ -297,7 +300,7 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
                          hd_buffer **out);
 void hdi_free(hd_buffer *handle);
 
-/* For hdi_arena_config; `device` is an hdi_device. */
+/* The function `relieve` of an hdi_arena_config; `device` is an hdi_device. */
 bool hdi_buffers_relieve(void *device);
 /* The threads' caches of device memory. */
 extern const hdi_lifetime hdi_thread_caches_lifetime;
@@ -309,14 +312,14 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 
 /* ---- hold.c: memory that keeps its address beyond hd_free ---- */
 
-/* After close, all handles are stale. Release drops all holds; the list drops their buffers. */
+/* After `close`, all handles are stale. `release` drops all holds; the list drops their buffers. */
 extern const hdi_lifetime hdi_holds_lifetime;
 
 /* hd_hold_create for a consumer outside of the library, which hd_close cannot find otherwise.
  * Copies the label. Errors: the same. */
 hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out);
 /* For hd_close, after it ended the handles. True if the program may still use memory of such holds.
- * Sets *first to name one of them, unless its status is set already. `first` may be NULL. */
+ * *first gets the name of one of them, unless its status is set already. `first` may be NULL. */
 bool hdi_holds_abandon(hd_runtime *rt, hd_error *first);
 
 /* True if a hold keeps the memory of a buffer that was just freed. Then the structure stays as it
@@ -325,13 +328,13 @@ bool hdi_hold_keeps(struct hd_buffer *b);
 
 /* Holds a buffer while a call uses it in several steps. Meanwhile an hd_free by another thread
  * leaves memory, mirror, checkpoints and use record in place.
- * `word`: of the handle that just led to the buffer (hdi_self_word); 0: no thread can free it
- * meanwhile.
+ * `word`: the word of the handle that just led to the buffer (hdi_self_word); 0: no thread can free
+ * it meanwhile.
  * False: the handle no longer leads to that buffer, and nothing is held. A lost buffer still
  * counts.
- * The last hdi_hold_end gives a buffer back that was freed meanwhile. Hold no lock that this takes.
- * Only for buffers that never enter a magazine (hd_buffer.special): a hold keeps a buffer out of
- * magazines for good. */
+ * If a buffer is freed meanwhile, the last hdi_hold_end gives it back, so hold no lock that this
+ * takes. Use it only for buffers that never enter a magazine (hd_buffer.special): a hold keeps a
+ * buffer out of magazines for ever. */
 bool hdi_hold_begin(struct hd_buffer *b, uint64_t word);
 void hdi_hold_end(struct hd_buffer *b);
 
@@ -348,8 +351,8 @@ hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct h
 /* Returns a buffer's pinned memory to the pool, with the points of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
 
-/* Makes memory from outside the pool the memory of a pinned buffer that is not live yet. `kind`
- * provides map and bring for pinned memory (below). */
+/* Gives a pinned buffer that is not live yet memory from outside the pool. `kind` provides `map`
+ * and `bring` for pinned memory (below). */
 struct hdi_buffer_ops;
 void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uint64_t bytes,
                           const struct hdi_buffer_ops *kind);
@@ -377,7 +380,7 @@ bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);
 /* Checks a handle and a byte range. Errors: HANDLE, DEVICE_LOST, RANGE. */
 hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, struct hd_buffer **out);
 
-/* Fails with ARGUMENT unless it is one of the three. */
+/* Fails with ARGUMENT unless `access` is one of the three values. */
 hd_status hdi_access_check(hd_access access);
 
 /* Beside HD_READ and HD_WRITE: the host will replace all of these bytes, so an earlier failed write
@@ -385,9 +388,9 @@ hd_status hdi_access_check(hd_access access);
 #define HDI_ACCESS_REPLACES 4u
 
 /* Blocks until the submitted writers of [low, high) are done; for HD_WRITE, the readers too. For
- * HD_READ, also returns the failure of a writer whose content is bad. Operations submitted from now
- * on stay in the record, whatever the host does. `handle`: as for hdi_record_lock_of. Errors:
- * TIMEOUT, FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
+ * HD_READ, this also returns the failure of the last writer of some bytes. Operations submitted
+ * from now on stay in the record, whatever the host does. `handle`: as for hdi_record_lock_of.
+ * Errors: TIMEOUT, FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
                             int64_t deadline);
 

@@ -1,13 +1,13 @@
 /* collect.h - finds the dependencies of an operation: turns the records of its buffers into waits
  * for lanes, and sources.
  *
- * For the order, one wait per lane is enough: for the last position that matters.
- * For reads, each result that may still fail is a source. If a lane refuses work after a failure,
- * its last result stands for all before it.
+ * For the order, one wait per lane is enough: a wait for the last position that matters. A read
+ * also has sources: all results that it reads and that may still fail. If a lane refuses work after
+ * a failure, its last result stands for all results before it.
  *
  * Threads: any. submit_slow.c includes this file: these functions are its hot path.
- * Locks: callers hold the order locks of the buffers, and that of the lane unless `apart`. A
- * detached record needs no lock.
+ * Locks: callers hold the order locks of the buffers and, unless `apart`, the order lock of the
+ * lane. A detached record needs no lock.
  * Always: a collector fails if a failure is recorded already. A result that may still fail becomes
  * a source, so the operation fails with it. Collecting drops finished points from the records.
  */
@@ -34,7 +34,7 @@ typedef struct collector {
     hd_runtime *rt;
     hd_lane *lane; /* the operation's lane */
     hdi_waits *waits;
-    /* number in the runtime of the lane whose order needs no wait: `lane`; HDI_NO_LANE: none */
+    /* the number in the runtime of the lane whose order needs no wait; HDI_NO_LANE: none */
     uint32_t own;
     /* Ignore earlier waits of the lane: its order lock is not held, or all roots are wanted
      * (parked.h). */
@@ -92,8 +92,8 @@ static collected __attribute__((noinline)) collect_add_result(hd_runtime *rt, hd
     return collect_add_wait(rt, w, point, true);
 }
 
-/* True if the point belongs to a claim that the program ended well. Its engine may not have seen
- * that yet. */
+/* True if the point belongs to a claim that the program ended with success, even if the engine did
+ * not see that yet. */
 static inline bool collect_claim_is_over(hd_runtime *rt, hdi_point point)
 {
     const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, point.lane), point.lane % HDI_LANES_MAX);
@@ -111,7 +111,7 @@ static inline __attribute__((always_inline)) collected collect_look_at(const col
     if (own && lane->sticky_failure && !source) {
         return COLLECTED;
     }
-    /* `done` before the failures: a failure is recorded before `done` passes it. */
+    /* `done` is loaded before the failures: a failure is recorded before `done` passes it. */
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
     if (source && __builtin_expect(atomic_load_explicit(&other->failure_changes, memory_order_acquire) != 0, 0)) {
         hdi_failure failure;
@@ -126,12 +126,13 @@ static inline __attribute__((always_inline)) collected collect_look_at(const col
         *over = true;
         return COLLECTED;
     }
-    /* The lane's order needs no wait. But if failures are not sticky, its own results are
-     * sources. */
+    /* Work in the same lane needs no wait. But if the lane's failures are not sticky, its results
+     * are sources. */
     if (own && (lane->sticky_failure || !source)) {
         return COLLECTED;
     }
-    /* No wait is repeated. But a result that may still fail needs one wait as a source. */
+    /* A lane does not repeat a wait. But a result that may still fail needs one wait as a
+     * source. */
     if (!own && !g->apart) {
         uint64_t seen = source ? lane->seen_source[point.lane] : lane->seen[point.lane];
         if (source ? seen && lane->sticky_failure && collect_speaks_for(g->rt, point.lane, seen, point.position)
@@ -142,7 +143,8 @@ static inline __attribute__((always_inline)) collected collect_look_at(const col
     return collect_add_wait(g->rt, g->waits, point, source);
 }
 
-/* Collects one earlier use. `source`: the operation reads its result. `ours`: see hdi_linked. */
+/* Collects one earlier use. `source`: the operation reads the result of that use. `ours`: see
+ * hdi_linked. */
 static collected collect_point(const collector *g, hdi_point point, bool source, bool ours)
 {
     bool over;
@@ -182,7 +184,8 @@ static bool collector_has_read_all(const collector *g, const hdi_use *use)
 
 /* ---- the segments of a use ---- */
 
-/* Drops finished readers from the segment: at each use if they are few, else now and then. */
+/* Drops finished readers from the segment: at each use if the readers are few, otherwise now and
+ * then. */
 static inline void collect_settle_readers(const collector *g, hdi_segment *s)
 {
     if (s->room != 0) {
@@ -274,7 +277,7 @@ static collected collect_wide(const collector *g, const hdi_use *use)
     return result;
 }
 
-/* Collects from the segments without changing them. */
+/* Collects the waits from the segments without changing the segments. */
 static collected collect_all(const collector *g, const hdi_use *use, bool ours)
 {
     collected result = COLLECTED;
@@ -310,7 +313,8 @@ static collected collect_use(const collector *g, const hdi_use *use, bool ours, 
     return w.result ? w.result : collect_wide(g, use);
 }
 
-/* The same for a detached and settled record of several segments. `g` is apart. */
+/* The same for a detached record of several segments, from which finished uses were dropped. `g` is
+ * apart. */
 static collected collect_apart(const collector *g, const hdi_use *use)
 {
     return collect_all(g, use, false);

@@ -1,15 +1,15 @@
 /* hold.c - holds: memory that stays in place beyond hd_free.
  *
- * Recordings and captured graphs need this, since they use memory by its address. Calls that use
- * memory in several steps and consumers outside of the library need it, too.
+ * Recordings and captured graphs need holds, since they use memory by its address. Calls that use
+ * memory in several steps need them, too, and so do consumers outside of the library.
  *
  * Threads: any.
  * Locks: the buffer list's lock for a buffer's count of holds; a mutex for the holds. Order: holds,
  * list.
  * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.c).
- * Always: a structure with holds is in no magazine and no free list. The list's lock decides which
- * thread gives the memory back: hd_free if no hold is left. Otherwise the thread that ends the last
- * hold, once hd_free handed the buffer over.
+ * Always: a structure with holds is in no magazine and no free list. Under the list's lock it is
+ * decided which thread gives the memory back. If no hold is left, hd_free does. Otherwise the
+ * thread that ends the last hold does, once hd_free handed the buffer over.
  */
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct hd_hold {
     struct hd_hold *next, *next_free;
     struct hd_buffer **buffers;
     size_t count, room;
-    bool outside; /* a consumer outside of the library uses the memory; under the holds' lock */
+    bool outside; /* a consumer outside of the library uses the memory; under the mutex for the holds */
     char label[HD_LABEL_BYTES];
 };
 
@@ -90,7 +90,8 @@ static void hold_set_dead(struct hd_hold *h, uint16_t generation)
     hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, HDI_HANDLE_DEAD);
 }
 
-/* `label`: names a hold for a consumer outside of the library; NULL: an ordinary hold. */
+/* `label`: the name of a hold for a consumer outside of the library; NULL: it is an ordinary
+ * hold. */
 static hd_status hold_make(hd_runtime *rt, const char *label, hd_hold **out)
 {
     struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
@@ -177,7 +178,7 @@ static bool hold_add_one(struct hd_buffer *b, uint64_t word, uint64_t aside)
     return good;
 }
 
-/* Makes room for one more buffer. The holds' lock is held. */
+/* Makes room for one more buffer. The mutex for the holds is held. */
 static bool hold_make_room(struct hd_hold *h)
 {
     if (h->count < h->room) {
@@ -228,7 +229,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
     bool room = again || hold_make_room(h);
     bool stale = false;
-    /* repeated adds of one buffer, as for each launch of a recording, need no more room */
+    /* a program may add a buffer again for each launch of a recording; that needs no more room */
     if (room && !again) {
         hdi_buffers_lock(h->runtime);
         stale = !hold_add_one(b, hdi_self_word(buffer), 0);
@@ -244,8 +245,8 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
 
-/* Adds to the device's held bytes. The list's lock is held. A buffer lost with its device does not
- * count (hdi_buffers_lose). */
+/* Adds to the count of the device's held bytes. The list's lock is held. Buffers lost with their
+ * device do not count (hdi_buffers_lose). */
 static void hold_count_bytes(const struct hd_buffer *b, uint64_t more)
 {
     if (hdi_buffer_is_of_arena(b) && hdi_buffer_losses(b) != HDI_LOST) {
@@ -319,7 +320,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
         hdi_hold_end(h->buffers[i]);
     }
     hdi_mutex_lock(&holds->lock);
-    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all its handles have been used */
+    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all handles of the structure have been used */
         h->next_free = holds->free_list;
         holds->free_list = h;
     }

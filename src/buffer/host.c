@@ -3,11 +3,11 @@
  *
  * hd_element takes a few loads while the buffer's `readable` or `writable` shows that nothing is
  * pending (buffer.h).
- * Otherwise it waits for the work, and then sets them.
+ * Otherwise hd_element waits for the work, and then sets the two fields.
  *
  * Threads: any.
- * Locks: the pool's locks; the order lock of a pinned buffer, for its use record. For a unified
- * buffer, the mirror's lock. None if nothing is pending.
+ * Locks: the pool's locks. For the use record of a pinned buffer its order lock; for a unified
+ * buffer the mirror's lock. Access while nothing is pending takes no lock.
  * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout). An
  * allocation at the limit waits for work that still uses freed memory, and for other threads to
  * free some (limit.h).
@@ -46,7 +46,7 @@ static hd_status host_buffer_fail_device(const struct hd_buffer *b, const hd_buf
                     owner);
 }
 
-/* Bytes that are only written are replaced. */
+/* The access for hdi_buffer_settle: if the host only writes bytes, it replaces them. */
 static unsigned host_buffer_access(hd_access access)
 {
     return access == HD_WRITE ? HD_WRITE | HDI_ACCESS_REPLACES : (unsigned)access;
@@ -114,11 +114,12 @@ static void host_buffer_note_pinned(struct hd_buffer *b, const hd_buffer *handle
     if (!hdi_record_lock_of(b, handle)) {
         return;
     }
-    /* Do not walk a record of several segments for every element. Each call prunes a part of it, so
-     * it is one segment again when all is done. */
+    /* A record of several segments is not walked for every element. Each call prunes a part of it,
+     * so it is one segment again when all work is done. */
     hdi_uses_prune(b->runtime, &b->uses, b->order);
     unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
-    /* pair with the acquire loads of hd_element: it sees the results of the work */
+    /* these stores pair with the acquire loads of hd_element, which then sees the results of the
+     * work */
     if (!(state & (HDI_USES_WRITTEN | HDI_USES_FAILED))) {
         atomic_store_explicit(&b->readable, 1, memory_order_release);
         atomic_store_explicit(&b->writable, !(state & HDI_USES_READ), memory_order_release);
@@ -286,7 +287,7 @@ static _Atomic(left_pool *) left_pools;
 static void host_memory_leave(hdi_host_pool *pool)
 {
     left_pool *left = malloc(sizeof *left);
-    if (left) { /* without memory for this it is left all the same */
+    if (left) { /* without memory for the list's entry, the pool is left nevertheless */
         *left = (left_pool){atomic_load_explicit(&left_pools, memory_order_relaxed), pool};
         while (!atomic_compare_exchange_weak(&left_pools, &left->next, left)) {
         }
@@ -296,7 +297,7 @@ static void host_memory_leave(hdi_host_pool *pool)
 static void host_memory_release(hd_runtime *rt)
 {
     if (rt->hung) {
-        return; /* a kernel that goes on may still use the memory */
+        return; /* a kernel that still runs may use the memory */
     }
     if (rt->claimed) {
         host_memory_leave(hdi_memory_of(rt)->host_pool); /* the program may still use it */
@@ -309,12 +310,12 @@ static void host_memory_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_host_lifetime = {.ready = host_memory_ready, .release = host_memory_release};
 
-/* Ways in which memory can become free for an allocation at the limit. */
+/* The ways in which memory can become free for an allocation at the limit. */
 typedef struct prospect {
     bool comes_back; /* work or the library uses memory that comes back without the program */
     bool claimed;    /* claims of the program use freed memory */
     bool live;       /* the program owns buffers that it may free */
-    uint64_t number; /* changes when work ends its use of memory, or memory is freed */
+    uint64_t number; /* a number that changes when work ends its use of memory, or when memory is freed */
 } prospect;
 
 /* A block that is wanted. */
@@ -475,7 +476,8 @@ void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uin
     b->special |= HDI_BUFFER_IMPORTED;
 }
 
-/* Fails with the pool's failure in the name of the call. Adds a remedy and the largest holders. */
+/* Fails with the pool's failure, under the name of the call, and adds a remedy and the largest
+ * holders. */
 static hd_status host_memory_fail_take(hd_runtime *rt, const hdi_memory_wait *p)
 {
     if (p->end == HDI_MEMORY_WAIT_CLOSED) {

@@ -64,7 +64,8 @@ static hd_status import_check_at(hdi_device *device, uint64_t address)
     return HD_OK;
 }
 
-/* Fails unless all bytes of the range do. A range may consist of several mappings. */
+/* Fails unless all bytes of the range belong to the device's memory. A range may consist of several
+ * mappings. */
 static hd_status import_check_range(hdi_device *device, uint64_t low, uint64_t high)
 {
     const hdi_driver *driver = device->runtime->driver;
@@ -82,7 +83,7 @@ static hd_status import_check_range(hdi_device *device, uint64_t low, uint64_t h
             return status;
         }
         uint64_t end = hdi_address_end(driver, at);
-        /* if the end is unknown: the last byte */
+        /* if the end of the mapping is unknown, this checks the last byte */
         at = end > at ? end : high - 1 > at ? high - 1 : high;
     }
     return HD_OK;

@@ -1,15 +1,15 @@
-/* kind.h - how a buffer differs from plain device memory: a table of operations for each kind.
+/* kind.h - how a buffer differs from plain device memory: a table of functions for each kind.
  *
  * Each buffer is of one kind: none (plain device memory), pinned (host.c), unified (unified.c), or
  * checkpointed (checkpoint.c).
  * Guards (guard.c) are a separate table: with memory_debug they surround all device memory,
  * whatever the buffer's kind.
- * Generic code names no kind. It calls these operations if the buffer or its runtime sets a table.
- * If an operation is NULL, the kind does the same as plain device memory.
+ * Code for all buffers names no kind. It calls these functions if the buffer or its runtime has a
+ * table. If a function is NULL, the kind does the same as plain device memory.
  *
  * Threads: any.
  * Locks: a caller holds none of the library's locks, unless a comment names one.
- * Blocking: each operation states what it waits for.
+ * Blocking: the comment of each function states what it waits for.
  * Always: a buffer gets its kind before a handle leads to it, and keeps it until its structure gets
  * a new owner.
  */
@@ -28,24 +28,27 @@ typedef struct hdi_buffer_ops {
     /* Replaces hdi_buffer_place_plain for all device memory of the runtime
      * (hdi_buffer_part.guarded). */
     hd_status (*place)(struct hd_buffer *b, hd_lane *lane, size_t bytes);
-    /* Device memory is in place. Makes the kind's own state, and calls hdi_buffer_set_kind. */
+    /* Called when the device memory is in place. Makes the kind's own state, and calls
+     * hdi_buffer_set_kind. */
     hd_status (*create)(struct hd_buffer *b);
-    /* Runs before the memory is given back. May wait for the work on it. Sets the thread's message
-     * only for a finding. False: the kind keeps the buffer, and calls hdi_buffer_end again. */
+    /* Called before the memory is given back. May wait for the work on it. Sets the thread's
+     * message only for a finding. False: the kind keeps the buffer, and calls hdi_buffer_end again
+     * later. */
     bool (*check)(struct hd_buffer *b);
-    /* Gives back memory that belongs to no arena and no pool. The points are of work that still
-     * uses it. The caller is in a call of the program, and holds no lock. */
+    /* Gives back memory that belongs to no arena and no pool. The points are those of work that
+     * still uses it. The caller is in a call of the program, and holds no lock. */
     void (*leave)(struct hd_buffer *b, const hdi_point *points, size_t n_points);
-    /* Gives the rest back, after the memory. Work may still use it. */
+    /* Gives the kind's own state back, after the memory. Work may still use it. */
     void (*release)(struct hd_buffer *b);
-    /* For hd_close: as `release`, but leaves the pinned buffers, which go with all others. */
+    /* For hd_close: like `release`, but leaves the kind's pinned buffers, which hd_close drops with
+     * all other buffers. */
     void (*forget)(struct hd_buffer *b);
 
     /* ---- handles that are not good ---- */
 
-    /* Both serve handles that lead to a structure of a runtime with this table
+    /* Both are called for bad handles that lead to a structure of a runtime with this table
      * (hdi_buffer_part.guarded). They note a finding, and fail with HANDLE and a message that names
-     * the buffer. HD_OK: nothing is recorded about the handle, and the caller fails. */
+     * the buffer. HD_OK: nothing is known about the handle, and the caller must fail. */
     hd_status (*refuse)(const hd_buffer *handle);
     hd_status (*refuse_free)(const hd_buffer *handle, const void *call_site);
 
@@ -55,22 +58,22 @@ typedef struct hdi_buffer_ops {
      * errors. At most one kind implements it. */
     hd_status (*submit)(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hdi_linked link,
                         hd_ticket *out);
-    /* With `submit`: an operation is withdrawn (undo.h). Restores the state beside the record,
-     * unless other operations have changed it since. The buffer is held. */
+    /* For kinds with `submit`: called when an operation is withdrawn (undo.h). Restores the state
+     * beside the record, unless other operations have changed it since. The buffer is held. */
     void (*put_back)(const hdi_undo_kind *was);
-    /* The first begins a mapping of a buffer in a hold; the second ends one. Plain device memory
-     * cannot be mapped. */
+    /* `map` begins a mapping of a buffer in a hold, `unmap` ends one. Plain device memory cannot be
+     * mapped. */
     hd_status (*map)(struct hd_buffer *b, hd_access access, int64_t deadline);
     void (*unmap)(struct hd_buffer *b);
-    /* Makes the bytes [low, high) good for access by the host. The caller just found the buffer
+    /* Makes the bytes [low, high) ready for access by the host. The caller just found the buffer
      * through `handle`. */
     hd_status (*bring)(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
                        int64_t deadline);
 
     /* ---- losses ---- */
 
-    /* The pinned memory whose content the buffer gets back after a loss. NULL: it gets none
-     * back. */
+    /* The pinned memory with the content that the buffer gets back after a loss. NULL: it gets no
+     * content back. */
     struct hd_buffer *(*content)(struct hd_buffer *b);
 } hdi_buffer_ops;
 

@@ -1,14 +1,13 @@
 /* parked.c - see parked.h.
  *
- * A lane's list gets an entry for each root further than the ones before it. The entry stores the
- * position of the first operation that waits for the root.
- * Entries are in the order of these positions. So the entries up to a position give the lane's
- * roots up to there.
- * `last` stores the furthest root of each lane of the program. One look at it decides whether an
- * operation may stand behind all others.
+ * A lane's list gets an entry for each root that is further in its lane of the program than the
+ * roots listed before. The entry stores the position of the first operation that waits for the
+ * root. Entries are in the order of these positions. So the entries up to a position list the roots
+ * of the operations up to there. `last` stores the furthest root of each lane of the program. By
+ * `last` alone, a submission decides whether an operation may stand behind all others.
  *
- * A parking lane is made when no other one fits. So their number is about the number of sets of
- * roots that transfers wait for at the same time.
+ * A parking lane is made when no other parking lane fits. So there are about as many parking lanes
+ * as sets of roots that transfers wait for at the same time.
  */
 #include "buffer/parked.h"
 #include <stdlib.h>
@@ -19,7 +18,7 @@
 #include "engine/engine.h"
 
 #define ROOM_FIRST 4
-#define POINTS_MOST 8   /* unfinished uses of a buffer to look at */
+#define POINTS_MOST 8   /* so many unfinished uses of a buffer are checked for roots */
 #define WITHOUT_ROOTS 0 /* hdi_parking_without_roots */
 
 static hd_lane *parked_lane_of(hd_runtime *rt, uint32_t global)
@@ -189,7 +188,7 @@ void hdi_parked_note(hd_lane *lane, uint64_t position)
             p->last[i] = *root;
         }
         if (root) {
-            root->position = 0; /* earlier work waits for it, or it is noted */
+            root->position = 0; /* earlier work waits for this root, or it is noted already */
         }
     }
     for (uint32_t i = 0; i < found->n; i++) {
@@ -229,7 +228,7 @@ bool hdi_buffer_has_root(struct hd_buffer *b)
     hdi_record_lock(b);
     size_t n = hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, points, POINTS_MOST);
     hdi_record_unlock(b);
-    bool found = n > POINTS_MOST; /* among so many, some may have one */
+    bool found = n > POINTS_MOST; /* among so many uses, some may have a root */
     for (size_t i = 0; i < n && !found; i++) {
         found = hdi_parked_may_be_in(parked_lane_of(rt, points[i].lane)) ? hdi_point_is_parked(rt, points[i])
                                                                          : !parked_root_is_over(rt, points[i]);
@@ -244,7 +243,7 @@ static bool parked_lane_is_idle(const hd_lane *lane)
     return lane->head == atomic_load_explicit(&lane->shared->done, memory_order_acquire);
 }
 
-/* For an operation without roots: an idle lane, else one without roots. */
+/* Chooses for an operation without roots: an idle lane, or else a lane without roots. */
 static hd_lane *parking_choose_without_roots(const hdi_device *device)
 {
     hd_lane *idle = NULL, *busy = NULL;
@@ -258,8 +257,8 @@ static hd_lane *parking_choose_without_roots(const hdi_device *device)
     return idle ? idle : busy;
 }
 
-/* For an operation with roots: a lane that already waits for some of them, else one without
- * roots. */
+/* Chooses for an operation with roots: a lane that already waits for some of them, or else a lane
+ * without roots. */
 static hd_lane *parking_choose_with_roots(const hdi_device *device)
 {
     hd_lane *same = NULL, *blank = NULL;

@@ -1,30 +1,29 @@
-/* parked.h - operations of the library that wait for work of the program, and the lanes in which
- * they stand.
+/* parked.h - the lanes for operations of the library that wait for work of the program.
  *
- * Work of the program stands in its own lanes: launches, products, calls and claims. A claim uses a
- * lane of its own. The program decides how long such work lasts. A *root* of an operation is
- * unfinished work of the program that the operation waits for, directly or through operations of
- * the library.
+ * Work of the program is launches, products, calls and claims. It stands in lanes of the program;
+ * each claim has a lane of its own. The program decides how long such work lasts. A *root* of an
+ * operation is unfinished work of the program that the operation waits for, directly or through
+ * operations of the library.
  *
  * The program sees its own lanes and their order. It does not see the library's lanes, which serve
  * unrelated transfers. Therefore an operation enters a library lane only if it shares all roots of
  * that lane.
  * Then it never waits for anything but its own dependencies. An operation without roots never
  * stands behind one with roots.
- * If an operation does not fit into its lane, it goes to a parking lane of the device. One parking
- * lane takes only operations without roots, so these always find a lane. If no lane is left for an
- * operation with roots, its submission waits for one of them.
+ * If an operation may not enter the lane chosen for it, it goes to a parking lane of the device.
+ * One parking lane takes only operations without roots, so these always find a lane. If no lane is
+ * left for an operation with roots, its submission waits for one of its roots.
  *
- * Each library lane lists the roots of its unfinished work. A root is a lane of the program and a
- * position in it. A later position includes the earlier ones, since lanes of the program are in
- * order.
+ * Each library lane lists the roots of its unfinished work. A root is stored as a lane of the
+ * program and a position in it. A later position includes the earlier ones, since work in a lane of
+ * the program runs in order.
  *
- * Threads: those that submit.
+ * Threads: those that submit work.
  * Locks: a lane's list changes under the order lock of its device. The list's own lock guards it,
  * too, since submissions to other devices read it.
  * Blocking: making a parking lane calls the driver, or waits for a worker.
  * Always: a submission adds its roots to the list before its position becomes visible. One load
- * finds out that a list is empty.
+ * shows that a list is empty.
  */
 #ifndef HDI_BUFFER_PARKED_H
 #define HDI_BUFFER_PARKED_H
@@ -46,12 +45,12 @@ static inline bool hdi_parked_any(const hd_lane *lane)
     return atomic_load_explicit(&lane->has_roots, memory_order_relaxed);
 }
 
-/* Finds the roots behind the lane's waits. Leaves them in the device's `roots` while the order lock
- * is held. */
+/* Finds the roots that the lane's collected waits lead to. They stay in the device's `roots` while
+ * the order lock is held. */
 void hdi_parked_find(hd_lane *lane);
 
-/* True if an operation with the roots found may stand in the lane. If the lane has roots, half of
- * its ring must be free. The order lock is held. */
+/* True if an operation with the roots found last may stand in the lane. If the lane has roots, half
+ * of its ring must be free. The order lock is held. */
 bool hdi_parked_fits(hd_lane *lane);
 
 /* Makes room in the lane's list for the roots found, so that noting them cannot fail. False: no
@@ -62,8 +61,8 @@ bool hdi_parked_reserve(hd_lane *lane);
  * from finding them until here. */
 void hdi_parked_note(hd_lane *lane, uint64_t position);
 
-/* A parking lane for an operation with the roots found. NULL: none fits. `made`: no more can be
- * made. The order lock is held. */
+/* A parking lane for an operation with the roots found. NULL: none fits. `made`: no more lanes can
+ * be made. The order lock is held. */
 hd_lane *hdi_parking_choose(hdi_device *device, bool made);
 
 /* The parking lane for operations without roots only. */
@@ -72,11 +71,11 @@ static inline hd_lane *hdi_parking_without_roots(const hdi_device *device)
     return device->parking[0];
 }
 
-/* Makes one more. False: this failed, or there are enough. Leaves the thread's message alone. No
- * lock is held. */
+/* Makes one more parking lane. False: this failed, or there are enough. Leaves the thread's message
+ * alone. No lock is held. */
 bool hdi_parking_make(hdi_device *device);
 
-/* Makes the one for operations without roots, for hd_open. Errors: as hdi_lane_make. */
+/* For hd_open: makes the parking lane for operations without roots. Errors: as hdi_lane_make. */
 hd_status hdi_parking_open(hdi_device *device);
 void hdi_parking_release(hdi_device *device);
 

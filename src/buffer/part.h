@@ -1,7 +1,8 @@
 /* part.h - the buffer layer's part of each runtime, on top of the parts of the layers below.
  *
  * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
- * an hd_runtime is at a constant place, and a layer sees only those below it.
+ * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
+ * builds on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
  * zeros.
@@ -15,8 +16,8 @@
 
 /* The use records of several segments under one order lock (uses.h). */
 typedef struct hdi_parts_group {
-    struct hdi_parts *ring;  /* all of them, from the next one to prune */
-    struct hdi_parts *spare; /* memory of ended ones, linked by `behind` */
+    struct hdi_parts *ring;  /* all of them, beginning with the next one to prune */
+    struct hdi_parts *spare; /* memory of ended records, linked by `behind` */
     uint32_t n_spare;
 } hdi_parts_group;
 
@@ -35,17 +36,18 @@ typedef struct hdi_buffer_part {
     _Atomic bool maintenance_asleep;
     struct hdi_holds *holds;
     struct hdi_regions *regions;
-    const struct hdi_buffer_ops *kept; /* for buffers with HD_ALLOC_KEEP */
+    const struct hdi_buffer_ops *kept; /* the kind of buffers with HD_ALLOC_KEEP */
     /* for all device memory; NULL if the option memory_debug is off */
     const struct hdi_buffer_ops *guarded;
     /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the
-     * message when an allocation fails at a limit. The text is "" if host memory is short. Leaves
+     * message when an allocation fails at a limit. If host memory is short, the text is "". Leaves
      * the thread's message alone. */
     void (*on_full)(hd_runtime *rt, int device, char *out, size_t room);
-    /* For a launch whose kernel needs more uses: adds them, and submits. Errors: as hdi_submit. */
+    /* For a launch whose kernel needs more uses than its arguments: adds these uses, and submits
+     * the launch. Errors: as hdi_submit. */
     hd_status (*on_changed)(hd_lane *lane, const struct hdi_use *uses, size_t n_uses, const hdi_command *command,
                             const struct hdi_same *same, hd_ticket *out);
-    /* Called a few times a second while memory is in use. Publishes figures. False: they are
+    /* Called a few times a second while memory is in use. Publishes figures. False: the figures are
      * incomplete, and the caller calls again soon. */
     bool (*on_tick)(hd_runtime *rt);
 } hdi_buffer_part;

@@ -3,8 +3,8 @@
  *
  * The device's port, which may be in a worker process, makes an address range and one mapping for
  * each piece. With worker processes a piece keeps the same address in every process (share.h), and
- * peers map it by descriptor, like an arena's mappings. It is given back like a region: the keeper
- * gives back the range and all mappings in it.
+ * peers map it by descriptor, like an arena's mappings. A piece is a region, so the keeper gives
+ * back its range and all mappings in it.
  *
  * Threads: any.
  * Locks: `linking` while a peer gains access, or its mapping ends.
@@ -51,7 +51,7 @@ static uint64_t piece_range_bytes(const hd_runtime *rt, uint64_t bytes)
 
 /* Reserves addresses for a piece. With worker processes it asks for addresses that other workers
  * can use for the piece, too. A driver may ignore that and put the piece elsewhere. Another device
- * then reaches it only if these addresses are free in that device's worker. */
+ * then reaches the piece only if the same addresses are free in that device's worker. */
 static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
@@ -65,7 +65,7 @@ static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
     hdi_port *port = device->port;
     hdi_answer answer = port->calls->reserve(port, wanted, range, at);
     if (hdi_answered(answer) && wanted && *at != wanted && hdi_regions_have_addresses(*at)) {
-        port->calls->unreserve(port, *at, range); /* another piece may own those */
+        port->calls->unreserve(port, *at, range); /* another piece may own the wanted addresses */
         answer = (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
     }
     if (wanted && (!hdi_answered(answer) || *at != wanted)) {
@@ -88,7 +88,7 @@ static void piece_give_back(hdi_region *r, bool closing)
     hd_runtime *rt = r->runtime;
     hdi_device *device = rt->devices[r->owner];
     if (closing && rt->is_process) {
-        return; /* the workers have ended */
+        return; /* the workers have ended, and with them all their mappings */
     }
     uint64_t range = piece_range_bytes(rt, r->high - r->low);
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
@@ -114,8 +114,8 @@ static void piece_give_back(hdi_region *r, bool closing)
     }
 }
 
-/* A piece was freed. It counts as leaving until the keeper gives it back, so that an allocation at
- * the limit waits for it. */
+/* Called when a piece was freed. The piece counts as leaving until the keeper gives it back, so
+ * that an allocation at the limit waits for it. */
 static void piece_leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
     hdi_memory_leaves(b->runtime->devices[b->owner]);
@@ -167,8 +167,8 @@ static hdi_answer piece_grant(hdi_region *r, int from)
 
 /* ---- buffers ---- */
 
-/* Makes a buffer of `bytes` bytes at `offset` in the memory [at, at + piece). On failure the caller
- * gives the memory back. */
+/* Makes a buffer of `bytes` bytes at `offset` in the memory [at, at + piece). If this fails, the
+ * caller gives the memory back. */
 static hd_status piece_settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_t offset, uint64_t bytes,
                               uint64_t losses, const hd_import_options *options, unsigned special, hdi_region **out)
 {
@@ -217,8 +217,8 @@ static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
     return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
 }
 
-/* An hdi_take function: counts the piece against the limit, and maps it at the address in
- * `context`. */
+/* A function for hdi_fallback (hdi_take): counts the piece against the limit, and maps it at the
+ * address in `context`. */
 static hd_status piece_take(hdi_device *device, size_t piece, void *context)
 {
     hd_status status = hdi_arena_count_piece(device->arena, piece);
@@ -232,12 +232,13 @@ static hd_status piece_take(hdi_device *device, size_t piece, void *context)
     return status;
 }
 
-/* Allocates a piece. If there is no room, tries all that hd_alloc tries. */
+/* Allocates a piece. If there is no room, this takes all steps that hd_alloc takes. */
 static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, uint64_t losses, const char *label,
                             hdi_region **out)
 {
     uint64_t at = 0;
-    /* if it is not possible, the limit refuses it below, which needs no addresses */
+    /* if the piece is larger than the limit, the allocation below is refused and needs no
+     * addresses */
     bool possible = piece <= hdi_arena_limit(device->arena);
     hd_status status = possible ? piece_reserve(device, piece, &at) : HD_OK;
     if (status) {
@@ -382,13 +383,13 @@ static hd_status piece_refuse_device(const hdi_device *device, const hd_export *
                     device->index);
 }
 
-/* Refuses a descriptor of another size, if the provider can find out its size. */
+/* Refuses a descriptor whose memory has another size, if the provider can find that out. */
 static hd_status piece_check_size(const hd_runtime *rt, const hd_export *e)
 {
     bool asks = e->kind == HD_EXPORT_DESCRIPTOR && rt->provider->export_bytes;
     uint64_t bytes = asks ? rt->provider->export_bytes(e->descriptor) : 0;
     if (bytes == 0 || bytes == e->piece_bytes) {
-        return HD_OK; /* the driver refuses a descriptor that is no export */
+        return HD_OK; /* size unknown: the driver itself refuses a descriptor that is no export */
     }
     return hdi_fail(HD_ERROR_ARGUMENT,
                     "descriptor %d is of %" PRIu64 " bytes, and piece_bytes is %" PRIu64

@@ -1,24 +1,23 @@
 /* pin.c - pins of the program's memory, which imports share.
  *
  * A freed import stays pinned until its work is done, and the keeper unpins it a little later. The
- * program may import the same bytes again meanwhile.
- * The driver only reports that memory is pinned. This list records the pins that Heddle made.
- * An import whose bytes lie inside one pin uses that pin, and the last user unpins. An import that
- * shares only a part of them waits until freed imports are done.
- * While a thread makes or ends a pin, the pin is busy: an import that needs pages of it waits.
+ * program may import the same bytes again before that. The driver reports that memory is pinned,
+ * but not by whom. So this list records the pins that Heddle made. An import whose bytes lie inside
+ * one pin uses that pin, and the last user unpins. An import that shares only some bytes with a pin
+ * waits until the freed imports of that pin are done. While a thread makes or ends a pin, the pin
+ * is busy: an import that needs pages of it waits.
  *
- * The list belongs to the process, since runtimes of one process share their driver's pins: the
- * last user of all runtimes unpins.
- * A pin ends with the context in which it was made. If that runtime closes first, the pin retains
- * the context.
- * Bytes count against the limit of each runtime that uses them.
+ * The list belongs to the process, since the driver pins memory for the whole process. So the last
+ * user in any runtime unpins. A pin ends with the context in which it was made. If the runtime that
+ * made the pin closes first, the pin retains the context. Bytes count against the limit of each
+ * runtime that uses them.
  *
- * A pin whose device was lost since may be gone with its context. It is used only if the driver
- * reports that the memory is pinned.
+ * If the device of a pin was lost since, the pin may be gone with its context. Such a pin is used
+ * only if the driver reports that the memory is pinned.
  *
  * Threads: any; the keeper ends uses.
- * Locks: the list's lock, also held across fork(). Inside it only a pool's lock is taken, to count.
- * Driver calls run without it, except for retaining.
+ * Locks: the list's lock, also held across fork(). While it is held, only a pool's lock is taken,
+ * to count bytes. Driver calls run without it, except those that retain a context.
  * Blocking: see pin.h.
  * Always: pins do not overlap, except busy ones and those whose device was lost since. Only the
  * thread that made a pin busy changes its bytes.
@@ -36,7 +35,7 @@
 #include "buffer/pin.h"
 #include "engine/engine.h"
 #include "memory/part.h"
-/* a waiting thread checks at least this often if the runtime closes */
+/* a waiting thread checks at least this often whether the runtime closes */
 
 #define LOOK_NS INT64_C(10000000)
 
@@ -44,23 +43,24 @@
 typedef struct share {
     struct share *next;
     hd_runtime *runtime;
-    int users, live; /* imports; those of them that are not freed */
+    int users, live; /* the number of imports, and of imports that are not freed */
 } share;
 
 struct hdi_pin {
     hdi_pin *next;
     const hdi_provider *provider;
     uint64_t low, high;
-    uint64_t address; /* of `low`, as devices see it */
-    /* whose context made it; NULL: its runtime closed, and no other one has the device */
+    uint64_t address; /* the address of `low` as devices see it */
+    /* the device whose context made the pin; NULL: its runtime closed, and no other runtime has the
+     * device */
     hdi_device *device;
-    uint64_t losses; /* of the device, when it was pinned */
+    uint64_t losses; /* the device's count of losses when it was pinned */
     share *shares;
     bool busy;
-    bool stays;                 /* work of a closed runtime may use it for ever */
-    bool retains;               /* it retains the context */
-    hdcu_device in;             /* the device of that context */
-    char label[HD_LABEL_BYTES]; /* of the last import that uses it */
+    bool stays;                 /* work of a closed runtime may use the pin for ever */
+    bool retains;               /* the pin retains the context */
+    hdcu_device in;             /* the device of the retained context */
+    char label[HD_LABEL_BYTES]; /* the label of the last import that uses the pin */
 };
 
 static struct hdi_pins {
@@ -98,7 +98,7 @@ uint64_t hdi_address_end(const hdi_driver *driver, uint64_t address)
     return end == UINT64_MAX ? address : end;
 }
 
-/* -1: the driver does not know the memory. */
+/* The type of the memory at an address; -1: the driver does not know the memory. */
 static int pin_type_at(const hdi_driver *driver, uint64_t address)
 {
     int type = 0;
@@ -151,7 +151,8 @@ static bool pin_is_stale(const hdi_pin *p)
 }
 
 /* A pin that overlaps the range, and is not `except`. `pinned`: the driver reported the range as
- * pinned. Then a pin counts if it shares a page, or may be gone with a lost device. */
+ * pinned. In that case a pin also counts if it only shares a page, or if it may be gone with a lost
+ * device. */
 static hdi_pin *pin_find(const hd_runtime *rt, const hdi_pin *except, uint64_t low, uint64_t high, bool pinned)
 {
     for (hdi_pin *p = pins.list; p; p = p->next) {
@@ -229,7 +230,8 @@ static hd_status pin_get_address(hdi_device *device, uint64_t low, uint64_t *add
     return r == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, r, "cuMemHostGetDevicePointer");
 }
 
-/* Pins the bytes of a busy pin. *pinned: they are pinned already, at least the first one. */
+/* Pins the bytes of a busy pin. *pinned: the bytes are pinned already, or at least the first one
+ * is. */
 static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
 {
     const hdi_driver *driver = rt->driver;
@@ -245,8 +247,8 @@ static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
     hdcu_result r = driver->cuMemHostRegister(memory, p->high - p->low,
                                               HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
     hd_status status = HD_OK;
-    /* NVIDIA's driver returns INVALID_VALUE for memory that is pinned in part, or does not all
-     * exist. */
+    /* NVIDIA's driver returns INVALID_VALUE for memory of which only a part is pinned, or of which
+     * a part does not exist. */
     *pinned = r == HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
               (r == HDCU_ERROR_INVALID_VALUE && pin_type_at(driver, p->low) == HDCU_MEMORYTYPE_HOST);
     if (r == HDCU_ERROR_INVALID_VALUE && !*pinned) {
@@ -288,8 +290,8 @@ typedef struct request {
     uint64_t low, high;
     const char *label;
     int64_t deadline;
-    uint64_t ended; /* pins that had ended before the driver was called */
-    share *room;    /* for the first use of a pin */
+    uint64_t ended; /* how many pins had ended before the driver was called */
+    share *room;    /* memory for the runtime's share at the first use of a pin */
     hdi_pin *pin;
     uint64_t address;
 } request;
@@ -324,7 +326,8 @@ static hd_status pin_use(hdi_pin *p, request *q, bool counted)
     return HD_OK;
 }
 
-/* A pin covers a part of the bytes: waits for its end. The lock is held, and released meanwhile. */
+/* Called if a pin covers only a part of the bytes: waits for the end of that pin. The lock is held,
+ * and released meanwhile. */
 static hd_status pin_await_end(const hdi_pin *p, const request *q)
 {
     if (!p->busy && (pin_is_live(p) || p->stays)) {
@@ -335,7 +338,7 @@ static hd_status pin_await_end(const hdi_pin *p, const request *q)
                         q->high - q->low, q->low, p->high - p->low, p->low, p->label[0] ? " '" : "", p->label,
                         p->label[0] ? "'" : "");
     }
-    /* the keeper, which would unpin them, may be this thread */
+    /* this thread may be the keeper, which would have to unpin the bytes */
     if (!p->busy && hdi_thread_is_own()) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%" PRIu64 " bytes at 0x%" PRIx64 " share pages in part with a freed import of %" PRIu64
@@ -376,7 +379,7 @@ static hd_status pin_search(request *q, bool pinned, bool *again)
     return HD_OK;
 }
 
-/* The bytes are pinned. */
+/* Called if the driver reports the bytes as pinned. */
 static hd_status pin_take_pinned(request *q, bool *again)
 {
     hdi_mutex_lock(&pins.lock);
@@ -385,8 +388,8 @@ static hd_status pin_take_pinned(request *q, bool *again)
     return status || q->pin || *again ? status : pin_use_theirs(q->runtime, q->low, q->high, &q->address);
 }
 
-/* The limit allows no new pin. True if the program pinned the bytes, rather than an import. While
- * `p` is busy no other thread pins them. */
+/* Called if the limit allows no new pin. True if the program pinned the bytes itself. While `p` is
+ * busy, no other thread of the library pins them. */
 static bool pin_take_at_limit(request *q, const hdi_pin *p)
 {
     hdi_mutex_lock(&pins.lock);
@@ -421,7 +424,7 @@ static hd_status pin_take_new(request *q, hdi_pin *p, bool *again)
         pthread_cond_broadcast(&pins.changed);
     } else {
         pin_remove(p);
-        q->ended++; /* do not count this one as ended */
+        q->ended++; /* this pin does not count as one that ended */
     }
     hdi_mutex_unlock(&pins.lock);
     if (made) {
@@ -486,8 +489,8 @@ void hdi_pin_freed(hd_runtime *rt, hdi_pin *pin)
     hdi_mutex_unlock(&pins.lock);
 }
 
-/* True if a newer pin covers bytes of one that a lost device may have unpinned. The lock is
- * held. */
+/* True if a lost device may have unpinned the bytes of this pin, and a newer pin covers some of
+ * them. The lock is held. */
 static bool pin_is_replaced(const hdi_pin *pin)
 {
     for (const hdi_pin *p = pins.list; p; p = p->next) {
@@ -498,8 +501,8 @@ static bool pin_is_replaced(const hdi_pin *pin)
     return false;
 }
 
-/* Unpins as far as the driver allows. If all devices are lost, it does not: the pages are unpinned
- * with the contexts. */
+/* Unpins as far as the driver allows. If all devices are lost, the driver allows it no more, and
+ * the pages are unpinned with the contexts. */
 static void pin_unpin(hd_runtime *rt, const hdi_pin *pin, bool replaced)
 {
     hdi_scope scope;
@@ -512,7 +515,7 @@ static void pin_unpin(hd_runtime *rt, const hdi_pin *pin, bool replaced)
     }
 }
 
-/* Takes the runtime's share out. The lock is held. */
+/* Removes the runtime's share. The lock is held. */
 static void pin_remove_share(hdi_pin *pin, share *own)
 {
     share **link = &pin->shares;
@@ -540,7 +543,7 @@ void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin)
     }
     if (gone) {
         free(own);
-        /* before the wake-up, so that a thread that waited sees the lower count */
+        /* this comes before the wake-up, so that a thread that waited sees the lower count */
         hdi_host_pool_count_unpinned(hdi_memory_of(rt)->host_pool, charged);
     }
     if (last) {
@@ -585,8 +588,8 @@ static hd_status pins_create(hd_runtime *rt)
     return HD_OK;
 }
 
-/* The runtime whose device made the pin closes, and other runtimes use the pin. The lock is
- * held. */
+/* Called if the runtime whose device made the pin closes while other runtimes use the pin. The lock
+ * is held. */
 static void pin_hand_over(hd_runtime *rt, hdi_pin *p)
 {
     hdcu_context context;
@@ -605,7 +608,7 @@ static void pin_hand_over(hd_runtime *rt, hdi_pin *p)
     p->losses = p->device ? atomic_load_explicit(&p->device->losses, memory_order_acquire) : 0;
 }
 
-/* Pins that unfinished work of the runtime may use stay. */
+/* Ends the runtime's shares. Pins that its unfinished work may use stay. */
 static void pins_release(hd_runtime *rt)
 {
     hdi_mutex_lock(&pins.lock);
@@ -617,7 +620,7 @@ static void pins_release(hd_runtime *rt)
             free(own);
         }
         if (!p->busy && p->device &&
-            p->device->runtime == rt) { /* another thread ends a busy pin, or makes it elsewhere */
+            p->device->runtime == rt) { /* a busy pin is left to the thread that ends it or makes it */
             pin_hand_over(rt, p);
         }
     }

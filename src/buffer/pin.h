@@ -1,12 +1,12 @@
-/* pin.h - pins of the program's memory: which imports use a pin, and when it ends.
+/* pin.h - pins of the program's memory, which imports share.
  *
  * Threads: any.
  * Locks: one for the list, not held during driver calls.
  * Blocking: for driver calls. Taking a pin waits for pins that another thread makes or ends.
  * It also waits for the work of freed imports that share a part of the bytes (option
  * transfer_timeout).
- * Always: a pin lasts until the last import that uses it, of any runtime, has ended. The list
- * excludes pins that the program made.
+ * Always: a pin lasts until the last import of any runtime that uses it has ended. The list does
+ * not contain pins that the program made.
  */
 #ifndef HDI_BUFFER_PIN_H
 #define HDI_BUFFER_PIN_H
@@ -18,19 +18,19 @@ typedef struct hdi_pin hdi_pin;
 extern const hdi_lifetime hdi_pins_lifetime;
 
 /* Pins the bytes, or uses the pin of a freed import that covers all of them. *out NULL: the program
- * pinned them. *address: as devices see them. Errors: ARGUMENT, HOST_MEMORY (also: the limit),
- * DRIVER, DEVICE_LOST, TIMEOUT, HANDLE (the runtime is closing). */
+ * pinned the bytes itself. *address: their address as devices see it. Errors: ARGUMENT, HOST_MEMORY
+ * (also: the limit), DRIVER, DEVICE_LOST, TIMEOUT, HANDLE (the runtime is closing). */
 hd_status hdi_pin_take(hd_runtime *rt, uint64_t low, uint64_t high, const char *label, hdi_pin **out,
                        uint64_t *address);
 /* Call when a buffer that uses the pin was freed: once for each use, before hdi_pin_drop. */
 void hdi_pin_freed(hd_runtime *rt, hdi_pin *pin);
-/* Ends a use. The last one unpins. */
+/* Ends a use of the pin. The last use to end unpins. */
 void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin);
 
 /* ---- the driver's view of an address: a context is current ---- */
 
 bool hdi_address_ask(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r);
-/* The end of the allocation or mapping at an address. The address itself if that is unknown. */
+/* The end of the allocation or mapping at an address; the address itself if the end is unknown. */
 uint64_t hdi_address_end(const hdi_driver *driver, uint64_t address);
 
 #endif

@@ -3,10 +3,10 @@
  *
  * The rule for early calls of the callback comes from CUDA.jl (CUDACore/src/memory.jl,
  * maybe_collect).
- * They begin at a pressure of 0.75, or 0.50 if the thread is about to block.
- * Their share of time grows with the pressure, and after a call that freed much.
- * Here the share is measured per device. The limit follows the memory that other programs leave
- * free.
+ * Such calls begin at a pressure of 0.75, or of 0.50 if the thread is about to block. The share of
+ * time that calls may take grows with the pressure, and after a call that freed much. Unlike
+ * CUDA.jl, Heddle measures the share per device, and the limit follows the memory that other
+ * programs leave free.
  *
  * The maintenance thread does three things:
  *   - It maps more memory for a growing device whose free memory gets scarce, so that the program
@@ -18,10 +18,9 @@
  *     for its free memory.
  *
  * Threads: any; one early call per device at a time. Each runtime uses one maintenance thread,
- * which starts with the first allocation. It looks around four times a second, or less often if
- * nothing changes.
- * With placement=inline there is none: allocating threads publish figures, and the program does the
- * rest.
+ * which starts with the first allocation. It checks the memory four times a second, or less often
+ * if nothing changes. With placement=inline there is no such thread: allocating threads publish
+ * figures, and the other tasks are left to the program.
  * Locks: the lock of the hook; one per device for its figures. A mutex for the tasks of the
  * maintenance thread. None is held during a call or a request.
  * Blocking: for the callback.
@@ -79,7 +78,7 @@ bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context)
     }
     hdi_mutex_lock(&hook->lock);
     hdi_installed *before = hook->current;
-    hook->current = next; /* from here on no thread enters the earlier one */
+    hook->current = next; /* from here on no thread enters the earlier callback */
     if (hook->changed) {
         hook->changed(hook->owner, function != NULL);
     }
@@ -127,7 +126,7 @@ typedef struct history {
     hdi_mutex lock;
     bool running;
     bool worthwhile;  /* the last call */
-    double cost_ns;   /* average of a call */
+    double cost_ns;   /* average cost of a call */
     int64_t last_end; /* clock; 0: none yet */
     /* free memory in the driver's last report; UINT64_MAX: no report yet */
     _Atomic uint64_t free_bytes;
@@ -147,7 +146,7 @@ static void reclaim_before_blocking(hd_runtime *rt)
     }
 }
 
-/* For the hook: a callback was installed, or removed. */
+/* Called by the hook when a callback was installed or removed. */
 static void reclaim_hook_changed(void *owner, bool there)
 {
     hd_runtime *rt = owner;
@@ -184,9 +183,9 @@ static void reclaim_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = reclaim_release};
 
-/* The most physical memory that a device's pool can hold now: its limit, or the sum of its own
- * memory and the driver's free memory. The latter is the maintenance thread's last figure; this
- * never asks the driver. */
+/* The most physical memory that a device's pool can hold now. That is its limit, or the sum of its
+ * own memory and the driver's free memory if that is less. The free memory is the last figure of
+ * the maintenance thread; this function never asks the driver. */
 static uint64_t reclaim_budget_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t limit = hdi_arena_limit(device->arena);
@@ -196,8 +195,7 @@ static uint64_t reclaim_budget_of(hd_runtime *rt, hdi_device *device)
     return free_bytes < limit && mapped + free_bytes < limit ? mapped + free_bytes : limit;
 }
 
-/* For the maintenance thread: sets the driver's free memory on the device, without the pool's
- * own. */
+/* For the maintenance thread: sets the figure for the driver's free memory of the device. */
 static void reclaim_set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
 {
     atomic_store_explicit(&hdi_buffer_of(rt)->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
@@ -209,8 +207,8 @@ static bool reclaim_is_possible(hd_runtime *rt)
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
 
-/* Bytes in blocks that are not freed. Excludes magazines, which took theirs from the arena without
- * a buffer of the program. */
+/* Bytes in blocks that are not freed. This excludes memory in magazines, which belongs to no buffer
+ * of the program. */
 static uint64_t reclaim_live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);
@@ -232,7 +230,7 @@ static bool reclaim_call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason r
                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
                       .limit_bytes = reclaim_budget_of(rt, device)}};
     bool freed = false;
-    hdi_attempt calls; /* failures inside the callback are not failures of the allocation */
+    hdi_attempt calls; /* failures inside the callback do not become the allocation's message */
     hdi_attempt_begin(&calls);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
@@ -341,7 +339,7 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 /* ---- the maintenance thread ---- */
 
 #define TICK_NS ((int64_t)250000000)
-/* if nothing changed: magazines do not wake it, nor does freed pinned memory */
+/* sleep if nothing changed; magazines and freed pinned memory do not wake the thread */
 #define SLEEP_NS ((int64_t)2000000000)
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
@@ -350,7 +348,7 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 typedef struct watched {
     _Atomic bool wanted; /* growth is wanted */
     uint64_t mapped_total, allocations;
-    int64_t grew, allocated; /* clock of the last change of these */
+    int64_t grew, allocated; /* clock of the last change of the mapped total, and of the number of allocations */
     int64_t asked;           /* clock of the last request to the driver for its free memory */
 } watched;
 
@@ -405,8 +403,8 @@ static void maintenance_grow(hdi_device *device)
     size_t have = hdi_arena_free_bytes(device->arena);
     if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
         hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
-        /* The program gets the failure itself if it needs the memory. More requests now would only
-         * delay it. */
+        /* If the program needs the memory, its own allocation gets the failure. More requests now
+         * would only delay the program. */
         atomic_store_explicit(&device->ahead_again, hdi_clock_ns() + REFUSED_NS, memory_order_relaxed);
     }
 }
@@ -452,8 +450,8 @@ static bool maintenance_watch(hd_runtime *rt, hdi_device *device, watched *w, in
     return returning || now - w->allocated < TICK_NS;
 }
 
-/* The same for pinned memory. Chunks of transfers stay: they are few, and pinning them again would
- * delay a transfer. */
+/* Gives idle pinned memory back, except for chunks of transfers: they are few, and pinning them
+ * again would delay a transfer. */
 static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, int64_t now)
 {
     hdi_host_pool *pool = hdi_memory_of(rt)->host_pool;
@@ -524,7 +522,7 @@ static int64_t maintenance_run(void *context)
     return hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
 }
 
-/* With placement inline: on the thread that allocates. */
+/* Publishes figures, with placement inline: on the thread that allocates. */
 static void maintenance_publish(hd_runtime *rt)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
@@ -550,7 +548,7 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (rt->is_inline) {
-        maintenance_publish(rt); /* inline, no thread may be started */
+        maintenance_publish(rt); /* with placement inline no thread may be started */
         return;
     }
     _Atomic bool *wanted = &k->devices[device->index].wanted;
@@ -581,7 +579,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
-        hdi_engine_run_inline(rt->devices[i]); /* no other thread notices finished work */
+        hdi_engine_run_inline(rt->devices[i]); /* with placement inline no other thread notices finished work */
     }
     size_t returned = 0;
     hd_status status = HD_OK;

@@ -9,9 +9,9 @@
  * the library.
  * Blocking: for the callback. hdi_hook_install waits until no call of
  * the earlier callback is under way. A shrinker waits for nothing.
- * Always: the reclaim callback does not run on a thread that is already inside it, or that forbids
- * it. Once hdi_hook_install returns, the program may free everything that the earlier callback
- * needs.
+ * Always: the reclaim callback does not run on a thread that is already inside it, or on which it
+ * is forbidden. Once hdi_hook_install returns, the program may free everything that the earlier
+ * callback needs.
  */
 #ifndef HDI_BUFFER_RECLAIM_H
 #define HDI_BUFFER_RECLAIM_H
@@ -36,7 +36,7 @@ typedef struct hdi_installed {
 
 typedef struct hdi_hook {
     hdi_mutex lock;
-    pthread_cond_t ended;                     /* the last call of a replaced callback */
+    pthread_cond_t ended;                     /* signalled when the last call of a replaced callback ends */
     hdi_installed *current;                   /* NULL: none */
     void (*changed)(void *owner, bool there); /* under the lock; may be NULL */
     void *owner;
@@ -56,8 +56,8 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called);
 
 extern const hdi_lifetime hdi_reclaim_lifetime;
 
-/* Forbids the callback on this thread, or allows it again: the thread holds something that calls
- * from the callback may wait for. */
+/* Forbids the callback on this thread, or allows it again. A thread forbids it while it holds
+ * something that calls from the callback may wait for. */
 void hdi_reclaim_forbid(bool forbid);
 
 /* True if the callback does not run on this thread now: it runs there already, or is forbidden. */
@@ -83,7 +83,8 @@ static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t 
 
 typedef struct hdi_shrinker {
     bool (*shrink)(hd_runtime *rt); /* frees idle memory. False: there was none */
-    /* true if it still uses pinned memory that it gives back without the program's help */
+    /* true if this part of the library still uses pinned memory that it gives back without the
+     * program */
     bool (*in_use)(const hd_runtime *rt);
     struct hdi_shrinker *next;
 } hdi_shrinker;
@@ -105,7 +106,8 @@ static inline bool hdi_shrink(hd_runtime *rt)
     return any;
 }
 
-/* True if memory is in use that comes back by itself. Call hdi_shrink first. */
+/* True if a shrinker's memory is in use and comes back without the program. Call hdi_shrink
+ * first. */
 static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 {
     bool any = false;
@@ -118,14 +120,14 @@ static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 /* ---- the maintenance thread manages memory ahead of need: grows, gives back, publishes figures
  * ---- */
 
-/* Stop ends the thread. It makes no request afterwards. */
+/* `stop` ends the thread, which makes no request afterwards. */
 extern const hdi_lifetime hdi_maintenance_lifetime;
 
 /* Wakes the thread, or starts it if needed. */
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device);
 
-/* After an allocation of pinned memory: starts or wakes the thread, which gives the memory back
- * some time after it is freed. */
+/* Call it after an allocation of pinned memory. Starts or wakes the thread, which gives the memory
+ * back some time after it is freed. */
 void hdi_maintenance_look_at_pinned(hd_runtime *rt);
 
 /* Free memory that a growing device should keep at hand: a hundredth of the mapped memory, 4 to 256
@@ -147,8 +149,8 @@ static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
     bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 &&
                   mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
-    /* Asleep, the thread has seen everything so far. A wish that comes just as it falls asleep is
-     * found at the next look. */
+    /* A thread that is asleep has seen everything so far. If a wish comes just as it falls asleep,
+     * it finds the wish at the next look. */
     if (scarce ||
         __builtin_expect(atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed), 0)) {
         hdi_maintenance_wake(rt, device);

@@ -6,7 +6,7 @@
 #include "memory/arena.h"
 #include "record/record.h"
 
-/* Every driver call that maps or unmaps memory takes longer. */
+/* A call of the driver that maps or unmaps memory takes longer than this. */
 #define MAPPING_NS 15000
 
 static uint8_t recorded_device_of(const struct hd_buffer *b)
@@ -46,8 +46,8 @@ static uint8_t recorded_way_of(unsigned kind)
     return kind < sizeof ways ? ways[kind] : 0;
 }
 
-/* The devices of a copy. Of several uses the first one counts. Pinned memory that is no buffer of
- * the program is a chunk. */
+/* The devices of a copy. Of several reads or writes the first one counts. Pinned memory that is no
+ * buffer of the program is a chunk. */
 static void recorded_take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
 {
     r->submit.src = r->submit.dst = 254;
@@ -80,7 +80,7 @@ static void recorded_take_command(hdi_record *r, const hdi_use *uses, size_t n_u
     }
 }
 
-/* Sets everything but the thread. */
+/* Sets all fields but the thread. */
 static inline __attribute__((always_inline)) void recorded_fill_in(hdi_record *r, const hd_lane *lane,
                                                                    const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *c, const hdi_submitted *submitted)
@@ -190,7 +190,7 @@ void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_
     for (uint32_t i = 0; i < lane->waits.n; i++) {
         const hdi_wait_entry *e = &lane->waits.entries[i];
         if (e->lane == lane->global) {
-            continue; /* the lane's own order */
+            continue; /* no record: the order of the lane is enough */
         }
         const hdi_use *why = NULL;
         for (size_t u = 0; u < n_uses && !why; u++) {

@@ -1,7 +1,8 @@
 /* recorded.h - records submissions, allocations and frees in a trace (record/format.h).
  *
  * Threads: any.
- * Locks: to record the waits of a submission, the order locks of the operation; else none.
+ * Locks: the order locks of the operation are held while the waits of its submission are recorded.
+ * All other functions need none.
  * Blocking: never.
  * Always: called only while a trace is written. The waits of an operation are recorded before the
  * operation.
@@ -46,22 +47,22 @@ void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
 /* Records `lane->waits`, before the uses are noted. `position`: the operation's future end. */
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
 
-/* Records an allocation that began at `began`; 0: from the thread's own store. */
+/* Records an allocation that began at `began`; 0: its memory came from the thread's magazines. */
 void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
-/* Records a failed one. */
+/* Records an allocation that failed. */
 void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);
 void hdi_record_free(struct hd_buffer *b);
 /* Records a new label. The list's lock is held. */
 void hdi_record_label(struct hd_buffer *b);
-/* Records that device memory was taken, with so many bytes mapped before. It is a pause if the
- * driver had to map some. */
+/* Records that device memory was taken, with `mapped` bytes mapped before. If the driver had to map
+ * memory, the call counts as a pause. */
 void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped);
 /* Records a call that moved bytes, or submitted such work. `way`: HDI_RECORD_WAY_*. A side that is
  * NULL is the program's memory. */
 void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
                          int64_t began, hd_ticket ticket);
-/* The same for a call with the program's memory, after it returned `status`: HDI_RECORD_WAY_WRITE
- * or READ. Records successful calls only. `began`: hdi_record_began at its start. */
+/* Records a call that copied from or to the program's memory, if its `status` is a success. `way`:
+ * HDI_RECORD_WAY_WRITE or READ. `began`: hdi_record_began at its start. */
 static inline void hdi_record_own_transfer(hd_status status, uint8_t way, const struct hd_buffer *b, uint64_t bytes,
                                            int64_t began)
 {

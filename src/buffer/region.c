@@ -1,22 +1,23 @@
-/* region.c - memory that is in no arena and no pool: its list, its buffers, and the end of its use.
+/* region.c - memory that is in no arena and no pool: the list of such memory, its buffers, and the
+ * end of its use.
  *
  * A region is the memory of an import, or a piece of physical memory. Each belongs to one buffer.
  * A table holds the regions that are not freed, sorted by address, so that overlaps are found.
  * hd_free takes the region out. If work still uses the memory, the region waits in a list with the
  * points of that work.
- * The keeper ends such regions: it gives back the library's hold on them, and calls the program.
- * Giving back waits for devices, so hd_free always leaves it to the keeper.
+ * The keeper ends such regions: it unpins or unmaps the memory, and calls the program's function.
+ * Unpinning and unmapping wait for devices, so hd_free always leaves that to the keeper.
  *
  * The program owns the content of an import, so reads of it wait, too. If a freed import of the
  * same bytes is still in use, its points become readers of the new buffer. A fill of nothing
  * follows them as a writer, so that readers wait for it.
  *
- * Threads: any; the keeper.
+ * Threads: any; some functions run on the keeper.
  * Locks: the list's lock; inside it the buffer list's lock, for labels, and order locks. `linking`
  * while a peer gains or loses access to a region.
  * Blocking: see region.h. hd_free waits for the work only if there is no host memory for its
  * points, or no thread can be started.
- * Always: a region belongs to the table, to the list of leaving ones, or to one thread.
+ * Always: a region is in the table, or in the list of regions that leave, or one thread owns it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,8 +42,8 @@ struct hdi_regions {
     hdi_region **table; /* by address */
     size_t count, room;
     hdi_region *leaving;
-    hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner, the host last */
-    /* placement=process: for pieces; NULL: not needed yet */
+    hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner; the host is the last one */
+    /* placement=process: the addresses for pieces; NULL: not needed yet */
     hdi_blocks *addresses;
 };
 
@@ -147,7 +148,7 @@ uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes)
     size_t offset = 0;
     hdi_points none = {0};
     hdi_mutex_lock(&all->lock);
-    /* all sizes are whole steps of addresses, and so are all offsets */
+    /* all sizes are multiples of one step, so all offsets are, too */
     bool taken = regions_make_addresses(all) && hdi_blocks_alloc(all->addresses, bytes, 0, &offset, &none) == HD_OK;
     hdi_mutex_unlock(&all->lock);
     hdi_points_release(&none);
@@ -181,7 +182,8 @@ static void regions_count_end(struct hdi_regions *all, const hdi_region *e)
     hdi_mutex_unlock(&all->lock);
 }
 
-/* Nothing uses the memory any more. No lock is held, and this thread owns the entry. */
+/* Ends a region whose memory nothing uses any more. No lock is held, and this thread owns the
+ * entry. */
 static void region_finish(hdi_region *e, bool closing)
 {
     hdi_attempt attempt;
@@ -240,7 +242,7 @@ static bool regions_lost_work_goes_on(const hd_runtime *rt)
     return busy;
 }
 
-/* The first point that is not done; NULL: all are. */
+/* The first point that is not done; NULL: all points are done. */
 static const hdi_point *region_pending(const hdi_region *e)
 {
     for (size_t i = 0; i < e->n_points; i++) {
@@ -297,8 +299,8 @@ static int64_t regions_run_keeper(void *context)
     return hdi_deadline(LOOK_NS);
 }
 
-/* Takes a region out of the table: a new import may use its bytes, after the region's unfinished
- * work. `kept`: the keeper gets the region. The lock is held. */
+/* Takes a region out of the table. Then a new import may get its bytes, ordered after the region's
+ * unfinished work. `kept`: the keeper gets the region. The lock is held. */
 static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
 {
     regions_take_out(all, e);
@@ -335,7 +337,7 @@ static void region_end_here(struct hdi_regions *all, hdi_region *e)
     region_finish(e, false);
 }
 
-/* The buffer was freed, and no hold keeps its memory. */
+/* Called when the buffer was freed and no hold keeps its memory. */
 static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
     hd_runtime *rt = b->runtime;
@@ -356,7 +358,7 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
         memcpy(e->points, points, n_points * sizeof *points);
         e->n_points = n_points;
     }
-    for (size_t i = e->n_points; i < n_points; i++) { /* there is no memory for them */
+    for (size_t i = e->n_points; i < n_points; i++) { /* without memory for the points, this waits for them */
         hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
     }
     bool at_once = n_points == 0 && !lost && !e->give_back && !hdi_thread_is_own();
@@ -535,7 +537,7 @@ void hdi_region_give_out(hdi_region *e, const void *call_site, hd_buffer **out)
 
 /* ---- other devices ---- */
 
-/* Asks if the driver lets the current context use the memory. */
+/* Asks whether the driver lets the current context use the memory. */
 static hdi_answer region_ask_access(const hdi_driver *driver, uint64_t address)
 {
     int flags = 0;
@@ -547,8 +549,8 @@ static hdi_answer region_ask_access(const hdi_driver *driver, uint64_t address)
 }
 
 /* Lets the pair's contexts use each other's memory, then asks the driver. Both steps must succeed.
- * The driver (580) reports access to memory of cuMemAlloc even if the peer is not enabled. A kernel
- * then faults. */
+ * For memory of cuMemAlloc, driver 580 reports access even if peer access is not enabled, and a
+ * kernel that uses the memory then faults. */
 static hdi_answer region_ask_driver(const hdi_region *e, int from)
 {
     hd_runtime *rt = e->runtime;
@@ -568,7 +570,7 @@ hdi_answer hdi_region_reach_now(struct hd_buffer *b, int from)
     hd_runtime *rt = b->runtime;
     uint64_t word = hdi_self_get(&b->self);
     hdi_answer answer = {HDCU_ERROR_INVALID_VALUE, ""};
-    /* The hold ties the structure to this buffer, so the bit belongs to it. */
+    /* While the hold lasts, the structure stays with this buffer, so the bit belongs to it. */
     if ((word & HDI_SELF_DEAD) || !hdi_hold_begin(b, word & ~HDI_SELF_LOST)) {
         return answer;
     }

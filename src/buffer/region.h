@@ -5,8 +5,8 @@
  * Locks: one for the list, not held while the driver or the program is called.
  * Blocking: stopping the keeper waits for a function of the program that it runs. Granting a peer
  * access waits for a port.
- * Always: regions that are not freed do not overlap. `released` of each is called once, or never if
- * work did not end.
+ * Always: regions that are not freed do not overlap. Each region's `released` is called once, or
+ * never if its work does not end.
  */
 #ifndef HDI_BUFFER_REGION_H
 #define HDI_BUFFER_REGION_H
@@ -23,15 +23,15 @@ struct hdi_region {
     struct hd_buffer *buffer; /* NULL: freed */
     uint64_t low, high;       /* addresses */
     int owner;                /* device, or HDI_OWNER_HOST */
-    bool own;                 /* memory of the library: no import */
-    uint64_t losses;          /* of the device, when the memory was taken */
+    bool own;                 /* the memory belongs to the library, so it is no import */
+    uint64_t losses;          /* the device's count of losses when the memory was taken */
     uint64_t charged;         /* bytes that count against a limit */
-    hdi_pin *pin;             /* for host memory; NULL: pinned by the program, or device memory */
+    hdi_pin *pin;             /* the pin of host memory; NULL: the program pinned the memory, or it is device memory */
     uint64_t mapped_for;      /* under `linking`: one bit per peer with a mapping of its own */
-    /* Gives back the library's hold on the memory, once nothing uses it. `closing`: as the runtime
-     * does at its end. NULL: nothing to do. May wait for the driver. */
+    /* Unpins or unmaps the memory, once nothing uses it. `closing`: the runtime is ending. NULL:
+     * there is nothing to do. May wait for the driver. */
     void (*give_back)(hdi_region *r, bool closing);
-    /* Lets the device `from` use it. `linking` is held. NULL: only the driver is asked. */
+    /* Lets the device `from` use the memory. `linking` is held. NULL: only the driver is asked. */
     hdi_answer (*grant)(hdi_region *r, int from);
     hd_released_function released;
     void *context;
@@ -40,18 +40,18 @@ struct hdi_region {
     char label[HD_LABEL_BYTES]; /* leaving: of the freed buffer */
 };
 
-/* Imports of a device's memory, or of host memory (HDI_OWNER_HOST). */
+/* Figures about the imports of a device's memory, or of host memory (HDI_OWNER_HOST). */
 typedef struct hdi_region_info {
-    uint64_t bytes, count; /* in buffers that are not freed, or freed but still in use */
+    uint64_t bytes, count; /* of buffers that are not freed, or that are freed but still in use */
 } hdi_region_info;
 
-/* Stop ends the keeper. Release ends every region that is left. */
+/* `stop` ends the keeper. `release` ends every region that is left. */
 extern const hdi_lifetime hdi_regions_lifetime;
 
 /* With placement=process: reserves addresses that are the same in every process; 0: none are left.
  * All callers ask for whole multiples of one size, so all addresses are such multiples, too. The
- * second one returns them, and ignores any other address. The third one returns true for such an
- * address. */
+ * second function gives addresses back, and ignores any others. The third one returns true for such
+ * an address. */
 uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes);
 void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at);
 bool hdi_regions_have_addresses(uint64_t at);
@@ -75,8 +75,8 @@ extern const struct hdi_buffer_ops hdi_region_device_ops, hdi_region_host_ops;
  * HOST_MEMORY. */
 hd_status hdi_region_make(hd_runtime *rt, int owner, uint64_t low, size_t bytes, const hd_import_options *options,
                           hdi_region **out);
-/* Puts it into the table, once its buffer's memory is set. *inherited: freed regions of the same
- * bytes are in use, so call hdi_region_mark. Errors: ARGUMENT (it overlaps another one),
+/* Puts the region into the table, once its buffer's memory is set. *inherited: freed regions of the
+ * same bytes are in use, so call hdi_region_mark. Errors: ARGUMENT (it overlaps another region),
  * HOST_MEMORY. */
 hd_status hdi_region_enlist(hdi_region *r, bool *inherited);
 void hdi_region_unlist(hdi_region *r);
@@ -84,14 +84,14 @@ void hdi_region_unlist(hdi_region *r);
 hd_status hdi_region_mark(hdi_region *r);
 /* Drops a region that is not in the table. */
 void hdi_region_drop(hdi_region *r);
-/* Makes its handle good. */
+/* Makes the handle of the region's buffer good. */
 void hdi_region_give_out(hdi_region *r, const void *call_site, hd_buffer **out);
 
 /* ---- other devices ---- */
 
-/* Asks whether the device `from` may use another device's region. Only for pairs whose test
- * succeeded. The first call asks the driver or the devices' ports, and returns their answer. Later
- * calls take one load. */
+/* Asks whether the device `from` may use another device's region. Call it only for pairs of devices
+ * whose test succeeded. The first call asks the driver or the devices' ports, and returns their
+ * answer. Later calls take one load. */
 hdi_answer hdi_region_reach_now(struct hd_buffer *b, int from);
 static inline bool hdi_region_is_reached(struct hd_buffer *b, int from)
 {

@@ -5,9 +5,8 @@
  *      or that this lane has waited for before
  *   3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * A usual operation waits for nothing, as one look at its buffers' records shows. It takes the fast
- * path (submit_fast.h).
- * Every other operation takes the slow path (submit_slow.c).
+ * Usually one look at the buffers' records shows that the operation waits for nothing. Then it
+ * takes the fast path (submit_fast.h). Every other operation takes the slow path (submit_slow.c).
  *
  * Threads: any.
  * Locks: order locks by rising number. All are held until the operation is published, so operations
@@ -41,7 +40,7 @@ static inline __attribute__((always_inline)) hd_status submit_under_locks(hd_lan
                         command->slots, (unsigned)lane->mask + 1);
     }
     hdi_submit_lock(device, locks);
-    /* The slow path decides which work a device that was given up still takes. */
+    /* The slow path decides which work goes to a device that was given up. */
     if (__builtin_expect(hdi_device_given_up(device), 0) || link.after.position || link.ours ||
         (link.same && (link.same->kernel || !hdi_lane_is_same(lane, link.same))) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
@@ -74,8 +73,8 @@ static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const h
             return kind->submit(lane, uses, n_uses, command, link, out);
         }
     }
-    /* That buffer was freed meanwhile, and the submission detects it. Or the structure covers a
-     * buffer's memory (guard.c), without a kind. */
+    /* The buffer was freed meanwhile, which the submission detects. Or the structure stands for a
+     * buffer's memory (guard.c) and has no kind. */
     return hdi_submit_as_is(lane, uses, n_uses, command, link, out);
 }
 
@@ -125,7 +124,8 @@ hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, c
                                 : submit_under_locks(lane, uses, n_uses, command, link, locks, out);
 }
 
-/* An operation that may be withdrawn: the slow path keeps the segments that it displaces. */
+/* Submits an operation that may be withdrawn: the slow path keeps the segments that it
+ * displaces. */
 static __attribute__((noinline)) hd_status submit_to_undo(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                           const hdi_command *command, hdi_linked link, hd_ticket *out)
 {

@@ -17,14 +17,14 @@
 
 typedef struct hdi_use {
     struct hd_buffer *buffer;
-    uint64_t losses; /* hdi_buffer_losses, when the handle was good and the address was read */
-    /* hdi_self_word of that handle, compared again under the order locks; 0: a use by the library,
-     * during which no thread frees the buffer */
+    uint64_t losses; /* the value of hdi_buffer_losses when the handle was good and the address was read */
+    /* the hdi_self_word of the handle, which is compared again under the order locks; 0: the
+     * library uses the buffer, and no thread frees it meanwhile */
     uint64_t word;
     uint64_t low, high; /* bytes of the buffer */
     bool read, write;
     bool whole; /* low and high cover the whole buffer */
-    bool host;  /* the host uses it: the pinned side of unified memory */
+    bool host;  /* the host uses the bytes: the pinned side of unified memory */
 } hdi_use;
 
 /* The words of an operation's handles, compared again under the order locks. */
@@ -38,7 +38,7 @@ typedef struct hdi_undo hdi_undo; /* undo.h */
 
 /* A claim's requests beside its command. */
 typedef struct hdi_link_of_claim {
-    /* set if nothing must be waited for: then the commands are not published yet
+    /* set if the claim waits for nothing; in that case its commands are not published yet
      * (hdi_claim_notify) */
     bool quiet;
     hdi_undo *undo; /* not NULL: the operation may be withdrawn (undo.h) */
@@ -46,16 +46,16 @@ typedef struct hdi_link_of_claim {
 
 /* Links an operation with others that are one transfer to the program. */
 typedef struct hdi_linked {
-    /* ordered after that operation, and fails with it, as if reading its result; position 0:
+    /* the operation comes after this one, and fails with it, as if it read its result; position 0:
      * none */
     hdi_point after;
     /* bit per use: it reads the result of a linked operation, whose failure fails this operation,
      * not its submission */
     unsigned ours;
-    const hdi_same *same;     /* NULL: only handles of buffers */
+    const hdi_same *same;     /* NULL: only handles of buffers are compared */
     hdi_link_of_claim *claim; /* NULL: not a claim */
-    /* Not NULL: if the operation waits for work of the program (parked.h), do not submit it. Then
-     * the status is NOT_FOUND, without a message, and this gets one of its roots. */
+    /* Not NULL: do not submit the operation if it waits for work of the program (parked.h). In that
+     * case the status is NOT_FOUND, without a message, and *parked gets one of its roots. */
     hdi_point *parked;
 } hdi_linked;
 
@@ -69,8 +69,8 @@ static inline hdi_undo *hdi_linked_undo(const hdi_linked *link)
     return link->claim ? link->claim->undo : NULL;
 }
 
-/* Submits an operation. One that may not stand in its library lane (parked.h) goes to a parking
- * lane, and the ticket names that lane.
+/* Submits an operation. If the operation may not stand in its library lane (parked.h), it goes to a
+ * parking lane, and the ticket names that lane.
  *
  * `command` fills `command->slots` slots. On success *out (may be NULL) is its ticket. On failure
  * nothing was submitted. With a kernel in `link.same`, NOT_FOUND without a message means
@@ -83,18 +83,18 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                             hdi_linked link, hd_ticket *out);
 
-/* The same for a claim, which sets `link.claim`. */
+/* Submits a claim, which sets `link.claim`. Errors: the same. */
 hd_status hdi_submit_claim(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out);
 
-/* The same without the kind's own step (hdi_buffer_ops.submit). `command` NULL: only looks, and
- * returns NOT_FOUND without a message (hdi_submit_probe). */
+/* Submits without the kind's own step (hdi_buffer_ops.submit). `command` NULL: only looks for
+ * roots, and returns NOT_FOUND without a message (hdi_submit_probe). */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out);
 
-/* Finds out if an operation with these uses would wait for work of the program now. *root: some of
- * it; position 0: none. `lane`: a library lane of a device that could do it. Errors: the same as
- * for its submission. */
+/* Finds out whether an operation with these uses would wait for work of the program now. *root:
+ * some of that work; position 0: none. `lane`: a library lane of a device that could run the
+ * operation. Errors: the same as for its submission. */
 hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *root);
 
 #endif

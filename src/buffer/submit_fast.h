@@ -1,7 +1,7 @@
 /* submit_fast.h - the fast path of an operation, inlined into its callers, and the steps that the
  * slow path (submit_slow.c) shares.
  *
- * Threads: the one that submits.
+ * Threads: the thread that submits.
  * Locks: the order locks of the operation, as each function states.
  * Blocking: only hdi_submit_slow and hdi_launch_slow. An operation that must wait takes the slow
  * path.
@@ -56,22 +56,23 @@ static inline bool hdi_use_is_same(const hdi_use *use)
     return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
 }
 
-/* The same for a kernel. hd_module_unload makes its handle stale before it waits for threads that
- * hold the lock. */
+/* True if the kernel's handle is still good. hd_module_unload makes it stale before it waits for
+ * threads that hold the lock. */
 static inline bool hdi_kernel_is_same(const hdi_same *same)
 {
     return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
 }
 
-/* True if the kernel is still that one, but now needs more uses (hdi_buffer_part.on_changed). */
+/* True if the kernel's handle is still good, but the kernel now needs more uses
+ * (hdi_buffer_part.on_changed). */
 static inline bool hdi_kernel_is_changed(const hdi_same *same)
 {
     uint64_t word = atomic_load_explicit(&same->kernel->word, memory_order_acquire);
     return word != same->kernel_word && hdi_handle_word_is_good(word, same->kernel_word);
 }
 
-/* The same for a lane. hd_lane_destroy makes its handle stale under the order lock. Afterwards
- * another lane may use the structure. */
+/* True if the lane's handle is still good. hd_lane_destroy makes it stale under the order lock.
+ * Afterwards another owner may get the lane. */
 static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
 {
     return atomic_load_explicit(&lane->handle.word, memory_order_relaxed) == same->lane;
@@ -102,8 +103,8 @@ static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, u
         memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
     }
     lane->head += command->slots;
-    /* The engine read the slots ahead before. Fetching their cache lines early saves the next
-     * submission a wait. */
+    /* The engine read the slots ahead in an earlier round. Fetching their cache lines early saves
+     * the next submission a wait. */
     hdi_prefetch_to_write(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask]);
 }
 
@@ -158,7 +159,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
     if (__builtin_expect(recorded != 0, 0)) {
         hdi_submitted_note(lane, recorded, &submitted);
     }
-    /* Stored before the engine can do any of it. Pairs with the acquire load in
+    /* Stored before the engine can run any of the commands. Pairs with the acquire load in
      * hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
@@ -193,7 +194,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
                                                                      const hdi_command *command, uint64_t locks,
                                                                      bool *quiet, hd_ticket *out)
 {
-    /* the same runtime that the code below reads */
+    /* read through the device, since the code below reads that, too */
     if (hdi_records(&lane->device->runtime->recorder)) {
         hdi_submit_publish_recorded(lane, uses, n_uses, command, locks, quiet, out);
     } else {
@@ -223,10 +224,11 @@ static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
     return position == 0 || hdi_claim_is_over(lane, position);
 }
 
-/* Submits an operation on whole buffers that only this lane has used since they were settled. So it
- * waits for nothing, and every failure was seen. Otherwise, or if the ring is full, returns false.
- * Does all that submit_slow would do. `keeps`: failures of the lane must be sticky. Without sticky
- * failures, each result that is read needs a wait. */
+/* Submits an operation on whole buffers that only this lane has used since they were settled. So
+ * the operation waits for nothing, and every failure was seen. False: other lanes used the buffers,
+ * or the ring is full. On success this has done all that the slow path would do. `keeps`: failures
+ * of the lane are sticky. If they are not, each unfinished result that the operation reads would
+ * need a wait. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {

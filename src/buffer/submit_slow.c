@@ -4,19 +4,18 @@
  * It waits for its dependencies: earlier uses of the same bytes that are not done. collect.h finds
  * them.
  *
- * A use that overlaps very many segments is not walked under the order locks. Its record is
- * detached and walked without them. The points found are checked again under the locks.
- * If an operation may not stand in its library lane (parked.h), it moves to a parking lane. Its
- * dependencies are collected again for that lane.
- * Submissions to a full lane queue for room, without locks. A later one waits behind them, however
- * few slots it needs.
+ * If a use overlaps very many segments, its record is detached and walked without the order locks.
+ * The points found are checked again under the locks. If an operation may not stand in its library
+ * lane (parked.h), it moves to a parking lane. Its dependencies are collected again for that lane.
+ * Submissions to a full lane form a queue for room, without locks. A later submission waits behind
+ * them, however few slots it needs.
  *
  * Threads: any.
  * Locks: order locks, released during every wait. A detached record needs no lock.
  * Blocking: until dependencies, room and records are ready (option submit_timeout for room).
- * Always: records are detached all at once or not at all. They are given back before any other
- * wait, so no two submissions wait for each other.
- * A submission takes room only if no other one waits in front of it.
+ * Always: a submission detaches all its long records at once or none. It gives them back before any
+ * other wait, so no two submissions wait for each other. A submission takes room only if no other
+ * one waits in front of it.
  * Without memory for dependencies, those collected so far stay valid, and the submission first
  * waits for some of them.
  */
@@ -34,8 +33,8 @@
 
 /* ---- the submission ---- */
 
-#define MOVES_MOST 8 /* its dependencies may change between two moves */
-/* in a log that is not corrupted, each moves something or waits for something */
+#define MOVES_MOST 8 /* moves between lanes; an operation's dependencies may change between two moves */
+/* in a log that is not corrupted, each archiving moves something or waits for something */
 #define ARCHIVINGS_MOST 1000
 /* about the time of another thread's walk over thousands of segments */
 #define DETACHED_SLEEP_NS 10000
@@ -45,21 +44,21 @@ typedef struct submission {
     hd_lane *lane;
     const hdi_use *uses;
     size_t n_uses;
-    const hdi_command *command; /* NULL: only looks for roots, and ends with NOT_FOUND */
+    const hdi_command *command; /* NULL: the submission only looks for roots, and ends with NOT_FOUND */
     hdi_linked link;
     uint64_t locks;
-    bool parked;      /* its lane found roots for it */
+    bool parked;      /* the operation has roots in its lane */
     unsigned moves;   /* to parking lanes */
     bool cannot_move; /* no more parking lanes can be made */
-    int64_t deadline; /* for room; 0: no wait yet */
+    int64_t deadline; /* the deadline of the wait for room; 0: no wait yet */
     /* the point to wait for, instead of room in the lane; position 0: none */
     hdi_point awaited;
     int archivings; /* times that the log of failures needed room */
     bool archived;  /* archived as many of the lane's failures as possible at once */
-    /* whole buffers whose records are one segment: ignore the next two members */
+    /* all uses are of whole buffers whose records are one segment: ignore the next two members */
     bool plain;
     bool in_parts;           /* some record is in several segments */
-    bool detached_by_others; /* such a record is detached */
+    bool detached_by_others; /* another thread detached such a record */
     bool queued;             /* `turn` is set, and stands in the lane's queue for room */
     hdi_room_waiter turn;
     /* `detached` and `apart` are set; this submission detached the records of these uses */
@@ -70,8 +69,8 @@ typedef struct submission {
 
 /* ---- the queue for room ---- */
 
-/* The fast path uses `done_seen`. While a submission waits for room, it shows a full ring. Locks
- * held. */
+/* While a submission waits for room, `done_seen` shows a full ring, so that no other submission
+ * takes the fast path. Locks held. */
 static void submission_keep_others_out(hd_lane *lane)
 {
     if (lane->room_first) {
@@ -93,7 +92,7 @@ static void submission_queue_up(submission *s)
     lane->room_last = &s->turn;
 }
 
-/* Also for a submission that gives up without being the first. Locks held. */
+/* Removes the submission from the queue, even if it is not the first there. Locks held. */
 static void submission_leave_queue(submission *s)
 {
     hd_lane *lane = s->lane;
@@ -122,14 +121,14 @@ static bool submission_has_room(hd_lane *lane, uint64_t need)
         hdi_device_give_up(lane->device);
         return false;
     }
-    /* A worker process may also report less than before, which makes no room. */
+    /* A worker process may falsely report less than before, which makes no room. */
     lane->done_seen = done > lane->done_seen ? done : lane->done_seen;
     return lane->head + need - lane->done_seen <= slots;
 }
 
 /* Waits, without locks, for this submission's turn and for room in the ring. If there are more
  * waits than the ring can hold, waits until the first of them is done. *until: the position at
- * which the lane is free enough; 0: the wait is not for that. False: not in time. */
+ * which the lane has enough room; 0: this waits for something else. False: the deadline passed. */
 static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *until)
 {
     hd_lane *lane = s->lane;
@@ -147,7 +146,7 @@ static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *unt
     }
     submission_keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
-    /* 0 if the ring is free, but the worker reported an impossible position. */
+    /* It is 0 if the ring is free, but the worker reported an impossible position. */
     *until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
@@ -203,7 +202,7 @@ static bool submission_wait_for_detached(submission *s)
     return waited;
 }
 
-/* Detaches the long records, all at once. False: there are none. */
+/* Detaches the long records, all at once. False: there are no long records. */
 static bool submission_detach(submission *s)
 {
     bool any = false;
@@ -223,8 +222,8 @@ static bool submission_detach(submission *s)
     return any;
 }
 
-/* A lane with roots is treated like another lane: the operation must wait for the work in it, too.
- * This finds the roots of that work. */
+/* The lane whose order needs no wait. A lane with roots is treated like any other lane, as if the
+ * operation had to wait for the work in it. So the roots of that work are found, too. */
 static inline uint32_t submission_own_lane(const hd_lane *lane)
 {
     return hdi_parked_any(lane) ? HDI_NO_LANE : lane->global;
@@ -263,7 +262,7 @@ static void submission_give_up(submission *s)
     hdi_submit_unlock(s->lane->device, s->locks);
 }
 
-/* The status of the failure that another function just reported. */
+/* The status of the failure that another function of this thread just reported. */
 static hd_status submission_last_status(void)
 {
     hd_error error = {.size = sizeof error};
@@ -304,7 +303,8 @@ static hd_status submission_look_at_lane(submission *s)
     return HD_OK;
 }
 
-/* The same for the buffers. Also notes if records are in several segments. */
+/* Checks the buffers, which may have changed as well. Also notes whether records are in several
+ * segments. */
 static hd_status submission_look_at_buffers(submission *s)
 {
     s->in_parts = s->detached_by_others = false;
@@ -321,7 +321,7 @@ static hd_status submission_look_at_buffers(submission *s)
             submission_give_up(s);
             return hdi_loss_fail(s->rt, owner, "a buffer's content was lost meanwhile");
         }
-        /* read last: another lock guards another buffer's record */
+        /* read last: if another buffer uses the structure by now, another lock guards its record */
         const hdi_parts *parts = use->buffer->uses.parts;
         if (parts) {
             s->in_parts = true;
@@ -331,8 +331,8 @@ static hd_status submission_look_at_buffers(submission *s)
     return HD_OK;
 }
 
-/* Splits segments and makes room in all records, so that noting the uses cannot fail. Join segments
- * before this, since a join could undo the split for an earlier use. */
+/* Splits segments and makes room in all records, so that noting the uses cannot fail. Segments must
+ * be joined before this, since a join could undo the split for an earlier use. */
 static bool submission_prepare(const submission *s, bool room)
 {
     for (size_t i = 0; i < s->n_uses; i++) {
@@ -350,7 +350,7 @@ static inline bool submission_is_ours(const submission *s, size_t i)
     return i < 32 && (s->link.ours >> i & 1);
 }
 
-/* `outside`: treats the lane like another lane, see submission_own_lane. */
+/* `outside`: the lane is treated like any other lane, see submission_own_lane. */
 static inline __attribute__((always_inline)) collector submission_begin_to_collect(const submission *s, bool outside)
 {
     s->lane->waits.n = s->lane->waits.n_sources = 0;
@@ -380,13 +380,14 @@ static inline __attribute__((always_inline)) collected submission_collect(const 
     return result || !s->detaches ? result : collect_again(&g, &s->apart);
 }
 
-/* The same, but collects all waits to find their roots, even repeated ones. */
+/* Like submission_collect, but collects all waits to find their roots, even waits that the lane
+ * made before. */
 static collected __attribute__((noinline)) submission_collect_with_roots(const submission *s, bool *room)
 {
     return submission_collect(s, true, room);
 }
 
-/* The same in one pass, see collect_plain. */
+/* Like submission_collect, but in one pass, see collect_plain. */
 static inline collected submission_collect_in_one_pass(submission *s)
 {
     const collector g = submission_begin_to_collect(s, false);
@@ -446,7 +447,7 @@ static void submission_write_all(submission *s, uint64_t gap, hdi_leaf **garbage
 static hd_status submission_not_in_time(submission *s, const char *what)
 {
     hdi_point held_up = s->awaited;
-    if (!held_up.position) { /* held up by the first unfinished operation of the lane */
+    if (!held_up.position) { /* the submission is held up by the first unfinished operation of the lane */
         held_up.lane = s->lane->global;
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
     }
@@ -460,8 +461,8 @@ static void submission_begin_waiting(submission *s)
     s->deadline = s->deadline ? s->deadline : hdi_option_deadline(s->rt->options.submit_timeout);
 }
 
-/* Makes room in the log of the lane's failures. Starts when they are many, before the room is
- * needed. *again: the locks were released meanwhile. */
+/* Makes room in the log of the lane's failures. It begins when failures are many, before the room
+ * is needed. *again: the locks were released meanwhile. */
 static hd_status submission_archive_failures(submission *s, bool *again)
 {
     if (atomic_load_explicit(&s->lane->shared->failure_changes, memory_order_relaxed) == 0) {
@@ -469,7 +470,7 @@ static hd_status submission_archive_failures(submission *s, bool *again)
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        /* retries until the device is lost or the deadline passes */
+        /* the caller tries again until the device is lost or the deadline passes */
         hdi_device_give_up(s->lane->device);
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
@@ -536,15 +537,15 @@ static hd_status submission_wait_for_root(submission *s)
     submission_start_afresh(s);
     submission_begin_waiting(s);
     s->awaited = root;
-    s->cannot_move = false; /* a lane may be free by then */
+    s->cannot_move = false; /* a lane may be free now */
     hdi_submit_unlock(s->lane->device, s->locks);
     bool in_time = hdi_wait_position(s->rt, root.lane, root.position, s->deadline);
     hdi_submit_lock(s->lane->device, s->locks);
     return in_time ? HD_OK : submission_not_in_time(s, "and all others have other work in front");
 }
 
-/* Moves to a parking lane. The operation must be tried again: it moved, a parking lane was made, or
- * a root is over. */
+/* Moves the operation to a parking lane. After success it must be tried again: it moved, a parking
+ * lane was made, or a root is over. */
 static hd_status submission_move(submission *s)
 {
     hdi_device *device = s->lane->device;
@@ -564,8 +565,8 @@ static hd_status submission_move(submission *s)
     return HD_OK;
 }
 
-/* Finds the roots of an operation in a library lane, and decides if it may stand there. *again: try
- * it again. */
+/* Finds the roots of an operation in a library lane, and decides whether it may stand there.
+ * *again: try the submission again. */
 static hd_status __attribute__((noinline)) submission_look_at_roots(submission *s, bool *again)
 {
     hd_lane *lane = s->lane;
@@ -594,7 +595,7 @@ static hd_status submission_enter(submission *s, collected result, hdi_leaf **ga
     uint64_t gap = 0;
     uint64_t need = UINT64_MAX;
     if (!result) {
-        /* each source comes with a wait */
+        /* without waits there are no sources */
         uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0;
         need = hdi_submit_slots(lane, wait_slots, s->command->slots, &gap);
         bool first = !lane->room_first || lane->room_first == &s->turn;
@@ -626,8 +627,8 @@ static hd_status submission_enter(submission *s, collected result, hdi_leaf **ga
     return in_time ? HD_OK : submission_not_in_time(s, "is full");
 }
 
-/* One try. *done: the operation is in the ring. Otherwise try again, unless this fails. The locks
- * are held before, and also afterwards unless it failed. */
+/* One try. *done: the operation is in the ring. If it is not, and this did not fail, try again. The
+ * locks are held before this, and also afterwards unless it failed. */
 static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 {
     hd_status status = submission_look_at_lane(s);
@@ -673,8 +674,8 @@ static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           hdi_linked link, uint64_t locks, hd_ticket *out)
 {
-    HDI_INSIDE_STILL(lane->runtime); /* it may wait for room, and hd_close then waits for it */
-    submission s;                    /* set member by member: most of them matter only for waits */
+    HDI_INSIDE_STILL(lane->runtime); /* it may wait for room, and hd_close must then wait for this call */
+    submission s;                    /* set member by member: most members matter only for waits */
     s.rt = lane->device->runtime;
     s.lane = lane;
     s.uses = uses;

@@ -1,13 +1,13 @@
-/* submit_waits.h - writes an operation's waits as commands into its lane's ring. Inlined into the
- * path with waits, as a part of its cost.
+/* submit_waits.h - writes an operation's waits as commands into its lane's ring. The functions are
+ * inlined, because they are a part of the cost of the path with waits.
  *
- * A lane that others wait for records an event, if their engine can use it, or completes its
- * position for the host without delay.
+ * The lane that is waited for records an event, if the waiting engine can use it. Otherwise it
+ * publishes its position without delay.
  *
- * Threads: those that submit.
+ * Threads: those that submit work.
  * Locks: the order lock of the lane's device is held.
  * Blocking: never.
- * Always: everything written was counted before, under the same lock.
+ * Always: all slots written here were counted before, under the same lock.
  */
 #ifndef HDI_BUFFER_SUBMIT_WAITS_H
 #define HDI_BUFFER_SUBMIT_WAITS_H
@@ -84,8 +84,8 @@ static inline void hdi_write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_
     lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
     /* An engine in another process cannot use the event: it waits for `done`. */
     bool by_event = !rt->is_process || owner == lane->device;
-    /* A dependency on another device's result is settled when `done` passes it there, so it needs
-     * the flag beside the event. */
+    /* A dependency on another device's result is settled when that lane's `done` passes the result,
+     * so it needs a completion flag beside the event. */
     bool by_word = !by_event || (owner != lane->device && w->source);
     hdi_request_completion(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
                            (by_event ? HDI_REQUEST_EVENT : 0) | (by_word ? HDI_REQUEST_FLAG : 0));
@@ -108,7 +108,7 @@ static inline void hdi_write_sources(hd_lane *lane, const hdi_point *sources, ui
 }
 
 /* Writes the lane's waits into its ring. The caller checked that they fit. Requests events, or
- * completion without delay, from the other lanes. */
+ * completion without delay, in the other lanes. */
 static inline void hdi_waits_write(hd_runtime *rt, hd_lane *lane)
 {
     const hdi_waits *waits = &lane->waits;

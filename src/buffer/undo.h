@@ -1,16 +1,15 @@
 /* undo.h - records an operation's changes to use records, so that it can be withdrawn.
  *
  * A claim may be refused after its submission, if its stream cannot wait or its bytes turn out to
- * be bad.
- * The call must then leave no trace. So the submission keeps everything it takes out of the
- * records, and puts it back.
- * The command stays in its lane, and ends as one without uses.
+ * be bad. Then the call must have changed nothing. So the submission keeps everything that it takes
+ * out of the records. A withdrawal puts all of it back. The command stays in its lane, and ends
+ * like one without uses.
  *
- * Threads: the one that submits; it withdraws or drops before its call returns.
+ * Threads: the thread that submits. It calls withdraw or drop before its call returns.
  * Locks: order locks, as in a submission. The lock of a mirror (src/kinds/unified.c).
  * Blocking: while another thread has detached a record.
- * Always: operations that others submit meanwhile keep their order. A buffer freed meanwhile is
- * left alone.
+ * Always: operations that other threads submit meanwhile keep their order. A buffer that was freed
+ * meanwhile is left alone.
  */
 #ifndef HDI_BUFFER_UNDO_H
 #define HDI_BUFFER_UNDO_H
@@ -21,17 +20,17 @@
 /* One noted use. */
 typedef struct hdi_undo_use {
     hdi_use use;
-    uint32_t first, n; /* of the segments that it displaced */
+    uint32_t first, n; /* the place and the number of the segments that the use displaced */
 } hdi_undo_use;
 
 /* A held buffer whose kind keeps state beside the record. */
 typedef struct hdi_undo_kind {
     struct hd_buffer *buffer;
-    uint64_t chunks, was[4], changes; /* for the kind; `changes` 0: no changes */
+    uint64_t chunks, was[4], changes; /* data of the kind; `changes` 0: no changes */
     bool host;
 } hdi_undo_kind;
 
-/* All zeros: not used by a submission. */
+/* All zeros: no submission used it. */
 struct hdi_undo {
     hdi_displaced displaced;
     hdi_undo_use *uses;
@@ -43,10 +42,10 @@ struct hdi_undo {
 bool hdi_undo_note(hd_runtime *rt, hdi_undo *undo, const hdi_use *uses, size_t n_uses);
 
 /* Takes the operation that ends at `point` out of all records, and drops the copies. False: no
- * memory, and it is still the writer of some bytes. No lock is held. */
+ * memory, and the operation is still the writer of some bytes. No lock is held. */
 bool hdi_undo_withdraw(hd_runtime *rt, hdi_undo *undo, hdi_point point);
 
-/* The operation stays. No lock is held. */
+/* Drops the copies: the operation stays. No lock is held. */
 void hdi_undo_drop(hdi_undo *undo);
 
 #endif

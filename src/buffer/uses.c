@@ -1,4 +1,5 @@
-/* uses.c - use records: their segments, dropping finished uses, noting uses, finding pending ones.
+/* uses.c - use records: keeps their segments, drops finished uses, notes uses, and finds pending
+ * ones.
  *
  * Threads: any.
  * Locks: none of its own. The caller holds the order lock of the buffer's owner, or detached the
@@ -14,7 +15,7 @@
 
 /* ---- segments in leaves: making and freeing ---- */
 
-#define SPARES_MOST 8      /* of a group; each takes two kilobytes */
+#define SPARES_MOST 8      /* spare records of a group; each takes two kilobytes */
 #define SPARE_WIDE_MOST 16 /* most wide readers that a spare has room for */
 
 static void parts_free_leaf(hdi_leaf *leaf)
@@ -207,7 +208,8 @@ static bool parts_add_leaf(hdi_parts *parts, uint32_t leaf)
     return true;
 }
 
-/* Makes room for one more segment in the leaf of `place`, and moves `place` along. */
+/* Makes room for one more segment in the leaf of `place`. `place` still names the same segment
+ * afterwards. */
 static bool parts_make_room(hdi_parts *parts, hdi_segment_place *place)
 {
     hdi_leaf *leaf = parts->leaves[place->leaf];
@@ -217,7 +219,8 @@ static bool parts_make_room(hdi_parts *parts, hdi_segment_place *place)
     if (!parts_add_leaf(parts, place->leaf)) {
         return false;
     }
-    /* Usually parts are used by rising address: then the new leaf is for later ones. */
+    /* Programs usually use parts by rising address. In that case the new leaf is for later
+     * parts. */
     bool rising = place->leaf + 2 == parts->n_leaves && place->index + 1 == leaf->count;
     uint32_t kept = rising ? HDI_LEAF_SEGMENTS - 1 : HDI_LEAF_SEGMENTS / 2;
     hdi_leaf *fresh = parts->leaves[place->leaf + 1];
@@ -272,8 +275,8 @@ static void parts_drop_leaves(hdi_parts *parts, uint32_t from, uint32_t to)
     parts->n_leaves -= to - from;
 }
 
-/* Makes one segment out of all from `first` to before `end`, and gives it the points of `to`.
- * `end` is a place after `first`, perhaps after the last segment.
+/* Makes one segment out of the segments from `first` up to, but without, `end`, and gives it the
+ * points of `to`. `end` is a place after `first`, perhaps after the last segment.
  * Adds freed leaves to the front of *garbage. */
 static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
                           hdi_leaf **garbage)
@@ -285,7 +288,7 @@ static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment
     uint64_t high =
         after ? after->low
               : parts->leaves[parts->n_leaves - 1]->segments[parts->leaves[parts->n_leaves - 1]->count - 1].high;
-    /* in this leaf, after those that go */
+    /* in this leaf, the first segment after those that are removed */
     uint32_t last = end.leaf == first.leaf ? end.index : leaf->count;
     for (uint32_t i = first.index; i < last; i++) {
         hdi_segment_release(&leaf->segments[i]);
@@ -321,7 +324,7 @@ static bool segments_say_the_same(const hdi_segment *a, const hdi_segment *b)
            (a->n_readers | b->n_readers) == 0 && a->failed == b->failed;
 }
 
-/* Moves the segments of a leaf with few of them into the leaf before. */
+/* Moves the segments of a leaf into the leaf before it, if the two have few segments together. */
 static bool parts_merge_leaf(hdi_leaf *before, hdi_leaf *leaf)
 {
     if (before->count + leaf->count > HDI_LEAF_SEGMENTS / 2) {
@@ -434,8 +437,8 @@ static bool uses_point_has_failed(hd_runtime *rt, hdi_point point)
     return hdi_failure_find(rt, point.lane, point.position, &failure);
 }
 
-/* Moves the points back into the segment if they are few, with room for one more. A record with
- * points elsewhere does not take the fast path (hdi_uses_only_in). */
+/* Moves the points back into the segment if they are few, with room for one more. A record whose
+ * points are not in `few` does not take the fast path (hdi_uses_only_in). */
 static void segment_give_room_back(hdi_segment *s)
 {
     if (s->room != 0 && s->n_readers < HDI_READERS_FEW) {
@@ -478,7 +481,7 @@ static void parts_settle_wide(hd_runtime *rt, hdi_parts *parts)
     parts->n_wide = kept;
 }
 
-/* Makes the record one segment again if that is enough. */
+/* Makes the record one segment again if only one is left. */
 static void uses_collapse(hdi_uses *u)
 {
     hdi_parts *parts = u->parts;
@@ -538,7 +541,7 @@ void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
     if (other != u->parts && !other->detached) {
         parts_prune_leaf(rt, other);
     }
-    if (u->parts && u->parts->n_leaves > 1) { /* a single leaf was settled already */
+    if (u->parts && u->parts->n_leaves > 1) { /* if there is only one leaf, it was settled already */
         parts_prune_leaf(rt, u->parts);
         uses_collapse(u);
     }
@@ -597,7 +600,7 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     if (!u->parts && (low != u->whole.low || high != u->whole.high)) {
         u->parts = parts_make(&u->whole, &hdi_buffer_of(rt)->parts[order]);
         if (u->parts) {
-            u->whole = (hdi_segment){0}; /* its points are in the parts now */
+            u->whole = (hdi_segment){0}; /* the points of `whole` are in the parts now */
         }
     }
     if (!u->parts) {
@@ -643,14 +646,14 @@ static void uses_commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point
     }
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (!uses_is_point(s->writer, point)) { /* not for its own write */
+        if (!uses_is_point(s->writer, point)) { /* not for the operation's own write */
             hdi_segment_add_reader(s, point);
         }
     }
 }
 
-/* The ends of the range are borders of segments, except inside a write by an earlier argument of
- * the same operation. */
+/* The ends of the range are borders of segments. The exception is a range inside a write by an
+ * earlier argument of the same operation. */
 static void uses_commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point, hdi_leaf **garbage)
 {
     hdi_parts *parts = u->parts;
@@ -668,7 +671,7 @@ static void uses_commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_poin
         parts_replace(parts, first, end, &to, garbage);
     }
     uint32_t kept = 0;
-    /* a wait for the writer includes a wait for these */
+    /* a wait for the new writer includes a wait for these readers */
     for (uint32_t i = 0; i < parts->n_wide; i++) {
         if (parts->wide[i].low < low || parts->wide[i].high > high) {
             parts->wide[kept++] = parts->wide[i];
@@ -787,8 +790,8 @@ static void segment_drop_reader(hdi_segment *s, hdi_point point)
     }
 }
 
-/* Restores the state `before` of its bytes, if the point is still their writer. Their segments end
- * at these bytes, or go beyond them. */
+/* Restores the earlier segment `before` at its bytes, if the point is still their writer. The
+ * present segments there may be larger than these bytes. */
 static bool uses_put_back(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_segment *before, hdi_point point)
 {
     uint64_t low = before->low;
@@ -823,7 +826,7 @@ bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_no
          s = hdi_uses_next(u, &place)) {
         segment_drop_reader(s, noted->point);
         if (room && noted->write && uses_is_point(s->writer, noted->point)) {
-            s->writer = (hdi_point){0, 0}; /* it was the first use of these bytes */
+            s->writer = (hdi_point){0, 0}; /* the withdrawn use was the first one of these bytes */
             s->failed = false;
         }
     }
@@ -838,7 +841,7 @@ bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_no
         }
     }
     parts->n_wide = kept;
-    parts->writes++; /* earlier reads no longer cover the current content */
+    parts->writes++; /* wide readers noted so far did not read the content that is current now */
     uses_collapse(u);
     return room;
 }

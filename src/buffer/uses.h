@@ -1,18 +1,18 @@
-/* uses.h - use records: for each range of a buffer's bytes, the last writer and the readers since.
+/* uses.h - use records: for each range of a buffer's bytes, the last writer and the readers since
+ * that write.
  *
  * A record is one segment while every use is of the whole buffer. Uses of parts split it into
  * several segments.
- * A look at a range of a record drops the uses that finished well, and joins neighbours with equal
- * content.
- * So a record consists of about as many segments as there are unfinished uses of parts.
+ * A look at a range of a record drops the uses that ended with success, and joins neighbouring
+ * segments with equal points. So a record consists of about as many segments as there are
+ * unfinished uses of parts.
  * It is one segment again once the whole buffer is written or everything is finished.
  *
  * Several segments form a list sorted by address, in leaves of a few segments each. Finding a
  * segment takes two binary searches.
- * Splitting one, joining some or taking some out touches their leaves and the leaves' directory,
- * however many segments there are.
- * All records with segments under one order lock form a ring, so that each change can also prune a
- * little of another record.
+ * Splitting, joining or removing segments touches their leaves and the directory of leaves, however
+ * many segments there are. All records of several segments under one order lock form a ring, so
+ * that each change can also prune a little of another record.
  * So finished uses disappear even from buffers that nobody uses any more.
  *
  * Threads: those that submit work or look at a buffer.
@@ -20,10 +20,9 @@
  * A thread that must look at very many segments first detaches the record (submit_slow.c), and
  * works on it without the lock.
  * Every other thread waits until the record is free (hdi_uses_detached).
- * Always: a point leaves only when its operation has finished; a writer's point, only if it also
- * succeeded.
- * Segments cover the buffer without gaps or overlaps. No leaf is empty. A segment holds at most one
- * reader point per lane.
+ * Always: a point leaves only when its operation has finished; a writer's point leaves only if the
+ * operation also succeeded. Segments cover the buffer without gaps or overlaps. No leaf is empty. A
+ * segment holds at most one reader point per lane.
  */
 #ifndef HDI_BUFFER_USES_H
 #define HDI_BUFFER_USES_H
@@ -40,9 +39,9 @@ typedef struct hdi_segment {
     uint64_t low, high; /* bytes [low, high) */
     hdi_point writer;   /* position 0: never written, or the writer finished well */
     bool failed;        /* the writer finished, and failed */
-    uint32_t n_readers; /* since the last write, one point per lane, by rising lane */
-    uint32_t room;      /* of `many`; 0: the points are in `few` */
-    uint32_t looks;     /* with many readers: uses since the last search for finished ones */
+    uint32_t n_readers; /* the readers since the last write: one point per lane, by rising lane */
+    uint32_t room;      /* the room in `many`; 0: the points are in `few` */
+    uint32_t looks;     /* if there are many readers: the number of uses since the last search for finished readers */
     union {
         hdi_point few[HDI_READERS_FEW];
         hdi_point *many;
@@ -54,7 +53,7 @@ static inline hdi_point *hdi_segment_readers(hdi_segment *s)
     return s->room ? s->readers.many : s->readers.few;
 }
 
-/* The index of a lane's point among the readers, or its index once added. */
+/* The index of a lane's point among the readers. If there is none, the index that it would get. */
 static inline uint32_t hdi_segment_reader_place(const hdi_point *readers, uint32_t n, uint32_t lane)
 {
     uint32_t first = 0;
@@ -67,7 +66,8 @@ static inline uint32_t hdi_segment_reader_place(const hdi_point *readers, uint32
     return first;
 }
 
-/* NULL: the lane did not read it since the last write, or finished doing so. */
+/* The point of a lane among the readers. NULL: the lane did not read the segment since the last
+ * write, or its reads are finished. */
 static inline hdi_point *hdi_segment_reader(hdi_segment *s, uint32_t lane)
 {
     hdi_point *readers = hdi_segment_readers(s);
@@ -75,7 +75,7 @@ static inline hdi_point *hdi_segment_reader(hdi_segment *s, uint32_t lane)
     return at < s->n_readers && readers[at].lane == lane ? &readers[at] : NULL;
 }
 
-/* The caller made sure that there is room. */
+/* Adds a reader. The caller made sure that there is room. */
 static inline void hdi_segment_add_reader(hdi_segment *s, hdi_point point)
 {
     hdi_point *readers = hdi_segment_readers(s);
@@ -95,7 +95,7 @@ static inline void hdi_segment_add_reader(hdi_segment *s, hdi_point point)
     readers[at] = point;
 }
 
-/* Drops its readers, and frees their memory. */
+/* Drops the segment's readers, and frees their memory. */
 static inline void hdi_segment_release(hdi_segment *s)
 {
     if (s->room) {
@@ -109,7 +109,7 @@ static inline void hdi_segment_release(hdi_segment *s)
 
 typedef struct hdi_leaf {
     uint32_t count;
-    struct hdi_leaf *next; /* in a list of leaves to free */
+    struct hdi_leaf *next; /* the next leaf in a list of leaves to free */
     hdi_segment segments[HDI_LEAF_SEGMENTS];
 } hdi_leaf;
 
@@ -118,34 +118,35 @@ typedef struct hdi_leaf {
 typedef struct hdi_wide_reader {
     uint64_t low, high;
     hdi_point point;
-    /* the record's count when noted: while equal, the reader saw the current content */
+    /* the record's count when the reader was noted; while both are equal, the reader saw the
+     * current content */
     uint64_t writes;
 } hdi_wide_reader;
 
 #define HDI_LEAVES_FIRST 4
 
 typedef struct hdi_parts {
-    hdi_leaf **leaves; /* `first` while they are few */
+    hdi_leaf **leaves; /* points to `first` while the leaves are few */
     hdi_leaf *first[HDI_LEAVES_FIRST];
     uint32_t n_leaves, leaves_room;
     uint32_t next_to_prune; /* leaf */
-    /* a thread works on the record without the order lock; every other one waits */
+    /* a thread works on the record without the order lock, and all others wait */
     bool detached;
     uint32_t n_wide, wide_room;
     hdi_wide_reader *wide;
-    uint64_t writes; /* uses that wrote, counted */
+    uint64_t writes; /* the number of uses that wrote */
     hdi_parts_group *group;
-    struct hdi_parts *before, *behind; /* in the group's ring */
+    struct hdi_parts *before, *behind; /* the neighbours in the group's ring */
 } hdi_parts;
 
-/* The place of a segment. Good until the next change. */
+/* The place of a segment. It is valid until the next change of the record. */
 typedef struct hdi_segment_place {
     uint32_t leaf, index;
 } hdi_segment_place;
 
-/* Takes the parts out of their group, under its order lock. The group may keep the memory for the
- * next record, so repeated use in parts and freeing needs no allocator call. Returns memory to
- * free, without the lock; NULL: none. */
+/* Takes a record's parts out of their group, under the group's order lock. The group may keep the
+ * memory for the next such record, which then needs no allocation. Returns memory to free once the
+ * lock is released; NULL: none. */
 hdi_parts *hdi_parts_leave(hdi_parts *parts);
 void hdi_parts_free(hdi_parts *parts); /* NULL is ignored */
 /* Frees the kept memory of a group without records. */
@@ -157,14 +158,14 @@ static inline hdi_segment *hdi_parts_at(const hdi_parts *parts, hdi_segment_plac
     return place.leaf < parts->n_leaves ? &parts->leaves[place.leaf]->segments[place.index] : NULL;
 }
 
-/* The end of the last byte. */
+/* The end of the last segment, which is the size of the buffer. */
 static inline uint64_t hdi_parts_end(const hdi_parts *parts)
 {
     const hdi_leaf *last = parts->leaves[parts->n_leaves - 1];
     return last->segments[last->count - 1].high;
 }
 
-/* NULL: it was the last one. */
+/* The segment after the one at *place, to which *place moves. NULL: that was the last one. */
 static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_place *place)
 {
     hdi_leaf *leaf = parts->leaves[place->leaf];
@@ -175,11 +176,11 @@ static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_pl
     return hdi_parts_at(parts, *place);
 }
 
-/* The number of segments that overlap [low, high). If it is more than `most`, some number above
- * `most`. */
+/* The number of segments that overlap [low, high). If there are more than `most`, it is any number
+ * above `most`. */
 uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most);
 
-/* True if that is more than `most`. */
+/* True if more than `most` segments overlap [low, high). */
 static inline bool hdi_parts_are_more(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most)
 {
     return parts->n_leaves * HDI_LEAF_SEGMENTS > most && hdi_parts_overlapping(parts, low, high, most) > most;
@@ -192,15 +193,16 @@ typedef void hdi_segment_visit(void *context, hdi_segment *s);
 /* ---- records ---- */
 
 typedef struct hdi_uses {
-    hdi_segment whole; /* the only one if `parts` is NULL */
+    hdi_segment whole; /* the only segment if `parts` is NULL */
     hdi_parts *parts;
 } hdi_uses;
 
-/* Most segments to look at in one go under an order lock. */
+/* The most segments that are visited under an order lock in one go. */
 #define HDI_USES_WALK_MOST 256
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes);
-/* If there are several segments, under the order lock, since records are neighbours. */
+/* Drops all uses. If the record has several segments, the order lock is held, since such records
+ * are in a ring. */
 void hdi_uses_release(hdi_uses *u);
 
 static inline bool hdi_uses_detached(const hdi_uses *u)
@@ -208,7 +210,7 @@ static inline bool hdi_uses_detached(const hdi_uses *u)
     return u->parts && u->parts->detached;
 }
 
-/* True if a use of [low, high) must look at more segments than is done under the lock. */
+/* True if a use of [low, high) overlaps more segments than may be visited under the lock. */
 static inline bool hdi_uses_is_long(const hdi_uses *u, uint64_t low, uint64_t high)
 {
     return u->parts && hdi_parts_are_more(u->parts, low, high, HDI_USES_WALK_MOST);
@@ -235,15 +237,16 @@ static inline bool hdi_uses_is_blank(const hdi_uses *u)
     return (u->parts == NULL) & (s->writer.position == 0) & ((s->n_readers | s->room) == 0);
 }
 
-/* Drops finished uses from the segments of [low, high), and joins those that are then equal. Keeps
- * a writer that failed: the content is bad. */
+/* Drops finished uses from the segments of [low, high), and joins segments that are equal
+ * afterwards. Keeps a writer that failed, since its content is bad. */
 void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* The same for one segment; `rt`: the runtime. */
+/* Drops finished uses from one segment; `context` is the runtime. */
 hdi_segment_visit hdi_segment_settle;
 
-/* For a record of several segments: calls `visit` for those of [low, high) and for neighbours, and
- * joins those that are then equal. Drops wide readers that are finished. */
+/* For a record of several segments: calls `visit` for the segments of [low, high) and for
+ * neighbours, and joins segments that are equal afterwards. Drops wide readers that are
+ * finished. */
 void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context);
 
 /* hdi_uses_settle without the lock, for a detached record of several segments. */
@@ -266,8 +269,8 @@ static inline bool hdi_uses_has_room(const hdi_uses *u)
     return u->whole.n_readers < (u->whole.room ? u->whole.room : HDI_READERS_FEW);
 }
 
-/* The slow part of hdi_uses_prepare. `room`: all segments can surely take one more reader, or will
- * get none. */
+/* The slow part of hdi_uses_prepare. `room`: it is known that each segment can take one more
+ * reader, or will get none. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room);
 
 /* Makes sure that hdi_uses_commit of the same range cannot fail. `order`: number of the order lock.
@@ -322,9 +325,9 @@ typedef struct hdi_noted_use {
     uint32_t n;
 } hdi_noted_use;
 
-/* Takes a use out of the record again. If it is still the last writer, the displaced segments
+/* Takes a use out of the record again. Where it is still the last writer, the displaced segments
  * replace it. `order`: number of the order lock. The record must not be detached. False: no memory,
- * and it is still the writer of some bytes. */
+ * and the use is still the writer of some bytes. */
 bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_noted_use *noted);
 
 void hdi_displaced_release(hdi_displaced *displaced);
@@ -334,7 +337,8 @@ void hdi_displaced_release(hdi_displaced *displaced);
 static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t failed_to)
 {
     const hdi_segment *s = &u->whole;
-    /* Bitwise, to be one branch: this runs for every buffer of every launch. */
+    /* The operators are bitwise, so that this is one branch: it runs for every buffer of every
+     * launch. */
     return (u->parts == NULL) & (s->room == 0) &
            (((s->writer.lane == lane) & (s->writer.position > failed_to)) | (s->writer.position == 0)) &
            ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == lane)));
@@ -351,7 +355,7 @@ static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_point po
     s->n_readers = !write;
 }
 
-/* The unfinished and failed uses of [low, high). */
+/* Which unfinished and failed uses [low, high) has. */
 enum {
     HDI_USES_WRITTEN = 1, /* a writer is not finished */
     HDI_USES_READ = 2,    /* a reader is not finished */
@@ -359,7 +363,8 @@ enum {
 };
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* The end of the bytes from `low` that share one unfinished writer, or none; at most `high`. */
+/* The end of the bytes from `low` on that have the same unfinished writer, or that have none; at
+ * most `high`. */
 uint64_t hdi_uses_alike_until(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* A last writer of some bytes of [low, high) that failed; position 0: none. */
@@ -369,8 +374,8 @@ hdi_point hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint
  * debug builds and tests. */
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
 
-/* Adds a reader of everything: a fresh buffer needs it for earlier uses of its memory. False: no
- * memory. */
+/* Adds a reader of the whole buffer. A fresh buffer gets such readers for earlier uses of its
+ * memory. False: no memory. */
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point);
 
 /* Makes the record one of `bytes` bytes that were never written, with `point` as its only reader

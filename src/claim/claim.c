@@ -1,13 +1,13 @@
 /* claim.c - claims, which the program begins, waits for and ends. See heddle/claim.h.
  *
  * A claim is one command of two slots in a lane of the library (src/engine/channel.h).
- * If it waits for nothing, the program gets the bytes when the submission returns. Then no engine
- * is notified before the end.
+ * If a claim waits for nothing, the program gets the bytes when the submission returns. In that
+ * case no engine is notified before the claim's end.
  *
  * Threads: any.
  * Locks: one for each device's pool, for some nanoseconds. The submission takes order locks.
- * Blocking: hd_claim_wait. Taking a claim from the pool may call the driver to make a lane, and
- * waits if no more can be made.
+ * Blocking: hd_claim_wait. Taking a claim from the pool may call the driver to make a lane. If no
+ * more lanes can be made, it waits for a claim to end.
  * Always:
  * - If two threads end one claim, one is refused. The handle is stale before another claim can use
  *   the lane.
@@ -23,19 +23,20 @@
 
 enum {
     EVENTS_MOST = 64,
-    CLAIMS_MOST = 160, /* of a device: the program gets the other lanes */
-    SETTLED_MOST = 2   /* checked for each one taken, so that those that are over do not pile up */
+    CLAIMS_MOST = 160, /* claims of a device; the program gets the other lanes */
+    SETTLED_MOST = 2   /* so many claims are checked for each claim taken, so that ended ones do not pile up */
 };
 
 typedef struct pool {
     hdi_lock lock;
-    /* Claims not in use. First those that are over, the last one in front: its memory is near, and
-     * few lanes stay active. Then others, in the order of their ends. */
+    /* Claims not in use. `over` lists those whose work is over. Its front is the one that ended
+     * last, so that memory in the cache is used and few lanes stay active. From `first` to `last`
+     * are the others, in the order of their ends. */
     struct hd_claim *over, *first, *last;
     uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
-    _Atomic uint64_t stream_id;     /* the last stream found to belong to the device; 0: none */
-    hdcu_event events[EVENTS_MOST]; /* for streams of the program; any more are destroyed */
+    _Atomic uint64_t stream_id;     /* the last stream found to be of this device; 0: none */
+    hdcu_event events[EVENTS_MOST]; /* spare, for streams of the program; the rest is destroyed */
 } pool;
 
 struct hdi_claims {
@@ -144,8 +145,8 @@ void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id)
 
 static bool claim_work_is_over(const struct hd_claim *c)
 {
-    /* The thread that ends the claim without the engine (hdi_claim_end_lane) stores `head` last,
-     * possibly after `done`. */
+    /* The thread that ends the claim without the engine (hdi_claim_end_unseen) stores `head` last,
+     * perhaps after `done`. */
     return hdi_claim_is_over(c->lane, c->end) ||
            (atomic_load_explicit(&c->lane->shared->head, memory_order_acquire) >= c->end &&
             hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end}));
@@ -157,7 +158,7 @@ static inline bool claim_is_ready(const struct hd_claim *c)
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
-/* Takes the first one of those that were not over. The pool's lock is held. */
+/* Takes the first claim from the list of those that were not over. The pool's lock is held. */
 static struct hd_claim *claim_pool_shift(pool *p)
 {
     struct hd_claim *c = p->first;
@@ -177,16 +178,16 @@ static struct hd_claim *claim_pool_choose(pool *p, bool done)
         p->over = c;
     }
     struct hd_claim *c = p->over;
-    if (c && (!done || claim_work_is_over(c))) { /* another thread may still be ending it */
+    if (c && (!done || claim_work_is_over(c))) { /* another thread may still be ending the claim */
         p->over = c->next;
         return c;
     }
     return done ? NULL : claim_pool_shift(p);
 }
 
-/* Takes a claim from the pool; NULL: none, or with `done` none that is over. Makes its next handle
- * good, unless hd_close ended handles. That happens here, since a lock after the submission would
- * wait until the submission leaves this processor. */
+/* Takes a claim from the pool; NULL: there is none, or with `done` none that is over. Makes its
+ * next handle good, unless hd_close ended handles. It does that here under the lock, since taking a
+ * lock after the submission would wait for the submission's stores. */
 static struct hd_claim *claim_pool_take(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
@@ -198,7 +199,7 @@ static struct hd_claim *claim_pool_take(pool *p, bool done)
     return c;
 }
 
-/* `over`: it ends with this call. The pool's lock is held. */
+/* `over`: the claim is over with this call. The pool's lock is held. */
 static void claim_pool_put(pool *p, struct hd_claim *c, bool over)
 {
     if (over) {
@@ -215,7 +216,7 @@ static void claim_pool_put(pool *p, struct hd_claim *c, bool over)
     p->last = c;
 }
 
-/* Counts one more claim. */
+/* Counts one more claim. False: the device has the most claims already. */
 static bool claim_pool_may_make(pool *p)
 {
     hdi_lock_take(&p->lock);
@@ -232,7 +233,7 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     if (status) {
         return status;
     }
-    /* After the lane: stable memory is never given back. */
+    /* This comes after the lane is made, since stable memory is never given back. */
     struct hd_claim *c = hdi_stable_take(rt->stable, sizeof *c);
     if (!c) {
         hd_lane_destroy(hdi_lane_handle(lane));
@@ -245,12 +246,12 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     c->end = lane->head;
     hdi_handle_set(&c->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     hdi_lock_take(&lane->device->order);
-    /* otherwise hd_close may have let another thread take it as well */
+    /* if it is not live, hd_close may have let another thread take the lane, too */
     bool live = hdi_handle_head_live(&lane->handle);
     if (live) {
         lane->is_copy = true;
         lane->claim = c;
-        /* tickets name it, and the program cannot submit to it */
+        /* the handle is stale, so tickets name the lane, but the program cannot submit to it */
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
     }
     hdi_lock_release(&lane->device->order);
@@ -266,8 +267,8 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     return HD_OK;
 }
 
-/* Takes a claim whose lane is not done yet, and waits for it. `status`: why no other one is
- * available. */
+/* Takes a claim whose lane is not done yet, and waits for that lane. `status`: why no other claim
+ * is available. */
 static hd_status claim_take_late(hd_runtime *rt, int device, hd_status status, struct hd_claim **out)
 {
     pool *p = &hdi_claim_of(rt)->claims->of[device];
@@ -285,7 +286,7 @@ static hd_status claim_take_late(hd_runtime *rt, int device, hd_status status, s
         return hdi_not_done(rt, c->lane->global, c->end, "no lane is free for a claim (option submit_timeout)");
     }
     while (!claim_work_is_over(c)) {
-        hdi_spin_turn(); /* the ending thread is between two stores */
+        hdi_spin_turn(); /* the thread that ends the claim is between two stores */
     }
     *out = c;
     return HD_OK;
@@ -332,7 +333,7 @@ void hdi_claim_give(struct hd_claim *c)
 static hd_status claim_note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n_uses)
 {
     if (n_uses > HDI_POINTERS_NEAR && c->pointers == c->near) {
-        void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers); /* kept for later claims */
+        void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers); /* the array is kept for later claims */
         if (!pointers) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
         }
@@ -360,7 +361,7 @@ static bool claim_stands_behind(const struct hd_claim *c, uint64_t before)
 static bool claim_hold_at_once(struct hd_claim *c)
 {
     hdi_claim_hold(c->lane, c->end);
-    hdi_claim_fence(); /* pairs with the one of hdi_lane_reach */
+    hdi_claim_fence(); /* pairs with the barrier in hdi_lane_reach */
     return !hdi_device_lost(c->lane->device);
 }
 
@@ -368,7 +369,7 @@ static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd
                                                                        size_t n_uses, const hdi_claim_begun *how)
 {
     hd_status status = claim_note_pointers(c, uses, n_uses);
-    uint64_t before = c->lane->head; /* everything before is over */
+    uint64_t before = c->lane->head; /* everything in front of the claim is over */
     _Atomic uint64_t *begun = &c->lane->claim_begun;
     uint64_t begun_before = atomic_load_explicit(begun, memory_order_relaxed);
     hdi_command command[HDI_CLAIM_SLOTS] = {
@@ -379,8 +380,8 @@ static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd
     hdi_link_of_claim own = {.undo = how->undo};
     hdi_claim_note(c->lane, how->label, how->site);
     atomic_store_explicit(&c->lane->claim_on_stream, how->on_stream, memory_order_relaxed);
-    /* Open from here on: a buffer that the submission itself ends, freed meanwhile, must not wait
-     * for the claim (guard.c). */
+    /* The claim counts as open from here on. If the submission itself ends a buffer that was freed
+     * meanwhile, that end must not wait for the claim (guard.c). */
     atomic_store_explicit(begun, before + 1, memory_order_relaxed);
     const hdi_linked link = {.claim = &own};
     status = status ? status : hdi_submit_claim(c->lane, uses, n_uses, command, link, &ticket);
@@ -422,7 +423,8 @@ hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
     return HD_OK;
 }
 
-/* The device whose lane a claim takes: that of the first device memory; -1: none. */
+/* The device whose lane a claim takes: the owner of the first device memory among its uses; -1: no
+ * use is of device memory. */
 static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
@@ -434,7 +436,8 @@ static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_u
     return -1;
 }
 
-/* A claim for any device: on the first one that is not lost and can give a lane. */
+/* Takes a claim that may be on any device: on the first device that is not lost and can give a
+ * lane. */
 static hd_status claim_take_anywhere(hd_runtime *rt, struct hd_claim **out)
 {
     hdi_attempt attempt;
@@ -607,8 +610,8 @@ bool hdi_claim_ask(struct hd_claim *c)
     return first;
 }
 
-/* Makes the handle stale, and gives the claim back: no thread uses it before it is over. False:
- * another thread did so. */
+/* Makes the handle stale, and gives the claim back if its handles are not used up. No thread uses
+ * the claim before it is over. False: another thread made the handle stale. */
 static bool claim_end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, hd_status outcome, bool *given)
 {
     hdi_lock_take(&p->lock);
@@ -657,8 +660,8 @@ static __attribute__((noinline)) hd_status claim_finish_in_lane(struct hd_claim 
     return status;
 }
 
-/* Ends a claim whose handles are stale. `surely`: ends it well, even during a capture of the
- * stream, once that is over. */
+/* Ends a claim whose handles are stale. `surely`: the claim ends with success, even during a
+ * capture of its stream; then it ends after the capture. */
 static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, bool given, bool surely)
 {
     bool plain = !c->on_stream && !outcome && claim_is_ready(c);

@@ -1,8 +1,10 @@
-/* claim.h - shared by the files of this layer: uses by the program, claims, and their callbacks.
+/* claim.h - declarations that the files of this layer share: uses by the program, claims, and their
+ * callbacks.
  *
  * Threads: any. Locks: as each file describes; a caller holds none of the library's locks.
  * Always: each claim occupies a library lane of its own. The next claim gets a lane only after the
- * last one is done. So ending a claim never waits for another claim, and the next one starts clean.
+ * last one is done. So ending a claim never waits for another claim, and a claim finds no earlier
+ * work in its lane.
  */
 #ifndef HDI_CLAIM_CLAIM_H
 #define HDI_CLAIM_CLAIM_H
@@ -22,26 +24,27 @@ struct hd_claim {
     hd_lane *lane;
     /* lane positions: the program gets the bytes at the first; the claim ends at the second */
     uint64_t ready, end;
-    bool at_once; /* the program got them at once */
-    bool asked;   /* for a callback; under the pool's lock */
+    bool at_once; /* the program got the bytes at once */
+    bool asked;   /* a callback was asked for; under the pool's lock */
     uint32_t n_uses;
     void **pointers; /* host address of each use; `near`, or an array if that is too small */
     void *near[HDI_POINTERS_NEAR];
-    void *stream;       /* for a claim on a stream */
+    void *stream;       /* the stream of the program; only for a claim on a stream */
     uint64_t stream_id; /* the driver's id, never reused; 0: the driver provides none */
     bool on_stream;
-    hdcu_event event; /* owned by the lane; at the end of such a claim */
+    hdcu_event event; /* recorded at the end of a claim on a stream; the lane owns it */
     struct hd_claim *next;
 };
 
 /* ---- uses.c ---- */
 
-/* Checks the uses of a claim or a call. `device`: the work runs there, and must reach them; -1: on
- * the host. n_uses is at most HDI_USES_OF_ONE. Errors: ARGUMENT, HANDLE, RANGE, LIMIT, UNREACHABLE,
- * DEVICE_LOST. */
+/* Checks the uses of a claim or a call. `device`: the work runs on this device, which must reach
+ * the buffers; -1: it runs on the host. n_uses is at most HDI_USES_OF_ONE. Errors: ARGUMENT,
+ * HANDLE, RANGE, LIMIT, UNREACHABLE, DEVICE_LOST. */
 hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
-/* The same for a runtime that the program names, and that may not be open. Errors: also HANDLE. */
+/* Like hdi_uses_from, for a runtime that the program names, and that may not be open. Errors: also
+ * HANDLE. */
 hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
 /* ---- claim.c ---- */
@@ -49,17 +52,17 @@ hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, si
 /* Pools of claims, which end with the runtime. */
 extern const hdi_lifetime hdi_claims_lifetime;
 
-/* Takes a claim on a device; no handle leads to it. Errors: LIMIT, MEMORY, HOST_MEMORY, DRIVER,
- * DEVICE_LOST. */
+/* Takes a claim on a device; no handle leads to the claim yet. Errors: LIMIT, MEMORY, HOST_MEMORY,
+ * DRIVER, DEVICE_LOST. */
 hd_status hdi_claim_take(hd_runtime *rt, int device, struct hd_claim **out);
-/* Gives it back if its command was not submitted. */
+/* Gives a claim back whose command was not submitted. */
 void hdi_claim_give(struct hd_claim *claim);
 /* Options for the begin of a claim. */
 typedef struct hdi_claim_begun {
     const char *label; /* NULL: none */
     const void *site;  /* of the call */
     hdi_undo *undo;    /* not NULL: the claim may be withdrawn */
-    bool on_stream;    /* on a stream of the program */
+    bool on_stream;    /* the claim is on a stream of the program */
 } hdi_claim_begun;
 
 /* Begins the claim, for uses that were checked. Gives it back on failure. Errors: those of
@@ -68,7 +71,7 @@ hd_status hdi_claim_submit(struct hd_claim *claim, const hdi_use *uses, size_t n
 /* Checks the uses of a claim that is on no stream, and takes a claim for them. Errors: those of
  * hdi_uses_of_runtime and hdi_claim_take. */
 hd_status hdi_claim_prepare(hd_runtime *rt, const hd_arg *args, size_t n_args, hdi_use *uses, struct hd_claim **out);
-/* The claim of a handle; NULL: no claim, or ended. */
+/* The claim of a handle; NULL: the value is no handle of a claim, or the claim was ended. */
 struct hd_claim *hdi_claim_from_handle(const hd_claim *handle);
 hd_status hdi_claim_refused(const hd_claim *handle);
 /* For HDI_INSIDE, which runs before the handle is checked. Only compare the result. */
@@ -77,7 +80,7 @@ static inline const void *hdi_claim_runtime(const hd_claim *handle)
     const struct hd_claim *c = (const struct hd_claim *)hdi_handle_object(handle);
     return c ? c->runtime : NULL;
 }
-/* Makes a handle for it. On failure the claim is over. Errors: HANDLE (hd_close is ending
+/* Makes a handle for the claim. On failure the claim is over. Errors: HANDLE (hd_close is ending
  * handles). */
 hd_status hdi_claim_give_out(struct hd_claim *claim, hd_claim **out);
 /* hd_claim_begin_with for callers inside a call, with arguments of the program. The claim is still
@@ -86,30 +89,31 @@ hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, con
                           struct hd_claim **out);
 /* hd_claim_wait for a claim without a handle. Errors: the same. */
 hd_status hdi_claim_await(struct hd_claim *claim, int64_t timeout_ns);
-/* Ends a claim whose handle is gone. `outcome`: HD_OK, or below 0. Returns the failure of
+/* Ends a claim whose handle is gone. `outcome`: HD_OK, or a failure. Returns the failure of
  * hdi_claim_record_end. */
 hd_status hdi_claim_finish(struct hd_claim *claim, hd_status outcome);
 /* Ends a claim that never got a handle, as if it had not begun: its bytes stay as before. `undo`:
- * from its begin. */
+ * what its begin recorded. */
 void hdi_claim_withdraw(struct hd_claim *claim, hdi_undo *undo);
-/* Ends a claim well, on any thread and in any state, for callers that cannot take a failure.
- * Ignores a claim that was ended, or whose runtime was closed. Leaves the thread's last failure
- * alone. */
+/* Ends a claim with success, on any thread and in any state, for callers that cannot handle a
+ * failure. Ignores a claim that was ended, or whose runtime was closed. Leaves the thread's last
+ * failure alone. */
 void hdi_claim_end_surely(hd_claim *handle);
-/* Events of a device that nothing waits for any more. NULL: none. */
+/* Takes an event of a device that nothing waits for any more; NULL: none. Puts such an event
+ * back. */
 hdcu_event hdi_claim_event_take(hd_runtime *rt, int device);
 void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event);
 /* Remembers the last stream that was found to belong to the device, by its id. */
 bool hdi_claim_stream_is_checked(const hdi_device *device, uint64_t id);
 void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id);
-/* Asks for a call. True if none was asked for before. */
+/* Notes that a callback was asked for. True if none was asked for before. */
 bool hdi_claim_ask(struct hd_claim *claim);
 /* The outcome of the wait for the bytes, which is over. */
 hd_status hdi_claim_status(const struct hd_claim *claim);
 
-/* For hd_close: ends the claims that the program left open, as failed. *first: the first of them
- * and the fate of its bytes, unless its status is set already. True if the program may still use
- * bytes of some. */
+/* For hd_close: ends the claims that the program left open, as failed. *first gets the first of
+ * them and the fate of its bytes, unless its status is set already. True if the program may still
+ * use bytes of some of these claims. */
 bool hdi_claims_abandon(hd_runtime *rt, hd_error *first);
 /* Calls `visit` for each open claim of a device, and for those that hd_close ended: "claim 'halo'
  * of main+0x1f". */
@@ -118,8 +122,8 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
 /* ---- stream.c ---- */
 
 /* Ends a claim on a stream. *event follows the program's work in that stream; NULL: the device
- * finished the work. UNSUPPORTED: the stream is being captured. Then *late is the stream to use
- * after the capture; else NULL. Errors: as hd_claim_end. */
+ * finished the work. UNSUPPORTED: the stream is being captured. In that case *late is the stream to
+ * use after the capture; in all others it is NULL. Errors: as hd_claim_end. */
 hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event, hdcu_stream *late);
 
 /* hd_claim_begin_stream for callers inside a call, with arguments of the program. The claim is
@@ -138,7 +142,7 @@ extern const hdi_lifetime hdi_callers_lifetime;
 void hdi_callers_settle(hd_runtime *rt, int64_t deadline);
 
 /* Names a function of the program that still runs although its thread should be over: "the function
- * main.step of hd_launch_host does not return". NULL: none. */
+ * main.step of hd_launch_host does not return". NULL: there is none. */
 const char *hdi_callers_stuck(hd_runtime *rt);
 
 #endif

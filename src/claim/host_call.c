@@ -2,17 +2,17 @@
  * hd_launch_host and hd_claim_on_ready.
  *
  * A *watcher* for each device sleeps until some claim in a lane of that device is ready or over.
- * It passes ready claims to the *callers*. Their number follows the need, up to the option
- * call_threads.
- * So a call that is not ready occupies no thread. Threads start when they are first needed.
- * A caller that waits inside Heddle may wait for another call. So it does not count, and others
- * start. Later, a surplus caller ends.
+ * It passes ready claims to the *callers*. There are as many callers as are needed, up to the
+ * option call_threads. So a call that is not ready occupies no thread. Threads start when they are
+ * first needed. A caller that waits inside Heddle may wait for another call. So it does not count
+ * against the option, and another caller may start. Later, a surplus caller ends.
  *
  * Threads: any; watchers and callers are library threads.
  * Locks: one for the lists, for a short time; none while the program's functions run.
  * Blocking: hd_close, until submitted calls have run and claims were ended (option close_timeout).
  * Always:
- * - A watcher stores that it waits, and then looks at its claims once more. So it misses no bell.
+ * - A watcher stores that it waits, and then looks at its claims once more. So it misses no claim
+ *   that is ready or over.
  * - An accepted call gets a thread, or a watcher that keeps trying to start one.
  * - A function is called at most once, and not for a claim that was ended before.
  */
@@ -28,14 +28,14 @@
 
 #define STUCK_TEXT (HDI_SITE_BYTES + 64)
 
-/* Maximum of submitted calls that are not over. Another one waits, so that calls leave lanes for
- * claims and for the program. */
+/* The most submitted calls that are not over. Another call waits until one of them is over, so that
+ * calls leave lanes for claims and for the program. */
 #define CALLS_MOST 64
 /* the maximum of call_threads, plus one waiting caller for each call */
 #define CALLERS_MOST (256 + CALLS_MOST)
-#define SETTLE_NS 1000000 /* hd_close: between two looks at claims that the program must end */
-#define LACKS_NS 1000000  /* between two tries to start a thread after a failure */
-/* placement inline: between two rounds in which the watcher runs the engines */
+#define SETTLE_NS 1000000 /* the time between two looks of hd_close at claims that the program must end */
+#define LACKS_NS 1000000  /* the time between two tries to start a thread after a failure */
+/* placement inline: the time between two rounds in which the watcher runs the engines */
 #define INLINE_SLEEP_NS 50000
 
 typedef void (*ready_function)(struct hd_claim *claim, hd_claim *handle, void *context);
@@ -74,22 +74,22 @@ typedef struct caller {
     hdi_caller here; /* first: its address identifies the caller */
     struct hdi_callers *all;
     pthread_t thread;
-    enum { NEVER, RUNS, OVER } state; /* under the lock, like the next field */
+    enum { NEVER, RUNS, OVER } state; /* both fields: under the lock */
     const waiting *calls;             /* the call under way; NULL: none */
 } caller;
 
 struct hdi_callers {
     hd_runtime *runtime;
     hdi_mutex lock;
-    pthread_cond_t changed; /* a call is due, or nothing is left, or the threads end */
+    pthread_cond_t changed; /* signalled when a call is due, when nothing is left, or when the threads must end */
     bool stop;
     bool lacks; /* a wanted thread could not be started: watchers try again */
     bool woken; /* hd_close: its time was up while some function waited inside Heddle */
     bool stuck; /* some function of the program did not return in time */
     list due;
     uint32_t n_due;
-    /* Callers: all, and those that have not begun, that are idle, that run a function of the
-     * program, and that wait inside Heddle during it. */
+    /* Counts of callers: all, those that have not begun, and those that are idle. Then those that
+     * run a function of the program, and those that wait inside Heddle in such a function. */
     uint32_t n_threads, starting, idle, calling, waits;
     uint32_t unfinished; /* claims of the library that are pending, due or being called */
     caller callers[CALLERS_MOST];
@@ -124,7 +124,7 @@ static waiting *waiting_calls_take_first(list *l)
 
 static void *callers_run(void *argument);
 
-/* Starts one more. The lock is held. Returns 0, or the error. */
+/* Starts one more caller. The lock is held. Returns 0, or the error. */
 static int callers_start_caller(struct hdi_callers *all)
 {
     HDI_UNCANCELLED;
@@ -136,7 +136,7 @@ static int callers_start_caller(struct hdi_callers *all)
         return EAGAIN;
     }
     if (own->state == OVER) {
-        pthread_join(own->thread, NULL); /* it takes no lock any more */
+        pthread_join(own->thread, NULL); /* the thread takes no lock any more */
         own->state = NEVER;
     }
     own->all = all;
@@ -304,7 +304,7 @@ static int callers_start(struct hdi_callers *all, watcher *own, hdi_device *devi
         error = hdi_thread_start(&own->thread, callers_run_watcher, own);
         own->runs = error == 0;
     }
-    if (!error && all->n_threads == 0) { /* so that submitted calls can run */
+    if (!error && all->n_threads == 0) { /* starts at least one caller, so that submitted calls can run */
         error = callers_start_caller(all);
     }
     return error;
@@ -333,7 +333,7 @@ static hd_status waiting_call_prepare(const waiting *wanted, waiting **out)
     return HD_OK;
 }
 
-/* The claim was begun. */
+/* Hands the call to the watcher. Its claim was begun. */
 static void waiting_call_begin(waiting *w)
 {
     const struct hd_claim *c = w->claim;
@@ -343,7 +343,7 @@ static void waiting_call_begin(waiting *w)
     atomic_store_explicit(&c->lane->claim_called, c->end, memory_order_relaxed);
     hdi_mutex_lock(&all->lock);
     waiting_calls_append(&own->pending, w);
-    /* The watcher looks at its claims after the wake-up, and so after this. */
+    /* The watcher looks at its claims after the wake-up, and so after this store. */
     atomic_store_explicit(&own->device->channel.engine->bell_wanted, 1, memory_order_seq_cst);
     hdi_mutex_unlock(&all->lock);
     callers_wake_watcher(own);
@@ -469,7 +469,7 @@ static hd_status host_call_submit(hd_runtime *rt, host_call *call, const hd_arg 
         free(w);
         return status;
     }
-    /* before the call, which ends the claim */
+    /* read before the call runs, because the call ends the claim */
     hd_ticket ticket = {hdi_lane_handle(c->lane), c->end};
     waiting_call_begin(w);
     if (out) {
@@ -595,7 +595,7 @@ static void callers_stop(hd_runtime *rt)
             pthread_join(all->watchers[i].thread, NULL);
         }
     }
-    for (int i = 0; i < CALLERS_MOST; i++) { /* no more are started */
+    for (int i = 0; i < CALLERS_MOST; i++) { /* no more threads are started */
         hdi_mutex_lock(&all->lock);
         bool made = all->callers[i].state != NEVER;
         hdi_mutex_unlock(&all->lock);

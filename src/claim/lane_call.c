@@ -1,8 +1,8 @@
 /* lane_call.c - functions of the program in lanes, and lanes that wait for tickets:
  * hd_lane_run_native and hd_lane_add_dependency.
  *
- * Threads: any. Locks: none of its own; submitting takes order locks. Blocking: while the lane is
- * full.
+ * Threads: any. Locks: none of its own; submitting takes order locks. Blocking: while the lane has
+ * no room.
  * Always: nothing is submitted until every check has passed.
  */
 #include "base/error.h"

@@ -1,28 +1,27 @@
 /* stream.c - claims on streams of the program: hd_claim_begin_stream, and the end of such a claim.
  *
  * The program's stream gets waits for driver events, one for each lane that the claim waits for.
- * The lane's engine recorded such an event. If not, the calling thread records one after everything
- * that the lane was given. That may cover more than needed, but never less. It must not follow a
- * cut (src/engine/event.c): if no event before the cut is left, the calling thread waits for the
- * device.
- * No event can mark a position that the engine has not given to the driver yet. For it, the calling
- * thread waits for the engine, but not for the device.
+ * Usually the lane's engine recorded such an event. If it did not, the calling thread records one
+ * after everything that the lane was given. That event may cover more than needed, but never less.
+ * But no event behind a cut may serve (src/engine/event.c): if no event before the cut is left, the
+ * calling thread waits for the device. No event can mark a position that the engine has not given
+ * to the driver yet. In that case the calling thread waits for the engine, but not for the device.
  * An earlier claim on the same stream needs no wait, since the stream keeps its order. An earlier
  * claim on another stream provides the event at its end.
- * The claim's own lane waits like that of any claim. At the end, its stream waits for an event of
- * the program's stream.
+ * The claim's own lane waits like that of any claim. At the end of the claim, the CUDA stream of
+ * that lane waits for an event of the program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, for a short time.
- * Blocking: for an engine that is behind (option submit_timeout). hd_claim_end waits for the device
- * if the stream is gone.
+ * Blocking: hd_claim_begin_stream, for an engine that is behind (option submit_timeout).
+ * hd_claim_end waits for the device if the stream is gone.
  * Always:
  * - The device's context is current during driver calls, and the program's context is current again
  *   afterwards.
  * - No stream under capture gets an event or a wait, so no capture breaks.
- * - An event may be recorded again after a wait for it: a wait covers what was recorded when it was
- *   made.
- * - A begin that is refused after its submission withdraws the claim. The stream may keep some
- *   waits, which change no bytes.
+ * - An event may be recorded again after a stream got a wait for it: the wait covers only the
+ *   record that it found.
+ * - A begin that is refused after its submission withdraws the claim. The stream may keep some of
+ *   its waits, which change no bytes.
  * - An end always ends the claim. During a capture of its stream, the engine does the rest after
  *   the capture (src/engine/program.c).
  */
@@ -106,7 +105,7 @@ static hdcu_result claim_stream_record_now(hd_runtime *rt, hdi_device *owner, hd
 }
 
 /* Makes the program's stream wait for a new event after everything that the lane was given. *late:
- * the lane was cut meanwhile, so the event may cover too much, and the stream got no wait. */
+ * a cut was made meanwhile, so the event may cover too much, and the stream got no wait. */
 static hd_status claim_stream_wait_for_all(hdi_device *owner, hdi_stream *other, uint64_t position, hdi_device *device,
                                            hdcu_stream stream, bool *late)
 {
@@ -133,8 +132,8 @@ static hd_status claim_stream_wait_for_all(hdi_device *owner, hdi_stream *other,
 }
 
 /* Makes the program's stream, a stream of `device`, wait for a lane position that the engine gave
- * to the driver. That device's context is current, since default streams belong to the current
- * context. *late: as above. */
+ * to the driver. The context of `device` is current, since default streams belong to the current
+ * context. *late: as for claim_stream_wait_for_all. */
 static hd_status claim_stream_wait_for_lane(hdi_device *owner, hdi_stream *other, uint64_t position, hdi_device *device,
                                             hdcu_stream stream, bool *late)
 {
@@ -189,7 +188,7 @@ static hd_status claim_stream_wait_for(struct hd_claim *c, const hdi_wait_entry 
         return HD_OK;
     }
     hdcu_event event = hdi_claim_end_event(hdi_lane_at(owner, number), e->position);
-    if (event) { /* of another stream of the program: the engine provides nothing */
+    if (event) { /* a claim on another stream of the program, whose end the engine does not mark */
         hdcu_result r = rt->driver->cuStreamWaitEvent(stream, event, 0);
         return r == HDCU_SUCCESS ? HD_OK : claim_stream_driver_failed(c->lane->device, r, "cuStreamWaitEvent");
     }
@@ -252,7 +251,7 @@ static hd_status claim_stream_begin(hdi_device *device, hdcu_stream stream, cons
     }
     hdi_undo_drop(&undo);
     c->on_stream = true;
-    /* from here on the stream's order includes the claim's dependencies */
+    /* from here on the stream's own order covers the claim's dependencies */
     hdi_claim_note_stream(c->lane, c->end, id);
     *out = c;
     return HD_OK;
@@ -318,8 +317,9 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
 
 /* ---- end ---- */
 
-/* Finds the stream in which the claim's work can be waited for. The default stream of another
- * thread is unusable; the legacy default stream follows those of all threads. *gone: the stream was
+/* Finds a stream whose events follow the claim's work. That is the claim's own stream, except for
+ * the default stream of another thread, which this thread cannot use. The legacy default stream,
+ * which follows the default streams of all threads, then serves instead. *gone: the stream was
  * destroyed. The context is current. Errors: UNSUPPORTED (a capture), DRIVER, DEVICE_LOST. */
 static hd_status claim_stream_look_at_end(const struct hd_claim *c, hdcu_stream *stream, bool *gone)
 {
@@ -380,7 +380,7 @@ hd_status hdi_claim_record_end(struct hd_claim *c, hdcu_event *event, hdcu_strea
     hdi_device *device = c->lane->device;
     hdi_scope scope;
     if (hdi_device_lost(device)) {
-        return HD_OK; /* the claim failed with it */
+        return HD_OK; /* the claim failed with the same error */
     }
     hd_status status = hdi_scope_enter(device, &scope);
     if (!status) {

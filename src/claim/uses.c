@@ -1,16 +1,15 @@
 /* uses.c - checks the uses of a claim or a call: turns arguments of the program into uses of a
  * submission.
  *
- * Threads: any. Locks: none. Blocking: the first use of another device's memory, for the test of
- * the pair.
- * Always: nothing changes. Facts checked here may change until the submission, which checks the
- * handles again.
+ * Threads: any. Locks: none. Blocking: the first use of another device's memory waits for the test
+ * of the pair. Always: nothing changes. Facts checked here may change before the submission, which
+ * checks the handles again.
  */
 #include "base/error.h"
 #include "claim/claim.h"
 #include "transfer/route.h"
 
-/* Names the use in a failure. */
+/* Adds the number of the use to the message of a failure. */
 static hd_status __attribute__((cold)) claim_use_fail_about(hd_status status, size_t index)
 {
     return hdi_fail_about(status, "use %zu", index);
@@ -77,7 +76,8 @@ hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n
 
 hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses)
 {
-    /* Read nothing of the runtime before a buffer of it is found, which proves that it is open. */
+    /* This reads nothing of the runtime before it finds a buffer of that runtime, which proves that
+     * the runtime is open. */
     hd_status status = n_args ? hdi_uses_from(rt, device, args, n_args, uses) : HD_OK;
     return (status || !n_args) && !hdi_runtime_is_open(rt) ? hdi_runtime_refused(rt) : status;
 }
