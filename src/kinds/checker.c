@@ -1,17 +1,17 @@
 /* checker.c - guards of freed buffers with unfinished work: hd_free leaves them to a thread, the
  * checker.
  *
- * hd_free must not wait for a claim, since the same thread may have to end it. So the library puts
- * the memory of such a buffer into a hold.
+ * hd_free must not wait for a claim, since its own thread may be the one that ends the claim. So
+ * the library puts the memory of such a buffer into a hold.
  * Once nothing uses the buffer any more, the checker ends the hold. Then it checks the guards, as
  * hd_free would (guard.c).
- * Each device provides a lane for guards. Nothing in it waits for work of the program, so no claim
- * holds it up.
+ * Each device has a lane for guards. Nothing in that lane waits for work of the program, so no
+ * claim holds it up.
  *
- * Threads: any; the checker, which starts when it is first needed.
+ * Threads: any. The checker starts when it is first needed.
  * Locks: the list's lock; inside it the lock of a buffer's record.
- * Blocking: the stop waits for work in flight (option close_timeout), but not if the program left
- * claims open.
+ * Blocking: stopping the checker waits for work in flight (option close_timeout), but not if the
+ * program left claims open.
  * Always: a buffer is in the list, or one thread owns it. While the checker is inside a call of the
  * runtime, hd_close waits for it.
  */
@@ -77,8 +77,8 @@ static void checker_add(struct hdi_checker *all, struct hd_buffer *b)
 
 /* ---- the end of a buffer ---- */
 
-/* Nothing uses the buffer any more, and this thread owns it. If its guards cannot be read now, it
- * returns to the list. */
+/* Ends a buffer that nothing uses any more, and that this thread owns. If its guards cannot be read
+ * now, it returns to the list. */
 static void checker_finish(struct hd_buffer *b)
 {
     hdi_device *device = b->runtime->devices[b->owner];
@@ -86,7 +86,8 @@ static void checker_finish(struct hd_buffer *b)
     hdi_memory_left(device);
 }
 
-/* One look at everything in the list. Position 0: nothing in it waits for work. */
+/* Looks at all buffers in the list. Returns work that one of them waits for; position 0: none
+ * waits. */
 static hdi_point checker_look(struct hdi_checker *all)
 {
     hdi_point wait = {0, 0};
@@ -112,7 +113,7 @@ static int64_t checker_run(void *context)
 {
     struct hdi_checker *all = context;
     hd_runtime *rt = all->runtime;
-    hdi_call_continue("hd_free"); /* for the text of findings */
+    hdi_call_continue("hd_free"); /* findings name hd_free as the call */
     hdi_mutex_lock(&all->lock);
     bool empty = !all->first;
     hdi_mutex_unlock(&all->lock);
@@ -134,7 +135,7 @@ bool hdi_checker_keep(struct hd_buffer *b)
     bool kept = hdi_service_start(&all->thread);
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
-        hdi_hold_begin(b, 0); /* no handle leads to it, so this succeeds, and the hold keeps it */
+        hdi_hold_begin(b, 0); /* no handle leads to the buffer, so this succeeds, and the hold keeps its memory */
         hdi_hold_keeps(b);
         checker_add(all, b);
         hdi_service_wake(&all->thread);

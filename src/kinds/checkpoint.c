@@ -24,7 +24,7 @@ static const hdi_buffer_ops checkpoint_ops;
 struct hdi_checkpoint {
     hdi_mutex lock;
     struct hd_buffer *copy[2];
-    hdi_point saved[2]; /* the last save into each; position 0: none */
+    hdi_point saved[2]; /* the last save into each copy; position 0: none */
     bool good[2];       /* that save is known to have worked */
     int newest;         /* the copy of the last save */
 };
@@ -96,7 +96,7 @@ static void checkpoint_release(struct hd_buffer *b)
 /* ---- saves ---- */
 
 /* Copies all of one buffer into another, in a lane of the device that owns one of them.
- * `to_device`: it owns `dst`. Errors: as hdi_submit, DEVICE_LOST. */
+ * `to_device`: that device owns `dst`. Errors: as hdi_submit, DEVICE_LOST. */
 static hd_status checkpoint_copy_all(hd_lane *lane, struct hd_buffer *dst, struct hd_buffer *src, bool to_device,
                                      hd_ticket *out)
 {
@@ -121,7 +121,7 @@ static bool checkpoint_is_finished(hd_runtime *rt, hdi_point point)
     return point.position == 0 || hdi_point_done(rt, point);
 }
 
-/* Checks if a finished save worked. The lock is held. */
+/* Checks whether a finished save worked. The lock is held. */
 static void checkpoint_settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 {
     hdi_failure failure;
@@ -146,7 +146,8 @@ static struct hd_buffer *checkpoint_content(struct hd_buffer *b)
     return copy;
 }
 
-/* Submits a save. Otherwise *wait is the save that must finish first; position 0: none. */
+/* Submits a save, unless an earlier one must finish first: then *wait is that save. Position 0: the
+ * save was submitted. */
 static hd_status checkpoint_save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
     struct hdi_checkpoint *checkpoint = checkpoint_of(b);
@@ -231,9 +232,9 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 
 /* ---- restoring ---- */
 
-/* Copies the checkpoint into fresh memory. The handle is lost, and hd_free waits. But an operation
- * that was checked before the loss may still come. Under the order lock it finds that `losses`
- * changed. */
+/* Copies the checkpoint into fresh memory. The buffer counts as lost, and hd_free waits. But a
+ * thread may still submit an operation that it checked before the loss. Under the order lock it
+ * finds that `losses` changed. */
 static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct hd_buffer *content)
 {
     hd_runtime *rt = b->runtime;
@@ -266,8 +267,8 @@ static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct h
     return status;
 }
 
-/* Takes a lane without waits: work from before the loss may stand in a copy lane until the program
- * acts. *own: the caller destroys the lane. */
+/* Takes a lane in which no work waits: work from before the loss may stand in a copy lane until the
+ * program acts. *own: the caller destroys the lane. */
 static hd_status checkpoint_take_lane(hdi_device *device, hd_lane **out, bool *own)
 {
     hd_lane *lane = device->lane_in;
@@ -300,7 +301,7 @@ static hd_status checkpoint_restore_all(hd_runtime *rt, hdi_device *device)
 
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
 {
-    /* hd_free of a buffer under restore waits for the restart, which this thread runs */
+    /* hd_free of a buffer that is being restored waits for the restart, which this thread runs */
     hdi_reclaim_forbid(true);
     hd_status status = checkpoint_restore_all(rt, device);
     hdi_reclaim_forbid(false);

@@ -1,16 +1,16 @@
 /* guard.c - the option memory_debug: guards, patterns for fresh and freed content, and findings.
  *
- * A guarded buffer's block begins GUARD_BYTES before its content, and ends as many after it.
- * At both ends of the buffer's life no other thread uses it. Then a structure covers the whole
- * block, and serves to write and read the block.
- * So use records order that work like any other. It runs in a lane of its own (checker.c).
- * If the guards cannot be checked when a buffer is freed, the checker does it later.
+ * A guarded buffer's block begins GUARD_BYTES before its content, and ends as many bytes after it.
+ * When the buffer begins and when it ends, no other thread uses it. At these times a temporary
+ * buffer structure covers the whole block, for writing and reading the block. So use records order
+ * this work like any other. The work runs in a lane of its own (checker.c). If the guards cannot be
+ * checked when a buffer is freed, the checker does it later.
  *
  * Threads: any.
- * Locks: the order lock of the device, for a moment; a mutex for the kept findings. None while a
- * finding is reported.
- * Blocking: see kinds.h. A line waits up to LINE_WAIT_NS for a pipe, and a finding for the
- * program's callback.
+ * Locks: the order lock of the device, for a moment; a mutex for the kept findings. No lock is held
+ * while a finding is reported.
+ * Blocking: see kinds.h. Writing a line waits up to LINE_WAIT_NS for a pipe. A finding waits for
+ * the program's callback.
  * Always: findings are counted until hd_close, and also in their device's counters. The text of the
  * first HDI_REPORT_FINDINGS is kept.
  */
@@ -40,7 +40,7 @@
 static const hdi_buffer_ops guard_ops;
 
 /* ---- findings: the list, the callback, and the lines ---- */
-/* a program with findings in a loop must not fill the disk */
+/* the most lines: a program with findings in a loop must not fill the disk */
 
 #define LINES_MOST 1000
 #define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost if a pipe accepts nothing for so long */
@@ -52,13 +52,13 @@ struct hdi_findings {
     hdi_finding list[HDI_REPORT_FINDINGS];
     hdi_hook hook;
     _Atomic uint64_t pinned_double_frees;
-    int descriptor;         /* for lines; -1: none */
+    int descriptor;         /* the file for lines; -1: none */
     _Atomic uint64_t lines; /* written so far */
 };
 
 static _Thread_local bool inside;
 
-/* Opens the file for the lines. -1: failed, with a message. */
+/* Opens the file for the lines. -1: this failed, with a message. */
 static int findings_open_lines(const char *path)
 {
     if (path[0] == 0) {
@@ -287,7 +287,7 @@ hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, voi
 #define FRESH_WORD 0x7ff7fff7u /* a NaN as a float of 16, 32 or 64 bits, and as a bfloat16 */
 #define FREED_WORD 0xddddddddu
 
-/* Such as `'weights', 4 KiB on device 0, allocated by main+0x12`. */
+/* A text such as `'weights', 4 KiB on device 0, allocated by main+0x12`. */
 typedef struct description {
     char text[HD_LABEL_BYTES + HDI_SITE_BYTES + 80];
 } description;
@@ -306,8 +306,8 @@ static description findings_describe(const struct hd_buffer *b)
     return d;
 }
 
-/* Notes the thread's last message as a finding about a buffer. `known`: *was holds more than the
- * owner. */
+/* Notes the thread's last message as a finding about a buffer. `known`: *was describes the buffer
+ * itself, not only its owner. */
 static void findings_note_buffer(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known,
                                  const void *found_at)
 {
@@ -327,8 +327,8 @@ static void findings_note_buffer(hd_runtime *rt, hd_finding_kind kind, const str
 
 typedef enum past {
     PAST_UNKNOWN, /* never a handle of a buffer, or not stale */
-    PAST_REUSED,  /* another buffer uses its structure now */
-    PAST_THERE    /* its structure still describes it */
+    PAST_REUSED,  /* another buffer uses the handle's structure now */
+    PAST_THERE    /* the handle's structure still describes its buffer */
 } past;
 
 /* The fate of a handle. For PAST_THERE *was describes its buffer. For PAST_REUSED *was holds only
@@ -347,7 +347,7 @@ static past guard_look_back(const hd_buffer *handle, struct hd_buffer *was)
     if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
         return PAST_UNKNOWN;
     }
-    hdi_buffers_lock(b->runtime); /* guards the giving out of structures */
+    hdi_buffers_lock(b->runtime); /* no structure is given out while this lock is held */
     bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && !b->making && b->call_site;
     was->owner = b->owner;
     if (there) {
@@ -415,7 +415,7 @@ static uint64_t guard_block_bytes(uint64_t bytes)
 }
 
 /* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole
- * words. Up to 3 more bytes fall into the guard behind, or into the rest of the block. */
+ * words, so it also fills up to 3 bytes of the guard behind, or of the rest of the block. */
 static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, hd_ticket *out)
 {
     hdi_use use = {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .write = true};
@@ -450,7 +450,7 @@ static void guard_take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 static hd_status guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        /* its message reports that there is not so much memory */
+        /* this fails, and its message reports that there is not so much memory */
         return hdi_buffer_place_plain(b, lane, bytes);
     }
     hd_status status = hdi_buffer_place_plain(b, lane, guard_block_bytes(bytes));
@@ -530,7 +530,7 @@ typedef enum reading {
 } reading;
 
 /* Takes a chunk for the guards. While a claim is open, other chunks of the pool may stay in use
- * until it ends. Then this waits for none. */
+ * until the claim ends, so this does not wait for one. */
 static reading guard_take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk)
 {
     bool waits = !hdi_claims_are_open(pool->runtime);
@@ -597,7 +597,7 @@ static void guard_compare_both(struct hd_buffer *b, const unsigned char *guards)
     findings_note_buffer(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-#define LOOK_NS INT64_C(10000000) /* between two checks for a claim that began meanwhile */
+#define LOOK_NS INT64_C(10000000) /* the time between two checks for a claim that began meanwhile */
 
 /* Waits for the work that uses the buffer, but not while a claim is open. The thread that frees a
  * buffer may have to end that claim, and any work may stand behind it. False: some work is
@@ -629,8 +629,8 @@ static void guard_poison(struct hd_buffer *b, struct hd_buffer *block)
     }
 }
 
-/* Once nothing uses the buffer: reports changes in the guards, and fills everything. Before that,
- * leaves the buffer to the checker. Does nothing if the device is lost. */
+/* If nothing uses the buffer: reports changes in the guards, and fills the whole block. If
+ * something still uses it, leaves the buffer to the checker. Does nothing if the device is lost. */
 static bool guard_check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;

@@ -15,8 +15,8 @@
  * Blocking: for saves and restores (checkpoint.c), and for the work on a guarded buffer when its
  * memory is given back.
  * A finding waits for the program's callback, and up to one second for a pipe that accepts nothing.
- * Always: a copy that is known to be good stays until another one is. hdi_kinds_part.findings is
- * NULL if the option is off.
+ * Always: a checkpoint's copy that is known to be good stays until another copy is known to be
+ * good. hdi_kinds_part.findings is NULL if the option is off.
  */
 #ifndef HDI_KINDS_KINDS_H
 #define HDI_KINDS_KINDS_H
@@ -30,13 +30,13 @@
 /* The kind of buffers with HD_ALLOC_KEEP. */
 extern const hdi_lifetime hdi_checkpoint_lifetime;
 
-/* The device works again: restores the content of its checkpointed buffers. Errors: MEMORY,
+/* For a device that works again: restores the content of its checkpointed buffers. Errors: MEMORY,
  * HOST_MEMORY, DEVICE_LOST, DRIVER, FAILED, TIMEOUT. */
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
 
 /* ---- guard.c ---- */
 
-#define HDI_REPORT_FINDINGS 64 /* the first ones are kept */
+#define HDI_REPORT_FINDINGS 64 /* the first findings are kept */
 #define HDI_FINDING_BYTES 320
 
 typedef struct hdi_finding {
@@ -45,13 +45,13 @@ typedef struct hdi_finding {
     char text[HDI_FINDING_BYTES];
 } hdi_finding;
 
-/* With the option memory_debug; device memory then gets guards. Errors: HOST_MEMORY, SYSTEM (option
- * memory_debug_file). */
+/* Makes the findings if the option memory_debug is on. Device memory then gets guards. Errors:
+ * HOST_MEMORY, SYSTEM (option memory_debug_file). */
 extern const hdi_lifetime hdi_findings_lifetime;
 
-/* For hd_close: the first reports one leak, with its device, label, call site, count and bytes;
- * `index` counts leaks from 0. The second reports the summary, with the totals of all leaks. Both
- * leave the thread's message alone. */
+/* For hd_close. hdi_findings_leak reports one leak, with its device, label, call site, count and
+ * bytes; `index` counts leaks from 0. The other function reports the summary, with the totals of
+ * all leaks. Both leave the thread's message alone. */
 void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index);
 void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes);
 
@@ -63,8 +63,8 @@ uint64_t hdi_findings_of_pinned(hd_runtime *rt);
 
 /* ---- checker.c ---- */
 
-/* With the option memory_debug: the checker, and the lanes. Errors: HOST_MEMORY, and those of
- * hdi_lane_make. */
+/* With the option memory_debug: makes the checker, and the lanes for guards. Errors: HOST_MEMORY,
+ * and those of hdi_lane_make. */
 extern const hdi_lifetime hdi_checker_lifetime;
 
 /* The lane for guards of a device's buffers. */
@@ -74,8 +74,8 @@ hd_lane *hdi_checker_lane(const hdi_device *device);
  * No handle leads to the buffer, and no hold keeps it. False: no thread can be started. */
 bool hdi_checker_keep(struct hd_buffer *b);
 
-/* How long a check may wait: for the option transfer_timeout, or in hd_close until that call's
- * limit. */
+/* The time until which a check may wait: by the option transfer_timeout, or in hd_close until that
+ * call's limit. */
 int64_t hdi_checker_deadline(hd_runtime *rt);
 
 #endif

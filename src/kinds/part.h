@@ -1,8 +1,9 @@
-/* part.h - the part of each runtime for special kinds of buffers, on top of the parts of the layers
- * below.
+/* part.h - the part of each runtime for special kinds of buffers, behind the parts of the layers
+ * that this one builds on.
  *
  * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
- * an hd_runtime is at a constant place, and a layer sees only those below it.
+ * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
+ * builds on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
  * zeros.
@@ -15,7 +16,7 @@
 typedef struct hdi_kinds_part {
     hdi_transfer_part below;       /* first, since all parts share the runtime's address */
     struct hdi_findings *findings; /* of the option memory_debug; NULL: it is off */
-    struct hdi_checker *checker;   /* likewise: freed buffers whose guards are not checked yet */
+    struct hdi_checker *checker;   /* with the option memory_debug: freed buffers whose guards are not checked yet */
 } hdi_kinds_part;
 
 /* The part of a const runtime may still change. */

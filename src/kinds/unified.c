@@ -5,13 +5,14 @@
  * The mirror's pinned buffer keeps its own record, for the copies between the two and for the
  * host's own accesses.
  * The mirror records per chunk which side is newer.
- * Copies to the device are submitted with the operation that needs them, in lanes for copies.
- * Copies to the host are submitted when the host requests the bytes.
- * After a failed copy, a chunk stays newer on its source side.
+ * A copy to the device is submitted in a copy lane, just before the operation that needs it. A copy
+ * to the host is submitted when the host requests the bytes. After a failed copy, a chunk stays
+ * newer on its source side.
  *
  * Threads: any.
  * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but
- * not during a wait for one. Several are taken by rising address. Inside it: order locks.
+ * not during a wait for one. A thread takes several of them by rising address. Order locks are
+ * taken inside.
  * Blocking: access by the host, until the copies to it are done. Operations: as hdi_submit.
  * Always: a chunk is newer on at most one side. `readable` and `writable` of the buffer (buffer.h)
  * contain only chunks whose bytes are on the host and settled. `writable` contains only chunks that
@@ -37,13 +38,14 @@
 static const hdi_buffer_ops unified_ops; /* below */
 
 struct hdi_mirror {
-    hdi_mutex lock; /* for all that follows; `pinned` is constant */
+    hdi_mutex lock; /* protects all that follows; `pinned` is constant */
     struct hd_buffer *pinned;
     uint64_t host_newer, device_newer; /* chunks that are newer on one side; none is in both */
-    /* of host_newer: a copy to the device was submitted; the sides are equal unless it fails */
+    /* those of host_newer for which a copy to the device was submitted; the sides are equal unless
+     * it fails */
     uint64_t pushed;
-    uint64_t pulled;  /* of device_newer: the same for a copy to the host */
-    uint64_t changes; /* count of changes of these four by operations and the host */
+    uint64_t pulled;  /* those of device_newer for which a copy to the host was submitted */
+    uint64_t changes; /* how often operations and the host changed these four */
     uint32_t maps;    /* mappings under way */
     bool writing;     /* some mappings are for writing; set until all have ended */
 };
@@ -66,7 +68,7 @@ static uint64_t unified_chunks_of(const struct hd_buffer *b, uint64_t low, uint6
     return unified_bits((unsigned)(low >> b->chunk_shift), (unsigned)((high - 1) >> b->chunk_shift));
 }
 
-/* The chunks that lie inside it. */
+/* The chunks that lie inside [low, high). */
 static uint64_t unified_whole_chunks(const struct hd_buffer *b, uint64_t low, uint64_t high)
 {
     uint64_t first = (low + ((uint64_t)1 << b->chunk_shift) - 1) >> b->chunk_shift;
@@ -79,7 +81,7 @@ static uint64_t unified_whole_chunks(const struct hd_buffer *b, uint64_t low, ui
 static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
 {
     unsigned first = (unsigned)__builtin_ctzll(chunks);
-    uint64_t behind = ~(chunks >> first); /* the lowest bits that are 0 are the run */
+    uint64_t behind = ~(chunks >> first); /* the run are the lowest bits that are 0 */
     unsigned count = behind == 0 ? 64 : (unsigned)__builtin_ctzll(behind);
     *low = (uint64_t)first << b->chunk_shift;
     uint64_t end = (uint64_t)(first + count) << b->chunk_shift;
@@ -87,8 +89,8 @@ static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, ui
     return unified_bits(first, first + count - 1);
 }
 
-/* The chunks among `chunks` in which a last writer failed. *settled: of the others, those without
- * an unfinished writer. */
+/* The chunks among `chunks` in which a last writer failed. *settled: those of the other chunks that
+ * have no unfinished writer. */
 static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks,
                                   uint64_t *settled)
 {
@@ -104,8 +106,8 @@ static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *r
     return failed;
 }
 
-/* Like unified_first_run, but only the chunks, at least one, that one copy may take out of
- * `record`. If a copy joined chunks of several unfinished writers, a failure of one writer would
+/* Like unified_first_run, but returns only the chunks that one copy may take out of `record`, at
+ * least one. If a copy joined chunks of several unfinished writers, a failure of one writer would
  * fail all of them. */
 static uint64_t unified_first_copy(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *low,
                                    uint64_t *high)
@@ -130,9 +132,9 @@ static void unified_end_access(struct hd_buffer *b, uint64_t chunks, bool readin
 
 /* ---- copies: the mirror's lock held ---- */
 
-/* Copies the run [low, high) from one side to the other. `losses`: of the buffer, when its handle
- * was checked. Uses no lane of the application. Such a lane may stop or fail for its own reasons,
- * while other lanes use the bytes, too. */
+/* Copies the run [low, high) from one side to the other. `losses`: those of the buffer when its
+ * handle was checked. This uses no lane of the application: such a lane may stop or fail for its
+ * own reasons, while other lanes use the bytes, too. */
 static hd_status unified_copy_run(struct hd_buffer *b, bool to_device, uint64_t losses, uint64_t low, uint64_t high)
 {
     struct hd_buffer *pinned = unified_mirror_of(b)->pinned;
@@ -197,8 +199,8 @@ static hd_status unified_pull(struct hd_buffer *b, uint64_t chunks)
 
 /* ---- operations ---- */
 
-/* The mirrors of an operation's uses; NULL for a use without one. Their buffers are held meanwhile
- * (hold.c). */
+/* The mirrors of an operation's uses; NULL for a use without a mirror. Their buffers are held
+ * meanwhile (hold.c). */
 typedef struct mirrors {
     struct hdi_mirror *of[HDI_USES_OF_ONE];
 } mirrors;
@@ -219,7 +221,7 @@ static hd_status unified_hold_mirrors(mirrors *all, const hdi_use *uses, size_t 
         struct hd_buffer *b = uses[i].buffer;
         all->of[i] = NULL;
         if (b->kind != &unified_ops) {
-            continue; /* submitting detects it if another buffer takes over the structure */
+            continue; /* if another buffer takes over the structure, submitting detects that */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
             unified_let_mirrors_go(all, uses, i);
@@ -259,15 +261,15 @@ static hd_status unified_push_for(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
     uint64_t chunks = unified_chunks_of(b, use->low, use->high);
-    if (!use->read) { /* a partly written chunk becomes newer there, so it needs its other bytes */
+    if (!use->read) { /* a chunk that is written in part becomes newer on the device, so its other bytes must be there */
         chunks &= ~unified_whole_chunks(b, use->low, use->high);
     }
     chunks &= unified_mirror_of(b)->host_newer;
     return chunks != 0 ? unified_push(b, use->losses, chunks) : HD_OK;
 }
 
-/* The same for an operation of the host: copies bytes that it needs there, and that are newer on
- * the device. *use becomes a use of the pinned memory. */
+/* For an operation that uses the host's side: submits copies of the bytes that it needs there, and
+ * that are newer on the device. *use becomes a use of the pinned memory. */
 static hd_status unified_pull_for(hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
@@ -293,7 +295,7 @@ static hd_status unified_pull_for(hdi_use *use)
     return status;
 }
 
-/* An operation of the host was submitted. */
+/* Notes that an operation on the host's side was submitted. */
 static void unified_note_host(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
@@ -322,7 +324,7 @@ static void unified_note_written(const hdi_use *use)
     unified_end_access(b, chunks, true);
 }
 
-/* An operation was submitted that uses the buffer. */
+/* Notes that an operation was submitted that uses the buffer. */
 static void unified_note(const hdi_use *use)
 {
     if (use->host) {
@@ -332,7 +334,7 @@ static void unified_note(const hdi_use *use)
     }
 }
 
-/* The same if the operation may be withdrawn. The buffer stays held for that. */
+/* Notes an operation that may be withdrawn. The buffer stays held for that. */
 static void unified_note_to_undo(hdi_undo *undo, const hdi_use *use)
 {
     struct hdi_mirror *m = unified_mirror_of(use->buffer);
@@ -351,7 +353,7 @@ static void unified_put_back(const hdi_undo_kind *was)
     hdi_mutex_lock(&m->lock);
     if (was->changes && m->changes == was->changes) {
         uint64_t kept = ~was->chunks;
-        m->changes--; /* as before the operation, for another use of it */
+        m->changes--; /* as before the operation, for its other uses of the buffer */
         m->host_newer = (m->host_newer & kept) | (was->was[0] & was->chunks);
         m->pushed = (m->pushed & kept) | (was->was[1] & was->chunks);
         m->device_newer = (m->device_newer & kept) | (was->was[2] & was->chunks);
@@ -360,8 +362,9 @@ static void unified_put_back(const hdi_undo_kind *was)
     hdi_mutex_unlock(&m->lock);
 }
 
-/* For operations that use such buffers, among others. On failure some copies may be submitted,
- * which changes nothing. Errors: also ACCESS (mapped), and those of the copies. */
+/* Submits an operation that uses such buffers, among others. After a failure some copies may have
+ * been submitted, which change no content. Errors: also ACCESS (mapped), and those of the
+ * copies. */
 static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                 hdi_linked link, hd_ticket *out)
 {
@@ -424,8 +427,8 @@ static hd_status unified_lock_until(struct hdi_mirror *m, int64_t deadline)
                                             "in its lane (option transfer_timeout)");
 }
 
-/* If the chunks, bytes [low, high), are good on the host, notes how the host may access them. The
- * lock is held. */
+/* If the chunks of the bytes [low, high) are up to date on the host, notes how the host may access
+ * them. The lock is held. */
 static bool unified_note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64_t high, bool write)
 {
     struct hdi_mirror *m = unified_mirror_of(b);
@@ -446,8 +449,8 @@ static bool unified_note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low
     return true;
 }
 
-/* Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and those of hdi_submit. The buffer is in a
- * hold. */
+/* Brings the bytes up to date on the host. The buffer is in a hold. Errors: ACCESS, FAILED,
+ * DEVICE_LOST, TIMEOUT, and those of hdi_submit. */
 static hd_status unified_bring_held(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access,
                                     int64_t deadline)
 {
@@ -468,7 +471,7 @@ static hd_status unified_bring_held(struct hd_buffer *b, uint64_t low, uint64_t 
         if (status || here) {
             return status;
         }
-        /* Even if only writing is requested: the rest of a chunk must be good. */
+        /* This reads even if only writing is requested, since the rest of a chunk must be good. */
         status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline);
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */

@@ -199,8 +199,9 @@ static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, si
 /* ---- areas ----------------------------------------------------------------------------------- */
 
 /* Granules per mapping for a block that lacks `missing` bytes.
- * A mapping costs requests whatever its size, so it is a thirty-second of the missing bytes.
- * Another block that gets a part of it later costs requests, too, so it is no larger than that. */
+ * A mapping costs requests whatever its size, so it is as large as a thirty-second of the missing
+ * bytes. But if another block gets a part of it later, that costs requests, too, so it is no
+ * larger. */
 static size_t mappings_granules_each(const hdi_mappings *p, size_t missing)
 {
     size_t bytes = hdi_smaller(missing / 32, HDI_MAPPING_MOST);
@@ -232,7 +233,7 @@ hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t who
         count -= count % each;
         t = mappings_map_run(p, g, count, each);
         if (t.answer.code == HDCU_ERROR_OUT_OF_MEMORY && t.peer < 0 && count > 1) {
-            most = together = 1; /* a part of it may still be there */
+            most = together = 1; /* after a failure a part of the mapping may still be there */
             continue;
         }
         if (hdi_is_trouble(t)) {
@@ -431,8 +432,8 @@ static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t 
     return HD_OK;
 }
 
-/* For `large`. Under blocks_lock alone, it reads only mappings of free blocks. These change under
- * pledges. */
+/* For `large`. Under blocks_lock alone, it reads only mappings of free blocks. Mappings under
+ * pledges may change meanwhile. */
 static bool arena_mapping_of(void *context, size_t offset, size_t *from, size_t *to)
 {
     return hdi_mappings_at(context, offset, from, to);

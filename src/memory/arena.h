@@ -58,7 +58,7 @@ typedef struct hdi_arena_config {
     int index;      /* of the device in the runtime */
     /* Of physical memory, rounded down to granules; 0: all memory of the device. */
     size_t limit_bytes;
-    uint64_t total_bytes, granule; /* as in hdi_facts; 0: unknown, so the arena asks the port */
+    uint64_t total_bytes, granule; /* as in hdi_facts; 0: not known, so the arena asks the port */
     /* The size of the address range; 0: sixteen times the device's memory. If too few addresses are
      * free and the range is not fixed, the range is smaller, but at least the limit. */
     uint64_t range_bytes;
@@ -86,9 +86,9 @@ typedef struct hdi_arena_config {
 } hdi_arena_config;
 
 typedef struct hdi_arena_info {
-    size_t granule;                         /* bytes; mapped memory is a multiple */
+    size_t granule;                         /* bytes; mapped memory is a multiple of it */
     size_t reserved_bytes;                  /* the address range */
-    size_t limit_bytes;                     /* most that may be mapped */
+    size_t limit_bytes;                     /* the most bytes that may be mapped */
     size_t mapped_bytes, mapped_peak_bytes; /* physical memory held */
     size_t pieces_bytes;                    /* of mapped_bytes: in pieces beside the range */
     size_t taken_bytes, taken_peak_bytes;   /* in blocks now handed out */
@@ -118,10 +118,10 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
 hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned);
 
 /* Starts again after a loss, when the port leads to a fresh process. Drops all blocks, mappings and
- * peers without a request, and reserves a range at `address` (0: anywhere). Freeing a block from
- * before does nothing, as long as the new range lies elsewhere.
- * On failure the arena is empty. It then refuses allocations and grants with DEVICE_LOST until a
- * restart succeeds. Blocks for requests to the port.
+ * peers without a request, and reserves a range at `address` (0: anywhere). Freeing a block of the
+ * former range does nothing, as long as the new range lies elsewhere. On failure the arena is
+ * empty. It then refuses allocations and grants with DEVICE_LOST until a restart succeeds. Blocks
+ * for requests to the port.
  * Errors: as hdi_arena_create. */
 hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
 
@@ -143,12 +143,11 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
  * the rest is fresh. If the limit leaves no other way, the place is chosen as if all idle mappings
  * were unmapped.
  * For a small block, 3 maps several granules if that moves nothing: up to a thirty-second of the
- * memory of small blocks. If the device's memory is smaller than the limit, the same ways apply to
- * its actual size.
- * Blocks for requests to the port, and for other threads that map or unmap.
+ * memory of small blocks. If the device has less memory than the limit, the same ways apply to the
+ * memory that it has. Blocks for requests to the port, and for other threads that map or unmap.
  * Errors (outputs untouched): ARGUMENT (0 bytes), MEMORY (the message gives the figures),
- * HOST_MEMORY, DEVICE_LOST, DRIVER. MEMORY, DEVICE_LOST and DRIVER also if new memory could not be
- * shared with a granted peer. */
+ * HOST_MEMORY, DEVICE_LOST, DRIVER. MEMORY, DEVICE_LOST and DRIVER are also returned if new memory
+ * could not be shared with a granted peer. */
 hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 
 /* Takes up to `count` more blocks of the same size by way 1 of hdi_arena_alloc, under one lock.
@@ -190,9 +189,9 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);
 
 /* Counts a piece of the device's memory beside the range, in whole granules, as mapped. If the
- * limit leaves no room, it unmaps idle mappings. The second function stops counting it; `used`: the
- * piece existed, so memory was freed. After a restart no piece counts.
- * Blocks for requests to the port.
+ * limit leaves no room, it unmaps idle mappings. hdi_arena_uncount_piece stops counting it; `used`:
+ * the piece existed, so memory was freed. After a restart no piece counts. Blocks for requests to
+ * the port.
  * Errors: MEMORY (the message gives the figures), DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes);
 void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used);
@@ -227,7 +226,7 @@ typedef struct hdi_arena_kept {
     size_t granule, count; /* count: granules examined */
     uint64_t bytes;        /* kept in all */
     uint32_t *first;       /* by granule: 1 + the first granule of its mapping; 0: none */
-    size_t *share;         /* by first granule of a mapping: kept by each block in it */
+    size_t *share;         /* by first granule of a mapping: the bytes that each block in it keeps */
 } hdi_arena_kept;
 
 /* Looks at all blocks. False: no host memory, *out is empty. Blocks while another thread maps or

@@ -21,7 +21,7 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-/* May be mapped to avoid waiting, beside a quarter of the most that was ever taken. */
+/* So much may be mapped to avoid waiting, beyond 5/4 of the most that was ever taken. */
 #define SLACK ((size_t)256 << 20)
 #define ALWAYS ((size_t)64 << 20) /* nothing moves while no more than this is mapped */
 /* A 40th of the most that was ever taken may be mapped beyond it before anything moves. */
@@ -31,7 +31,7 @@
 /* All memory may have moved this many times lately before the slack grows. */
 #define MOVED_FREE 20
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
-/* Pledged at a time, so that other threads can still allocate from the rest. */
+/* A trim pledges so much at a time, so that other threads can still allocate from the rest. */
 #define TRIM_BATCH ((size_t)256 << 20)
 
 /* A way to serve an allocation. */
@@ -39,11 +39,12 @@ typedef struct plan {
     hdi_run place;
     hdi_block *pledge;    /* of the place */
     hdi_block *leaving;   /* pledges of mappings that are unmapped first */
-    hdi_points inherited; /* to wait for before the first use of the place */
-    /* Of the place, all below is for one block; mappings for it may span several granules. */
+    hdi_points inherited; /* the points to wait for before the first use of the place */
+    /* The place below this offset is for one block, so mappings there may span several granules. */
     size_t whole_to;
     size_t lacks; /* bytes to be mapped */
-    /* `leaving` is the mapping here: it is mapped again in granules, and another plan follows */
+    /* if set, `leaving` is this mapping: it is mapped again in granules, and another plan
+     * follows */
     hdi_run divides;
     /* For small blocks: bytes of several granules, of which one is needed now; else 0. */
     size_t batch;
@@ -237,7 +238,7 @@ static void arena_plan_drop(hdi_arena *arena, plan *p)
     hdi_points_release(&p->inherited);
 }
 
-/* Plans for a place: pledges it, and idle mappings that will move. They are as many as keep the
+/* Plans for a place: pledges it, and idle mappings that will move. It pledges as many as keep the
  * mapped bytes at `target`, or all of them. NOT_FOUND: more than `bound` would be mapped. */
 static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
@@ -320,7 +321,7 @@ static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t
     *out = (plan){.divides = whole};
     hd_status status =
         hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_one_mapping, &whole, &out->leaving);
-    /* Its parts have not joined. */
+    /* In that case the parts of the mapping have not joined. */
     return status == HD_OK && out->leaving == NULL ? HD_ERROR_NOT_FOUND : status;
 }
 
@@ -363,9 +364,9 @@ static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceilin
 
 /* Chooses the place for the block of a request. NOT_FOUND: no place exists, or it is not worth the
  * memory.
- * - `request`: of `large`, so it is a granule for a small block. `divide`: nothing else is left.
- * - `many`: a small block may get more granules than it needs, for those after it.
- * - `ceiling`: most that may be mapped.
+ * - `request`: for `large`, so for a small block it is a granule. `divide`: no other way is left.
+ * - `many`: a small block may get more granules than it needs, for later small blocks.
+ * - `ceiling`: the most bytes that may be mapped.
  * - `would_wait`: a mapped block fits, but another lane still uses it. */
 static hd_status arena_plan_make(hdi_arena *arena, hdi_blocks_request request, bool would_wait, bool many,
                                  size_t ceiling, plan *out)
@@ -543,7 +544,7 @@ static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *
     if (span) {
         hdi_blocks_prune(arena->small);
     }
-    hdi_blocks_prune(arena->large); /* parts of a mapping join, too */
+    hdi_blocks_prune(arena->large); /* so that parts of a mapping join, too */
     wanted.no_wait = true;
     /* A second attempt, since blocks may just have joined. Other threads may free and map while
      * this one waited for `growing`. */
@@ -560,7 +561,7 @@ static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *
         }
     }
     if (status == HD_ERROR_NOT_FOUND && span) {
-        /* The last memory for a small block lies between large ones. */
+        /* As a last resort, a small block gets memory between large blocks. */
         status = hdi_blocks_take(arena->large, &wanted, out);
         arena->n_from[out->origin] += status == HD_OK;
     }
@@ -673,7 +674,7 @@ size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_
     while (n < count && arena->large != NULL && arena_take_block(arena, &request, &taken) == HD_OK) {
         out[n] = arena->base + taken.offset;
         inherited[n] = taken.inherited;
-        arena->n_from[taken.origin]--; /* counts only when it leaves the magazine */
+        arena->n_from[taken.origin]--; /* a block counts only when it leaves the magazine */
         n++;
     }
     hdi_arena_note(arena);
@@ -837,7 +838,7 @@ hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes,
 {
     size_t sum = 0, got = 0;
     hd_status status;
-    do { /* between the rounds, other threads may map */
+    do { /* between the rounds, other threads may map memory */
         hdi_mutex_lock(&arena->growing);
         status = arena_trim_some(arena, keep_bytes, most_bytes - sum, &got);
         hdi_mutex_unlock(&arena->growing);

@@ -38,7 +38,7 @@
 typedef struct hdi_mappings_config {
     hdi_port *port;
     int index;    /* of the device in the runtime */
-    size_t limit; /* most that may be mapped */
+    size_t limit; /* the most bytes that may be mapped */
     /* As in hdi_arena_config. */
     hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
     void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
@@ -83,7 +83,7 @@ struct hdi_arena {
     hdi_mutex growing;
     hdi_mappings mappings; /* under `growing`, like all up to moved_since */
     size_t pieces;         /* bytes of pieces beside the range, which count against the limit */
-    uint64_t pieces_total; /* ... of all pieces ever made */
+    uint64_t pieces_total; /* bytes of all pieces ever made */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
     uint64_t moved_lately; /* halved at intervals, see slack() in arena_alloc.c */
     int64_t moved_since;   /* clock time of the last halving */
@@ -152,9 +152,9 @@ size_t hdi_mappings_last(const hdi_mappings *p, size_t to);
  * everything below is unmapped. */
 hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to);
 
-/* The same, but mappings of one granule move to the unmapped parts of a place [into, into_end).
- * *mapped_to: everything of the place below is mapped. On failure the mappings that were to move
- * are gone. */
+/* Like hdi_mappings_unmap, but mappings of one granule move to the unmapped parts of a place [into,
+ * into_end). *mapped_to: everything of the place below is mapped. On failure the mappings that were
+ * to move are gone. */
 hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *gone_to, size_t into, size_t into_end,
                               size_t *mapped_to);
 

@@ -14,7 +14,7 @@ typedef struct walk {
     const hdi_arena *arena;
     hdi_arena_kept *out;
     size_t *free;    /* by first granule of a mapping: bytes in it without a live block */
-    uint32_t *lives; /* ... and the live blocks that touch it */
+    uint32_t *lives; /* by first granule of a mapping: the number of live blocks that touch it */
 } walk;
 
 static void kept_count_block(const walk *w, size_t from, size_t to)

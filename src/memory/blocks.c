@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "memory/blocks_lists.h"
 
-#define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
+#define LOOK 8 /* an allocation looks at so many blocks of a class, and compares so many that fit */
 
 /* ---- finding a free block -------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ typedef struct choice {
     bool divide; /* as in hdi_blocks_request */
     bool unused; /* a mapping that is unused may be divided, too */
     hdi_block *block;
-    size_t start; /* of the place in it */
+    size_t start; /* the start of the place in that block */
     bool suits;
     int compared; /* blocks that fit */
 } choice;
@@ -95,9 +95,9 @@ static void blocks_choice_find(hdi_blocks *b, choice *best)
         }
     }
     if (best->block == NULL) {
-        /* A class can mix blocks that fit with blocks that do not. The request's own class does.
-         * With an alignment, so do the classes up to the one where every block fits. A search of
-         * all these blocks costs a thousandth of a request for more memory. */
+        /* The class of the request can contain blocks that fit and blocks that do not. With an
+         * alignment, so can the classes up to the one in which every block fits. A search of all
+         * these blocks costs a thousandth of a request for more memory. */
         unsigned last = hdi_block_class(best->units + best->alignment - 1);
         for (int class = hdi_blocks_next_class(b, own); class >= 0 && (unsigned)class <= last && best->compared < LOOK;
              class = hdi_blocks_next_class(b, (unsigned)class + 1)) {

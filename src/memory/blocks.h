@@ -75,7 +75,7 @@ typedef enum hdi_origin {
 } hdi_origin;
 
 typedef struct hdi_blocks_config {
-    size_t limit; /* most bytes of the range; rounded down to the granule */
+    size_t limit; /* the most bytes of the range; rounded down to the granule */
     /* Free blocks do not join across multiples of this, which is a multiple of the granule. 0: they
      * join everywhere. */
     size_t wall;
@@ -132,7 +132,7 @@ hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *o
 
 typedef struct hdi_blocks_request {
     size_t bytes;     /* not 0 */
-    size_t alignment; /* of the offset, a multiple of the granule; 0: the granule */
+    size_t alignment; /* the alignment of the offset, a multiple of the granule; 0: the granule */
     uint32_t lane;
     bool no_wait; /* only blocks that no other lane still uses */
     /* A mapping that is entirely free is not divided, since it could be given back. A mapping that
@@ -221,7 +221,7 @@ hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *i
  * free one. Cannot fail. */
 void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes);
 
-/* Gives a pledge back: free blocks get their former sets. Its gaps become free below the offset
+/* Gives a pledge back: its free blocks get their former sets. Its gaps become free below the offset
  * `filled_to`, and stay gaps from there on. Cannot fail. */
 void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t filled_to);
 

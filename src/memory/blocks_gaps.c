@@ -1,9 +1,9 @@
 /* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and
  * pledges.
  *
- * A pledge is a block, or several neighbours, in no list. The pledge of a window keeps its parts as
- * separate blocks, so that they can be given back exactly as they were. The caller keeps the
- * window's length. A pledge of finished memory is one block.
+ * A pledge is a block, or several neighbouring blocks, in no list. The pledge of a window keeps its
+ * parts as separate blocks, so that they can be given back exactly as they were. The caller keeps
+ * the window's length. A pledge of finished memory is one block.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: gaps are in a circular list without an order. Each pledge keeps a spare descriptor in
@@ -191,7 +191,7 @@ typedef struct search {
     uint32_t lane;
     bool no_wait, divide;
     size_t run_from, run_to; /* the current run */
-    hdi_block *first, *end;  /* its first block, and the one behind its last */
+    hdi_block *first, *end;  /* the first block of the run, and the block behind its last one */
     bool found;
     size_t from, lacks;
     hdi_block *at;
@@ -490,7 +490,7 @@ void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes
 static void block_end_pledge(hdi_blocks *b, hdi_block *k, bool as_gap)
 {
     b->sums.pledged -= k->units;
-    k->fresh = k->fresh || k->lacks; /* memory in place of a gap was never handed out */
+    k->fresh = k->fresh || k->lacks; /* memory in the place of a gap was never handed out */
     k->lacks = false;
     if (as_gap) {
         hdi_block_drop_set(b, k);

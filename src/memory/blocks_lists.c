@@ -9,8 +9,8 @@
  *
  * Free blocks join with free neighbours that wait for the same lanes. The queue lists the others
  * with a free neighbour, and all blocks that wait, the oldest first. Each free looks at the oldest
- * block, and at more, up to LOOK, while they leave the queue. So joining and the count of waiting
- * bytes soon catch up.
+ * queued block. As long as blocks leave the queue, it looks at the next one, up to LOOK blocks. So
+ * joining and the count of waiting bytes soon catch up.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: of two free neighbours without a wall in between, one is in the queue.
@@ -25,7 +25,7 @@
 #define BLOCKS_PER_SLAB 128
 #define NODES_PER_SLAB 256
 #define BUCKETS_FIRST 64
-#define LOOK 8 /* queued blocks to look at, per free */
+#define LOOK 8 /* each free looks at no more queued blocks than this */
 
 /* ---- host memory ----------------------------------------------------------------------------- */
 

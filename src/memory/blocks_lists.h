@@ -27,7 +27,7 @@ typedef struct hdi_node {
 
 struct hdi_block {
     size_t start, units;       /* in granules */
-    hdi_block *before, *after; /* neighbours by offset; NULL at the ends */
+    hdi_block *before, *after; /* the neighbours by offset; NULL at the ends */
     /* Free: circular list of its class, newest first. Gap: circular list of gaps. Live: `next` is
      * the hash chain. Pledged: `next` is its owner's list. Spare: `next` is the list of spare
      * blocks. */
@@ -104,8 +104,8 @@ static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
     return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
 }
 
-/* Makes the nodes spare that a block needs before it becomes live or pledged, and `more`. False: no
- * host memory. */
+/* Makes the nodes spare that a block needs before it becomes live or pledged, and `more` others.
+ * False: no host memory. */
 static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
 {
     return hdi_blocks_reserve_nodes(b, b->n_live + b->n_pledges + 1 + HDI_SPARE_NODES + more);
@@ -198,7 +198,7 @@ static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
     }
     unsigned columns = b->classes[row] & (0xffffu << (from % HDI_SPLIT));
     if (columns == 0) {
-        /* Not a shift of ~0 by row + 1, since row + 1 may be the width of the word. */
+        /* This shifts ~1, not ~0 by row + 1, since row + 1 may be the width of the word. */
         uint64_t rows = b->rows & (~(uint64_t)1 << row);
         if (rows == 0) {
             return -1;

@@ -31,8 +31,8 @@
 
 typedef struct superblock {
     hdi_pinned pinned;
-    size_t at;    /* in the offsets of its hdi_host_space */
-    bool tainted; /* in use when a device was lost that may still write */
+    size_t at;    /* its place in the offsets of its hdi_host_space */
+    bool tainted; /* it was in use when a device was lost that may still write */
 } superblock;
 
 typedef struct hdi_host_space {
@@ -46,10 +46,10 @@ struct hdi_host_pool {
     hdi_host_pool_config config; /* constant, like the next line */
     size_t page;
     hdi_mutex growing;
-    hdi_mutex lock; /* covers all that follows, and the contents of the spaces */
+    hdi_mutex lock; /* protects all that follows, and the contents of the spaces */
     hdi_host_space *newest;
-    hdi_host_space *open; /* the newest one, or NULL: it is not allocated from */
-    uint64_t lost;        /* devices, as last noticed */
+    hdi_host_space *open; /* the newest space; NULL: no space is allocated from */
+    uint64_t lost;        /* the lost devices that were last noticed */
     /* The figures kept current; `reserved_bytes` changes under both locks. */
     hdi_host_pool_info info;
 };
@@ -166,9 +166,9 @@ static void host_pool_count_taken(hdi_host_pool *pool, const hdi_host_block *blo
     info->from_finished += origin != HDI_ORIGIN_FRESH && origin != HDI_ORIGIN_WAITED;
 }
 
-/* Takes a block of memory that is already pinned. `wait`: also a block that work still uses.
- * NOT_FOUND and HOST_MEMORY record no message. *origin is WAITED if work still uses a block that
- * fits. */
+/* Takes a block of memory that is already pinned. `wait`: the block may be one that work still
+ * uses. NOT_FOUND and HOST_MEMORY record no message. *origin is WAITED if work still uses a block
+ * that fits. */
 static hd_status host_pool_take_pinned(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_points *inherited,
                                        hdi_origin *origin)
 {
@@ -210,8 +210,8 @@ static bool host_pool_may_pin(const hdi_host_pool *pool, size_t bytes)
     return after <= info->limit_bytes && after <= info->taken_peak_bytes / 4 * 5 + SPARE;
 }
 
-/* Takes a block for `out`, which gives its size and `own`. NOT_FOUND: memory must be pinned for
- * it. */
+/* Takes a block for `out`, in which the size and `own` are set. NOT_FOUND: memory must be pinned
+ * for it. */
 static hd_status host_pool_find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_origin origin;
@@ -421,8 +421,8 @@ static hd_status host_pool_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_po
         return host_pool_fail_limit(pool, out, "");
     }
     hd_status status = host_pool_pin(pool, size, out, inherited);
-    /* The system's own limit is reached. Idle superblocks go first, and only the block's own bytes
-     * are pinned. */
+    /* The system's own limit is reached. So this unpins idle superblocks, and pins only the block's
+     * own bytes. */
     if (status == HD_ERROR_HOST_MEMORY) {
         host_pool_unpin_idle(pool, need, &freed);
         status = host_pool_reserve(pool, need) ? host_pool_pin(pool, need, out, inherited) : status;
@@ -478,7 +478,7 @@ static hd_status host_pool_find_or_grow(hdi_host_pool *pool, hdi_host_block *out
         if (pool->open != NULL) {
             hdi_blocks_prune(pool->open->blocks); /* finished blocks join their neighbours */
         }
-        /* Another thread may have pinned memory meanwhile. */
+        /* Another thread may have pinned memory while this one waited. */
         status = host_pool_find(pool, out, inherited);
         hdi_mutex_unlock(&pool->lock);
         if (status == HD_ERROR_NOT_FOUND) {
@@ -534,7 +534,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
     }
     hdi_host_pool_info *info = &pool->info;
     hdi_mutex_lock(&pool->lock);
-    host_pool_notice_losses(pool); /* before the free, since only live memory is tainted */
+    host_pool_notice_losses(pool); /* this comes before the free, since only live memory gets tainted */
     hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
     info->taken_bytes -= hdi_round_up(block->bytes, pool->page);
     if (block->own) {
@@ -608,7 +608,7 @@ static bool host_pool_audit_block(void *context, size_t from, size_t to, hdi_blo
     audit *w = context;
     const superblock *k = w->next < w->in->count ? &w->in->superblocks[w->next] : NULL;
     if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_PLEDGED) {
-        /* A pledge is a superblock that is being unpinned. */
+        /* A pledge is a superblock that a thread is unpinning. */
         if (kind == HDI_BLOCK_PLEDGED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
             w->next++;
         }

@@ -14,11 +14,11 @@
  * hdi_host_pool_config.lost.
  *
  * Threads: any, except for create and destroy.
- * Locks: `growing`, then `lock`; below `growing` also that of the pinned pool.
+ * Locks: `growing`, then `lock`; while `growing` is held, also the lock of the pinned pool.
  * - `growing` is held while memory is pinned and unpinned.
  * - `lock` is short. A free takes no other lock, nor does an allocation that finds room.
- * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All else blocks
- * for `lock` only.
+ * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All other calls
+ * wait for `lock` only.
  * Always: pinned memory never exceeds the limit.
  */
 #ifndef HDI_MEMORY_HOST_POOL_H
@@ -55,13 +55,13 @@ typedef struct hdi_host_pool_info {
     /* In blocks of the program not yet freed, as requested. */
     uint64_t live_bytes, live_count;
     uint64_t own_bytes, own_count;          /* in blocks of the library */
-    uint64_t taken_bytes, taken_peak_bytes; /* in all these blocks, rounded up */
-    uint64_t waiting_bytes;                 /* free, but work still uses it */
+    uint64_t taken_bytes, taken_peak_bytes; /* bytes in all these blocks, rounded up */
+    uint64_t waiting_bytes;                 /* bytes that are free, but that work still uses */
     uint64_t idle_bytes;                    /* in superblocks that could be unpinned now */
     /* Counters. */
     uint64_t allocations, frees, failures; /* of the program */
     uint64_t from_finished, from_waited, from_fresh;
-    uint64_t driver_calls; /* superblocks pinned and unpinned */
+    uint64_t driver_calls; /* how many superblocks were pinned and unpinned */
     uint64_t pinned_bytes, returned_bytes;
 } hdi_host_pool_info;
 
@@ -96,7 +96,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
 
 /* Unpins idle superblocks until at most `keep_bytes` of them are left. *freed (may be NULL): the
  * bytes unpinned. Blocks while memory is unpinned.
- * Errors: DRIVER (unpinning failed; the other superblocks are unpinned all the same, and the failed
+ * Errors: DRIVER (unpinning failed; the other superblocks are unpinned nevertheless, and the failed
  * ones count as pinned). */
 hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t *freed);
 

@@ -6,7 +6,7 @@
  * registered.
  *
  * If drivers pin pages, the caller and up to three threads make the system allocate them first.
- * They end before the memory is pinned.
+ * These threads end before the memory is pinned.
  *
  * Threads, locks, blocking, and guarantees: see pinned.h.
  */
@@ -30,14 +30,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PART_LEAST ((size_t)8 << 20) /* the system needs some 4 ms for it; a thread costs 50 us */
+#define PART_LEAST ((size_t)8 << 20) /* the system needs some 4 ms for so much; a thread costs 50 us */
 #define PARTS_MOST 4
 
 typedef struct hdi_pinned_record {
     struct hdi_pinned_record *before, *after; /* in the pool's list */
     hdi_pinned_pool *pool;
     hdi_shm shm;
-    uint64_t by; /* bit per device whose port has registered it */
+    uint64_t by; /* bit per device whose port has registered the memory */
 } record;
 
 struct hdi_pinned_pool {
@@ -54,7 +54,7 @@ struct hdi_pinned_pool {
 
 static const hdi_answer good = {HDCU_SUCCESS, ""};
 
-/* NULL: the device is lost. The caller holds lock. */
+/* The port of a device; NULL: the device is lost. The caller holds lock. */
 static hdi_port *pinned_port_of(const hdi_pinned_pool *pool, int device)
 {
     return pool->away & hdi_device_bit(device) ? NULL : pool->config.port(pool->config.context, device);
@@ -485,7 +485,7 @@ static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *p
 {
     for (record *r = pool->first; r != NULL; r = r->after) {
         uint64_t seen = 0;
-        bool kept = false; /* ignored: on failure the process is given up */
+        bool kept = false; /* ignored, since after a failure the process is given up */
         hdi_answer answer = pinned_pin_with(pool, device, port, r, &seen, &kept);
         if (!hdi_answered(answer)) {
             return pinned_fail_pin(pool, answer, device, r->shm.bytes);

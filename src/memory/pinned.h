@@ -35,11 +35,11 @@ typedef struct hdi_pinned_config {
     /* The device's current port; NULL: the device is lost. Must not call the pool. */
     hdi_port *(*port)(void *context, int device);
     void *context;
-    bool everywhere; /* register with every device's port, else with one port for all */
+    bool everywhere; /* true: register with every device's port; false: with one port for all */
     /* everywhere: address of the window; 0: the first free slot of share.h */
     uint64_t window_at;
-    uint64_t window_bytes; /* 0: as much as is free there */
-    /* Make the system allocate the pages first. Set if the drivers pin pages. */
+    uint64_t window_bytes; /* the size of the window; 0: as much as is free there */
+    /* True: the system allocates the pages first. Set this if the drivers pin pages. */
     bool populate;
 } hdi_pinned_config;
 
@@ -75,10 +75,9 @@ hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
 /* Unpins and unmaps. No submitted work may use the memory any more. `abandoned`: no request goes to
  * a port, since a device hangs. Ignores zeroed memory, and memory released before.
  * A driver may keep the memory registered after an abandoned release or a failure. Then the memory
- * goes back to the system but its addresses stay reserved. Otherwise the driver would take other
- * memory there for the old memory.
- * Blocks for requests to ports.
- * Errors: DRIVER (unpinning failed; the memory is gone all the same). */
+ * goes back to the system, but its addresses stay reserved. If other memory came there, the driver
+ * would take it for the old memory. Blocks for requests to ports.
+ * Errors: DRIVER (unpinning failed; the memory is gone nevertheless). */
 hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned);
 
 /* Registers all live memory with the fresh port of a device that was lost. `port` must return the

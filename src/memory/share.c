@@ -20,7 +20,7 @@ typedef struct retired {
     struct retired *next;
     int peer;
     view view;
-    size_t n_points; /* work of the peer that may use it */
+    size_t n_points; /* work of the peer that may use the memory */
     hdi_point points[];
 } retired;
 
@@ -116,12 +116,13 @@ void hdi_unshare(void *context, int peer_index, uint64_t at, uint64_t bytes)
     peer->port->calls->unmap(peer->port, at, bytes);
 }
 
-/* Retires a view: it goes when everything submitted to the peer so far is finished. */
+/* Retires a view: it is unmapped when everything that was submitted to the peer so far is
+ * finished. */
 static void shares_retire_view(struct hdi_shares *shares, hdi_device *peer, view v)
 {
     retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->points[0]);
     if (!r) {
-        return; /* it stays mapped until the peer's worker ends */
+        return; /* without memory for the entry, the view stays mapped until the peer's worker ends */
     }
     *r = (retired){.peer = peer->index, .view = v};
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {

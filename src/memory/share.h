@@ -1,5 +1,5 @@
 /* share.h - memory in several worker processes: its addresses, and which worker maps which device's
- * memory, until when.
+ * memory for how long.
  *
  * A mapping goes as a descriptor from its owner's worker to a peer's worker, which maps it at the
  * owner's address. When the owner is lost, peers keep the old mapping until their own work that may
@@ -24,7 +24,8 @@
  * memory of its own device and of that device's peers, also at the same address in each.
  *
  * No allocator, loader or stack puts anything at these addresses, in any process. So an address
- * that is free in one process is free in all of them. Two other areas are left out:
+ * that is free in one process is free in all of them. The table leaves out two areas, which are
+ * used otherwise:
  * - The CUDA driver's own ranges, around 0x200000000, 0x10000000000 and 0x7f0000000000.
  * - The shadow memory of the address sanitizer, which ends at 0x10007fff7fff.
  *
@@ -66,8 +67,8 @@
 
 _Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT, "windows and ranges do not overlap");
 
-#define HDI_RANGE_EPOCHS 8 /* restarts until a device has the same range again */
-/* Free behind a range, so that an access past its end faults. */
+#define HDI_RANGE_EPOCHS 8 /* a device has the same range again after so many restarts */
+/* So much stays free behind a range, so that an access past its end faults. */
 #define HDI_RANGE_GAP ((uint64_t)2 << 20)
 
 /* The address of a device's memory. 0: too few addresses.
@@ -100,7 +101,7 @@ hdi_answer hdi_share(void *context, int peer, uint64_t at, uint64_t bytes);
 void hdi_unshare(void *context, int peer, uint64_t at, uint64_t bytes);
 
 /* Called after a device was lost and its worker ended. Drops that worker's mappings. The other
- * workers' mappings of its memory go when their work submitted so far is finished. */
+ * workers unmap its memory when their work that was submitted so far is finished. */
 void hdi_shares_retire(hd_runtime *rt, int device);
 
 /* Unmaps retired mappings without unfinished uses. Returns true if any existed. */

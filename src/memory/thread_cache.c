@@ -3,7 +3,7 @@
  *
  * A cache has two owners: its thread and the runtime's list. The thread drops it when it ends, or
  * when it finds the runtime closed. The list drops it when the thread ends, or when the runtime is
- * closed. The last of both frees it.
+ * closed. The last of the two to drop it frees it.
  *
  * Threads, locks, blocking, and guarantees: see thread_cache.h.
  */
@@ -346,7 +346,7 @@ static bool thread_cache_drain(hd_runtime *rt, int device, bool only_large)
     hdi_mutex_lock(&caches->lock);
     for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
-            continue; /* a block that its thread puts there just now may stay */
+            continue; /* a block that the thread puts there at this moment may stay */
         }
         hdi_biased_visit(&cache->lock);
         hdi_item *items = thread_cache_take_all(cache, device, only_large);

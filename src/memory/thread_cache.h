@@ -60,7 +60,7 @@ static inline size_t hdi_class_bytes(uint32_t class)
 #define HDI_THREAD_CACHE_BYTES ((size_t)64 << 20)
 #define HDI_MAGAZINE_BYTES ((size_t)1 << 20)
 #define HDI_MAGAZINE_ITEMS 64
-/* Large blocks of a thread; a single one takes at most a quarter. */
+/* The most bytes in a thread's large blocks; a single block is at most a quarter of it. */
 #define HDI_LARGE_BYTES ((size_t)1 << 30)
 #define HDI_LEAVING_ITEMS 32
 
@@ -73,7 +73,7 @@ typedef struct hdi_item {
 
 typedef struct hdi_magazine {
     hdi_item *top;
-    uint32_t count, most; /* items; most: set when the magazines of the lane are made */
+    uint32_t count, most; /* the number of items, and the most; `most` is set when the magazines of the lane are made */
 } hdi_magazine;
 
 typedef struct hdi_lane_cache {
@@ -95,16 +95,16 @@ typedef struct hdi_thread_cache_counts {
 typedef struct hdi_thread_cache {
     hdi_biased_lock lock;
     uint64_t runtime_id;
-    struct hdi_thread_cache *next_own; /* this thread's caches of other runtimes */
-    struct hdi_thread_cache *next;     /* in the runtime's list */
+    struct hdi_thread_cache *next_own; /* the next cache of this thread, for another runtime */
+    struct hdi_thread_cache *next;     /* the next cache in the runtime's list */
     uint32_t number;                   /* the thread's number in the runtime, never 0 */
-    _Atomic int owners;                /* the thread and the list; drop() removes one */
+    _Atomic int owners;                /* the thread and the list of the runtime; thread_cache_drop removes one */
     uint32_t n_lanes;
     int n_devices;
-    size_t cached_bytes; /* in small blocks of all devices */
+    size_t cached_bytes; /* bytes in small blocks of all devices */
     size_t large_bytes;  /* in large blocks */
-    /* Large blocks that another block has replaced. The free that replaced them does not pay for
-     * giving them back: the thread's next allocation that needs the arena does. */
+    /* Large blocks that another block has replaced. The free that replaced them does not give them
+     * back, since that takes time. The thread's next allocation that needs the arena does. */
     hdi_item *leaving;
     uint32_t n_leaving;
     hdi_lane_cache **lanes;          /* by global number; NULL: never used, or closed */
