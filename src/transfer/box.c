@@ -1,14 +1,14 @@
-/* box.c - boxes: their numbers and walks, and hd_write_box and hd_read_box between the program's
- * own memory and buffers.
+/* box.c - boxes: reduces them to numbers, walks through them, and copies them between the program's
+ * own memory and buffers (hd_write_box, hd_read_box).
  *
- * These calls go through pinned chunks. Processors gather the program's rows into a chunk, or
+ * The two calls go through pinned chunks. Processors gather the program's rows into a chunk, or
  * scatter a chunk into them.
  * A device copies between the chunk and the buffer's rows.
  *
  * Threads: any; the threads of copy_pool.h share the rows of a chunk.
  * Locks: none of its own.
  * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there.
- * Both wait for work on a pinned buffer.
+ * For a pinned buffer, both wait for the work on it.
  * Always: a pinned chunk is given back with the point of the last operation that uses it, also on
  * failure. Only the rows of a destination are written.
  */
@@ -90,7 +90,7 @@ hd_status hdi_box_make(const hd_box *box, hdi_box *out)
         b.src[b.dims++] = box->src_stride[i];
         fits = box_widen_span(&b.dst_span, box->count[i], box->dst_stride[i]) &&
                box_widen_span(&b.src_span, box->count[i], box->src_stride[i]);
-        b.bytes *= box->count[i]; /* no more than the destination spans */
+        b.bytes *= box->count[i]; /* this cannot overflow, since the destination spans at least so many bytes */
     }
     if (!fits) {
         return hdi_fail(HD_ERROR_RANGE, "the box spans more bytes than can be addressed");
@@ -100,9 +100,10 @@ hd_status hdi_box_make(const hd_box *box, hdi_box *out)
     return HD_OK;
 }
 
-/* True if some rows of the lowest `dims` dimensions, one on each side, meet. Without those
- * dimensions, their first bytes are `apart` bytes apart. Each stride is at least the span of the
- * dimensions below. So for each dimension at most two differences of indices come near enough. */
+/* True if a row of the source and a row of the destination meet, within the lowest `dims`
+ * dimensions. The first bytes of these dimensions on the two sides are `apart` bytes apart. Each
+ * stride is at least the span of the dimensions below. So for each dimension at most two
+ * differences of indices come near enough. */
 static bool box_rows_meet(const hdi_box *b, int dims, int64_t apart)
 {
     if (dims == 0) {
@@ -214,7 +215,7 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
 
 /* ---- between the program's memory and buffers ---- */
 
-#define READ_AHEAD 3               /* chunks on their way while one is scattered */
+#define READ_AHEAD 3               /* so many chunks are on their way while one is scattered */
 #define ITEM ((uint64_t)256 << 10) /* bytes that one thread copies at a time */
 /* Rows of at least this many bytes are copied by hdi_copy_through. */
 #define LONG_ROW ((uint64_t)4 << 10)
@@ -247,7 +248,7 @@ static void box_copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t 
     unsigned char *to = r->to + first * r->to_pitch;
     const unsigned char *from = r->from + first * r->from_pitch;
     switch (row) {
-        COPY_ROWS_OF(1); /* these do not call memcpy */
+        COPY_ROWS_OF(1); /* with constant sizes these do not call memcpy */
         COPY_ROWS_OF(2);
         COPY_ROWS_OF(4);
         COPY_ROWS_OF(8);
@@ -263,8 +264,8 @@ static void box_copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t 
     }
 }
 
-/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies those
- * that begin there. */
+/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies the
+ * rows that begin in these bytes. */
 static void box_gather_item(void *context, size_t item)
 {
     const gathering *g = context;
@@ -288,7 +289,7 @@ static void box_gather_item(void *context, size_t item)
     }
 }
 
-/* The side of a load on which offsets and pitches are looked up. */
+/* Where the rows of a load lie, whose offsets and pitches are wanted. */
 typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
 
 static uint64_t box_part_offset(const hdi_load *load, int i, lie how, uint64_t *pitch)
@@ -341,8 +342,8 @@ static hd_status box_check_sides(hd_buffer *handle, size_t offset, uint64_t span
     return status;
 }
 
-/* Fails if the two sides share a byte. The program's memory may be a part of the buffer, its rows
- * between the others, as in hd_copy_box. */
+/* Fails if the two sides share a byte. The program's memory may be a part of the buffer: its rows
+ * may lie between the buffer's rows, as in hd_copy_box. */
 static hd_status box_check_apart(const hdi_box *box, const void *dst, const void *src)
 {
     return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
@@ -367,7 +368,8 @@ static hd_status box_choose_pool(hdi_device *device, bool to_device, const hdi_b
     return status;
 }
 
-/* Waits, without a chunk, until operations on the box wait for no work of the program. */
+/* Waits until operations on the box wait for no work of the program. The thread holds no chunk
+ * meanwhile. */
 static hd_status box_await_roots(const hdi_transfer *t, hdi_staging *pool, bool writes, int64_t deadline)
 {
     uint64_t low = writes ? t->dst_offset : t->src_offset;
@@ -499,8 +501,8 @@ static hd_status box_read_from_device(const hdi_transfer *t, hdi_device *device,
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
-            /* Never waits for a chunk while it holds some: two such readers could wait for each
-             * other. */
+            /* This never waits for a chunk while it holds some, since two such readers could wait
+             * for each other. */
             status = box_read_send(t, pool, !pending, deadline, &after, in);
             if (status || !in->chunk) {
                 break;

@@ -1,11 +1,12 @@
-/* copy.c - hd_copy, hd_copy_box and hd_fill: bytes along the planned route.
+/* copy.c - hd_copy, hd_copy_box and hd_fill: moves bytes along the planned route.
  *
  * A staged copy goes from one device to another through pinned chunks.
  * The first half of a part goes out of the source into a chunk, in a lane of the source's device.
  * The second half goes out of the chunk into the destination, in a lane of the destination's
  * device.
- * All is submitted at once. In its lane, a second half waits for its first half, and a first half
- * for the earlier use of its chunk. So the copy is asynchronous even with few chunks.
+ * The call submits all halves at once. In its lane, a second half waits for its first half, and a
+ * first half waits for the earlier use of its chunk. So the copy is asynchronous even with few
+ * chunks.
  *
  * Threads: any.
  * Locks: none of its own; submitting takes order locks.
@@ -15,7 +16,7 @@
  * A part also comes after the part before it, and fails with it. So the last part's ticket stands
  * for the whole transfer.
  * A chunk is given back with the point of the last operation that uses it, also on failure. An
- * operation uses its chunk as a whole, so one segment of its use record is enough.
+ * operation uses its chunk as a whole, so the chunk's use record stays one segment.
  */
 #include <heddle/copy.h>
 #include "base/error.h"
@@ -31,8 +32,8 @@ hd_status hdi_copy_alive(hd_lane *lane)
 
 /* ---- one operation ---- */
 
-/* hdi_submit_linked for the operation that copies `rows` rows. *after becomes its point. `kind`:
- * HDI_COPY_*, with flags. Errors: as hdi_submit. */
+/* Submits the operation that copies `rows` rows (hdi_submit_linked). *after becomes its point.
+ * `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
 static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
                                   uint64_t rows, hdi_point *after, hd_ticket *out)
 {
@@ -63,7 +64,8 @@ static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *
         return hdi_loss_fail(lost->runtime, lost->owner, "a buffer's content was lost meanwhile");
     }
     hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
-    /* For pinned memory this is the engine's address, which is not the program's own address. */
+    /* For pinned memory this is the address for the engine, which may differ from the address for
+     * the program. */
     if (rows == 1) {
         command.copy.src = src->address + from->at;
         command.copy.dst = dst->address + to->at;
@@ -76,8 +78,8 @@ static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *
         command.box.row = row;
         command.box.rows = rows;
     }
-    /* From the second part on, the call does not fail with an earlier part's failure: content and
-     * ticket carry it. */
+    /* From the second part on, an earlier part's failure does not fail the call: it shows in
+     * content and ticket. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
     hd_status status = hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, out);
     if (!status) {
@@ -102,8 +104,8 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
 
 /* ---- all parts ---- */
 
-/* The sides of a part. A part of a box of neighbouring bytes counts as use of its own bytes, any
- * other part as use of the whole box. */
+/* The sides of a part. If the box is one run of bytes, a part counts as a use of its own bytes.
+ * Otherwise each part counts as a use of the whole box. */
 static hdi_side transfer_side_to(const hdi_transfer *t, const hdi_part *part)
 {
     hdi_side side = {.place = t->to, .at = t->dst_offset + part->dst, .pitch = part->dst_pitch};
@@ -140,7 +142,7 @@ static inline __attribute__((always_inline)) hd_status transfer_run_straight(con
     hd_lane *lane = hdi_copy_lane(device, way, route->lanes);
     hdi_walk walk = hdi_walk_begin(t->box, route->piece, HDI_WALK_BOTH);
     if (t->box->dims == 0 && t->box->bytes > route->piece) {
-        kind |= HDI_COPY_AWAITED; /* other operations may wait for a single part */
+        kind |= HDI_COPY_AWAITED; /* other operations may wait for a single part only */
     }
     hdi_point after = t->after;
     hd_status status = HD_OK;
@@ -174,12 +176,13 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
                                  .high = chunk->bytes,
                                  .ours = !to_host};
         hdi_side outside = to_host ? transfer_side_from(t, part) : transfer_side_to(t, part);
-        /* If the chunk has the same pitch as the source, one row covers all, with the bytes between
-         * the rows. */
+        /* If the chunk has the same pitch as the source, one row covers the whole part, with the
+         * bytes between its rows. */
         bool at_once = to_host && part->pitch == part->src_pitch;
         uint64_t row = at_once ? hdi_part_room(part) : part->row;
         uint64_t rows = at_once ? 1 : part->rows;
-        /* The other half, and the next use of the chunk, wait for the last operation. */
+        /* The other half, and the next use of the chunk, wait for the last operation of this
+         * half. */
         uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) | (i == load->n - 1 ? HDI_COPY_AWAITED : 0);
         status = copy_submit_rows(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
                                   after, last);
@@ -187,14 +190,15 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
     return status;
 }
 
-/* A transfer through pinned chunks. It keeps chunks that wait for work of the program, and uses
- * them in turn. So the parts overlap, and other transfers can use the rest of the pool. */
+/* A transfer through pinned chunks. If its chunks wait for work of the program, it keeps a few of
+ * them, and uses these in turn. So the parts overlap, and other transfers can use the rest of the
+ * pool. */
 #define STAGED_OWN 3
 
 typedef struct staged {
     const hdi_transfer *t;
     hd_runtime *rt;
-    int src, dst; /* as planned: the buffers may be freed meanwhile */
+    int src, dst; /* the owners as planned, since the buffers may be freed meanwhile */
     hd_lane *lane_out, *lane_in;
     int64_t deadline;
     hdi_staging *pool;
@@ -203,7 +207,8 @@ typedef struct staged {
     unsigned n_own, turn;
 } staged;
 
-/* Waits, without a chunk, until the transfer waits for no work of the program on either side. */
+/* Waits until the transfer waits for no work of the program on either side. It holds no chunk
+ * meanwhile. */
 static hd_status staged_await_roots(const staged *s)
 {
     const hdi_transfer *t = s->t;
@@ -225,8 +230,8 @@ static hd_status staged_await_roots(const staged *s)
     return status ? status : hdi_staging_await_roots(s->lane_in, &uses[1], 1, s->deadline);
 }
 
-/* Gets a chunk for the next part. While the transfer keeps some itself, it waits for no other one.
- * So no two transfers wait for each other. */
+/* Gets a chunk for the next part. A transfer that keeps chunks waits for no others, so no two
+ * transfers wait for each other. */
 static hd_status staged_take(staged *s, hdi_chunk **chunk)
 {
     *chunk = NULL;
@@ -255,7 +260,8 @@ static bool staged_owns(const staged *s, const hdi_chunk *chunk)
     return found;
 }
 
-/* The part that uses the chunk was submitted, or failed. */
+/* Gives a chunk back, or keeps it for a later part. The part that uses it was submitted, or
+ * failed. */
 static void staged_give(staged *s, hdi_chunk *chunk, hdi_point use, bool more)
 {
     chunk->last = use.position ? use : chunk->last;
@@ -303,7 +309,7 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     if (status) {
         return status;
     }
-    hdi_attempt attempt; /* with chunks of this size, before smaller ones */
+    hdi_attempt attempt; /* the attempt with chunks of this size, before smaller ones */
     hdi_attempt_begin(&attempt);
     uint64_t piece = route->piece;
     hdi_walk walk = hdi_walk_begin(t->box, piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
@@ -333,8 +339,8 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     return hdi_attempt_result(&attempt, status);
 }
 
-/* Inlined twice, since a tail call costs a copy without a trace 20 instructions less than a status
- * to look at. */
+/* This is inlined twice. So a copy without a trace ends in a tail call, which is 20 instructions
+ * less than checking a status. */
 static inline __attribute__((always_inline)) hd_status transfer_run_route(const hdi_transfer *t, const hdi_route *route,
                                                                           hd_ticket *out)
 {

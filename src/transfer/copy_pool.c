@@ -1,17 +1,18 @@
-/* copy_pool.c - the workers, their groups, and the jobs that they work on; a copy past the caches.
+/* copy_pool.c - the workers, their groups, and the jobs that they work on; a copy that bypasses the
+ * caches.
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
- * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first.
- * Then it chooses again, which divides the workers among the jobs.
- * A worker stays at one of the NUMA nodes near devices, in a group that gets its share of all
- * workers.
+ * A worker takes one turn at the job with the fewest workers; jobs near its own memory node go
+ * first. Then the worker chooses again. So the workers divide themselves among the jobs. A worker
+ * stays at one of the NUMA nodes near devices, in a group that gets its share of all workers.
  * An idle worker waits until the doorbell of its group changes.
  *
  * Stores that bypass the caches need not read the destination first, and leave the content of the
  * caches there.
  * They write whole cache lines. The bytes in front of the first line and behind the last one go the
  * usual way, as small blocks do.
- * Without such stores it is memcpy. The same holds under sanitizers, which do not see these stores.
+ * On processors without such stores the copy is memcpy. Under sanitizers it is memcpy, too, since
+ * they do not see these stores.
  *
  * Threads, locks, blocking: see copy_pool.h.
  * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and
@@ -96,9 +97,10 @@ typedef struct job {
     void *context;
     size_t most;
     int node;
-    /* That work on it now; the job's own thread reads it without the mutex. */
+    /* The workers that work on the job now; its own thread reads this without the mutex. */
     _Atomic size_t workers;
-    /* No workers are wanted until the job's thread, which reads it without the mutex, clears it. */
+    /* The job wants no workers until its own thread clears this, which reads it without the
+     * mutex. */
     _Atomic bool away;
     bool over;
     struct job *next;
@@ -128,7 +130,7 @@ struct hdi_copy_pool {
     /* Processors that the process may use: those of the thread that opened the runtime. */
     hdi_cpus own;
     int64_t spin_ns;
-    _Atomic size_t limit; /* of workers, plus 1; 0: not determined yet */
+    _Atomic size_t limit; /* the most workers, plus 1; 0: not determined yet */
     _Atomic int nodes[HDI_DEVICES_MAX];
     worker workers[HDI_COPY_POOL_MOST];
 };
@@ -216,7 +218,7 @@ static size_t copy_pool_limit_of(const hd_runtime *rt)
         size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
         size_t usual = HDI_COPY_POOL_USUAL * copy_pool_nodes_with_devices(rt);
         size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
-        most = rt->is_inline ? 0 : most; /* no thread may be started */
+        most = rt->is_inline ? 0 : most; /* in the placement inline no thread may be started */
         known = 1 + (most < HDI_COPY_POOL_MOST ? most : HDI_COPY_POOL_MOST);
         atomic_store_explicit(&hdi_transfer_of(rt)->copy_pool->limit, known, memory_order_relaxed);
     }
@@ -243,8 +245,8 @@ size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wan
 
 /* ---- workers; the caller holds the mutex unless stated otherwise ---- */
 
-/* The job with the lowest value gets the next worker. A job near another node counts as twice as
- * crowded. */
+/* How crowded a job is: the job with the lowest value gets the next worker. Jobs near other nodes
+ * count double. */
 static size_t copy_pool_crowd(const job *j, int node)
 {
     size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);
@@ -289,11 +291,11 @@ static void copy_pool_settle_worker(const worker *w)
     if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
         hdi_cpus_stay(&both);
     } else if (w->pool->own_known) {
-        /* Else it would stay on the processors of the thread that started it. */
+        /* Without this it would stay on the processors of the thread that started it. */
         hdi_cpus_stay(&w->pool->own);
     }
-    /* The memory belongs to the program. The program's handlers for accesses to its own pages must
-     * work on this thread, too. */
+    /* This thread accesses the program's memory. So the signals by which the program handles
+     * accesses to its own pages must reach this thread, too. */
     sigset_t memory;
     sigemptyset(&memory);
     sigaddset(&memory, SIGSEGV);
@@ -371,7 +373,7 @@ static void copy_pool_start_workers(hd_runtime *rt, const job *j)
     }
 }
 
-/* The number of sleepers of each group to wake, which happens without the mutex. */
+/* How many sleepers of each group to wake. They are woken without the mutex. */
 typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;
@@ -410,7 +412,7 @@ static void copy_pool_begin_job(hd_runtime *rt, job *j)
     hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
-    /* Without the groups that copy_pool_start_workers makes, which have no sleepers yet. */
+    /* This excludes groups that copy_pool_start_workers will make, which have no sleepers yet. */
     size_t n_groups = pool->n_groups;
     copy_pool_ring(pool, j, &c);
     copy_pool_start_workers(rt, j);
@@ -434,8 +436,8 @@ static size_t copy_pool_workers_at(const job *j)
     return atomic_load_explicit(&j->workers, memory_order_acquire);
 }
 
-/* Unlinks the job, so that no worker joins it any more. Waits for the workers that are still at
- * it. */
+/* Unlinks the job, so that no worker joins it any more. Then waits for the workers that are still
+ * on it. */
 static void copy_pool_end_job(struct hdi_copy_pool *pool, job *j)
 {
     hdi_mutex_lock(&pool->lock);

@@ -1,9 +1,9 @@
 /* copy_pool.h - a few threads that share the work of copying between the program's memory and
  * pinned memory.
  *
- * The first large transfers start the workers, each near a memory node that devices are near.
- * Placement inline and copy_threads=0 start none. Transfers that run at once get about as many
- * workers each, near their device if possible. Idle workers sleep.
+ * The first large transfers start the workers, each near a memory node that is near some device.
+ * Placement inline and copy_threads=0 start none. Transfers that run at the same time get about
+ * equally many workers, near their devices if possible. Idle workers sleep.
  *
  * Threads: any thread may share a transfer, several at once.
  * Locks: the pool's mutex, never held while work runs.
@@ -17,11 +17,11 @@
 #include "engine/runtime.h"
 
 #define HDI_COPY_POOL_MOST 64 /* the most that the option copy_threads allows */
-/* The most for one transfer, and near one node, unless the option sets it. More workers do not copy
- * faster: memory is the limit. */
+/* The most workers for one transfer, and near one node, unless the option sets another number. More
+ * workers do not copy faster, since memory is the limit. */
 #define HDI_COPY_POOL_USUAL 11
 
-/* No transfer is under way at release. Errors: HOST_MEMORY. */
+/* No transfer is under way when `release` is called. Errors: HOST_MEMORY. */
 extern const hdi_lifetime hdi_copy_pool_lifetime;
 
 /* The most workers that a transfer can get. */
@@ -29,16 +29,16 @@ size_t hdi_copy_pool_count(const hd_runtime *rt);
 
 /* The number of the group for the next worker. It is `wanted` while that group is below its share
  * of `limit`, else the group with the fewest workers.
- * `wanted` of `groups` or more: no group is wanted. Pure. */
+ * If `wanted` is `groups` or more, no group is wanted. The function is pure. */
 size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wanted, size_t limit);
 
 /* The result of one turn at a shared transfer. */
 typedef enum hdi_turn {
-    HDI_TURN_DID, /* did something; more may follow */
+    HDI_TURN_DID, /* the turn did something, and more may follow */
     /* Nothing can be done before something else happens: workers leave until they are called
      * again. */
     HDI_TURN_WAITS,
-    HDI_TURN_OVER /* no thread needs to begin anything any more */
+    HDI_TURN_OVER /* nothing is left to begin */
 } hdi_turn;
 
 /* Calls turn(context, true) on the calling thread until it returns OVER. Calls turn(context, false)

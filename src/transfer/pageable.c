@@ -1,11 +1,11 @@
-/* pageable.c - hd_write and hd_read: between the program's own memory and buffers, and all their
- * tuning.
+/* pageable.c - hd_write and hd_read, which copy between the program's own memory and buffers, with
+ * all their tuning.
  *
  * A small transfer to or from a device takes one chunk (staging.h). Pinned buffers are copied to
  * and from directly.
- * A large transfer is cut into parts. Each is an operation of its own through a chunk. The calling
- * thread and the copy threads (copy_pool.h) fill or empty the chunks. Parts are small at the
- * beginning and at the end, where the link and the threads wait for each other, and large in
+ * A large transfer is cut into parts. Each part is an operation of its own through a chunk. The
+ * calling thread and the copy threads (copy_pool.h) fill or empty the chunks. Parts are small at
+ * the beginning and at the end, where the link and the threads wait for each other, and large in
  * between.
  *
  * All threads that take a turn at a large write fill its chunks. For a large read the device fills
@@ -13,15 +13,15 @@
  * it off again for the next part.
  *
  * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at it. Only
- * the caller takes chunks from the pool for a read. It waits for one only while the transfer holds
- * none. So readers never wait for each other in a circle, even with few chunks.
- * A copy thread waits for the front without claiming it.
+ * the caller takes chunks from the pool for a read. It waits for a chunk only while the transfer
+ * holds none. So readers never wait for each other in a circle, even with few chunks. A copy thread
+ * waits for the front without claiming it.
  * Locks: one per large transfer, for tens of nanoseconds, with nothing below it.
- * Blocking: hd_write for chunks in use, while the thread holds none; hd_read until the bytes are
- * there.
+ * Blocking: hd_write waits for chunks in use, while its thread holds none. hd_read waits until the
+ * bytes are there.
  * Always: a chunk is given back with the position of the operation that uses it, also on failure.
  * The first failure ends the transfer, and nothing begins after it. A chunk of a large read is in
- * its queue, or in the hands of the one thread that empties it.
+ * the read's queue, or in the hands of the one thread that empties it.
  */
 #include <heddle/copy.h>
 #include "base/error.h"
@@ -39,18 +39,18 @@
 
 /* Transfers from this size on are shared with the copy threads. */
 #define SHARED_LEAST ((size_t)1 << 20)
-/* ... and their bytes go past the caches, which are too small for them: */
+/* Bytes of transfers from this size on bypass the caches, which are too small for them: */
 #define THROUGH_LEAST ((size_t)32 << 20)
 #define FILL_THROUGH true  /* on the way into chunks */
 #define EMPTY_THROUGH true /* on the way out of them */
 /* This many parts of equal size share one completion write, since each such write holds up the
  * link. */
 #define PARTS_PER_FLAG 2
-#define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits no longer for a device */
+#define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits at most this long for a device */
 
 typedef struct pageable_part {
     size_t at, bytes;   /* of the transfer */
-    size_t page_offset; /* its offset in the chunk: as far from a page's begin as on the device */
+    size_t page_offset; /* its offset in the chunk: as far behind the begin of a page as on the device */
     bool signalled;     /* a completion write follows it */
 } pageable_part;
 
@@ -64,7 +64,7 @@ typedef struct pageable {
     uint64_t offset;       /* there */
     unsigned char *memory; /* the program's memory; a write only reads it */
     size_t bytes;
-    size_t threads; /* that may take part */
+    size_t threads; /* the threads that may take part */
     int64_t deadline;
     _Atomic int status; /* hd_status of the first failure */
     /* ---- under the lock ---- */
@@ -72,7 +72,7 @@ typedef struct pageable {
     _Atomic size_t next; /* the first byte that is in no part yet; also read without the lock */
     size_t parts;        /* begun so far */
     size_t unsignalled;  /* bytes since the last part with `signalled` */
-    hd_error *error;     /* of `status`, once that is not HD_OK; NULL for small transfers */
+    hd_error *error;     /* the error of `status`, once that is not HD_OK; NULL for small transfers */
 } pageable;
 
 /* The copy between a part's chunk and the program's memory. */
@@ -104,7 +104,7 @@ static inline int64_t pageable_timeout(const pageable *t, bool caller)
 }
 
 #define PAGE 4096
-#define CHUNKS_PER_FLAG 8 /* in a stream of small writes this many chunks become free together */
+#define CHUNKS_PER_FLAG 8 /* in a stream of small writes, so many chunks share one completion write */
 
 /* ---- pinned buffers ---- */
 
@@ -213,8 +213,8 @@ static bool pageable_next(pageable *t, size_t room, pageable_part *out)
     size_t at = atomic_load_explicit(&t->next, memory_order_relaxed), left = t->bytes - at;
     bool found = left && !pageable_failed(t);
     if (found) {
-        /* All parts but the first begin at a page of the device, so that only the first is offset
-         * in its page. */
+        /* All parts but the first begin at a page of the device, so only the first one has an
+         * offset in its page. */
         size_t page_offset = (size_t)((t->place.buffer->address + t->offset + at) % PAGE);
         size_t bytes = pageable_part_bytes(t, left);
         bytes = (bytes < room ? bytes : room) - page_offset;
@@ -240,7 +240,7 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     uint64_t low = t->offset + part->at, there = t->place.buffer->address + low,
              here = chunk->address + part->page_offset;
     const hdi_use uses[2] = {
-        /* All of the chunk, so that its record stays in one part. */
+        /* The use is of the whole chunk, so that its record stays one segment. */
         {.buffer = chunk, .low = 0, .high = chunk->bytes, .read = in, .write = !in, .whole = true},
         {.buffer = t->place.buffer,
          .losses = t->place.losses,
@@ -262,7 +262,8 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     return status;
 }
 
-/* Waits, without a chunk, until a transfer of these bytes waits for no work of the program. */
+/* Waits until a transfer of these bytes waits for no work of the program. The thread holds no chunk
+ * meanwhile. */
 static hd_status pageable_await_roots(pageable *t, size_t at, size_t bytes)
 {
     const hdi_use use = {.buffer = t->place.buffer,
@@ -289,8 +290,8 @@ static void pageable_fail(pageable *t, hd_status status)
     hdi_lock_release(&t->lock);
 }
 
-/* The status, with the failure's message as the calling thread's message. No copy thread works on
- * it any more. */
+/* The status of the transfer, whose message becomes the calling thread's message. No copy thread
+ * works on the transfer any more. */
 static hd_status pageable_result(pageable *t)
 {
     hd_status status = atomic_load_explicit(&t->status, memory_order_relaxed);
@@ -361,19 +362,19 @@ static hd_status pageable_write(pageable *t)
 typedef struct flight {
     hdi_chunk *chunk;
     pageable_part part;
-    hdi_point last; /* it is there when this is done */
+    hdi_point last; /* the chunk's bytes are there when this is done */
 } flight;
 
 typedef struct reading {
     pageable t;
-    flight queue[HDI_STAGING_MOST]; /* under the transfer's lock, like the next three */
+    flight queue[HDI_STAGING_MOST]; /* under the transfer's lock, like the next three fields */
     uint32_t first, count;
     uint32_t hands;            /* chunks that threads hold */
     _Atomic uint32_t changed;  /* futex word: moves when a thread lets go of a chunk */
     _Atomic bool caller_waits; /* for that */
 } reading;
 
-/* A thread lets go of a chunk: into the queue, or back to the ring. */
+/* A thread lets go of a chunk: puts it into the queue, or gives it back to the pool. */
 static void pageable_read_let_go(reading *r, const flight *sent)
 {
     hdi_lock_take(&r->t.lock);
@@ -414,8 +415,8 @@ static void pageable_read_take_into_hands(reading *r)
     hdi_lock_release(&r->t.lock);
 }
 
-/* Only the caller: sends one more chunk from the ring. False: none was available as wished, or the
- * transfer failed for want of one. */
+/* Takes one more chunk from the pool and sends it; only the caller does this. False: no chunk was
+ * available as wished, or the transfer failed for lack of one. */
 static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
 {
     pageable *t = &r->t;
@@ -438,8 +439,8 @@ static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_
     return chunk != NULL;
 }
 
-/* Copies the bytes of a chunk in this thread's hands to their destination. Sends the chunk off
- * again, unless another thread waits for one. */
+/* Copies the bytes of a chunk in this thread's hands to their destination. Then sends the chunk off
+ * again, unless another thread waits for a chunk. */
 static void pageable_read_empty(reading *r, const flight *f)
 {
     pageable *t = &r->t;
@@ -470,8 +471,8 @@ typedef enum front {
     FRONT_OVER
 } front;
 
-/* Takes the flight at the front into this thread's hands, if its bytes are there. *until: else the
- * use to wait for. */
+/* Takes the flight at the front into this thread's hands, if its bytes are there. If they are not,
+ * *until is the use to wait for. */
 static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until)
 {
     pageable *t = &r->t;
@@ -480,8 +481,8 @@ static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until
     if (pageable_failed(t)) {
         found = FRONT_OVER;
     } else if (r->count == 0) {
-        /* A chunk in a thread's hands may be on its way back into the queue, also for the last
-         * part. */
+        /* A thread may be about to put the chunk in its hands back into the queue, even for the
+         * last part. */
         bool all = atomic_load_explicit(&t->next, memory_order_relaxed) == t->bytes;
         found = r->hands ? FRONT_IN_HANDS : all ? FRONT_OVER : FRONT_NONE;
     } else {
@@ -504,7 +505,8 @@ static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until
     return found;
 }
 
-/* The caller is idle until another thread sends a chunk, or empties its last one. */
+/* Called when the caller has nothing to do until another thread sends a chunk, or empties its last
+ * one. */
 static void pageable_read_wait_for_hands(reading *r)
 {
     atomic_store_explicit(&r->caller_waits, true, memory_order_seq_cst);
@@ -513,7 +515,7 @@ static void pageable_read_wait_for_hands(reading *r)
     bool in_hands = r->count == 0 && r->hands;
     hdi_lock_release(&r->t.lock);
     if (in_hands) {
-        hdi_futex_wait(&r->changed, changed, INT64_MAX); /* copying does not take long */
+        hdi_futex_wait(&r->changed, changed, INT64_MAX); /* this needs no limit, since copying does not take long */
     }
     atomic_store_explicit(&r->caller_waits, false, memory_order_seq_cst);
 }
@@ -573,13 +575,13 @@ static hd_status pageable_read(pageable *t)
     if (status) {
         return status;
     }
-    reading r; /* without the queue's content, which is several pages */
+    reading r; /* the queue's content is left out here: it is several pages */
     r.t = *t;
     r.first = r.count = r.hands = 0;
     atomic_init(&r.changed, 0);
     atomic_init(&r.caller_waits, false);
     hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, pageable_read_turn, &r);
-    for (; r.count; r.count--) { /* of a failed transfer: the device still works on them */
+    for (; r.count; r.count--) { /* chunks of a failed transfer, on which the device still works */
         const flight *f = &r.queue[r.first];
         hdi_staging_give(t->pool, f->chunk, f->last, f->part.signalled);
         r.first = (r.first + 1) % HDI_STAGING_MOST;
@@ -589,7 +591,7 @@ static hd_status pageable_read(pageable *t)
 
 /* ---- small transfers ---- */
 
-/* Takes a chunk for all of it; `t` is complete as for pageable_begin. */
+/* Takes a chunk for the whole transfer; `t` is complete as for pageable_begin. */
 static hd_status pageable_begin_small(pageable *t, hdi_chunk **chunk)
 {
     if (__builtin_expect(t->place.losses == HDI_LOST, 0)) {
@@ -616,9 +618,8 @@ static hd_status pageable_write_small(pageable *t)
     return status;
 }
 
-/* Submits the copy into the chunk. If it waits for work of the program, the thread holds the chunk
- * meanwhile only if enough are left for others. Else *root is some of that work, and nothing was
- * submitted. */
+/* Submits the copy into the chunk. If the copy would wait for work of the program, it is submitted
+ * only if enough chunks are left for other threads. If not, *root is some of that work. */
 static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk, hdi_point *root, hdi_point *last)
 {
     const pageable_part part = {.bytes = t->bytes, .signalled = true};
@@ -630,7 +631,7 @@ static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk
     return status;
 }
 
-/* *root: work of the program to wait for first; position 0: none. */
+/* One try of a small read. *root: work of the program to wait for first; position 0: none. */
 static hd_status pageable_try_read_small(pageable *t, hdi_point *root)
 {
     hdi_chunk *chunk;
@@ -682,7 +683,7 @@ static pageable pageable_make(struct hd_buffer *b, const hd_buffer *handle, hdi_
     };
 }
 
-/* Begins with the pool of small chunks. */
+/* Chooses a pool: the pool of small chunks if possible. */
 static hd_status pageable_choose_pool(pageable *t)
 {
     hd_status status = hdi_copy_alive(t->device->lane_in);
@@ -706,7 +707,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    int owner = b->owner; /* once: the structure may change hands, and submitting detects that */
+    int owner = b->owner; /* read once: the structure may get another owner, which submitting detects */
     if (owner == HDI_OWNER_HOST) {
         return pageable_write_pinned(b, handle, offset, src, bytes, deadline);
     }

@@ -58,7 +58,7 @@ hdi_route hdi_route_plan(const hdi_route_facts *f)
     if (f->src == f->dst) {
         return route_plan_straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
-    /* Writes to a peer are posted and reads are not, so the source copies if it can. */
+    /* Writes to a peer need no answer and reads do, so the source's device copies if it can. */
     if (f->src_to_dst == HDI_LINK_GOOD) {
         return route_plan_straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
@@ -80,13 +80,14 @@ typedef struct choice {
 
 struct hdi_copy_lanes {
     hdi_mutex lock;
-    choice quick[HDI_WAYS][QUICK_LANES]; /* made one after the other, like those of `bulk` */
+    choice quick[HDI_WAYS][QUICK_LANES]; /* lanes that are made one after the other, like those of `bulk` */
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
     choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* indexed by the other device */
 };
 
-/* Its address is the thread's number, which a later thread may get again. */
+/* The address of this variable serves as the thread's number. A later thread may get the same
+ * number. */
 static _Thread_local char myself;
 
 static hd_status copy_lanes_make_lane(hdi_device *device, choice *c, hd_lane **out)
@@ -124,8 +125,8 @@ static bool copy_lanes_is_busy(const hd_lane *lane)
     return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
-/* Chooses a lane, in this order: a busy one that this thread chose last, an idle one, a new one,
- * any. */
+/* Chooses a lane, in this order: a busy lane that this thread chose last, an idle lane, a new lane,
+ * any lane. */
 static hd_lane *copy_lanes_choose(hdi_device *device, choice *choices, int n)
 {
     uintptr_t me = (uintptr_t)&myself;

@@ -9,9 +9,9 @@
  * Each ordered pair of devices that copy through pinned memory has a lane at either end.
  * A thread's copies stay in one lane while the lane holds its work, since order within a lane costs
  * nothing.
- * Threads that copy at the same time get different lanes while there are enough.
- * A copy that waits for other work of the program than the lane's copies do leaves the lane that it
- * gets here (src/buffer/parked.h).
+ * Threads that copy at the same time get different lanes while there are enough. If a copy does not
+ * wait for the same work of the program as the copies in that lane, it moves to another lane
+ * (src/buffer/parked.h).
  *
  * Threads: any.
  * Locks: a mutex per device while a lane is made.
@@ -46,8 +46,8 @@
  * A copy that fits into a small or a medium chunk goes through it in one piece.
  * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts, so that its two halves
  * overlap even for few bytes. The large chunks of both directions should fit into the processor's
- * cache. With more of them the devices go to memory, and two directions at once are slower than
- * that. */
+ * cache. With more of them the devices read and write main memory, which is slower than two
+ * directions at once. */
 #define HDI_STAGED_SMALL ((uint64_t)64 << 10)
 #define HDI_STAGED_MEDIUM ((uint64_t)1 << 20)
 #define HDI_STAGED_LARGE ((uint64_t)7 << 20)
@@ -55,17 +55,17 @@
 #define HDI_STAGED_MEDIUM_CHUNKS 4
 #define HDI_STAGED_LARGE_CHUNKS 3
 #define HDI_STAGED_PARTS 8
-#define HDI_STAGED_STEP ((uint64_t)256 << 10) /* parts are multiples of it */
+#define HDI_STAGED_STEP ((uint64_t)256 << 10) /* sizes of parts are multiples of it */
 
 /* Shorter rows of boxes are fetched from a device together with the bytes between them, if these
- * bytes are no more than the rows. A copy engine takes its time for each row. */
+ * are no more bytes than the rows. A copy engine takes its time for each row. */
 #define HDI_TINY_ROW 256
 
 typedef enum hdi_route_kind {
     HDI_ROUTE_TO_DEVICE, /* pinned memory to a device */
     HDI_ROUTE_TO_HOST,   /* a device to pinned memory */
     HDI_ROUTE_ON_DEVICE, /* inside a device */
-    /* From device to device, by the named device, which reaches the other device's memory. */
+    /* From device to device. The named device copies, and reaches the other device's memory. */
     HDI_ROUTE_PEER,
     /* From device to device through pinned chunks: out of one device, then into the other. */
     HDI_ROUTE_STAGED,
@@ -73,11 +73,11 @@ typedef enum hdi_route_kind {
 } hdi_route_kind;
 
 typedef enum hdi_route_lanes {
-    /* For quick copies in that direction; STAGED: the source's outward lane and the destination's
-     * inward lane. */
+    /* The lanes for quick copies in that direction. STAGED: the source's outward lane and the
+     * destination's inward lane. */
     HDI_LANES_QUICK,
     HDI_LANES_BULK, /* the same for large copies */
-    HDI_LANES_PAIR  /* STAGED: one on each of the two devices, for this ordered pair alone */
+    HDI_LANES_PAIR  /* STAGED: a lane on each of the two devices, for this ordered pair alone */
 } hdi_route_lanes;
 
 typedef struct hdi_route {
@@ -91,7 +91,7 @@ typedef struct hdi_route {
 
 /* How a device's copies may use another device's memory. */
 typedef enum hdi_link {
-    HDI_LINK_NONE, /* they cannot, must not, or are slower than through pinned memory */
+    HDI_LINK_NONE, /* they cannot use it, must not, or would be slower than through pinned memory */
     HDI_LINK_GOOD
 } hdi_link;
 
@@ -110,8 +110,8 @@ typedef enum hdi_way {
     HDI_WAY_IN,  /* from pinned memory to the device */
     HDI_WAY_OUT, /* from the device to pinned memory */
     HDI_WAY_ON,  /* within the device */
-    /* To and from peers. Only copy engines work there: kernels and fills in the same lane would
-     * delay copies. */
+    /* To and from peers. These lanes contain only work of copy engines: kernels and fills would
+     * delay the copies. */
     HDI_WAY_PEER
 } hdi_way;
 #define HDI_WAYS 4
@@ -140,7 +140,7 @@ int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer
 /* As hdi_peer_access, for a buffer whose memory is in no arena. */
 bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from);
 
-/* The same for a buffer, whose owner the caller read once. */
+/* True if a device can use the memory of a buffer, whose owner the caller read once. */
 static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int from)
 {
     unsigned special = atomic_load_explicit(&b->special, memory_order_relaxed);

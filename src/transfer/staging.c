@@ -19,15 +19,15 @@
 static void staging_wake_all(hd_runtime *rt);
 
 #define SMALL_MOST 32
-#define LARGE_PER_THREAD 2 /* one being filled, one under way */
+#define LARGE_PER_THREAD 2 /* one chunk is filled while the other is under way */
 #define LARGE_MORE 4
-#define LARGE_MOST (HDI_STAGING_MOST - 8) /* leaves places for chunks that are set apart */
-/* For each chunk that transfers of a pair use at the same time. */
+#define LARGE_MOST (HDI_STAGING_MOST - 8) /* this leaves places for chunks that are set apart */
+/* The places for each chunk that transfers of a pair use at the same time. */
 #define PAIR_PLACES 4
 #define LEAST ((size_t)4096)
-#define SHARE 4 /* of the pinned memory that the program may hold */
+#define SHARE 4 /* the pools may hold this part of the pinned memory that the program may hold */
 #define AGAIN_NS ((int64_t)1000000000)
-/* Between two looks for memory, while all chunks of a pool wait for the program. */
+/* The time between two looks for memory, while all chunks of a pool wait for the program. */
 #define APART_NS ((int64_t)5000000)
 #define WORD_TIMEOUT_NS ((int64_t)500000)
 
@@ -38,8 +38,8 @@ enum { PAIRS = HDI_DEVICES_MAX * HDI_DEVICES_MAX };
 struct hdi_stagings {
     _Atomic(hdi_staging *) of_device[HDI_DEVICES_MAX * OF_DEVICE]; /* NULL: never used */
     _Atomic(hdi_staging *) of_pair[PAIRS * OF_PAIR];
-    _Atomic(hdi_staging *) pools; /* all that were used; the newest first */
-    _Atomic uint64_t bytes;       /* of all chunks of devices */
+    _Atomic(hdi_staging *) pools; /* all pools that were used; the newest first */
+    _Atomic uint64_t bytes;       /* the bytes of all chunks of devices */
     _Atomic uint32_t filled;      /* chunks with memory */
     hdi_shrinker shrinker;
 };
@@ -88,8 +88,8 @@ static size_t staging_power_of_two(size_t most, uint64_t limit)
     return most;
 }
 
-/* Puts a pool into its slot unless another thread does so first. `like`: bytes, most, and the other
- * fields that set it apart. NULL: no memory. */
+/* Puts a pool into its slot unless another thread does so first. `like`: `bytes`, `most`, and the
+ * other fields in which pools differ. NULL: no memory. */
 static hdi_staging *staging_make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, const hdi_staging *like)
 {
     hdi_staging *made = calloc(1, sizeof *made), *before = NULL;
@@ -110,8 +110,8 @@ static hdi_staging *staging_make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *sl
         made->places[i].next = made->unmade;
         made->unmade = &made->places[i];
     }
-    /* In the list before any thread can wait for its chunks. A pool that comes second stays there,
-     * unused. */
+    /* The pool is in the list before any thread can wait for its chunks. A pool that comes second
+     * stays in the list, unused. */
     _Atomic(hdi_staging *) *pools = &hdi_transfer_of(rt)->stagings->pools;
     made->next = atomic_load_explicit(pools, memory_order_relaxed);
     while (
@@ -172,7 +172,7 @@ hdi_staging *hdi_staging_between(hd_runtime *rt, int src, int dst, uint64_t chun
     if (pool) {
         return pool;
     }
-    /* Instead of waiting for memory for a large chunk the caller tries smaller ones. */
+    /* The caller does not wait for memory for a large chunk, but tries smaller ones. */
     const hdi_staging like = {.bytes = chunk, .most = most[size], .waits = size != PAIR_LARGE};
     return staging_make_pool(rt, slot, &like);
 }
@@ -232,8 +232,8 @@ static bool staging_first_is_free(const hdi_staging *pool)
     return chunk && (!chunk->last.position || hdi_point_done(pool->runtime, chunk->last));
 }
 
-/* The first chunk, if nothing uses it any more. *busy_until: else the use to wait for; empty if
- * threads hold all chunks. */
+/* Takes the first chunk, if nothing uses it any more. If something does, *busy_until is the use to
+ * wait for; it is empty if threads hold all chunks. */
 static hdi_chunk *staging_pop_free(hdi_staging *pool, hdi_awaited *busy_until)
 {
     *busy_until = (hdi_awaited){.flagged = 0};
@@ -325,8 +325,8 @@ static bool staging_may_grow(hdi_staging *pool)
 /* The other chunks of a pool that gets one more. */
 typedef enum others {
     OTHERS_NONE,
-    OTHERS_APART, /* all of them wait for work of the program */
-    OTHERS_COME   /* some come back without the program */
+    OTHERS_APART, /* all other chunks wait for work of the program */
+    OTHERS_COME   /* some other chunks come back without the program */
 } others;
 
 /* Takes a place for one more chunk, if the pool may grow. */
@@ -397,7 +397,7 @@ static hd_status staging_fill_place(hdi_staging *pool, hdi_chunk *chunk, bool on
         hdi_lock_release(&pool->lock);
         atomic_fetch_add_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
     }
-    hdi_attempt_result(&attempt, only ? status : HD_OK); /* else others are left in the pool */
+    hdi_attempt_result(&attempt, only ? status : HD_OK); /* without `only`, others are left in the pool */
     return status;
 }
 
@@ -408,7 +408,7 @@ static void staging_shrink_pool(hdi_staging *pool, void *context)
     bool *any = context;
     hdi_awaited busy_until;
     for (hdi_chunk *chunk; (chunk = staging_take_idle(pool, &busy_until));) {
-        /* With the points that its record still names. */
+        /* The memory goes back with the points that its record still names. */
         hdi_free(hdi_buffer_handle(chunk->buffer));
         staging_give_place(pool, chunk);
         *any = true;
@@ -505,7 +505,7 @@ static hd_status staging_take_slow(hdi_staging *pool, hdi_staging_wish wish, int
         if (wish == HDI_STAGING_IN_USE) {
             busy_until = (hdi_awaited){.flagged = 0}; /* another thread took that one meanwhile */
         }
-        /* Then it looks for memory again. */
+        /* After that time it looks for memory again. */
         int64_t until = beside == OTHERS_APART ? hdi_deadline(APART_NS) : deadline;
         in_time = staging_wait_for_one(pool, &busy_until, given, until < deadline ? until : deadline) ||
                   (until < deadline && hdi_clock_ns() < deadline);
@@ -542,7 +542,7 @@ hd_status hdi_staging_not_given(hdi_staging *pool)
         use = buffers[i] ? hdi_buffer_awaited(buffers[i]) : use;
     }
     if (!use.position && lane) {
-        /* Threads hold all of them, and wait for work of this lane, since no other lane uses the
+        /* Threads hold all chunks, and wait for work of this lane, since no other lane uses the
          * chunks. */
         use = (hdi_point){lane->global, atomic_load_explicit(&lane->submitted, memory_order_acquire)};
     }
@@ -601,7 +601,7 @@ bool hdi_staging_stays_short(hdi_staging *pool)
 bool hdi_staging_is_ample(hdi_staging *pool)
 {
     hdi_lock_take(&pool->lock);
-    /* Set apart, or in the hands of threads. */
+    /* The chunks that are not counted are set apart, or in the hands of threads. */
     bool ample = 2 * (pool->made - pool->count) <= pool->most;
     hdi_lock_release(&pool->lock);
     return ample;

@@ -1,25 +1,25 @@
-/* staging.h - staging pools: their staging buffers are pinned chunks. Bytes pass through them
- * between the program's memory and a device. They also pass between devices that do not reach each
- * other.
+/* staging.h - staging pools, whose staging buffers are pinned chunks. Bytes pass through chunks
+ * between the program's memory and a device, and between devices that do not reach each other.
  *
  * Each device uses separate pools for each direction, for small and for large chunks. So a delayed
  * device does not delay transfers of others.
- * Each ordered pair of devices uses pools for three sizes. So pairs, directions, and small copies
- * beside large ones do not wait for each other.
- * A new chunk is made only while the first chunk of its pool is still in use, so no more exist than
- * are needed. Chunks are kept until hd_close, or until pinned memory is short (reclaim.h).
+ * Each ordered pair of devices uses a pool for each of three sizes. So different pairs and
+ * directions do not wait for each other, and small copies do not wait for large ones. A new chunk
+ * is made only while the first chunk of its pool is still in use, so there are no more chunks than
+ * needed. Chunks are kept until hd_close, or until pinned memory is short (reclaim.h).
  *
- * A chunk is a tracked buffer. The next operations on it wait in their lanes, by its use record,
- * for those submitted before.
+ * A chunk is a tracked buffer. By its use record, the next operations on it wait in their lanes for
+ * the operations that were submitted before.
  *
  * Threads: any.
- * Locks: one per pool, for tens of nanoseconds. Under it only the list of the work that a lane
- * waits for. Blocking: see each call's comment.
+ * Locks: one per pool, for tens of nanoseconds. While it is held, only the lock of a lane's list of
+ * roots is taken. Blocking: see each call's comment.
  * Always: a chunk is in its pool, with the point of its last use, or taken by one thread.
  * A chunk whose last use waits for work of the program (src/buffer/parked.h) is set apart, and
- * another one may be made for it. So `most` chunks are left for other transfers. If no more may be
- * set apart, a transfer that must wait for such work takes none before that work is over. A thread
- * gives its chunk back without waiting for another one, so no circle of waits arises.
+ * another chunk may be made in its place. So `most` chunks are left for other transfers. If no more
+ * chunks may be set apart, a transfer that must wait for such work takes no chunk before that work
+ * is over. A thread gives its chunk back without waiting for another one, so no circle of waits
+ * arises.
  */
 #ifndef HDI_TRANSFER_STAGING_H
 #define HDI_TRANSFER_STAGING_H
@@ -28,33 +28,33 @@
 #include "buffer/submit.h"
 #include "transfer/route.h"
 
-/* Bytes of a device's chunks; less if pinned_limit is small. */
+/* The bytes of a device's chunks; fewer if pinned_limit is small. */
 #define HDI_STAGING_SMALL ((size_t)64 << 10)
 #define HDI_STAGING_LARGE ((size_t)4 << 20)
-#define HDI_STAGING_MOST 64 /* chunks in a pool */
+#define HDI_STAGING_MOST 64 /* the most chunks in a pool */
 
 typedef struct hdi_chunk {
     struct hd_buffer *buffer; /* NULL: not made */
     hdi_point last;           /* its last use; position 0: not in use */
-    bool signalled;           /* a completion write follows it at once (hdi_command) */
+    bool signalled;           /* a completion write follows `last` at once (hdi_command) */
     struct hdi_chunk *next;
 } hdi_chunk;
 
 typedef struct hdi_staging {
     hd_runtime *runtime;
-    /* Of a device: the one lane that uses the chunks, constant from the moment hdi_staging_of
-     * returns the pool. */
+    /* In a device's pool: the one lane that uses the chunks, constant from the moment
+     * hdi_staging_of returns the pool. */
     _Atomic(hd_lane *) lane;
     size_t bytes;  /* of each chunk */
     uint32_t most; /* chunks that are not set apart; n_places - most may be set apart */
-    /* All chunks but the first come out of the pools' share of pinned memory. */
+    /* True: all chunks but the first count against the pools' share of pinned memory. */
     bool shares;
-    bool waits;               /* at the limit of pinned memory the first chunk waits for memory */
-    struct hdi_staging *next; /* of all pools of the runtime */
+    bool waits;               /* true: at the limit of pinned memory, the first chunk waits for memory */
+    struct hdi_staging *next; /* the next one in the list of all pools of the runtime */
     /* ---- under the lock ---- */
     hdi_lock lock;
     uint32_t made;         /* or being made */
-    uint32_t first, count; /* of `queue`, by the time at which chunks become free */
+    uint32_t first, count; /* the place in `queue` and the number of its chunks, sorted by the time at which they become free */
     hdi_chunk *queue[HDI_STAGING_MOST];
     hdi_chunk *unmade; /* places without memory */
     hdi_chunk *parked; /* set apart */
@@ -67,19 +67,20 @@ typedef struct hdi_staging {
     _Atomic uint32_t waiting; /* threads that want a chunk and hold none */
 } hdi_staging;
 
-/* The pinned memory goes together with the runtime's other pinned memory. Errors: HOST_MEMORY. */
+/* hd_close frees the chunks together with the runtime's other pinned memory. Errors:
+ * HOST_MEMORY. */
 extern const hdi_lifetime hdi_staging_lifetime;
 
-/* A device's pool for bytes to it or from it. NULL: no host memory for the pool, which is a
+/* A device's pool for bytes to the device or from it. NULL: no host memory for the pool, which is a
  * recorded failure. */
 hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large);
 
-/* The same, of large chunks; of small ones if pinned memory cannot hold a large one. Blocking:
- * while a chunk is made. Errors: those of hdi_staging_take. */
+/* hdi_staging_of for large chunks, or for small ones if pinned memory cannot hold a large one.
+ * Blocking: while a chunk is made. Errors: those of hdi_staging_take. */
 hd_status hdi_staging_choose(hdi_device *device, bool to_device, hdi_staging **out);
 
-/* The pool of an ordered pair of devices, for chunks of one of the sizes HDI_STAGED_*. NULL: as
- * above. */
+/* The pool of an ordered pair of devices, for chunks of one of the sizes HDI_STAGED_*. NULL: as for
+ * hdi_staging_of. */
 hdi_staging *hdi_staging_between(hd_runtime *rt, int src, int dst, uint64_t chunk);
 
 /* The lane that a device's chunks are used in: small transfers do not queue up behind large
@@ -91,19 +92,19 @@ static inline hd_lane *hdi_staging_lane(const hdi_staging *pool)
 }
 
 typedef enum hdi_staging_wish {
-    HDI_STAGING_IDLE, /* an existing chunk that is free */
-    HDI_STAGING_NOW,  /* or one that is made now */
-    /* Or the next one to be free, until the deadline: for a thread that holds none of this pool. */
+    HDI_STAGING_IDLE, /* take an existing chunk that is free */
+    HDI_STAGING_NOW,  /* or a chunk that is made now */
+    /* Or wait until the deadline for the next chunk to be free: for a thread that holds no chunk of
+     * this pool. */
     HDI_STAGING_WAIT,
-    /* Or the one that will be free first, since its next use waits in the lanes. Waits while
-     * threads hold all. */
+    /* Or take the chunk that will be free first: its next use then waits in the lanes. This waits
+     * only while threads hold all chunks. */
     HDI_STAGING_IN_USE
 } hdi_staging_wish;
 
-/* *out: a chunk that the caller may use, at once but for IN_USE; NULL, with HD_OK, if none is
- * available (WAIT, IN_USE: until the deadline).
- * Errors, if the pool is empty and no chunk can be made: HOST_MEMORY, DRIVER and the others of
- * hd_alloc_host. */
+/* *out: a chunk that the caller may use; with IN_USE earlier work may still use it. NULL, with
+ * HD_OK: no chunk is available, with WAIT and IN_USE until the deadline. Errors, if the pool is
+ * empty and no chunk can be made: HOST_MEMORY, DRIVER and the others of hd_alloc_host. */
 hd_status hdi_staging_take(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out);
 
 /* Fails with a message about the uses of the pool's chunks. Errors: TIMEOUT; HANDLE at hd_close. */
@@ -112,19 +113,19 @@ hd_status hdi_staging_not_given(hdi_staging *pool);
 /* hdi_staging_take with WAIT or IN_USE, then hdi_staging_not_given if it got no chunk. */
 hd_status hdi_staging_await(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out);
 
-/* Gives it back; devices use it until `last` (position 0: not at all), which is `signalled` or
- * not. */
+/* Gives a chunk back. Devices use it until `last` (position 0: not at all). `signalled`: a
+ * completion write follows `last`. */
 void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool signalled);
 
-/* The use of a chunk to wait for, and the completion write that will show its end, if one is
- * submitted already. Another one would delay the link. But the work in front of that write may take
- * much longer, so the wait for it is short. */
+/* The use of a chunk to wait for. Also the completion write that will show the end of that use, if
+ * it is submitted already. Another write would delay the link. But the work in front of that write
+ * may take much longer than the use, so the wait for the write is short. */
 typedef struct hdi_awaited {
     hdi_point last;   /* position 0: nothing */
-    uint64_t flagged; /* a position in the same lane; 0: none */
+    uint64_t flagged; /* the position of that write in the same lane; 0: none */
 } hdi_awaited;
 
-/* Add uses in the order of the queue; the first one is the use to wait for. */
+/* Call it for each use, in the order of the queue; the first one is the use to wait for. */
 static inline void hdi_awaited_add(hdi_awaited *a, hdi_point use, bool signalled)
 {
     a->last = a->last.position ? a->last : use;
@@ -132,7 +133,8 @@ static inline void hdi_awaited_add(hdi_awaited *a, hdi_point use, bool signalled
     a->flagged = a->flagged == 0 && shows ? use.position : a->flagged;
 }
 
-/* False: the deadline passed. `recorded`: a trace records it as a pause. */
+/* Waits for the use. False: the deadline passed. `recorded`: a trace records the wait as a
+ * pause. */
 bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline, bool recorded);
 
 /* True if, after a new look at the chunks, as many are still set apart as allowed. */
@@ -150,12 +152,12 @@ static inline bool hdi_staging_is_short(hdi_staging *pool)
  * program. */
 bool hdi_staging_is_ample(hdi_staging *pool);
 
-/* Waits until an operation with these uses would wait for no work of the program. `lane`: of the
- * library, on a device that could do it. Errors: TIMEOUT, with the work that it waits for; those of
- * hdi_submit_probe. */
+/* Waits until an operation with these uses would wait for no work of the program. `lane`: a lane of
+ * the library, on a device that could run the operation. Errors: TIMEOUT, with the work that it
+ * waits for; those of hdi_submit_probe. */
 hd_status hdi_staging_await_roots(hd_lane *lane, const hdi_use *uses, size_t n_uses, int64_t deadline);
 
-/* True if a thread waits for a chunk of the pool. A hint. */
+/* True if a thread waits for a chunk of the pool; this is only a hint. */
 static inline bool hdi_staging_wanted(const hdi_staging *pool)
 {
     return atomic_load_explicit(&pool->waiting, memory_order_relaxed) != 0;

@@ -1,5 +1,5 @@
 /* transfer.h - declarations that all transfers share: boxes as numbers, a buffer as it was when its
- * handle was checked, one copy command, sizes of pieces.
+ * handle was checked, one copy command, sizes of parts.
  *
  * A box is checked, reduced to its fewest dimensions, and cut into copies of rows.
  * A walk goes through a box in parts. One operation can copy one part: rows at equal distances on
@@ -9,7 +9,8 @@
  * Locks: none of its own; submitting takes order locks.
  * Blocking: as hdi_submit. The route STAGED also waits for chunks. Functions on boxes alone are
  * pure, and never block.
- * Always: the parts of a transfer are linked. The last operation's ticket stands for all.
+ * Always: the parts of a transfer are linked. The ticket of the last operation stands for all of
+ * them.
  */
 #ifndef HDI_TRANSFER_TRANSFER_H
 #define HDI_TRANSFER_TRANSFER_H
@@ -28,14 +29,14 @@
  * all devices. */
 #define HDI_PITCH_MAX ((uint64_t)INT32_MAX)
 
-/* `row` bytes, count[0] times at the distances dst[0] and src[0], that count[1] times, and so on.
- * Counts are at least 2, and no two dimensions could be merged. Without dimensions the bytes lie
- * next to each other on both sides. */
+/* A row of `row` bytes, repeated count[0] times at the distances dst[0] and src[0]. All of that is
+ * repeated count[1] times at dst[1] and src[1], and so on. Counts are at least 2, and no two
+ * dimensions could be merged. Without dimensions the bytes lie next to each other on both sides. */
 typedef struct hdi_box {
     uint64_t row;
     int dims;
     uint64_t count[HD_BOX_DIMS], dst[HD_BOX_DIMS], src[HD_BOX_DIMS];
-    uint64_t bytes;              /* in all; 0: nothing to do */
+    uint64_t bytes;              /* the bytes of all rows; 0: nothing to do */
     uint64_t dst_span, src_span; /* from the first byte to behind the last one */
 } hdi_box;
 
@@ -48,8 +49,8 @@ static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
     return (hdi_box){.row = bytes, .bytes = bytes, .dst_span = bytes, .src_span = bytes};
 }
 
-/* True if source and destination, in one buffer, may share a byte. Exact if both sides have the
- * same strides. Otherwise it compares their spans. */
+/* True if source and destination, in one buffer, may share a byte. The answer is exact if both
+ * sides have the same strides. Otherwise this compares their spans. */
 bool hdi_box_overlaps(const hdi_box *box, uint64_t dst_offset, uint64_t src_offset);
 
 /* `rows` rows of `row` bytes; offsets count from the box's first bytes. */
@@ -57,7 +58,7 @@ typedef struct hdi_part {
     uint64_t dst, src;
     uint64_t row, rows;
     uint64_t dst_pitch, src_pitch; /* of several rows */
-    uint64_t pitch;                /* from row to row in a chunk between them */
+    uint64_t pitch;                /* from row to row in the chunk between source and destination */
 } hdi_part;
 
 /* Bytes that a part takes in a chunk. */
@@ -69,9 +70,9 @@ static inline uint64_t hdi_part_room(const hdi_part *part)
 typedef struct hdi_walk {
     hdi_box box;
     uint64_t piece;
-    uint64_t pitch;              /* of rows in chunks */
+    uint64_t pitch;              /* the pitch of rows in chunks */
     int across;                  /* the dimension that one operation copies along; -1: none */
-    uint64_t index[HD_BOX_DIMS]; /* of the next row */
+    uint64_t index[HD_BOX_DIMS]; /* the indices of the next row */
     uint64_t at;                 /* in that row */
     bool ended;
 } hdi_walk;
@@ -89,7 +90,8 @@ enum {
 hdi_walk hdi_walk_begin(const hdi_box *box, uint64_t piece, unsigned sides);
 
 /* Gets the next part that takes at most `room` bytes. A row is cut only if it is longer than a
- * piece. False: the walk is over, or a row does not fit. The room of a piece always fits a row. */
+ * piece. False: the walk is over, or a row does not fit. With room for a piece, a row always
+ * fits. */
 bool hdi_walk_next(hdi_walk *walk, uint64_t room, hdi_part *out);
 
 /* ---- copies ---- */
@@ -98,7 +100,7 @@ bool hdi_walk_next(hdi_walk *walk, uint64_t room, hdi_part *out);
 typedef struct hdi_place {
     struct hd_buffer *buffer;
     uint64_t losses;
-    uint64_t word; /* of the program's handle; 0: a buffer of the library */
+    uint64_t word; /* the word of the program's handle; 0: a buffer of the library */
 } hdi_place;
 
 static inline hdi_place hdi_place_of(struct hd_buffer *buffer)
@@ -111,9 +113,9 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
     return (hdi_place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
-/* The bytes that go through one pinned chunk. A small transfer goes through one as a whole. A
- * transfer between a quarter of a large chunk and a whole one goes in halves, which overlap on the
- * link. Others fill a large chunk each time. */
+/* The bytes that go through one pinned chunk. A small transfer goes through one chunk as a whole. A
+ * transfer between a quarter of a large chunk and a whole large chunk goes in halves, which overlap
+ * on the link. Larger transfers fill a large chunk each time. */
 static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
 {
     if (bytes >= most) {
@@ -135,20 +137,21 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
 /* One side of an operation that copies rows. */
 typedef struct hdi_side {
     hdi_place place;
-    uint64_t at;        /* of the first row in the buffer */
+    uint64_t at;        /* the offset of the first row in the buffer */
     uint64_t pitch;     /* from row to row */
     uint64_t low, high; /* the bytes that count as used: all rows, and perhaps more */
-    /* Of a destination: bytes between the rows stay, so its content counts as read. */
+    /* For a destination: the bytes between the rows stay, so its content counts as read. */
     bool keeps;
-    bool ours; /* of a source: as in hdi_linked */
+    bool ours; /* for a source: as in hdi_linked */
 } hdi_side;
 
 /* A box between two buffers. */
 typedef struct hdi_transfer {
     hdi_place to, from;
-    uint64_t dst_offset, src_offset; /* of the box's first bytes */
+    uint64_t dst_offset, src_offset; /* the offsets of the box's first bytes */
     const hdi_box *box;
-    /* An operation linked with these: they come after it, and fail with it; position 0: none. */
+    /* An operation linked with these parts: they come after it, and fail with it; position 0:
+     * none. */
     hdi_point after;
 } hdi_transfer;
 
@@ -169,8 +172,7 @@ typedef struct hdi_load {
 bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room);
 
 /* Submits one operation for each part between a chunk and the device: out of the device
- * (`to_host`), or into it. *after: becomes the point of the last one. *last: the ticket of the last
- * one. */
+ * (`to_host`), or into it. *after becomes the point of the last operation, and *last its ticket. */
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
                           struct hd_buffer *chunk, hdi_point *after, hd_ticket *last);
 
