@@ -2,9 +2,10 @@
  * invariants: see descriptor.h.
  *
  * The placeholder for a free number is a descriptor of "/" as a path only (O_PATH). So reading and
- * writing it fails as for a closed one. The first thread that makes a descriptor occupies the free
- * numbers, and the last one gives them back. If the program closes one of the three at that time,
- * the system can still return it. Then the descriptor is copied to a higher number.
+ * writing it fails as with a closed descriptor. Of several threads that make descriptors, the first
+ * one occupies the free numbers, and the last one gives them back. If the program closes one of the
+ * three meanwhile, the system can still return that number. Then the descriptor is copied to a
+ * higher number.
  */
 #include "base/descriptor.h"
 #include <dlfcn.h>
@@ -21,13 +22,13 @@
 #define STANDARD 3 /* descriptors below this one belong to the program */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(DESCRIPTORS);
-static int users;               /* calls in progress while some are occupied */
+static int users;               /* the number of calls that are making descriptors */
 static bool occupied[STANDARD]; /* by this file */
 
 static void descriptors_vacate(void)
 {
     for (int n = 0; n < STANDARD; n++) {
-        /* another one by now if the program put its own descriptor there */
+        /* the number may have another descriptor by now, if the program put one there */
         if (occupied[n] && (fcntl(n, F_GETFL) & O_PATH)) {
             close(n);
         }
@@ -95,14 +96,14 @@ void hdi_descriptors_release(bool held)
     }
     int code = errno;
     hdi_mutex_lock(&lock);
-    if (users > 0 && --users == 0) { /* 0: in a child, forked meanwhile */
+    if (users > 0 && --users == 0) { /* 0: this is a child that was forked meanwhile */
         descriptors_vacate();
     }
     hdi_mutex_unlock(&lock);
     errno = code;
 }
 
-/* Replaces a descriptor that is too low. */
+/* Replaces a descriptor whose number is too low. */
 static int descriptor_lift(int descriptor)
 {
     if (descriptor < 0 || descriptor >= STANDARD) {
@@ -196,7 +197,8 @@ int hdi_descriptor_sockets(int type, int ends[2])
     return result;
 }
 
-/* Lifts the descriptors of a message. Closes one without room, which becomes -1. */
+/* Lifts the descriptors of a message. If one cannot be lifted, it is closed, and its number becomes
+ * -1. */
 static void descriptor_lift_received(struct msghdr *message)
 {
     for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL; head = CMSG_NXTHDR(message, head)) {
@@ -259,7 +261,7 @@ void hdi_descriptors_fill(void)
 {
     for (int n = 0; n < STANDARD; n++) {
         if (fcntl(n, F_GETFD) < 0) {
-            open("/", O_PATH); /* becomes the lowest free number, n: only one thread runs */
+            open("/", O_PATH); /* this gets the lowest free number, which is n: only one thread runs */
         }
     }
 }

@@ -1,10 +1,10 @@
 /* descriptor.h - makes every descriptor of the library: none is ever 0, 1 or 2.
  *
- * A service may have closed these three. Its output, and files that it opens in their place, must
- * never reach memory or sockets of the library. The system returns the lowest free number. So while
- * a call makes a descriptor, the library occupies the free ones of the three. If a thread of the
- * program reads or writes such a placeholder, it fails like a closed descriptor (EBADF). The
- * placeholders go when the call returns.
+ * A service may have closed these three. If the library got their numbers, the service's output
+ * could go into memory or sockets of the library. The system always returns the lowest free number.
+ * So while a call makes a descriptor, the library occupies those of the three numbers that are
+ * free. If a thread of the program reads or writes such a placeholder, that fails as with a closed
+ * descriptor (EBADF). The placeholders are closed when the call returns.
  *
  * All descriptors are close-on-exec. tools/check-layers finds files that make descriptors
  * themselves.
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* Each returns the result of the system call, with its errno. */
+/* Each function returns the result of its system call, with its errno. */
 int hdi_descriptor_open(const char *path, int flags, mode_t mode);
 int hdi_descriptor_temporary(char *pattern); /* mkostemp */
 int hdi_descriptor_memory(const char *name, unsigned flags);
@@ -30,9 +30,9 @@ int hdi_descriptor_process(pid_t pid); /* pidfd_open */
 int hdi_descriptor_pipe(int ends[2]);
 int hdi_descriptor_sockets(int type, int ends[2]); /* a pair, AF_UNIX */
 
-/* Duplicates it, from the number `least` on. */
+/* Duplicates a descriptor; the new number is at least `least`. */
 int hdi_descriptor_copy(int descriptor, int least);
-/* recvmsg, also for descriptors. */
+/* recvmsg, also for messages with descriptors. */
 ssize_t hdi_descriptor_receive(int socket, struct msghdr *message, int flags);
 /* fopen, to read; opendir. */
 FILE *hdi_descriptor_text(const char *path);
@@ -43,14 +43,15 @@ void *hdi_descriptor_library(const char *name, int how);
 /* Keeps a loaded library loaded for good. Makes no descriptor, and takes no lock. */
 void hdi_descriptor_library_stays(const char *name);
 
-/* For calls of a driver, which opens descriptors itself and returns others. Between the two, the
- * process opens none of the three numbers. Pass `held` to hdi_descriptors_release, on any
+/* For calls of a driver, which opens descriptors itself and returns some. Between hold and release,
+ * the process opens none of the three numbers. Pass the result to hdi_descriptors_release, on any
  * thread. */
 bool hdi_descriptors_hold(void);
 void hdi_descriptors_release(bool held);
 
-/* For main of the library's helper programs, before they start threads. Occupies the closed ones of
- * the three for good, also in programs that it starts. Reading and writing them fails as before. */
+/* For `main` of the library's helper programs, before they start threads. Occupies the closed ones
+ * of the three numbers for good, also in programs that the process starts. Reading and writing them
+ * fails as before. */
 void hdi_descriptors_fill(void);
 
 #endif

@@ -3,9 +3,9 @@
  *
  * Threads: any; each keeps its own state, so there are no locks. A thread's first failure makes the
  * state, and the thread's end frees it. Without memory, the thread takes one of a few states that
- * always exist. If those are taken, too, it uses one with a constant text. Always: the state is one
- * finished hd_error whose message is one zero-terminated line, and only a failure outside of
- * attempts changes it.
+ * always exist. If those are taken, too, the thread uses a state with a constant text. Always: the
+ * state is one finished hd_error, whose message is one zero-terminated line. Only a failure outside
+ * of attempts changes it.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@
 #include "base/sized.h"
 #include "base/thread.h"
 
-#undef hdi_fail /* macros for the static analyzer */
+#undef hdi_fail /* here these names are functions; elsewhere the static analyzer sees macros */
 #undef hdi_fail_driver
 #undef hdi_fail_about
 #undef hdi_attempt_result
@@ -28,13 +28,13 @@ typedef struct state {
     hd_error last;
     char name[96]; /* of hdi_error_name */
     bool is_spare;
-    atomic_bool is_taken; /* a spare one, by a thread */
+    atomic_bool is_taken; /* for a spare state: some thread has taken it */
 } state;
 
 #define SPARES 16
 
 static const hd_error blank = {.size = sizeof(hd_error), .status = HD_OK, .device = -1, .lane = -1};
-/* of all threads without their own state; constant */
+/* the constant state of all threads without a state of their own */
 static state untold = {.last = {.size = sizeof(hd_error),
                                 .status = HD_ERROR_HOST_MEMORY,
                                 .device = -1,
@@ -47,7 +47,7 @@ static _Thread_local state *own;
 static _Thread_local hdi_attempt *attempts; /* the innermost */
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
-static int own_error; /* the program uses all keys: then nothing is given back when a thread ends */
+static int own_error; /* not 0: the program uses all keys, so no state is given back when a thread ends */
 
 static void error_state_give_back(state *s)
 {
@@ -61,7 +61,7 @@ static void error_state_give_back(state *s)
 
 static void error_thread_ends(void *value)
 {
-    own = NULL; /* a later failure in this thread makes another one */
+    own = NULL; /* a later failure in this thread makes another state */
     error_state_give_back(value);
 }
 
@@ -90,7 +90,7 @@ static state *error_own_state(void)
     pthread_once(&own_once, error_make_key);
     state *s = calloc(1, sizeof *s);
     s = s != NULL ? s : error_take_spare();
-    /* it would never be given back */
+    /* without a key, the spare state would never be given back */
     if (s != NULL && own_error == 0 && pthread_setspecific(own_key, s) != 0) {
         error_state_give_back(s);
         s = NULL;
@@ -110,7 +110,7 @@ static const hd_error *error_last_failure(void)
     return own != NULL ? &own->last : &blank;
 }
 
-/* Keeps a message to one line, whatever a driver's text or a file name contains. */
+/* Makes a message one line, whatever a driver's text or a file name contains. */
 static void error_keep_one_line(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -144,7 +144,8 @@ static void error_put_in_front(hd_error *error, size_t at, const char *text)
     }
 }
 
-/* The length of the call's name and its colon in front of a message. 0: no name is there. */
+/* The length of the call's name and its colon in front of a message. 0: the message has no such
+ * name. */
 static size_t error_name_length(const char *message)
 {
     const char *name = hdi_call_name();
@@ -169,7 +170,7 @@ hd_error hdi_error_blank(hd_status status)
 
 hd_status hdi_fail(hd_status status, const char *format, ...)
 {
-    /* made separately, because an argument may be hd_message() */
+    /* built in a copy, because an argument may be the present message (hd_message) */
     hd_error e = hdi_error_blank(status);
     va_list arguments;
     va_start(arguments, format);

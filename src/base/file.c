@@ -67,7 +67,7 @@ int hdi_quiet_resize(int descriptor, off_t bytes)
     return result;
 }
 
-/* A ready pipe takes this much at once. */
+/* A pipe that is ready takes at least this much at once. */
 #define PIECE 4096
 
 static bool file_await_room(int descriptor, int64_t deadline)
@@ -93,7 +93,8 @@ static bool file_write_all(int descriptor, const char *text, size_t length, int6
 {
     struct stat facts;
     bool regular = fstat(descriptor, &facts) == 0 &&
-                   /* in one call, so that lines of several programs do not mix */
+                   /* a regular file gets the text in one call, so that lines of several programs do
+                    * not mix */
                    S_ISREG(facts.st_mode);
     for (size_t at = 0; at < length;) {
         size_t n = regular || length - at < PIECE ? length - at : PIECE;
@@ -111,7 +112,7 @@ static bool file_write_all(int descriptor, const char *text, size_t length, int6
 
 bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
 {
-    HDI_UNCANCELLED; /* a frequent call may have something to report */
+    HDI_UNCANCELLED; /* needed, since a frequent call may have something to report */
     quiet_state quiet;
     quiet_begin(&quiet);
     bool ok = file_write_all(descriptor, text, length, deadline);
@@ -122,8 +123,8 @@ bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t 
 /* ---- replaced as a whole ---- */
 
 #define SUFFIX ".XXXXXX"
-#define NAMES 64      /* tries before it gives up; the first is mostly free */
-#define LEFT_AFTER 60 /* seconds: no write takes so long */
+#define NAMES 64      /* so many names are tried; mostly the first one is free */
+#define LEFT_AFTER 60 /* leftovers are deleted after so many seconds, since no write takes so long */
 
 /* Splits a path into the folder and the file's own name. */
 static bool file_split_path(const char *path, char folder[PATH_MAX], const char **name)
@@ -183,14 +184,14 @@ static bool file_replace_unnamed(const char *path, const char *folder, char *fre
     return good;
 }
 
-/* The same without unnamed files. */
+/* Replaces a file on a file system without unnamed files. */
 static bool file_replace_named(const char *path, char *fresh, const void *content, size_t bytes, mode_t mode)
 {
     strcpy(fresh + strlen(fresh) - (sizeof SUFFIX - 1), SUFFIX);
     int fd = hdi_descriptor_temporary(fresh);
     bool good = fd >= 0 && hdi_write_quietly(fd, content, bytes, INT64_MAX) && fchmod(fd, mode) == 0;
     int code = errno;
-    if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports lack of room here */
+    if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports a lack of room only here */
         good = false;
         code = errno;
     }

@@ -1,10 +1,10 @@
 /* handle.c - stable memory, and the number that distinguishes handles of this process from those of
  * the process that forked it.
  *
- * Threads: any; the number changes in the child's only thread, right after a fork. Locks: that of
- * stable memory; no lock is taken under it.
- * Always: the number grows with every generation of forks, so no ancestor's handle fits. Addresses
- * of stable memory serve nothing else, ever.
+ * Threads: any; the number changes in the child's only thread, right after a fork. Locks: the lock
+ * of stable memory; no lock is taken under it.
+ * Always: the number grows with every generation of forks, so no handle of an ancestor fits.
+ * Addresses of stable memory never serve anything else.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -17,9 +17,9 @@
 
 /* ---- stable memory ---- */
 
-#define CHUNK_BYTES ((size_t)64 << 10) /* more for larger requests */
-/* Chunks are cut from a range of so many addresses, so cleared ones are neighbours and form one
- * mapping. */
+#define CHUNK_BYTES ((size_t)64 << 10) /* larger requests get larger chunks */
+/* Chunks are cut from ranges of so many addresses. So chunks that were cleared are neighbours, and
+ * form one mapping. */
 #define YARD_BYTES ((size_t)32 << 20)
 
 typedef struct chunk {
@@ -29,7 +29,7 @@ typedef struct chunk {
 } chunk;
 
 struct hdi_stable {
-    chunk *chunks; /* the newest first; memory is taken from that one */
+    chunk *chunks; /* the newest chunk comes first; memory is taken from it */
     struct hdi_stable *next;
 };
 
@@ -74,7 +74,7 @@ static void *stable_cut(size_t bytes)
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         size_t wanted = bytes > YARD_BYTES ? bytes : YARD_BYTES;
         void *more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
-        if (more == MAP_FAILED && wanted > bytes) { /* the system limits addresses */
+        if (more == MAP_FAILED && wanted > bytes) { /* the system limits addresses, so this takes no more than needed */
             wanted = bytes;
             more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
         }
@@ -126,8 +126,8 @@ void *hdi_stable_take(hdi_stable *stable, size_t bytes)
     return taken;
 }
 
-/* Gives the memory back and keeps the addresses. If the system cannot note that, the memory stays,
- * too, without its content. */
+/* Gives the memory back and keeps the addresses. If the system refuses, the memory stays, but its
+ * content is cleared. */
 static void stable_bury_chunk(const chunk *c)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -158,7 +158,7 @@ void hdi_stable_clear(hdi_stable *stable)
     free(stable);
 }
 
-/* True if an address is in stable memory that was not cleared. */
+/* True if an address is in stable memory that is not cleared. */
 static bool stable_contains(const void *address)
 {
     bool found = false;
@@ -192,7 +192,7 @@ void hdi_handle_guard_forks(void)
     pthread_once(&once, handle_watch_forks);
 }
 
-/* The kind of object behind a handle; NULL: unknown, or not valid. */
+/* The kind of object behind a handle; NULL: it is not known, or the handle is not valid. */
 static const char *handle_kind_of(const void *handle)
 {
     static const struct {

@@ -1,13 +1,13 @@
-/* handle.h - opaque handles by which a call recognises stale ones, and the stable memory behind
- * them.
+/* handle.h - opaque handles, of which a call recognises the stale ones, and the stable memory
+ * behind them.
  *
  * A handle is the object's address with a generation in the free bits of the address. Objects of
  * every kind are in stable memory, at multiples of HDI_SELF_ALIGN, and begin with a word that
  * matches only a valid handle. A handle may be stale, of another kind, or of a closed runtime. Then
- * the word does not match, and the call refuses the handle. It never follows a handle into memory
- * that is gone. An object whose generations are used up is not used again. After a fork, handles of
- * the parent are stale in the child. User-space addresses fit in 48 bits on every supported system
- * (wider ones only on request).
+ * the word does not match, and the call refuses the handle. So a call never follows a handle into
+ * memory that is gone. An object whose generations are used up is not used again. After a fork,
+ * handles of the parent are stale in the child. User-space addresses fit in 48 bits on every
+ * supported system; the system gives out wider ones only on request.
  *
  * Threads: any. Locks: none for handles. A separate mutex for stable memory, also across fork(); no
  * lock is taken under it.
@@ -23,17 +23,16 @@
 
 #define HDI_HANDLE_ADDRESS_BITS 48
 #define HDI_SELF_ALIGN 512
-#define HDI_HANDLE_FIRST 1 /* generation; 0: all are used up */
+#define HDI_HANDLE_FIRST 1 /* the first generation; 0: all are used up */
 
-/* The first word of an object behind handles: magic of its kind, generation, and a state that shows
- * if handles of this generation are valid. Written under the lock of the code that returns the
- * object. Any thread may read it. */
+/* The first word of an object behind handles: the magic of its kind, the generation, and a state.
+ * The state shows whether handles of this generation are valid. Written under the lock of the code
+ * that returns the object. Any thread may read it. */
 typedef struct hdi_handle_head {
     _Atomic uint64_t word;
 } hdi_handle_head;
 
-/* Magics: the first part of heads. Those of kernels and modules are the same numbers as in
- * kernel/module.h. */
+/* The magics of kinds. Those of kernels and modules are the same numbers as in kernel/module.h. */
 #define HDI_LANE_MAGIC 0x4c414e45u
 #define HDI_RUNTIME_MAGIC 0x52554e54u
 #define HDI_MODULE_MAGIC 0x4d4f4455u
@@ -48,17 +47,17 @@ enum {
     /* the object exists, but its device memory is gone: it can only be released */
     HDI_HANDLE_LOST = 2,
     HDI_HANDLE_CAREFUL =
-        /* valid, but users take a slow path. They may use the bits above: with them a state takes
+        /* valid, but users take a slow path. They may use the bits above this value: a state takes
          * 16 bits */
     3
 };
 
-/* Part of every head and every comparison, with another value in each forked process. Changes only
- * in the child of a fork, before anything else runs there. */
+/* A part of every head and every comparison, which has another value in each forked process.
+ * Changes only in the child of a fork, before anything else runs there. */
 extern uint32_t hdi_handle_salt;
 
-/* Makes today's handles stale in children that this process forks. Any thread; one call is
- * enough. */
+/* From here on, handles become stale in children that this process forks. Any thread may call it;
+ * one call is enough. */
 void hdi_handle_guard_forks(void);
 
 static inline uint64_t hdi_handle_word(uint32_t magic, uint16_t generation, int state)
@@ -114,8 +113,8 @@ static inline void *hdi_handle_make(void *object, uint16_t generation)
 
 static inline void *hdi_handle_object(const void *handle)
 {
-    /* The begin of its object, even for a handle of another kind: buffers keep part of their
-     * generation below. */
+    /* This is the begin of the object even for a handle of another kind: buffers keep a part of
+     * their generation in the low bits. */
     return (void *)((uintptr_t)handle & (((uintptr_t)1 << HDI_HANDLE_ADDRESS_BITS) - 1) &
                     ~(uintptr_t)(HDI_SELF_ALIGN - 1));
 }
@@ -132,15 +131,15 @@ static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *hea
            hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
 }
 
-/* True if an object whose head holds `word` is still that of a handle that was valid with the word
- * `before`: unchanged, or CAREFUL. */
+/* True if a handle that was valid when the head was `before` is still valid with `word`. The word
+ * is then unchanged, or only became CAREFUL. */
 static inline bool hdi_handle_word_is_good(uint64_t word, uint64_t before)
 {
     return word == before || ((word ^ before) << 16 == 0 && (word >> 48 & 3) == HDI_HANDLE_CAREFUL);
 }
 
-/* Fails with HANDLE. Whatever the handle is, this reads only stable memory. `kind` is, for example,
- * "buffer". Then the message is one of
+/* Fails with HANDLE. Whatever the handle is, this reads only stable memory. If `kind` is "buffer",
+ * for example, the message is one of
  *   - "FUNCTION: this is a lane, not a buffer"
  *   - "FUNCTION: the buffer is null"
  *   - "FUNCTION: not a buffer, or REASON" */
@@ -196,14 +195,15 @@ static inline void hdi_self_set(hdi_self *self, uint64_t word)
     atomic_store_explicit(&self->word, word, memory_order_release);
 }
 
-/* Changes one word to another, unless the object holds a third one by now. */
+/* Changes the word from `from` to `to`. Fails if the object holds another word by now. */
 static inline int hdi_self_change(hdi_self *self, uint64_t from, uint64_t to)
 {
     /* seq_cst: hd_free then reads a lock, which others take before they read the word */
     return atomic_compare_exchange_strong_explicit(&self->word, &from, to, memory_order_seq_cst, memory_order_acquire);
 }
 
-/* Makes all handles stale. Keeps the generation and the state: only the address changes. */
+/* Makes all handles of the object stale. The word keeps the generation and the state; only its
+ * address changes. */
 static inline void hdi_self_close(hdi_self *self)
 {
     atomic_fetch_xor_explicit(&self->word, HDI_SELF_ALIGN, memory_order_acq_rel);
@@ -211,26 +211,27 @@ static inline void hdi_self_close(hdi_self *self)
 
 /* ---- stable memory: its addresses are never used for anything else ----
  *
- * So a stale handle can be followed as long as the process lives. While the runtime is open, the
- * handle leads to its structure, whose head no longer matches. Afterwards it leads to zeros, which
- * no handle matches. The price is addresses: some hundred kilobytes for each closed runtime,
- * without memory behind them. */
+ * So a call may read the memory behind a stale handle as long as the process lives. While the
+ * runtime is open, the handle leads to its structure, whose head no longer matches. Afterwards it
+ * leads to zeros, which no handle matches. The price is addresses: some hundred kilobytes for each
+ * closed runtime, without memory behind them. */
 
 typedef struct hdi_stable hdi_stable;
 
 /* NULL: no memory. */
 hdi_stable *hdi_stable_create(void);
 
-/* Zeroed, at a multiple of HDI_SELF_ALIGN; valid until hdi_stable_clear. NULL: no memory. */
+/* Takes zeroed memory at a multiple of HDI_SELF_ALIGN, which is valid until hdi_stable_clear. NULL:
+ * no memory. */
 void *hdi_stable_take(hdi_stable *stable, size_t bytes);
 
-/* Makes all of it read as zeros and read-only from here on. Frees `stable`; NULL is ignored. */
+/* Makes all of it read-only and read as zeros from here on. Frees `stable`; NULL is ignored. */
 void hdi_stable_clear(hdi_stable *stable);
 
 /* ---- handover: fields that the thread sanitizer must not report ----
  *
- * The library writes them when a structure loses its owner or gets a new one. Meanwhile a thread
- * with an old handle may read them.
+ * The library writes them when a structure loses its owner or gets a new one. At the same time a
+ * thread with an old handle may read them.
  *
  * A call reads an object's fields, and then checks the handle again under the lock that protects
  * the object. If the structure belongs to another object by then, the call is refused and its reads
@@ -238,10 +239,10 @@ void hdi_stable_clear(hdi_stable *stable);
  * between HDI_HANDOVER_BEGIN and HDI_HANDOVER_END, which switch its checks off. Data that is valid
  * only under a lock, such as a use record, is written outside of them.
  *
- * Both are in one thread, in pairs. Without the sanitizer they compile to nothing. */
+ * The two macros are used in pairs in one thread. Without the sanitizer they compile to nothing. */
 
 #if defined(__SANITIZE_THREAD__)
-/* Functions of the sanitizer; its headers lack them. */
+/* These are functions of the sanitizer, which its headers lack. */
 extern void AnnotateIgnoreWritesBegin(const char *file, int line);
 extern void AnnotateIgnoreWritesEnd(const char *file, int line);
 #define HDI_HANDOVER_BEGIN() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)

@@ -1,7 +1,7 @@
 /* json.c - the one JSON writer.
  *
- * Threads: one per writer. Locks: none. Always: the output so far is the beginning of a valid
- * document, if the calls nest. The FILE keeps write errors (ferror).
+ * Threads: one per writer. Locks: none. Always: if the calls nest correctly, the output so far is
+ * the beginning of a valid document. The FILE keeps write errors (ferror).
  */
 #include "base/json.h"
 
@@ -21,7 +21,8 @@ static void json_new_line(hdi_json *j)
     }
 }
 
-/* Writes the text before a value or a key: nothing after a key, else a comma and a new line. */
+/* Writes the text before a value or a key: nothing behind a key, otherwise a comma and a new
+ * line. */
 static void json_separate(hdi_json *j)
 {
     if (j->after_key) {
@@ -56,8 +57,8 @@ static void json_close_bracket(hdi_json *j, char bracket)
     fputc(bracket, j->file);
 }
 
-/* The number of the control character at s, 0: none. Some of those behind 0x7f control terminals,
- * too. */
+/* The number of the control character at s; 0: there is none. Some characters behind 0x7f control
+ * terminals, too. */
 static unsigned json_control_at(const unsigned char *s)
 {
     if (s[0] < 0x20 || s[0] == 0x7f) {
@@ -72,7 +73,7 @@ static void json_write_string(FILE *f, const char *value)
     for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
         int length = hdi_utf8_length(s);
         if (length == 0) {
-            fputs("\\ufffd", f); /* not text: the replacement character */
+            fputs("\\ufffd", f); /* the bytes are no text, so this writes the replacement character */
             s++;
         } else if (*s == '"' || *s == '\\') {
             fputc('\\', f);

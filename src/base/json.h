@@ -26,7 +26,7 @@ void hdi_json_array_end(hdi_json *j);  /* ] */
 void hdi_json_key(hdi_json *j, const char *key);
 void hdi_json_string(hdi_json *j, const char *value); /* NULL: null */
 void hdi_json_integer(hdi_json *j, int64_t value);
-void hdi_json_number(hdi_json *j, double value); /* shortest of up to 9 digits */
+void hdi_json_number(hdi_json *j, double value); /* the shortest form with up to 9 digits */
 void hdi_json_bool(hdi_json *j, bool value);
 void hdi_json_end(hdi_json *j); /* final newline */
 

@@ -17,11 +17,11 @@
 #include "base/text.h"
 
 typedef struct reader {
-    char *at, *end; /* in the copy, which ends with a zero */
+    char *at, *end; /* places in the copy, which ends with a zero */
     int line;
     hdi_json_value *values; /* room for all values that the text can contain */
     size_t used;
-    /* unfinished ones; the latest element of each */
+    /* the unfinished arrays and objects; the latest element of each */
     hdi_json_value *open[HDI_JSON_DEPTH], *last[HDI_JSON_DEPTH];
     int depth;
     locale_t plain; /* the decimal point of the program's locale may differ */
@@ -40,8 +40,8 @@ static bool json_refuse(reader *r, const char *format, ...)
     return false;
 }
 
-/* The largest number of values that a text can contain: one, one more in each bracket, and one more
- * behind each comma. */
+/* The largest number of values that a text can contain: one, one more for each opening bracket, and
+ * one more for each comma. */
 static size_t json_count_values(const char *text, size_t bytes)
 {
     size_t n = 1;
@@ -67,7 +67,7 @@ static void json_skip_space(reader *r)
 
 /* ---- strings ---- */
 
-/* Reads four digits; -1: they are none. */
+/* Reads four hexadecimal digits; -1: the text there is something else. */
 static long json_read_hex4(const char *at)
 {
     long value = 0;
@@ -175,7 +175,7 @@ static const char *json_read_string(reader *r)
         r->at += length;
     }
     r->at++;
-    *out = 0; /* at the closing quote, or before it */
+    *out = 0; /* this is at the closing quote, or before it */
     return first;
 }
 
@@ -259,7 +259,7 @@ static hdi_json_value *json_add_value(reader *r, const char *key)
     return v;
 }
 
-/* Reads a value at r->at; of an array or object only the bracket. */
+/* Reads a value at r->at; of an array or an object it reads only the bracket. */
 static bool json_read_value(reader *r, const char *key)
 {
     if (*r->at == ']' || *r->at == '}' || *r->at == ',' || r->at >= r->end) {

@@ -2,9 +2,9 @@
  * writer of json.h can write.
  *
  * Threads: any; one per document. Locks: none. Blocking: nothing.
- * Always: strict (RFC 8259, UTF-8). A refused text leaves nothing behind, and its message names the
- * line. Time and memory grow with the length of the text alone. HDI_JSON_DEPTH bounds nesting,
- * which takes no stack.
+ * Always: the reader is strict (RFC 8259, UTF-8). A refused text leaves nothing behind, and its
+ * message names the line. Time and memory grow with the length of the text alone. HDI_JSON_DEPTH
+ * limits the nesting, which needs no stack.
  */
 #ifndef HDI_BASE_JSON_READ_H
 #define HDI_BASE_JSON_READ_H
@@ -26,15 +26,15 @@ typedef enum hdi_json_kind {
 
 typedef struct hdi_json_value {
     hdi_json_kind kind;
-    int line;         /* of its begin; the first line is 1 */
-    bool is_integer;  /* of a number: `integer` is its exact value */
+    int line;         /* the line of its begin; the first line is 1 */
+    bool is_integer;  /* for a number: `integer` is its exact value */
     bool boolean;     /* of a BOOL */
-    int64_t integer;  /* of a number that is_integer */
+    int64_t integer;  /* the value of a number that is an integer */
     double number;    /* of a number */
-    const char *text; /* of a string, else NULL; contains no zero */
-    const char *key;  /* of a member of an object, else NULL */
-    size_t count;     /* of an array or object */
-    /* its elements in order; the element behind this one */
+    const char *text; /* the text of a string, which contains no zero; else NULL */
+    const char *key;  /* the key of a member of an object; else NULL */
+    size_t count;     /* the number of elements of an array or object */
+    /* the first element of an array or object; the element behind this value */
     const struct hdi_json_value *first, *next;
 } hdi_json_value;
 

@@ -26,7 +26,7 @@
 
 #ifdef HDI_DEBUG
 
-#define HELD_MOST 62 /* far more than any call holds, except for thread caches */
+#define HELD_MOST 62 /* far more locks than any call holds, except for the locks of thread caches */
 
 /* The locks that a thread holds: rank, key and address of each in one word. So the order of the
  * words is the order of the locks. */
@@ -37,15 +37,15 @@ typedef struct held {
     uint64_t of[HELD_MOST];
 } held;
 
-static _Atomic(held *) every; /* never freed: after the end of its thread, one serves another */
+static _Atomic(held *) every; /* these are never freed: after the end of its thread, one serves another thread */
 
 _Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
 
-/* Not thread-local storage, which is short in programs that load the library. */
+/* This is no thread-local storage, which is scarce in programs that load the library. */
 static pthread_key_t held_key;
 static pthread_once_t held_once = PTHREAD_ONCE_INIT;
 static bool has_held_key;
-/* there was no memory for some thread's locks: it may release unrecorded ones */
+/* some thread had no memory for its record, so it may release locks that are not recorded */
 static atomic_bool lacks_some;
 
 static void held_give_back(void *value)
@@ -149,7 +149,8 @@ void hdi_rank_taken(const void *lock, uint32_t rank)
 {
     held *h = held_own_record();
     if (!h || (rank >> 16 == HDI_RANK_THREAD_CACHE && held_has_rank(h, HDI_RANK_CACHES))) {
-        /* a holder of their list may hold any number of thread caches: those are not recorded */
+        /* a holder of the list of thread caches may hold any number of their locks, so they are not
+         * recorded */
         return;
     }
     if (h->n == HELD_MOST) {
@@ -181,7 +182,7 @@ void hdi_rank_released(const void *lock)
  * looks again for about as long as a section lasts. Then it yields, so that a holder without a
  * processor gets one. Then it queues up. The first of the queue stays awake and keeps newcomers out
  * until it gets the lock. The others sleep for a while each, and meanwhile the lock is open to all.
- * So a sleep leaves no open lock unused, and no thread waits forever. */
+ * So no open lock is left unused while threads sleep, and no thread waits forever. */
 
 enum { PAUSES = 100, YIELDS = 8, SLEEP_FIRST_NS = 5000, SLEEP_LAST_NS = 50000 };
 
@@ -192,7 +193,7 @@ static bool lock_try_when_open(hdi_lock *lock)
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_take_open(lock);
 }
 
-/* The same for the first of the queue, which has priority. */
+/* Tries to take the lock for the first of the queue, which has priority. */
 static bool lock_try_first(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
@@ -204,7 +205,7 @@ static void lock_take_in_turn(hdi_lock *lock)
 {
     unsigned mine = atomic_fetch_add_explicit(&lock->last_turn, 1, memory_order_relaxed);
     int64_t sleep_ns = SLEEP_FIRST_NS;
-    /* pairs with the release store below: the thread before has taken back `urgent` */
+    /* pairs with the release store below: the previous first thread has taken back `urgent` */
     while (atomic_load_explicit(&lock->turn, memory_order_acquire) != mine) {
         hdi_sleep_for(sleep_ns);
         sleep_ns = sleep_ns * 2 < SLEEP_LAST_NS ? sleep_ns * 2 : SLEEP_LAST_NS;
@@ -258,7 +259,8 @@ static long biased_membarrier(int command)
     return syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Repeating it costs nothing, and a child of fork() may need to register itself. */
+/* Registers the process. Repeating that costs nothing, and a child of fork() may need to register
+ * itself. */
 static bool biased_register_process(void)
 {
     return !FENCED && biased_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
@@ -267,8 +269,8 @@ static bool biased_register_process(void)
 
 _Atomic int hdi_biased_how;
 
-/* Once per process: owners and visitors must agree on which of them fences. A forked child must
- * register itself. */
+/* Decided once per process: owners and visitors must agree which of them fences. A forked child
+ * must register itself. */
 static void biased_in_child(void)
 {
     if (atomic_load_explicit(&hdi_biased_how, memory_order_relaxed) == 1 && !biased_register_process()) {
@@ -329,10 +331,10 @@ void hdi_biased_enter_slow(hdi_biased_lock *lock)
     do {
         /* as in hdi_biased_leave */
         atomic_store_explicit(&lock->busy, false, memory_order_release);
-        hdi_mutex_lock(&lock->visit); /* until the visit is over */
+        hdi_mutex_lock(&lock->visit); /* held until the visit is over */
         atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
         hdi_mutex_unlock(&lock->visit);
-        /* Another visitor may have come between; the mutex orders `busy` before its look. */
+        /* Another visitor may have come in between; the mutex makes it see `busy`. */
     } while (atomic_load_explicit(&lock->wanted, memory_order_seq_cst));
     hdi_rank_taken(lock, lock->visit.rank);
 }
@@ -349,7 +351,7 @@ void hdi_biased_visit(hdi_biased_lock *lock)
         if (rounds < VISIT_YIELDS) {
             sched_yield();
         } else {
-            hdi_sleep_for(VISIT_SLEEP_NS); /* the owner lost its processor, maybe to this thread */
+            hdi_sleep_for(VISIT_SLEEP_NS); /* the owner lost its processor, perhaps to this thread */
         }
     }
 }

@@ -7,7 +7,7 @@
  * others hardly ever: its owner pays two plain stores.
  *
  * Threads: any. Locks: themselves, none of them recursive; rank.h lists their order. Always: a
- * debug build asserts that order.
+ * debug build asserts the order of rank.h.
  */
 #ifndef HDI_BASE_LOCK_H
 #define HDI_BASE_LOCK_H
@@ -21,10 +21,10 @@
 
 /* ---- for short sections ----
  *
- * A thread that finds it taken spins for a moment, then yields. Then it queues up and sleeps for a
- * while, so no thread spins against a holder that lost its processor. The first thread to come
- * takes an open lock, except while the first of the queue asks for it. Then all others let that one
- * go first. So no thread waits for longer than those before it in the queue.
+ * A thread that finds the lock taken spins for a moment, then yields. After that it queues up and
+ * sleeps for a while, so no thread spins against a holder that lost its processor. Any thread may
+ * take an open lock, except while the first of the queue asks for it. In that case all others let
+ * the first one go before them. So every thread in the queue gets its turn.
  *
  * Zero-initialised is open. Never hold one across a driver call. Hold one across a system call or
  * an allocation only on a rare path. */
@@ -33,8 +33,8 @@ typedef struct hdi_lock {
     atomic_int taken;
     /* the first of the queue is awake and asks for the lock: no other thread takes it */
     atomic_int urgent;
-    atomic_uint last_turn; /* turns given out to the queue */
-    atomic_uint turn;      /* turns that are over */
+    atomic_uint last_turn; /* how many turns were given out to the queue */
+    atomic_uint turn;      /* how many turns are over */
 #ifdef HDI_DEBUG
     uint32_t rank;
 #endif
@@ -67,10 +67,10 @@ static inline void hdi_lock_init(hdi_lock *lock, uint32_t ranked)
 
 void hdi_lock_take_slow(hdi_lock *lock);
 
-/* Without the record of rank.h. */
+/* Takes the lock if it is open, without the record of rank.h. */
 static inline bool hdi_lock_take_open(hdi_lock *lock)
 {
-    /* Relaxed: a thread that sees it late overtakes once. */
+    /* Relaxed: a thread that sees `urgent` late overtakes once. */
     if (__builtin_expect(atomic_load_explicit(&lock->urgent, memory_order_relaxed) != 0, 0)) {
         return false;
     }
@@ -79,9 +79,9 @@ static inline bool hdi_lock_take_open(hdi_lock *lock)
     return atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0;
 }
 
-/* For a thread that has just changed something which holders of the lock read. False means: every
- * thread that takes the lock from now on sees the change, and every earlier holder has released it.
- * Both sides are sequentially consistent. */
+/* Call it after a change of something that holders of the lock read. False: every thread that takes
+ * the lock from now on sees the change, and every earlier holder has released the lock. Both sides
+ * are sequentially consistent. */
 static inline bool hdi_lock_is_taken(const hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_seq_cst) != 0;
@@ -143,8 +143,9 @@ static inline void hdi_mutex_lock(hdi_mutex *mutex)
     hdi_rank_taken(mutex, mutex->rank);
 }
 
-/* For handlers of fork(), which run in the order of their installation: without the check of the
- * order. A thread takes none of these locks under another one, so no thread waits in vain. */
+/* Locks without the check of the order, for handlers of fork(), which run in the order of their
+ * installation. Outside of these handlers, no thread takes one of these locks while it holds
+ * another one, so no two threads wait for each other. */
 static inline void hdi_mutex_lock_at_fork(hdi_mutex *mutex)
 {
     pthread_mutex_lock(&mutex->mutex);
@@ -196,21 +197,21 @@ static inline void hdi_mutex_wait(hdi_mutex *mutex, pthread_cond_t *cond)
 
 /* ---- for one owner ----
  *
- * The owner enters and leaves without a locked instruction. A visitor announces itself, makes every
- * processor that runs this process see that (membarrier), and waits until the owner is outside.
- * Without membarrier, and under the thread sanitizer, which does not model it, the owner pays for a
- * fence instead.
+ * The owner enters and leaves without a locked instruction. A visitor announces itself, and makes
+ * every processor that runs this process see that (membarrier). Then it waits until the owner is
+ * outside. Without membarrier, and under the thread sanitizer, which does not model it, the owner
+ * pays for a fence instead.
  *
  * Without this lock, a pair of hd_alloc and hd_free would take two more locked exchanges; `heddle
- * bench alloc` measures the pair. The idea is that of biased locks, see also membarrier(2).
+ * bench alloc` measures the pair. Such locks are known as biased locks, see also membarrier(2).
  *
- * The barrier alone serves presence.h, and engines that are about to sleep (engine.h).
+ * presence.h uses the barrier alone, and so do engines that are about to sleep (engine.h).
  *
  * One owner, any number of visitors. The owner leaves soon, usually within some tens of
  * nanoseconds; visitors may stay as long as they like. */
 
 typedef struct hdi_biased_lock {
-    _Atomic bool busy;   /* the owner is inside; written by it alone */
+    _Atomic bool busy;   /* the owner is inside; only the owner writes it */
     _Atomic bool wanted; /* a visitor is inside or coming; written under `visit` */
     bool fenced;         /* the owner fences */
     hdi_mutex visit;
@@ -224,11 +225,12 @@ static inline bool hdi_biased_fenced(void)
     int how = atomic_load_explicit(&hdi_biased_how, memory_order_relaxed);
     return __builtin_expect(how != 1, 0) && (how ? how : hdi_biased_look()) == 2;
 }
-/* Every processor that runs this process sees this thread's earlier stores. A fence, if owners
- * fence. */
+/* Makes every processor that runs this process see this thread's earlier stores. If owners fence,
+ * this is only a fence. */
 void hdi_biased_barrier(void);
 
-/* The same from another process, for a process that has joined. False: impossible here. */
+/* hdi_biased_barrier_everywhere is the same barrier for all processes that joined. hdi_biased_join
+ * joins the calling process. False: this system lacks it. */
 bool hdi_biased_join(void);
 bool hdi_biased_barrier_everywhere(void);
 
@@ -252,7 +254,7 @@ static inline void hdi_biased_enter(hdi_biased_lock *lock)
     }
     atomic_store_explicit(&lock->busy, true, memory_order_relaxed);
     atomic_signal_fence(
-        /* the compiler keeps the order here; the visitor's membarrier makes the processor keep
+        /* the compiler must keep this order; the visitor's membarrier makes the processor keep
          * it */
         memory_order_seq_cst);
     /* acquire: pairs with the release store at the end of a visit */

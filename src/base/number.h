@@ -23,7 +23,7 @@ static inline uint64_t hdi_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The caller ensures that the result does not wrap around. */
+/* Rounds up. The caller ensures that the result does not wrap around. */
 static inline uint64_t hdi_round_up(uint64_t value, uint64_t unit)
 {
     return (value + unit - 1) / unit * unit;
@@ -35,7 +35,7 @@ static inline bool hdi_is_inside(uint64_t offset, uint64_t size, uint64_t bytes)
     return offset <= bytes && size <= bytes - offset;
 }
 
-/* The device's place in a set of devices. */
+/* The bit of a device in a set of devices. */
 static inline uint64_t hdi_device_bit(int device)
 {
     return (uint64_t)1 << device;

@@ -182,7 +182,7 @@ static int option_choice_of(const char *choices, const char *value)
     }
 }
 
-/* Parses a whole number in decimal. False: not one, or too large. */
+/* Parses a whole number in decimal. False: the text is no such number, or it is too large. */
 static bool option_parse_integer(const char *value, int64_t *out)
 {
     char *end;
@@ -198,7 +198,7 @@ static bool option_parse_integer(const char *value, int64_t *out)
     return true;
 }
 
-/* The power of two of a unit ("", "K", "MB", "GiB", ...), -1: no unit. */
+/* The power of two of a unit ("", "K", "MB", "GiB", ...); -1: the text is no unit. */
 static int option_unit_shift(const char *unit)
 {
     static const char letters[] = "kmgt";
@@ -214,7 +214,7 @@ static int option_unit_shift(const char *unit)
 
 /* Parses a number of bytes: "4096", "32M", "32MB", "32MiB", "1.5G". All spellings of K, M, G and T
  * mean powers of 1024. Capitals and small letters are the same. A fraction of a byte is dropped.
- * False: no number, a fraction without a unit, or 2^63 or more. */
+ * False: the text is no number, a fraction without a unit, or 2^63 or more. */
 static bool option_parse_bytes(const char *text, int64_t *out)
 {
     uint64_t whole = 0, part = 0, scale = 1; /* part / scale */
@@ -229,7 +229,7 @@ static bool option_parse_bytes(const char *text, int64_t *out)
     text += fraction;
     for (; fraction && *text >= '0' && *text <= '9'; text++) {
         digits = true;
-        if (scale < UINT64_C(1000000000000000000)) { /* further digits are less than a byte */
+        if (scale < UINT64_C(1000000000000000000)) { /* further digits amount to less than a byte */
             part = part * 10 + (uint64_t)(*text - '0');
             scale *= 10;
         }
@@ -363,7 +363,7 @@ static hd_status option_set(hdi_options *out, const setting *s)
 }
 
 /* Reads the next "name=value" of a settings string. `copy` is as long as the string and receives
- * name and value, unquoted. *at moves behind it; *name is NULL at the end. */
+ * name and value, unquoted. *at moves behind it. At the end of the string *name is NULL. */
 static hd_status option_next_setting(const char **at, char *copy, char **name, char **value)
 {
     const char *s = *at;
@@ -516,11 +516,11 @@ bool hdi_options_format(const hdi_options *options, char *out, size_t bytes)
 
 extern char **environ;
 
-/* Names that begin like an option and are none: variables of the tool, and those of the tests and
- * scripts around it. A name that ends with _ stands for all names with that prefix. */
+/* Names that begin like the variables of options, but are none: variables of the tool, and of the
+ * tests and scripts around it. A name that ends with _ stands for all names with that prefix. */
 static const char *const known[] = {
     "HEDDLE_INCLUDE_DIR",
-    "HEDDLE_CCFLAGS", /* of heddle.mk: make exports its variables */
+    "HEDDLE_CCFLAGS", /* variables of heddle.mk, which make exports */
     "HEDDLE_DEPENDS",
     "HEDDLE_BUILD",
     "HEDDLE_AROUND_ROUNDS",
@@ -625,7 +625,7 @@ void hdi_option_check_environment(void)
     }
     size_t length = hdi_option_unknown_variables(environ, line, sizeof line);
     if (length > 0) {
-        /* a full pipe does not get it */
+        /* if a pipe is full, the line is dropped */
         hdi_write_quietly(STDERR_FILENO, line, length, hdi_clock_ns());
     }
 }

@@ -178,15 +178,15 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
 #define HDI_OPTION_VALUES_AMOUNT(low, high) "; " low " to " high ", or a share such as 80%"
 #define HDI_OPTION_VALUES_TEXT(low, high)
 
-/* The parsed settings. CHOICE is the number of the word in its list; TEXT is a string owned by the
- * table. */
+/* The types of parsed settings. CHOICE is the number of the word in its list; TEXT is a string that
+ * the table owns. */
 typedef int hdi_option_CHOICE;
 typedef const char *hdi_option_TEXT;
 typedef int64_t hdi_option_INTEGER;
 typedef int64_t hdi_option_BYTES;
 typedef struct hdi_option_AMOUNT {
-    int64_t bytes; /* if share is 0 */
-    double share;  /* 0 < share <= 1, of whatever it is a share of */
+    int64_t bytes; /* the amount, if share is 0 */
+    double share;  /* 0 < share <= 1: the amount as a share of the option's whole */
 } hdi_option_AMOUNT;
 
 /* HDI_OPTION_AT_NAME: an option's place in the table. */
@@ -214,7 +214,7 @@ typedef struct hdi_options {
  * it. On failure the caller owns nothing. Errors: OPTION (unknown name, or a value out of its
  * range; the message names option, value and the allowed values), HOST_MEMORY. */
 hd_status hdi_options_parse(const char *settings, hdi_options *out);
-/* The same without the environment. */
+/* hdi_options_parse without the environment. */
 hd_status hdi_options_parse_settings(const char *settings, hdi_options *out);
 void hdi_options_release(hdi_options *options);
 
@@ -236,17 +236,17 @@ const hdi_option_row *hdi_option_row_at(int index);
 
 enum { HDI_OPTION_NAME = 64 };
 
-/* True if "NAME=value" is set, begins like an option's variable, and is none. Then returns its
- * name, and the option that it probably means, or NULL. A name that is no word is no spelling
- * mistake. */
+/* True if the variable "NAME=value" begins like an option's variable, but is none. Then this
+ * returns its name, and the option that was probably meant, or NULL. A name that is no word does
+ * not count as a mistake. */
 bool hdi_option_is_unknown(const char *variable, char name[HDI_OPTION_NAME], const hdi_option_row **meant);
 
-/* The line about variables HEDDLE_... of an environment that are no options: its length, 0: there
- * are none. */
+/* Writes the line about variables HEDDLE_... of an environment that are no options. Returns its
+ * length; 0: there are no such variables. */
 size_t hdi_option_unknown_variables(char **environment, char *out, size_t room);
 
-/* Writes that line for this process's environment to stderr, once. Does not if the environment
- * belongs to another user (AT_SECURE). */
+/* Writes that line for this process's environment to stderr, once. It writes nothing if the
+ * environment belongs to another user (AT_SECURE). */
 void hdi_option_check_environment(void);
 
 #endif

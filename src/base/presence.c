@@ -8,11 +8,11 @@
 #include "base/wait.h"
 
 #define SLEEP_NS 100000
-#define LOOKS 256 /* at a record, between two sleeps */
+#define LOOKS 256 /* so many looks at a record between two sleeps */
 
 _Thread_local hdi_presence_thread hdi_presence_here;
-static _Thread_local hdi_presence *fenced_own; /* the same, also if owners fence */
-static _Thread_local bool covered;             /* in a callback without its own record */
+static _Thread_local hdi_presence *fenced_own; /* the thread's record, also if owners fence */
+static _Thread_local bool covered;             /* the thread is in a callback without a record of its own */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(PRESENCE);
 static hdi_presence *all;
@@ -46,7 +46,7 @@ static void presence_in_parent(void)
     hdi_mutex_unlock(&lock);
 }
 
-/* Only this thread exists in the child. */
+/* In the child only this thread exists. */
 static void presence_in_child(void)
 {
     for (hdi_presence *p = all; p; p = p->next) {
@@ -90,7 +90,7 @@ static hdi_presence *presence_make(void)
     pthread_once(&once, presence_prepare);
     hdi_presence *own = presence_take();
     if (own && !key_error && pthread_setspecific(key, own) != 0) {
-        presence_thread_ends(own); /* it would never be given back */
+        presence_thread_ends(own); /* without this, the record would never be given back */
         own = NULL;
     }
     if (!own) {
@@ -144,7 +144,7 @@ hdi_apart hdi_presence_apart(void)
     if (within) {
         within->outer = fenced_own;
         fenced_own = within;
-    } else { /* no memory: the outer call stays inside for all of the callback */
+    } else { /* without memory, the outer call counts as inside during the whole callback */
         covered = true;
     }
     hdi_presence_here.own = within && apart.was_fast ? within : NULL;
@@ -172,7 +172,7 @@ void hdi_presence_together(hdi_apart apart)
     hdi_cancel_restore(&apart.cancel);
 }
 
-/* The calling thread owns the records from fenced_own outwards. */
+/* True if the calling thread owns a record: it owns those from fenced_own outwards. */
 static bool presence_is_own(const hdi_presence *p)
 {
     const hdi_presence *own = fenced_own;
@@ -184,7 +184,7 @@ static bool presence_is_own(const hdi_presence *p)
 
 bool hdi_presence_has_others(void)
 {
-    bool found = atomic_load(&some_lack); /* it is unknown if those threads live */
+    bool found = atomic_load(&some_lack); /* threads without a record may or may not live */
     hdi_mutex_lock(&lock);
     for (const hdi_presence *p = all; p && !found; p = p->next) {
         found = p->taken && !p->library && !presence_is_own(p);
@@ -202,7 +202,8 @@ bool hdi_presence_is_inside(const void *runtime)
     return found;
 }
 
-/* A thread may call again and again, so it is outside for moments only. */
+/* True once the thread was seen outside. It may call again and again, and then is outside only for
+ * moments. */
 static bool presence_is_seen_outside(const hdi_presence *p, const void *runtime)
 {
     bool outside = false;
@@ -215,9 +216,9 @@ static bool presence_is_seen_outside(const hdi_presence *p, const void *runtime)
 bool hdi_presence_await(const void *runtime, int64_t deadline)
 {
     hdi_biased_barrier();
-    /* A thread without a record finds the handle stale. The same holds for one that was outside
-     * once since the barrier, whatever it does later: each record is waited for by itself. None is
-     * ever freed, and new ones come in front. */
+    /* A thread without a record finds the handle stale. A thread that was outside once since the
+     * barrier does, too, whatever it does later. So this waits for each record by itself. Records
+     * are never freed, and new ones come in front. */
     hdi_mutex_lock(&lock);
     const hdi_presence *p = all;
     hdi_mutex_unlock(&lock);

@@ -3,21 +3,21 @@
  *
  * A thread enters with a plain store, before it reads a handle. The closing thread makes the
  * handles stale, and makes every processor that runs this process see that (hdi_biased_barrier).
- * Then it watches each thread until it has seen it outside once. From there on the thread finds the
- * handle stale, however busily it goes on calling.
+ * Then it watches each thread until it has seen that thread outside once. From there on the thread
+ * finds the handle stale, however often it calls.
  *
- * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that programs make by the
- * million, and costs two plain stores. It may contain HDI_INSIDE, but must not be nested in
- * anything. Calls of a callback count apart (hdi_presence_apart).
+ * There are two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that programs
+ * make by the million, and costs two plain stores. It may contain HDI_INSIDE, but must not be
+ * nested in anything. Calls that a callback makes count separately (hdi_presence_apart).
  *
- * A call within a call, on the same runtime, changes nothing. Its handles may be stale by then, and
- * stale handles lead to no runtime.
+ * A call within a call on the same runtime changes nothing. The handles of the inner call may be
+ * stale by then, and a stale handle leads to no runtime.
  *
  * In a function of hd_lane_run_native a thread may hold the engine's lock, and the engine waits for
- * it. So there HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the call. The thread's own
- * record is hidden there, so each call takes the slow way in, which makes this check.
+ * it. So in such a function, HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the call. The
+ * thread's own record is hidden then, so each call takes the slow way in, which makes this check.
  *
- * Either way notes the call's name for the texts of failures (error.h). HDI_CALL notes the name
+ * Both ways note the call's name for the texts of failures (error.h). HDI_CALL notes the name
  * alone. A call within a call keeps the name of the outer one.
  *
  * Threads: any; only a thread itself writes its record.
@@ -42,17 +42,17 @@
 typedef struct hdi_presence {
     _Atomic(const void *) inside; /* a runtime, only for comparison; NULL: none */
     struct hdi_presence *next;
-    struct hdi_presence *outer; /* of a callback: the record of the call that made it */
-    bool taken;                 /* under the lock, like */
+    struct hdi_presence *outer; /* for a callback: the record of the call that made it */
+    bool taken;                 /* a thread uses this record; under the lock, like the next field */
     bool library;               /* the thread belongs to the library */
     /* The thread's ring of records (record/record.h), which it checks before it uses it; NULL:
      * none. */
     struct hdi_record_thread *records;
 } hdi_presence;
 
-/* A thread's data here. */
+/* The data that presence.c keeps for a thread. */
 typedef struct hdi_presence_thread {
-    /* NULL: no record yet, or this process lacks membarrier: then a call pays for a fence */
+    /* NULL: there is no record yet, or this process lacks membarrier, so that a call must fence */
     hdi_presence *own;
     const char *call; /* the name of the current or last public call; NULL: none yet */
 } hdi_presence_thread;
@@ -63,8 +63,8 @@ typedef struct hdi_inside {
     const void *before;
 } hdi_inside;
 
-/* Used if hdi_presence_here.own is NULL. Without memory for a record, it returns one that all such
- * threads share; no thread waits for that one. */
+/* Used if hdi_presence_here.own is NULL. Without memory for a record, it returns a record that all
+ * such threads share, and for which no thread waits. */
 hdi_inside hdi_presence_enter_slow(const void *runtime);
 
 /* True if the thread is in a function of hd_lane_run_native. Then its hdi_presence_here.own is
@@ -73,8 +73,8 @@ bool __attribute__((pure, cold)) hdi_presence_refuses(void);
 /* Fails with HANDLE: such a function must not make this call. */
 hd_status hdi_presence_refused(const char *call);
 
-/* Returns HANDLE, or `value`, if the call is refused. Brief calls check it only behind the slow way
- * in, so the usual way pays nothing. */
+/* Returns HANDLE, or `value`, if the call is refused. Brief calls check this only behind the slow
+ * way in, so the usual way pays nothing. */
 #define HDI_REFUSE_IN_LANE(name)                                                                                       \
     if (__builtin_expect(!hdi_presence_here.own, 0) && hdi_presence_refuses()) {                                       \
         return hdi_presence_refused(name);                                                                             \
@@ -95,7 +95,8 @@ static inline hdi_inside hdi_presence_enter(const void *runtime, const char *cal
     } else {
         inside = (hdi_inside){own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
         atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
-        /* the compiler keeps the order here; the closer's barrier makes the processor keep it */
+        /* the compiler must keep this order; the barrier of the closing thread makes the processor
+         * keep it */
         atomic_signal_fence(memory_order_seq_cst);
     }
     if (call && !inside.before) {
@@ -122,16 +123,17 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
     HDI_UNCANCELLED;                                                                                                   \
     HDI_IS_INSIDE(runtime, name)
 
-/* The same for frequent calls, which do not hold off cancellation as a whole (cancel.h). */
+/* HDI_INSIDE for frequent calls, which do not hold off cancellation as a whole (cancel.h). */
 #define HDI_INSIDE_OFTEN(runtime)                                                                                      \
     HDI_REFUSE_IN_LANE(__func__)                                                                                       \
     HDI_IS_INSIDE(runtime, __func__)
 
-/* In a function of the library that calls make, and in its threads: the name stays. */
+/* HDI_INSIDE for functions of the library that calls use, and for its threads: the name of the call
+ * stays. */
 #define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL)
 
-/* The same for a call that no other public call contains, so there is no outer call. *slow: it took
- * the slow way, the only one that refuses calls. */
+/* hdi_presence_enter for a call that no other public call contains, so there is no outer call.
+ * *slow: it took the slow way, which is the only one that refuses calls. */
 static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool *slow)
 {
     if (call) {
@@ -170,12 +172,12 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 /* Calls that cannot fail on their usual path need no name. */
 #define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
 
-/* A query that waits for nothing and takes no lock: a function of hd_lane_run_native may make
- * it. */
+/* For a query that waits for nothing and takes no lock, so that a function of hd_lane_run_native
+ * may make it. */
 #define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
 /* For a call on no runtime, and for one that notes its name only before it may fail. The library
- * does not call such calls itself. */
+ * itself makes no such call. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
 
 /* Goes around a callback of the program, so that calls in it do not end the announcement of the
@@ -184,11 +186,11 @@ typedef struct hdi_apart {
     hdi_presence *own;
     bool was_fast, was_covered;
     uint8_t calling;
-    int cancel; /* the program's function is within a call, too: hdi_cancel_hold_off */
+    int cancel; /* the state for hdi_cancel_restore: the program's function runs within a call */
     const char *call;
 } hdi_apart;
 hdi_apart hdi_presence_apart(void);
-/* The same around a function of hd_lane_run_native (HDI_CALLS_LANE, thread.h): its calls are
+/* hdi_presence_apart for a function of hd_lane_run_native (HDI_CALLS_LANE, thread.h): its calls are
  * refused. */
 hdi_apart hdi_presence_apart_in_lane(void);
 void hdi_presence_together(hdi_apart apart);
@@ -197,11 +199,11 @@ void hdi_presence_together(hdi_apart apart);
  * stale. False: some never were, until the deadline. */
 bool hdi_presence_await(const void *runtime, int64_t deadline);
 
-/* True if another living thread, not of the library, has ever made a call on any runtime. Takes the
- * lock. */
+/* True if another living thread that is not of the library has ever made a call on any runtime.
+ * Takes the lock. */
 bool hdi_presence_has_others(void);
 
-/* True if the calling thread is inside a call on it. */
+/* True if the calling thread is inside a call on the runtime. */
 bool hdi_presence_is_inside(const void *runtime);
 
 #endif

@@ -8,10 +8,11 @@
 #include <cpuid.h>
 #endif
 
-#define TRIES 5             /* the shortest of them counts */
-#define LEAST_NS 1000000    /* for the first rate */
-#define AGAIN_NS 1000000000 /* the rate covers the last one to two of these */
-/* times as long as its rate was measured over: both moments are within some 50 ns */
+#define TRIES 5             /* of so many tries, the shortest counts */
+#define LEAST_NS 1000000    /* the shortest time for the first rate */
+#define AGAIN_NS 1000000000 /* the rate is measured over the last one to two of these times */
+/* a relation is good for so many times the time of its measurement, whose two ends are exact to
+ * some 50 ns */
 #define GOOD_FOR 2
 #define JUMP 0.001 /* after a larger change of the rate, the counter or the clock jumped */
 

@@ -1,14 +1,14 @@
-/* quick_clock.h - the one clock (wait.h) for a thread that reads it at every submission: within 200
- * ns of it, for about half of its cost.
+/* quick_clock.h - the one clock (wait.h) for threads that read it at every submission: exact to 200
+ * ns, for about half of the cost.
  *
  * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and
  * then. If the counter differs between processors, or no relation is fresh, a read uses the clock
  * itself.
  *
- * Threads: hdi_quick_ns any; the others one at a time. Locks: none.
- * Always: a relation that is replaced while a thread reads it is not used. A relation expires
- * before its rate becomes inexact, even if the relating thread is held up. After a jump of the
- * counter, as in a machine that slept, its rate is measured anew.
+ * Threads: any thread calls hdi_quick_ns; one thread at a time calls the others. Locks: none.
+ * Always: if a relation is replaced while a thread reads it, the thread does not use it. A relation
+ * expires before its rate becomes inexact, even if the relating thread is held up. After a jump of
+ * the counter, for example because the machine slept, its rate is measured anew.
  */
 #ifndef HDI_BASE_QUICK_CLOCK_H
 #define HDI_BASE_QUICK_CLOCK_H
@@ -22,9 +22,9 @@
 #define HDI_QUICK_SHIFT 32
 
 typedef struct hdi_quick_relation {
-    _Atomic int64_t ticks, ns; /* at the same moment */
+    _Atomic int64_t ticks, ns; /* the counter and the clock at the same moment */
     _Atomic int64_t rate;      /* nanoseconds in 2^32 ticks */
-    _Atomic uint64_t good;     /* for so many ticks */
+    _Atomic uint64_t good;     /* the relation is good for so many ticks */
 } hdi_quick_relation;
 
 typedef struct hdi_quick_moment {
@@ -35,14 +35,14 @@ typedef struct hdi_quick_moment {
 typedef struct hdi_quick_clock {
     _Atomic uint32_t turn; /* the relation in force; 0: none */
     hdi_quick_relation relations[HDI_QUICK_RELATIONS];
-    /* of the relating thread */
+    /* the counter is usable; only for the relating thread */
     bool usable;
-    /* the rate is measured from the first one; the next one takes its place */
+    /* the rate is measured from `from` on; later `next` takes its place */
     hdi_quick_moment from, next;
-    double rate; /* the last one, nanoseconds a tick; 0: none */
+    double rate; /* the last rate, in nanoseconds per tick; 0: none */
 } hdi_quick_clock;
 
-/* Begins again, without a relation. No thread reads it meanwhile. */
+/* Begins again, without a relation. No thread reads the clock meanwhile. */
 void hdi_quick_begin(hdi_quick_clock *clock);
 /* Relates the ticks to the clock, the first time a millisecond after the beginning. Call it often:
  * a relation is valid for twice the time over which its rate was measured, which is up to two

@@ -1,8 +1,8 @@
 /* rank.h - the order of locks, one rank for each lock of the library. A debug build asserts it.
  *
  * A thread takes a lock only if the lock that it took last is of a lower rank, or of equal rank and
- * lower key. So no two threads wait for each other's lock. A try waits for nothing, and may break
- * the order.
+ * lower key. So no two threads wait for each other's lock. An attempt that does not wait (a try)
+ * may break the order.
  *
  * Threads: any. Locks: none. Always: without HDI_DEBUG nothing is recorded, and the functions are
  * empty.

@@ -1,7 +1,7 @@
 /* shm.c - memory that can be shared with another process.
  *
- * Threads: any; no locks. Always: the file keeps its initial size. So no process can shorten it and
- * make another process fault that maps it.
+ * Threads: any; no locks. Always: the file keeps its initial size. So no process can shorten it,
+ * which would make other processes that map it fault.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +101,7 @@ hd_status hdi_shm_only_read(const hdi_shm *shm, size_t from, size_t to)
     return HD_OK;
 }
 
-/* Inaccessible addresses that cost nothing. */
+/* Takes inaccessible addresses, which cost nothing. */
 static void *shm_take_addresses(void *address, size_t bytes, int how)
 {
     return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | how, -1, 0);
@@ -110,7 +110,7 @@ static void *shm_take_addresses(void *address, size_t bytes, int how)
 bool hdi_shm_reserve(void *address, size_t bytes)
 {
     void *base = shm_take_addresses(address, bytes, MAP_FIXED_NOREPLACE);
-    if (base != MAP_FAILED && base != address) { /* some systems take the address for a hint */
+    if (base != MAP_FAILED && base != address) { /* some systems take the address only as a hint */
         munmap(base, bytes);
         errno = EEXIST;
         return false;

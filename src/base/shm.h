@@ -17,7 +17,7 @@ typedef struct hdi_shm {
     void *base;
     size_t bytes;
     int descriptor;
-    bool keeps_addresses; /* its addresses stay taken after its release */
+    bool keeps_addresses; /* the addresses stay taken after the memory's release */
 } hdi_shm;
 
 /* `name` shows in /proc/PID/maps. Errors: SYSTEM, HOST_MEMORY. */
@@ -29,14 +29,14 @@ hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out);
 /* Makes whole pages of the mapping read-only from here on, from `from` up to `to`. Errors:
  * SYSTEM. */
 hd_status hdi_shm_only_read(const hdi_shm *shm, size_t from, size_t to);
-/* hdi_shm_create at this address, for whole pages inside a range that the caller reserved
+/* Like hdi_shm_create, but at this address, for whole pages inside a range that the caller reserved
  * (hdi_shm_reserve). The addresses stay reserved after the release of the memory. A failure changes
  * nothing. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_shm_create_at(const char *name, size_t bytes, void *address, hdi_shm *out);
 
-void hdi_shm_release(hdi_shm *shm); /* zeroed or released: ignored */
-/* Gives the memory back, but keeps its addresses, so nothing else gets them. Zeroed or released:
- * ignored. */
+void hdi_shm_release(hdi_shm *shm); /* does nothing if *shm is zeroed or released */
+/* Gives the memory back, but keeps its addresses, so that nothing else gets them. Does nothing if
+ * *shm is zeroed or released. */
 void hdi_shm_bury(hdi_shm *shm);
 
 /* Takes an address range without memory behind it. False: the range is in use (errno EEXIST), or

@@ -4,7 +4,8 @@
 #include "base/error.h"
 #include "base/sized.h"
 
-/* The library writes and reads these as a prefix and a rest, so `size` must be their first word. */
+/* The library reads and writes `size` of these structures separately from their other bytes, so it
+ * must be their first word. */
 #define FIRST_IS_SIZE(structure, last)                                                                                 \
     _Static_assert(offsetof(structure, size) == 0 && sizeof(((structure *)0)->size) == sizeof(size_t), #structure);
 HDI_SIZED_MAP(FIRST_IS_SIZE)

@@ -1,8 +1,8 @@
-/* sized.h - structures that grow from release to release: those that begin with `size`, which the
- * program sets (docs/abi.md).
+/* sized.h - structures that grow from release to release, and begin with `size`, which the program
+ * sets (docs/abi.md).
  *
- * Threads: any. Locks: none. Always: no byte beyond the program's `size` is read or written. A
- * field that only one of program and library knows is 0 for the other.
+ * Threads: any. Locks: none. Always: no byte beyond the program's `size` is read or written. If
+ * only the program or only the library knows a field, the field is 0 for the other one.
  */
 #ifndef HDI_BASE_SIZED_H
 #define HDI_BASE_SIZED_H
@@ -58,11 +58,11 @@ enum {
 #undef HDI_SIZED_LEAST
 };
 
-/* A larger size was never set: it is garbage from the program's memory. */
+/* If `size` is larger, the program did not set it: it is garbage from the program's memory. */
 #define HDI_SIZED_MOST 16384
 
-/* The argument of a callback: zeros lie behind the structure, for a program that knows more fields
- * than the library. */
+/* A structure for a callback's argument. Zeros follow it, for a program that knows more fields than
+ * the library. */
 #define HDI_SIZED_TOLD(structure)                                                                                      \
     struct {                                                                                                           \
         structure known;                                                                                               \
@@ -83,13 +83,13 @@ static inline const void *hdi_sized_take(const char *structure, const void *give
     return hdi_sized_convert(structure, given, room, known, least);
 }
 
-/* An input in the library's format: `given`, or `room` if the program is older. NULL: refused
- * (ARGUMENT), because the size was not set, or a newer program requests a feature that this library
- * lacks. */
+/* An input in the library's format: `given`, or `room` if the program is older. NULL: it is refused
+ * (ARGUMENT), because the size was not set, or because a newer program requests a feature that this
+ * library lacks. */
 #define HDI_SIZED_IN(structure, given, room)                                                                           \
     ((const structure *)hdi_sized_take(#structure, given, room, sizeof(structure), HDI_LEAST_##structure))
 
-/* HD_OK if an output's size can be right, else ARGUMENT. Check it before anything else. */
+/* HD_OK if an output's size can be right; otherwise ARGUMENT. Check it before anything else. */
 #define HDI_SIZED_CHECK(structure, out)                                                                                \
     ((out)->size >= HDI_LEAST_##structure && (out)->size <= HDI_SIZED_MOST                                             \
          ? HD_OK                                                                                                       \

@@ -10,8 +10,8 @@
 
 enum { HDI_SPELLING_WORD = 64 };
 
-/* Number of single-character edits between `given` and `name`, which is in small letters; ignores
- * the case of `given`. SIZE_MAX: the name is too long. */
+/* The number of single-character edits between `given` and `name`, which is in small letters. The
+ * case of `given` does not matter. SIZE_MAX: the name is too long. */
 size_t hdi_spelling_distance(const char *given, const char *name);
 
 /* True if a word with so many edits can be a misspelt `name`. */

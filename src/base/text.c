@@ -76,7 +76,7 @@ size_t hdi_utf8_fit(const char *text, size_t most)
     if (n < most || text[n] == 0) {
         return n;
     }
-    /* the begin of the character that may continue behind it */
+    /* looks for the begin of a character that may continue behind n */
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         const unsigned char *at = (const unsigned char *)text + n - back;
         if ((*at & 0xc0) != 0x80) {
@@ -106,7 +106,7 @@ void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
     Dl_info info;
     uintptr_t at = (uintptr_t)site;
     memset(out, 0, HDI_SITE_BYTES);
-    /* The address is where the call returns to, which may be in the next function. */
+    /* The call returns to this address, which may already be in the next function. */
     if (at == 0) {
         snprintf(out, HDI_SITE_BYTES, "unknown");
     } else if (!dladdr((const void *)(at - 1), &info) || !info.dli_fname) {
@@ -142,7 +142,7 @@ static ssize_t text_append(void *cookie, const char *from, size_t n)
 {
     hdi_text *t = cookie;
     if (t->failed || !text_grow(t, t->length + n)) {
-        return 0; /* an error, for a stream */
+        return 0; /* 0 means an error, for a stream */
     }
     memcpy(t->bytes + t->length, from, n);
     t->length += n;

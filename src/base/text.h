@@ -1,7 +1,8 @@
 /* text.h - text for messages and reports: readable amounts and call sites, UTF-8, and a FILE that
  * writes into memory.
  *
- * Threads: any; one per hdi_text. Locks: those of dladdr, for a moment, for call sites.
+ * Threads: any; one per hdi_text. Locks: texts of call sites take the locks of dladdr, for a
+ * moment.
  * Always: the program's locale changes nothing. A shown amount is rounded down, and a returned text
  * is complete.
  */
@@ -26,7 +27,7 @@ const char *hdi_duration_text(uint64_t ns, char out[HDI_AMOUNT_BYTES]);
 /* value / unit: "12.3", "4" */
 void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
 
-/* The first for an argument list: storage until the end of the enclosing block. */
+/* hdi_bytes_text for an argument list: the text lasts until the end of the enclosing block. */
 #define HDI_BYTES(bytes) hdi_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
 /* ---- UTF-8 ---- */
@@ -38,7 +39,7 @@ int hdi_utf8_length(const unsigned char *s);
  * is not UTF-8 is cut anywhere. */
 size_t hdi_utf8_fit(const char *text, size_t most);
 
-/* Copies as much as fits, with zeros in the rest of `out` and at least one. */
+/* Copies as much of the text as fits, and fills the rest of `out` with zeros, at least one. */
 void hdi_utf8_copy(char *out, size_t room, const char *text);
 
 /* ---- the address of a call ---- */
@@ -61,8 +62,9 @@ typedef struct hdi_text {
 /* NULL: no memory. */
 FILE *hdi_text_open(hdi_text *text);
 
-/* Closes the FILE and returns the written text, with a zero behind it; free it. False: there was
- * not enough memory, and nothing is returned. May also be called after hdi_text_open failed. */
+/* Closes the FILE and returns the written text, with a zero behind it, which the caller frees.
+ * False: there was not enough memory, and nothing is returned. It may also be called after
+ * hdi_text_open failed. */
 bool hdi_text_close(hdi_text *text, char **out, size_t *length);
 
 #endif

@@ -30,7 +30,8 @@ typedef struct start {
 static _Thread_local bool is_own;
 _Thread_local uint8_t hdi_calling_here;
 
-/* Not thread-local: programs that load the library offer little room for that. */
+/* This is not thread-local, since programs that load the library offer little room for such
+ * storage. */
 static pthread_key_t caller_key;
 static pthread_once_t caller_once = PTHREAD_ONCE_INIT;
 static bool has_caller_key;
@@ -50,7 +51,7 @@ void hdi_caller_note(hdi_caller *caller)
 
 hdi_caller *hdi_caller_here(void)
 {
-    bool may_be = hdi_calling_here == HDI_CALLS_HOST; /* it has noted itself, so the key exists */
+    bool may_be = hdi_calling_here == HDI_CALLS_HOST; /* a caller has noted itself, so the key exists */
     return may_be && has_caller_key ? pthread_getspecific(caller_key) : NULL;
 }
 
@@ -111,7 +112,7 @@ int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context)
 
 typedef struct own_object {
     uintptr_t address;
-    const char *name;    /* of the object with that address; NULL: not found yet */
+    const char *name;    /* the name of the object with that address; NULL: not found yet */
     const char *runpath; /* NULL: no run path */
 } own_object;
 
@@ -159,8 +160,8 @@ static void own_file_find_once(void)
     dl_iterate_phdr(own_file_visit_object, &self);
 }
 
-/* Runs once: the library stays at its place. And a child of fork() must not ask the loader: a
- * thread of the parent may have held its lock. */
+/* This searches once, since the library stays at its place. A child of fork() must not ask the
+ * loader, because a thread of the parent may have held the loader's lock. */
 static const own_object *own_file_find(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -218,7 +219,7 @@ bool hdi_cpus_stay(const hdi_cpus *cpus)
     return syscall(SYS_sched_setaffinity, 0, sizeof cpus->bits, cpus->bits) == 0;
 }
 
-/* Reads one line of a file, without its end; false: failed. */
+/* Reads one line of a file, without the end of the line; false: this failed. */
 static bool cpus_read_line(const char *path, char *out, int bytes)
 {
     HDI_UNCANCELLED;

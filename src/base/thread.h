@@ -4,13 +4,13 @@
  * Threads: any.
  * Locks: the dynamic loader's lock, to keep code loaded.
  * Always: code that a thread may still enter is never unloaded. That also holds if the library is
- * linked statically into a shared object that the program closes. Facts about processors that the
- * system does not report are "unknown", never a failure.
+ * linked statically into a shared object that the program closes. If the system does not report a
+ * fact about processors, the fact is "unknown", and nothing fails.
  *
  * Data of a thread is a structure behind a pointer. The library's thread-local storage is static
  * (initial-exec): reading it calls nothing and allocates nothing. So it works in signal handlers
  * and without free memory. A program that loads libraries at run time offers little such storage
- * for all of them together. So it holds only pointers and flags.
+ * for all of them together. So the library's storage holds only pointers and flags.
  */
 #ifndef HDI_BASE_THREAD_H
 #define HDI_BASE_THREAD_H
@@ -27,17 +27,19 @@
  * result of pthread_create. */
 int hdi_thread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *context);
 
-/* The same with all signals blocked, because the program's signals are not for such a thread. */
+/* hdi_thread_create with all signals blocked, because the program's signals are not for such a
+ * thread. */
 int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context);
 
-/* True if the calling thread is one of those. */
+/* True if the calling thread is a thread of the library. */
 bool hdi_thread_is_own(void);
 
-/* The kind of function of the program that the library called and that the thread is in. */
+/* Which kind of function of the program the thread is in, if the library called one. */
 typedef enum hdi_calling {
     HDI_CALLS_NONE,
-    HDI_CALLS_LANE, /* called by an engine: it waits for nothing */
-    /* called by a thread of the library: it does not wait for the end of other calls */
+    HDI_CALLS_LANE, /* an engine called it, and waits meanwhile, so it must not wait for anything */
+    /* a thread of the library called it (src/claim/host_call.c), and it may wait for other such
+     * functions */
     HDI_CALLS_HOST
 } hdi_calling;
 extern _Thread_local uint8_t hdi_calling_here;
@@ -45,16 +47,16 @@ extern _Thread_local uint8_t hdi_calling_here;
 /* A thread of the library that calls functions of the program (HDI_CALLS_HOST), for one runtime. */
 typedef struct hdi_caller {
     const void *runtime;                                   /* only for comparison */
-    void (*waits)(struct hdi_caller *caller, bool begins); /* it begins to wait, or goes on */
+    void (*waits)(struct hdi_caller *caller, bool begins); /* called when the caller begins to wait, or goes on */
 } hdi_caller;
-/* Notes that the calling thread is that one from here on. Without memory for the note, the thread
- * counts as one that never waits. */
+/* Notes that the calling thread is this caller from here on. Without memory for the note, the
+ * thread counts as one that never waits. */
 void hdi_caller_note(hdi_caller *caller);
-/* NULL: the calling thread is not one. */
+/* The caller that the calling thread is; NULL: it is none. */
 hdi_caller *hdi_caller_here(void);
 
 /* For the rest of the block the thread waits for work that another such function may have to do
- * first: others run meanwhile. The thread holds no lock behind CALLERS (rank.h). */
+ * first. So other functions may run meanwhile. The thread holds no lock behind CALLERS (rank.h). */
 #define HDI_CALLER_WAITS()                                                                                             \
     hdi_caller *const hdi_caller_that_waits __attribute__((cleanup(hdi_caller_goes_on), unused)) =                     \
         hdi_caller_begins_to_wait()
@@ -63,8 +65,8 @@ void hdi_caller_goes_on(hdi_caller *const *caller);
 
 /* ---- the file with the library's code, which stays loaded ----
  *
- * It is the program, or a shared object. The program's name (argv[0]) and the current folder decide
- * nothing. */
+ * The file is the program, or a shared object. The program's name (argv[0]) and the current folder
+ * do not matter. */
 
 /* The loader's name for the shared object with this code: the name under which it was opened. It
  * may be relative to the folder that was current then. NULL: the code is in the program itself. */
@@ -79,14 +81,15 @@ bool hdi_own_file_runpath(char *out, size_t bytes);
 int hdi_thread_key(pthread_key_t *out, void (*ends)(void *));
 
 /* Keeps the object with this code loaded from here on. The first call takes the dynamic loader's
- * lock; hd_open makes it, so no thread takes that lock with locks of the library held. */
+ * lock. hd_open makes that call, so no thread takes the lock while it holds locks of the
+ * library. */
 void hdi_keep_loaded(void);
 
 /* ---- processors ---- */
 
 #define HDI_CPUS_MOST 8192 /* more than any kernel supports */
 
-/* A set of processors, a bit each, in the layout of the kernel's masks. */
+/* A set of processors, with a bit for each, in the layout of the system's masks. */
 typedef struct hdi_cpus {
     unsigned long bits[HDI_CPUS_MOST / (8 * sizeof(unsigned long))];
 } hdi_cpus;
@@ -94,7 +97,7 @@ typedef struct hdi_cpus {
 /* The processors that the calling thread may run on. False: unknown. */
 bool hdi_cpus_own(hdi_cpus *out);
 
-/* Lets the calling thread run only there; false: the system refused. */
+/* Lets the calling thread run only on these processors; false: the system refused. */
 bool hdi_cpus_stay(const hdi_cpus *cpus);
 
 /* The NUMA node of a PCI device ("0000:1b:00.0"), -1: unknown. */
@@ -109,10 +112,10 @@ bool hdi_cpus_parse(const char *list, hdi_cpus *out);
 /* The processors in both sets; false: there are none. */
 bool hdi_cpus_common(const hdi_cpus *a, const hdi_cpus *b, hdi_cpus *out);
 
-/* Requests a cache line for writing. Reading ahead gets only a shared copy of the line. The first
- * store then waits until other processors give up their copies. The compiler's own prefetch is one
- * for reading, unless it may assume a newer processor than the oldest x86-64. Only time depends on
- * it; any address is allowed. */
+/* Requests a cache line for writing. A prefetch for reading gets only a shared copy of the line.
+ * Then the first store waits until other processors give up their copies. The compiler's own
+ * prefetch is one for reading, unless it may assume a newer processor than the oldest x86-64. It
+ * affects only the time, so any address is allowed. */
 static inline void hdi_prefetch_to_write(const void *address)
 {
 #if defined(__x86_64__)

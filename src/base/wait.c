@@ -21,8 +21,8 @@ _Static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "the kernel sees an
 
 static int cpus_count_usable(void)
 {
-    /* the kernel refuses a mask that is shorter than its own, so it grows until the kernel takes
-     * it */
+    /* the system refuses a mask that is shorter than its own, so the mask grows until the system
+     * accepts it */
     for (int cpus = 1024; cpus <= 1 << 16; cpus *= 4) {
         cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
         if (mask == NULL) {
@@ -61,8 +61,8 @@ bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bit
         limit.tv_nsec = (long)(at % 1000000000);
         limit_or_none = &limit;
     }
-    /* FUTEX_WAIT_BITSET because its limit is a point of CLOCK_MONOTONIC; not private because the
-     * word may be shared memory */
+    /* FUTEX_WAIT_BITSET, because its limit is a point in time of CLOCK_MONOTONIC; not private,
+     * because the word may be in shared memory */
     long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, limit_or_none, NULL, bits);
     return !(result == -1 && errno == ETIMEDOUT);
 }

@@ -55,8 +55,8 @@ bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_
 /* Wakes up to `count` sleepers (INT32_MAX: all). */
 void hdi_futex_wake(_Atomic uint32_t *word, int count);
 
-/* The same for sleepers with bits, at least one of them set: wakes all sleepers that share a bit
- * with `bits`. */
+/* Futexes for sleepers with bits, at least one of them set: a wake-up wakes all sleepers that share
+ * a bit with its `bits`. */
 bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bits, int64_t deadline_ns);
 void hdi_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits);
 
@@ -70,7 +70,7 @@ bool hdi_cond_wait(pthread_cond_t *cond, hdi_mutex *mutex, int64_t deadline_ns);
 void hdi_sleep_for(int64_t ns);
 
 /* One turn of a spin loop. With few processors (fewer than 4) it yields the processor, because the
- * awaited work may need it. Else it is a pause. */
+ * awaited work may need it. With more it only pauses. */
 void hdi_spin_turn(void);
 
 /* The time that a wait spins before it sleeps, in nanoseconds, from the option spin_us (-1: 200 us

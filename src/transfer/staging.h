@@ -54,7 +54,7 @@ typedef struct hdi_staging {
     /* ---- under the lock ---- */
     hdi_lock lock;
     uint32_t made;         /* or being made */
-    uint32_t first, count; /* the place in `queue` and the number of its chunks, sorted by the time at which they become free */
+    uint32_t first, count; /* the first place and the count of `queue`, in the order in which chunks become free */
     hdi_chunk *queue[HDI_STAGING_MOST];
     hdi_chunk *unmade; /* places without memory */
     hdi_chunk *parked; /* set apart */
