@@ -6,8 +6,9 @@
  * - HDI_INSIDE holds it off for the whole call.
  * - Calls that programs make by the million do not hold it off as a whole. There, only waits do,
  *   and the few other places that could end the thread (wait.h, lock.h, driver/current.h, and
- *   functions with HDI_UNCANCELLED). Waits on futexes are no cancellation points. Asynchronous
- *   cancellation is not supported, as in most functions of the C library.
+ *   functions with HDI_UNCANCELLED).
+ * Waits on futexes are no cancellation points. Asynchronous cancellation is not supported, as in
+ * most functions of the C library.
  *
  * Threads: any. Locks: none. Blocking: none.
  * Always: a thread leaves a call with the cancellation state with which it entered.

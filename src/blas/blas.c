@@ -4,7 +4,7 @@
  * were not taken.
  * Threads: any. Locks: none. Blocking: opening, as in blas.h.
  * Always: all signals are blocked while a library is opened. Threads that the library starts
- * inherit that, so they take no signals of the program.
+ * inherit the blocked signals, so they take no signals of the program.
  */
 #include "base/descriptor.h"
 #include "blas/blas.h"
@@ -68,7 +68,7 @@ hdcu_result hdi_blas_fault(const hdi_driver *driver, int which)
     return hdi_faults_library(driver, which == HDI_BLAS_OPEN ? HDI_FAULT_BLAS_OPEN : HDI_FAULT_BLAS_PRODUCT);
 }
 
-/* By kind. NULL: no library. */
+/* The libraries of each kind; NULL: the kind has none. */
 static const hdi_blas_source *const sources[HDI_BLAS_KINDS] = {
     [HDI_BLAS_CUBLAS] = &hdi_blas_cublas,
     [HDI_BLAS_HOST] = &hdi_blas_host,
@@ -122,7 +122,7 @@ hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_bla
     }
     if (r == HDCU_SUCCESS) {
         if (blas != NULL) {
-            /* Appended to the reasons why earlier libraries were not taken. */
+            /* The reason is appended to the reasons why earlier libraries were not taken. */
             char *why = blas->facts.why;
             if (why[0] != '\0') {
                 hdi_blas_say(told.why, "%s", why);

@@ -1,8 +1,9 @@
 /* blas.h - matrix products by a library found at run time: cuBLAS for nvidia, an installed BLAS for
  * host devices.
  *
- * Nothing is linked. dlopen opens a library when the first product in a lane needs it. The library
- * then stays in the process, since its threads and exit functions cannot be removed.
+ * Heddle is linked with no such library. dlopen opens one when the first product in a lane needs
+ * it. The library then stays in the process, since its threads and exit functions cannot be
+ * removed.
  * Threads: any thread opens and closes. The thread that runs the lane's engine makes products.
  * Locks: see cublas.c and host.c.
  * Blocking: opening takes long, since it reads hundreds of megabytes and cuBLAS allocates device
@@ -53,7 +54,8 @@ typedef struct hdi_blas_facts {
     uint64_t most;       /* the largest m, n, k and pitch */
     uint64_t most_count; /* the most matrices in one call */
     char name[64];       /* "cublas 13.0" */
-    /* The reason why no library is used, or a remark on it; one line, "": nothing. */
+    /* One line: the reason why no library is used, or a remark about the library; "": there is
+     * nothing to say. */
     char why[448];
 } hdi_blas_facts;
 
@@ -61,10 +63,10 @@ typedef struct hdi_blas_config {
     const hdi_driver *driver;
     const char *library; /* the option blas */
     hdcu_stream stream;
-    hdcu_deviceptr workspace; /* for products in that stream alone; 0: none */
+    hdcu_deviceptr workspace; /* device memory for products in that stream alone; 0: none */
     uint64_t workspace_bytes;
-    /* 0: the program sets the number of the library's threads. Else this is a worker process, and
-     * this many of them share the processors. */
+    /* 0: the program sets the number of the library's threads. Otherwise this is a worker process,
+     * and so many worker processes share the processors. */
     int share;
 } hdi_blas_config;
 
@@ -93,8 +95,8 @@ static inline hdcu_result hdi_blas_product(hdi_blas *blas, const hdi_product *pr
     return blas->calls->product(blas, product);
 }
 
-/* Before the call, all products of `blas` must have ended, or driver_usable is false. Ignores
- * NULL. */
+/* Closes a library. All products of `blas` must have ended before, unless driver_usable is false.
+ * Ignores NULL. */
 void hdi_blas_close(hdi_blas *blas, bool driver_usable);
 
 /* Bytes of device memory that this provider's library gets for each stream, on a device of this
@@ -108,7 +110,7 @@ typedef struct hdi_blas_source {
     /* Opens the library of that name, as hdi_blas_open does. Without a library, *out is unchanged
      * and `why` gets the reason. */
     hdcu_result (*open)(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why, const char **call);
-    uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: no device memory */
+    uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: it needs no device memory */
 } hdi_blas_source;
 
 /* ---- between blas.c and the files of libraries ---- */

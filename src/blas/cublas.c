@@ -4,7 +4,7 @@
  * Threads: any; one thread at a time uses a handle. Locks: none. Blocking: opening, as in blas.h;
  * closing waits for the device.
  * Always: a handle gets its stream first and its workspace afterwards, since setting the stream
- * takes the workspace away. With a workspace of ours no product allocates or waits.
+ * takes the workspace away. With the workspace, no product allocates or waits.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -43,8 +43,8 @@ static const char *cublas_status_name(hdcublas_status status)
     }
 }
 
-/* The driver's code for a status. A failure of the device shows in the stream, whose code is more
- * exact. */
+/* The driver's code for a status. A failure of the device also shows in the stream, whose code is
+ * more exact. */
 static hdcu_result cublas_code_of(const cublas *c, hdcublas_status status)
 {
     switch (status) {
@@ -162,7 +162,7 @@ static hdcu_result cublas_product(hdi_blas *blas, const hdi_product *p)
     int compute = wide ? HDCUBLAS_COMPUTE_64F : HDCUBLAS_COMPUTE_32F;
     int type = cublas_data_type_of(p->type);
     if (!cublas_is_narrow(p) && blas->facts.most == INT32_MAX) {
-        return HDCU_ERROR_NOT_SUPPORTED; /* the planner makes no such call */
+        return HDCU_ERROR_NOT_SUPPORTED; /* the planner makes no call of another type */
     }
     return cublas_code_of(c, cublas_is_narrow(p) ? cublas_call_narrow(c, p, &alpha, &beta, type, compute)
                                                  : cublas_call_wide(c, p, &alpha, &beta, type, compute));
@@ -301,8 +301,8 @@ static uint64_t cublas_workspace_bytes(int compute_major)
     return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
 }
 
-/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is
- * made; the next name is then tried. */
+/* The names, in the order of the attempts. If a cuBLAS is too new for the driver, making its handle
+ * fails, and the next name is tried. */
 static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
 
 const hdi_blas_source hdi_blas_cublas = {.names = names, .open = cublas_open, .workspace = cublas_workspace_bytes};

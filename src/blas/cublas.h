@@ -1,6 +1,6 @@
-/* cublas.h - cuBLAS's types, numbers and entry points, as far as we use them, declared by us so
- * that no header of cuBLAS is needed. Names: those of cuBLAS, with `hdcublas_`/`HDCUBLAS_`, so that
- * both can be included together (tests/blas/cublas_check.c does).
+/* cublas.h - the types, numbers and entry points of cuBLAS that the library uses, declared here so
+ * that no header of cuBLAS is needed. The names are those of cuBLAS, with `hdcublas_`/`HDCUBLAS_`,
+ * so that both can be included together (tests/blas/cublas_check.c does).
  */
 #ifndef HDI_BLAS_CUBLAS_H
 #define HDI_BLAS_CUBLAS_H

@@ -6,13 +6,13 @@
  * The number of the library's threads is set in worker processes only. Elsewhere the program may
  * use the same library.
  * Threads: any thread opens; a product runs on its stream's own thread.
- * Locks: `opening` guards the list of libraries. `at_work` is held during a product that the
- * library spreads over threads of its own. So lanes and devices take turns at the processors
- * instead of competing for them. The host lock is released during a product.
+ * Locks: `opening` guards the list of libraries. `at_work` is held during a product that the BLAS
+ * spreads over threads of its own. So lanes and devices take turns at the processors instead of
+ * competing for them. The host lock is released during a product.
  * Blocking: opening reads the library from disk; a product may wait for `at_work`.
  * Always: an open library stays. A product uses memory that its device may access from end to end,
- * which is checked when it runs. It runs without the guard against faults, since a jump out of the
- * library would leave its locks held.
+ * which is checked when it runs. The product runs without the guard against faults, since a jump
+ * out of the BLAS would leave its locks held.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 #include "simulator/host.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
-#define ALONE_FLOPS (1 << 18) /* from this m n or m n k on a library may use threads of its own */
+#define ALONE_FLOPS (1 << 18) /* from this value of m n or m n k on, a library may use threads of its own */
 
 typedef void fortran_gemm(const char *op_a, const char *op_b, const int64_t *m, const int64_t *n, const int64_t *k,
                           const void *alpha, const void *a, const int64_t *lda, const void *b, const int64_t *ldb,
@@ -276,7 +276,7 @@ static hdcu_result host_blas_open(const hdi_blas_config *config, const char *nam
     return HDCU_SUCCESS;
 }
 
-/* In the order of the attempts. */
+/* The names, in the order of the attempts. */
 static const char *const names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
                                     "libblis.so.4",     "libblas.so.3",   NULL};
 

@@ -4,7 +4,8 @@
  * that ends with it.
  *
  * Threads: any; a deleter on any thread, also after hd_close and in the child of a fork.
- * Locks: none. Blocking: with HD_DLPACK_CPU for the bytes (option transfer_timeout).
+ * Locks: none. Blocking: with HD_DLPACK_CPU, an export waits for the bytes (option
+ * transfer_timeout).
  * Always:
  * - Everything is checked before the claim begins. After that only the wait can fail, and then the
  *   claim is withdrawn.
@@ -35,7 +36,7 @@ typedef struct given {
 typedef struct place {
     hd_runtime *runtime;
     int32_t type, id; /* of DLPack */
-    int device;       /* owner of the streams that it accepts; -1: any device of the runtime */
+    int device;       /* the device whose streams it accepts; -1: any device of the runtime */
     unsigned char *data;
 } place;
 
@@ -143,7 +144,7 @@ static hd_status dlpack_export_claim_for_cpu(const place *p, const hd_arg *use, 
     }
     status = hdi_claim_await(*out, ms < 0 ? HD_FOREVER : ms * 1000000);
     if (status) {
-        hdi_claim_withdraw(*out, &undo); /* no consumer got the bytes */
+        hdi_claim_withdraw(*out, &undo); /* so far no consumer got the bytes */
     } else {
         hdi_undo_drop(&undo);
     }
@@ -192,7 +193,7 @@ static void dlpack_export_end_unversioned(hdi_dlpack_unversioned *self)
     }
 }
 
-/* Begins the export, for `g` with a form already. */
+/* Begins the export `g`, whose form is set already. */
 static hd_status dlpack_export_begin(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options,
                                      const void *site, const hdi_extent *extent, given *g, hdi_dlpack_tensor *out)
 {

@@ -1,11 +1,11 @@
 /* import.c - tensors of other libraries: hd_dlpack_import, and the call of the producer's deleter.
  *
  * The memory is imported like any other (buffer/import.c), and the end of the import calls the
- * deleter. To order it with the producer's stream, a claim there ends at once, behind the work in
- * the stream. The claim counts as the writer of the bytes.
+ * deleter. To order the import behind the producer's stream, it begins a claim on that stream,
+ * behind the work there, and ends it at once. The claim counts as the writer of the bytes.
  *
- * Threads: any; a deleter as hd_released_function. Locks: none. Blocking: as hd_import, and
- * hd_claim_begin_stream.
+ * Threads: any; a deleter is called like an hd_released_function. Locks: none. Blocking: as
+ * hd_import, and hd_claim_begin_stream.
  * Always:
  * - The deleter is called once after a success, and never after a failure.
  * - The producer's structure is only read, and not after its deleter was called.
@@ -24,7 +24,8 @@
 /* The producer's structure, in either form. */
 typedef struct taken {
     hdi_dlpack_versioned *versioned;
-    /* Both NULL: the import failed, or no deleter was given. Not read again. */
+    /* Both NULL: the import failed, or the producer gave no deleter. Then the structure is not read
+     * again. */
     hdi_dlpack_unversioned *unversioned;
 } taken;
 
@@ -39,8 +40,8 @@ typedef struct plan {
     int device; /* HD_DEVICE_HOST: pinned memory */
 } plan;
 
-/* The structure to give back later. Without a deleter the producer gets no call: its structure may
- * be gone once the import returns. */
+/* The structure to give back later. Without a deleter there is nothing to give back: the producer's
+ * structure may be gone once the import returns. */
 static taken dlpack_import_to_give_back(const taken *from)
 {
     bool any = from->versioned ? from->versioned->deleter != NULL : from->unversioned->deleter != NULL;

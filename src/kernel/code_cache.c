@@ -60,12 +60,12 @@ static const char *source_skip_blanks(const char *at)
     }
 }
 
-/* True if a header's name in angle brackets is one that only NVRTC's headers and ours use: without
- * a way to another folder. */
+/* True if a header's name in angle brackets can only be a header of NVRTC or of Heddle: it names no
+ * other folder. */
 static bool source_is_plain_header(const char *at)
 {
     bool plain = *at++ == '<';
-    for (bool begins = true; plain && *at != '>'; at++) { /* a part of the path */
+    for (bool begins = true; plain && *at != '>'; at++) { /* each part of the path */
         plain = isalnum((unsigned char)*at) || *at == '_' || (!begins && strchr("/.-+", *at) && *at);
         begins = *at == '/';
     }
@@ -77,13 +77,13 @@ static bool source_begins_with(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0;
 }
 
-/* `at` is behind a "#". True if the directive may name a file that is neither NVRTC's own nor
- * ours. */
+/* `at` is behind a "#". True if the directive may name a file that is neither a header of NVRTC nor
+ * of Heddle. */
 static bool source_line_names_file(const char *at)
 {
     at = source_skip_blanks(at);
     if (*at == '\\' || (unsigned char)*at >= 0x80) {
-        return true; /* a letter may be spelled like that */
+        return true; /* letters may be spelled with such escapes */
     }
     if (!source_begins_with(at, "include") && !source_begins_with(at, "embed") && !source_begins_with(at, "import")) {
         return false;
@@ -104,7 +104,8 @@ static bool source_has_long_line(const char *source)
     return found;
 }
 
-/* Comments, texts and unusual spelling may look like a directive, which costs a compilation. */
+/* True if the source may name files. Comments, texts and unusual spelling may look like a
+ * directive, which only costs a compilation. */
 static bool source_names_file(const char *source)
 {
     /* Other spellings of "#" and "\", tests for the existence of a file, and files that the
@@ -182,7 +183,7 @@ static size_t code_cache_summed_from(void)
     return offsetof(header, key_bytes);
 }
 
-/* True if a file of that many bytes is whole, and of that key. */
+/* True if a file of so many bytes is complete, and belongs to that key. */
 static bool code_cache_is_whole(const char *file, size_t bytes, const hdi_code_key *key, header *h)
 {
     if (bytes < sizeof *h) {
@@ -245,7 +246,7 @@ bool hdi_code_cache_load(const char *folder, const hdi_code_key *key, hdi_made_c
         hdi_made_code_release(&made);
         return false;
     }
-    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* the latest use counts */
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* so that the time of the latest use counts */
     *out = made;
     return true;
 }

@@ -2,9 +2,9 @@
  *
  * It reads:
  * - The symbols. A kernel is a function with a mark in st_other. A texture, surface or sampler
- *   reference is a symbol of its own type. Functions without a section are missing, except those
- *   that every driver provides. A variable is an object in a section whose name begins with
- *   .nv.global or .nv.constant3.
+ *   reference is a symbol of its own type. A function without a section is missing, unless every
+ *   driver provides it. A variable is an object in a section whose name begins with .nv.global or
+ *   .nv.constant3.
  * - The section .nv.info.KERNEL, a list of attributes: u8 format, u8 attribute, u16 value. With
  *   format 4 the value is the number of bytes that follow.
  * - The attributes of a parameter: u32 0, u16 number, u16 offset, and the size: u32, or in the
@@ -21,7 +21,7 @@
 #include "kernel/listing.h"
 
 enum {
-    ENTRY = 0x10, /* in st_other: a kernel */
+    ENTRY = 0x10, /* in st_other: the mark of a kernel */
     TEXTURE = 10, /* types of symbols */
     SAMPLER = 11,
     SURFACE = 12,
@@ -37,7 +37,7 @@ typedef struct cubin {
     size_t bytes;
     Elf64_Ehdr header;
     Elf64_Shdr symbols, names, section_names;
-    uint32_t *info; /* by section of code: the section of its attributes; 0: none */
+    uint32_t *info; /* for each section of code, the section of its attributes; 0: none */
 } cubin;
 
 static Elf64_Shdr cubin_section(const cubin *c, uint32_t i)
@@ -132,8 +132,8 @@ static bool cubin_read_param(const attribute *a, uint16_t *number, hdi_listed_pa
     return true;
 }
 
-/* Describes a kernel by a section of attributes. Leaves it without a description if the section is
- * not complete. */
+/* Describes a kernel by a section of attributes. If the section is not complete, the kernel stays
+ * without a description. */
 static hd_status cubin_describe_kernel(const cubin *c, uint32_t of, hdi_listed *kernel)
 {
     Elf64_Shdr s = cubin_section(c, of);
@@ -184,7 +184,7 @@ static bool cubin_driver_has(const char *name)
     return false;
 }
 
-/* Messages print names of kernels, each in one line. */
+/* True if the name is good for messages, which print it in one line. */
 static bool cubin_is_name(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++) {

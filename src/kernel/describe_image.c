@@ -56,7 +56,8 @@ static hd_status image_code_of_file(const hdi_image *image, bool host, const voi
     return status;
 }
 
-/* Refuses images that no driver loads, or that no launch could use, by name. */
+/* Refuses images that no driver loads, or that no launch could use. The message names the
+ * reason. */
 static hd_status image_check_listing(const hdi_listing *l)
 {
     if (l->texture[0]) {
@@ -203,7 +204,8 @@ static const hdi_listed *image_listed(const hdi_listed_names *names, const char 
     return NULL;
 }
 
-/* The failure if hdi_name_find ran out of memory, or found several names of `what`. Else HD_OK. */
+/* The failure if hdi_name_find ran out of memory, or found several names of `what`. Otherwise
+ * HD_OK. */
 static hd_status image_check_found(int found, const char *what, const char *wanted, const char *candidates)
 {
     if (found == HDI_NAME_NO_MEMORY) {
@@ -314,8 +316,8 @@ static hd_status image_check_params(const hdi_signature *signature, const char *
                     name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
 }
 
-/* Names a parameter by its type in the source, if known. Cubins give only sizes, so the type also
- * shows the kind. */
+/* Names a parameter by its type in the source, if that is known. Cubins give only sizes, so the
+ * type also determines the kind. */
 static void image_name_param(const hdi_listed *kernel, uint32_t i, hdi_param *p)
 {
     if (hdi_name_param(kernel, i, kernel->n_params, p->name, sizeof p->name) && p->kind == HD_ARG_NONE) {

@@ -37,10 +37,10 @@ typedef struct hdi_image {
 
 /* Recognises an image and copies it.
  * *code, *code_bytes: the code for cuModuleLoadData. For `host` that is the CPU code of a kernel
- * file. Else it is the kernel file's PTX, or the image itself. *code stays valid as long as `out`
- * does.
+ * file. For other drivers it is the kernel file's PTX, or the image itself. *code stays valid as
+ * long as `out` does.
  * Errors:
- * - IMAGE: it is none of these, it contains a texture reference, or lacks a function
+ * - IMAGE: the image is of no known kind, contains a texture reference, or lacks a function
  * - HOST_MEMORY */
 hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes);
@@ -49,8 +49,8 @@ void hdi_image_release(hdi_image *image);
 /* Adds an alias. Both texts are copied. Errors: HOST_MEMORY. */
 hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *symbol);
 
-/* Finds the kernel that a program means by `wanted`: *symbol, which the image owns or is `wanted`.
- * If part of the image could not be read, the symbol may not be one of a kernel. `shown` is the
+/* Finds the kernel that a program means by `wanted`. *symbol is text of the image, or `wanted`
+ * itself. If part of the image could not be read, no kernel may have that symbol. `shown` is the
  * kernel's name for messages.
  * Errors:
  * - NOT_FOUND: no such kernel, or several; the message lists them
@@ -64,8 +64,8 @@ typedef struct hdi_image_global {
     bool constant;      /* no kernel writes it */
 } hdi_image_global;
 
-/* The same for a variable. If part of the image could not be read, the symbol may not be one of a
- * variable.
+/* Finds the variable that a program means. If part of the image could not be read, no variable may
+ * have that symbol.
  * Errors:
  * - NOT_FOUND: no such variable, or several; the message lists them
  * - HOST_MEMORY, IMAGE */
@@ -85,7 +85,7 @@ typedef struct hdi_param {
     uint32_t access; /* hd_access bits; 0: unknown */
     uint32_t offset, size;
     uint32_t usual; /* HDI_PARAM_* */
-    /* Of a buffer: the type of its elements, as in the `access` of an hd_arg; 0: unknown. */
+    /* For a buffer: the type of its elements, as in the `access` of an hd_arg; 0: unknown. */
     uint32_t element;
     char name[64];
 } hdi_param;
@@ -97,17 +97,17 @@ typedef struct hdi_signature {
     hdi_param *params;
 } hdi_signature;
 
-/* Fills in the parameters of a kernel, by its symbol, if the image describes them. Else leaves *out
- * unchanged.
+/* Fills in the parameters of the kernel with this symbol, if the image describes them. If it does
+ * not, *out stays unchanged.
  * Errors:
  * - NOT_FOUND: no such kernel; the message lists the kernels
  * - LIMIT: more bytes of parameters than a launch has room for
  * - IMAGE, HOST_MEMORY */
 hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out);
 
-/* The same from the driver's facts, for an image that was not read. Leaves *out unchanged if the
- * driver does not report the parameters.
- * Errors: LIMIT (likewise), HOST_MEMORY. */
+/* Fills in the parameters from the driver's facts, for an image that was not read. Leaves *out
+ * unchanged if the driver does not report the parameters.
+ * Errors: LIMIT (as above), HOST_MEMORY. */
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out);
 
 /* The names of the kernels, or of the variables, as "a, b, c", cut to `bytes`. */

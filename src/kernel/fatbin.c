@@ -21,7 +21,7 @@
 #define MAGIC 0xba55ed50u
 #define PACKED_LZ4 ((uint64_t)0x2000) /* flags */
 #define PACKED_ZSTD ((uint64_t)0x8000)
-#define UNPACKED_MOST ((uint64_t)256 << 20) /* a damaged size should not take all memory */
+#define UNPACKED_MOST ((uint64_t)256 << 20) /* so that a damaged size does not take all memory */
 
 enum { PTX = 1, CUBIN = 2, INTERMEDIATE = 8, CONTAINER_BYTES = 16, PART_BYTES_LEAST = 64 };
 
@@ -68,7 +68,7 @@ static hd_status fatbin_add_content(hdi_listing *listing, uint16_t kind, const c
     if (kind == CUBIN) {
         return hdi_listing_add_cubin(listing, content, bytes);
     }
-    hdi_attempt attempt; /* PTX of a later version: the driver may take a cubin instead */
+    hdi_attempt attempt; /* the PTX may be of a later version; the driver may then take a cubin instead */
     hdi_attempt_begin(&attempt);
     hd_status status = hdi_listing_add_ptx(listing, content, bytes);
     if (status == HD_ERROR_IMAGE) {

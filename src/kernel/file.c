@@ -27,7 +27,7 @@
 /* ---- ELF ---- */
 
 #define SECTION_NAME "hd_kernels"
-#define NAME_BYTES 128u /* of kernels and variables */
+#define NAME_BYTES 128u /* the room for names of kernels and variables */
 
 static hd_status elf_read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
 {
@@ -110,7 +110,7 @@ static bool elf_section_is(const elf *e, const Elf64_Shdr *s, const char *name)
            memcmp(e->at + e->names.sh_offset + s->sh_name, name, n) == 0;
 }
 
-/* The section's bytes; *section stays NULL if the file lacks it. */
+/* Finds the section's bytes; *section stays NULL if the file lacks the section. */
 static hd_status elf_find_section(const elf *e, const char **section, size_t *section_bytes)
 {
     for (uint32_t i = 0; i < e->header.e_shnum; i++) {
@@ -186,8 +186,8 @@ static hd_status elf_add_variables(const elf *e, const Elf64_Shdr *table, hdi_ke
     return status;
 }
 
-/* An object file contains one table of symbols. A shared object also contains one for the loader,
- * which stays when the other is stripped. */
+/* An object file contains one table of symbols. A shared object also contains a table for the
+ * loader, which stays when the other one is stripped. */
 static hd_status elf_describe_variables(const elf *e, hdi_kernel_file *out)
 {
     hd_status status = HD_OK;
@@ -216,7 +216,7 @@ static bool elf_next_record(const char *section, size_t bytes, size_t *at, hd_cp
 
 static hd_status elf_check_record(const hd_cpu_kernel *k, const char *record, size_t bytes)
 {
-    /* The parameters follow the structure, with an unused one at the end. */
+    /* The parameters follow the structure; behind them is an unused one. */
     if (memchr(k->name, 0, sizeof k->name) == NULL || k->name[0] == 0 || k->n_params > HDI_KERNEL_PARAMS_MAX ||
         k->record_bytes > bytes || k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) ||
         k->record_bytes % 8 != 0 || k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
@@ -408,7 +408,8 @@ static hd_status kernel_file_parse_kernels(const unsigned char *p, size_t bytes,
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n,
                         bytes);
     }
-    /* All bytes that are not kernels are parameters of one size. That bounds the allocation. */
+    /* All bytes that are not kernels are parameters, which have one size. So the size of the
+     * section limits the allocation. */
     size_t n_params = (bytes - 8 - n * (size_t)KERNEL_BYTES) / PARAM_BYTES;
     out->kernels = malloc(n * sizeof(hdi_kernel_entry) + n_params * sizeof(hdi_kernel_param) + 1);
     if (out->kernels == NULL) {
@@ -751,7 +752,8 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
 
 /* ---- building ---- */
 
-/* The most that a kernel may declare, on any GPU: the driver loads no code with more. */
+/* The most static shared memory that a kernel may declare, on any GPU: the driver loads no code
+ * with more. */
 enum { SHARED_BYTES_MAX = 49152 };
 
 static bool kernel_file_has_same_globals(const hdi_kernel_file *a, const hdi_kernel_file *b)
@@ -764,8 +766,8 @@ static bool kernel_file_has_same_globals(const hdi_kernel_file *a, const hdi_ker
     return equal;
 }
 
-/* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes
- * into the file. */
+/* The CPU code contains a description of its kernels. Checks that this description is equal to the
+ * one that goes into the file. */
 static hd_status kernel_file_check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
 {
     hdi_kernel_file other;

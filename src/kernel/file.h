@@ -51,9 +51,9 @@ typedef struct hdi_kernel_param {
     const char *name;
     uint32_t kind;   /* hd_arg_kind */
     uint32_t access; /* hd_access for buffers, else 0 */
-    uint32_t offset; /* in the argument block */
+    uint32_t offset; /* the place in the argument block */
     uint32_t size;
-    uint32_t element; /* of a buffer: hd_arg_kind, and from bit 8 on the size; 0: unknown */
+    uint32_t element; /* for a buffer: hd_arg_kind of its elements, and from bit 8 on their size; 0: unknown */
 } hdi_kernel_param;
 
 typedef struct hdi_kernel_entry {
@@ -62,7 +62,7 @@ typedef struct hdi_kernel_entry {
     uint32_t n_params;
     uint32_t argument_bytes;
     uint32_t static_shared_bytes; /* on a GPU, read from the PTX; 0 without PTX */
-    uint32_t max_threads;         /* per block; 0: only the device's own limit */
+    uint32_t max_threads;         /* threads per block; 0: only the device's own limit applies */
 } hdi_kernel_entry;
 
 /* A variable that programs reach: HD_GLOBAL or HD_GLOBAL_CONSTANT. */
@@ -78,8 +78,8 @@ typedef struct hdi_kernel_cpu {
     uint32_t machine;
 } hdi_kernel_cpu;
 
-/* Everything points into an image, which must outlive this. Only `kernels` and `globals` are
- * owned. */
+/* All pointers lead into an image, which must outlive this structure. Only `kernels` and `globals`
+ * are owned. */
 typedef struct hdi_kernel_file {
     const char *ptx;  /* zero-terminated; NULL: none */
     size_t ptx_bytes; /* with the zero */
@@ -124,7 +124,7 @@ enum { HDI_ELF_PPC64 = 21, HDI_ELF_X86_64 = 62, HDI_ELF_AARCH64 = 183, HDI_ELF_R
 #elif defined(__powerpc64__)
 #define HDI_ELF_NATIVE HDI_ELF_PPC64
 #else
-#define HDI_ELF_NATIVE 0 /* no kernel file contains code for it */
+#define HDI_ELF_NATIVE 0 /* no kernel file contains code for this machine */
 #endif
 
 /* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine

@@ -5,16 +5,16 @@
  * ends all of them.
  *
  * Once a variable is requested, kernels of the module may read it, and write it unless it is
- * constant. So their launches on that device use its buffer. Modules without such a variable pay
- * nothing for that. Otherwise the heads of the module's kernels take another state
- * (HDI_HANDLE_CAREFUL). The fast way of a launch finds the head changed under the order lock, and
- * the slow way asks here for the uses.
+ * constant. So launches of these kernels on that device use the variable's buffer. Modules without
+ * such a variable pay nothing for that. In a module with one, the heads of the kernels take another
+ * state (HDI_HANDLE_CAREFUL). The fast way of a launch finds the head changed under the order lock,
+ * and the slow way asks here for the uses.
  * A head also counts the requests for variables. So a launch that asked before the last request is
  * recognised under the order lock, and asks again.
  *
- * Earlier launches are unfinished work that may use the variable, too. The buffer's record begins
- * with all such work of the device. It counts as readers. Behind them is a mark for a variable that
- * kernels write, for readers to wait for.
+ * Earlier launches are unfinished work that may use the variable, too. So the buffer's record
+ * begins with all unfinished work of the device as readers. If kernels may write the variable, a
+ * mark follows behind that work: a write of nothing, for which readers wait.
  *
  * Threads: any.
  * Locks: hd_module_get_global holds `refilling` and `cold`, and `loading` while the device is
@@ -35,7 +35,7 @@
 #include "transfer/route.h"
 
 typedef struct hdi_global {
-    struct hd_module *module; /* NULL: in no list any more */
+    struct hd_module *module; /* NULL: the variable is in no list any more */
     struct hdi_global *next;
     struct hd_buffer *buffer;
     hd_buffer *handle;
@@ -88,7 +88,7 @@ static const hdi_buffer_ops global_ops = {.release = global_release, .forget = g
 
 void hdi_globals_end(struct hd_module *m)
 {
-    /* A handle that another thread frees meanwhile is no failure of the unload. */
+    /* If another thread frees a handle meanwhile, that is no failure of the unload. */
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_buffer *handle;
@@ -146,7 +146,7 @@ size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi
 
 /* ---- a variable requested for the first time ---- */
 
-/* Asks the device for the variable's place; loads the code there first, if necessary. */
+/* Asks the device for the variable's place. If necessary, loads the code there first. */
 static hd_status global_find_on(struct hd_module *m, hdi_device *device, const char *symbol, hdi_global_place *out)
 {
     hdi_mutex *loading = &hdi_kernel_of(m->runtime)->modules->loading[device->index];
@@ -295,8 +295,8 @@ static hd_status global_add(struct hd_module *m, hdi_device *device, const hdi_i
 
 /* ---- the call ---- */
 
-/* Looks in the module's list. *n: the device's variables in it. NULL: it was not requested, or its
- * handle ended. */
+/* Looks in the module's list. *n: the device's variables in it. NULL: the variable was not
+ * requested, or its handle ended. */
 static hd_buffer *global_find_in_list(struct hd_module *m, int device, const char *symbol, size_t *n)
 {
     hd_buffer *found = NULL;

@@ -21,8 +21,8 @@ static inline int hdi_careful_state(uint32_t count)
 }
 
 /* The uses of variables by a launch of the kernel on the device: up to `room` of them in `uses`.
- * Returns their number. `word`: of the kernel's head. If the head holds another word by now, it
- * returns none, and the submission detects it. */
+ * Returns their number. `word`: the word of the kernel's head. If the head holds another word by
+ * now, this returns 0 uses, and the submission detects the change. */
 size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi_device *device, hdi_use *uses,
                         size_t room);
 

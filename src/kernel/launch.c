@@ -1,13 +1,13 @@
 /* launch.c - hd_launch: checks a launch, packs its arguments, and submits it; with the option
- * launch_wait also waits for it.
+ * launch_wait, it also waits for the launch.
  *
  * Threads: any.
  * Locks: none of its own; the submission takes the order locks.
- * Blocking: while the lane is full. The driver is called in these cases only:
+ * Blocking: while the lane is full. With launch_wait, the call also waits until the kernel ends, and
+ * reports a failure with grid and arguments. It calls the driver in these cases only:
  * - the first launch of a kernel on a device
  * - the first access from one device to another device's memory
  * - the first launch of a kernel that needs more shared memory than the driver allows by default
- * With launch_wait also until the kernel ends. A failure is then reported with grid and arguments.
  * Always:
  * - Nothing is submitted before every check passes.
  * - A kernel's description is read without a lock, and may describe another kernel after an unload.
@@ -43,7 +43,7 @@ static uint32_t launch_kind_size(uint32_t kind)
     return kind < sizeof sizes ? sizes[kind] : 0;
 }
 
-/* True if both are integers of one size. Signed and unsigned ones have the same bits. */
+/* True if both types are integers of one size. Signed and unsigned integers have the same bits. */
 static bool launch_same_but_sign(uint32_t a, uint32_t b)
 {
     return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 &&
@@ -82,7 +82,7 @@ static hd_status __attribute__((cold)) launch_about_argument(const argument *a, 
     return hdi_fail_about(status, "kernel '%.64s', argument %zu (%.24s)", a->kernel->name, a->index, a->param->name);
 }
 
-/* The error for a handle of a freed buffer, or one that is no buffer. */
+/* The error for a handle of a freed buffer, or for a value that is no buffer. */
 static hd_status launch_buffer_refused(const argument *a)
 {
     return launch_about_argument(a, hdi_buffer_refused(a->arg->value.buffer));
@@ -110,8 +110,8 @@ static inline void launch_pack_buffer_into(struct hd_buffer *b, uint64_t word, u
                      .whole = high - low == bytes};
 }
 
-/* The access that the call states must match the kernel's access. HD_READ_WRITE for a parameter
- * that is only written is harmless. */
+/* The access that the call states must match the kernel's access. If the kernel only writes the
+ * parameter, HD_READ_WRITE is harmless. */
 static hd_status launch_check_access(const argument *a)
 {
     uint32_t access = HDI_PARAM_ACCESS(a->arg->access), wanted = a->param->access;
@@ -155,7 +155,7 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
 {
     const hd_arg *arg = a->arg;
     hdi_device *device = a->lane->device;
-    /* Without a use no handle is given. */
+    /* Without a use there is no handle to check. */
     hd_status status = arg->kind == HD_ARG_ALSO ? launch_check_access(a) : HD_OK;
     if (status) {
         return status;
@@ -233,7 +233,7 @@ static hd_status __attribute__((noinline)) launch_pack_value_slow(const argument
 {
     const hdi_param *param = a->param;
     const hd_arg *arg = a->arg;
-    /* Read once: they may belong to another kernel by now. */
+    /* Read once, since the parameters may belong to another kernel by now. */
     uint32_t offset = param->offset, param_size = param->size;
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
@@ -326,7 +326,8 @@ static hd_status launch_check_shape(hd_lane *lane, struct hd_kernel *kernel, uin
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        /* A kernel looked up since then has none of the facts used below. */
+        /* A kernel that was looked up since then would have none of the facts that are used
+         * below. */
         return hdi_lane_refuses(lane);
     }
     const hdi_limits *limits = &device->limits;
@@ -374,7 +375,7 @@ static inline uint64_t launch_pair_of(uint32_t low, uint32_t high)
     return (uint64_t)high << 32 | low;
 }
 
-/* One test that passes nearly every launch: no extent is zero, and none is over a limit. */
+/* A single test that nearly every launch passes: no extent is zero, and none is over a limit. */
 static inline bool launch_shape_is_plain(const hdi_device *device, const struct hd_kernel *k, hd_dims g, hd_dims b,
                                          size_t shared)
 {
@@ -423,7 +424,7 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
         return hdi_lane_refuses(lane);
     }
     if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire) == 0) {
-        /* First launch, as in launch_check_shape. */
+        /* This is a first launch, as in launch_check_shape. */
         hd_status status = hdi_kernel_prepare(kernel, 0, device);
         if (status) {
             return status;
@@ -463,8 +464,8 @@ static hd_status launch_count_failed(const hdi_params *params, const char *name,
                           name);
 }
 
-/* Replaces an error by that of a stale handle if the module was unloaded meanwhile. The check may
- * have read another kernel's data. */
+/* Replaces an error by that of a stale handle if the module was unloaded meanwhile. The failed
+ * check may have read another kernel's data. */
 static hd_status launch_unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
 {
     atomic_thread_fence(memory_order_acquire);
@@ -495,8 +496,8 @@ static hd_status launch_add_globals(const hd_lane *lane, const hdi_same *same, h
 }
 _Static_assert(offsetof(struct hd_kernel, head) == 0, "a kernel's head leads to the kernel");
 
-/* True if the failure has this cause: a variable was requested, or a handle of one ended, after the
- * uses were collected. */
+/* True if the failure has this cause: after the uses were collected, a variable was requested, or
+ * the handle of a variable ended. */
 static bool launch_is_outdated(const hdi_same *same, const hdi_use *globals, size_t n)
 {
     bool outdated = hdi_kernel_is_changed(same);
@@ -523,7 +524,7 @@ hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_u
         hd_status status = launch_add_globals(lane, &now, all, &n);
         status = status ? status : hdi_submit_linked(lane, all, n, command, (hdi_linked){.same = &now}, out);
         if (!status || !launch_is_outdated(&now, all + n_uses, n - n_uses)) {
-            /* NOT_FOUND records no message: the module was unloaded since. */
+            /* NOT_FOUND comes without a message, and means that the module was unloaded since. */
             status = status == HD_ERROR_NOT_FOUND ? hdi_kernel_refused() : status;
             return hdi_attempt_result(&attempt, status);
         }
@@ -532,7 +533,8 @@ hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_u
 }
 
 /* The kernel, if its handle is good and its module has requested variables. The submission finds
- * another word than the handle's word, and so takes the way above. NULL: the handle is not good. */
+ * another word than that of the handle, and so calls hdi_launch_with_globals. NULL: the handle is
+ * not good. */
 static struct hd_kernel *__attribute__((noinline, cold)) launch_careful_kernel(const hd_kernel *handle)
 {
     struct hd_kernel *k = hdi_handle_object(handle);
@@ -564,8 +566,8 @@ launch_add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *als
     return HD_OK;
 }
 
-/* The number of buffers that follow the arguments of all parameters; 0: none, or something else
- * follows, too. */
+/* The number of buffers that follow the arguments of all parameters; 0: no buffers follow, or
+ * something else follows, too. */
 static size_t launch_also_of(const hdi_params *params, const hd_arg *args, size_t n_args)
 {
     uint32_t n = params->n; /* read once: they may belong to another kernel by now */
@@ -581,8 +583,8 @@ static size_t launch_also_of(const hdi_params *params, const hd_arg *args, size_
 static hd_status launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
                              size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out);
 
-/* hd_launch, inside of the runtime. `also`: buffers may follow the arguments, a constant of the
- * caller. */
+/* hd_launch, inside of the runtime. `also`, a constant of the caller: buffers may follow the
+ * arguments. */
 static inline __attribute__((always_inline)) hd_status
 launch_submit(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
               size_t shared_bytes, const hd_arg *args, size_t n_args, bool also, hd_ticket *out)
@@ -626,7 +628,7 @@ launch_submit(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dim
             return launch_unless_unloaded(kernel, same.kernel_word, status);
         }
     }
-    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots in use are written */
+    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are needed get written */
     /* Clears the gaps between arguments in the first slot, since an engine compares launches by
      * their bytes. */
     memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
@@ -709,7 +711,7 @@ static int launch_name_value(const hdi_param *param, const unsigned char *block,
  * "...". */
 static void launch_name_command(hd_runtime *rt, const hdi_command *c, char *out)
 {
-    /* May belong to another kernel if this kernel's module was unloaded meanwhile. */
+    /* These may be another kernel's parameters, if this kernel's module was unloaded meanwhile. */
     const hdi_params *params = hdi_kernel_params(hdi_kernel_numbered(rt, c->kernel));
     char name[HDI_KERNEL_NAME_BYTES];
     hdi_kernel_name(rt, c->kernel, name);

@@ -27,7 +27,7 @@ void hdi_listing_unread(hdi_listing *listing, const char *why)
     }
 }
 
-/* The place of a symbol, or the free one for it. One is always free, since half of the table is. */
+/* The place of a symbol, or the free place for it. Half of the table is always free. */
 static uint32_t *listing_place_of(const hdi_listed_names *names, const char *symbol, size_t length)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -94,7 +94,7 @@ hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t 
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant)
 {
     if (memchr(symbol, '$', length)) {
-        return HD_OK; /* a compiler's own variable: no name of C++ contains it */
+        return HD_OK; /* such a name is that of a compiler's own variable: no name of C++ contains a $ */
     }
     hdi_listed *variable = listing_add_name(&listing->variables, symbol, length);
     if (!variable) {
@@ -120,7 +120,7 @@ void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t
 }
 
 /* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers
- * look the same there. */
+ * look the same in PTX. */
 static uint32_t listing_kind_of_ptx(const hdi_ptx_param *p)
 {
     if (p->type == 'a') {

@@ -1,11 +1,11 @@
 /* listing.h - the contents of an image of CUDA code: kernels with their parameters, variables,
  * texture references, missing functions.
  *
- * Images are PTX, cubins, fatbins, and the files that nvcc packs into them. They may be damaged. A
- * part that cannot be read is noted, and the driver decides about it: a later toolkit may write
- * things unknown here.
+ * Images are PTX, cubins, fatbins, and the files that nvcc packs into them. They may be damaged. If
+ * a part cannot be read, that is noted, and the driver decides about it. A later toolkit may write
+ * things that this code does not know.
  *
- * Threads: any; no state, but for the library of a decompressor, which is opened once.
+ * Threads: any; no state except for the library of a decompressor, which is opened once.
  * Locks: none.
  * Blocking: the first compressed part opens a library.
  * Always:
@@ -77,18 +77,18 @@ bool hdi_fatbin_detect(const void *image, size_t bytes);
 hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t bytes);
 void hdi_listing_unread(hdi_listing *listing, const char *why);
 
-/* Adds a kernel, or finds the one of that name if another part contains it. NULL: no memory. */
+/* Adds a kernel, or finds it if another part contains the same symbol. NULL: no memory. */
 hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t length);
 
-/* The same for a variable of the source. Variables that a compiler made for itself, such as texts,
- * are left out. Errors: HOST_MEMORY. */
+/* Adds a variable of the source, or finds it. Variables that a compiler made for itself, such as
+ * texts, are left out. Errors: HOST_MEMORY. */
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant);
 
 /* Sets the kernel's parameters. Takes over `params`, which the listing frees, at once if the kernel
  * is already described. */
 void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t n);
 
-/* Copies a name that is not under our control. Unprintable characters become "?". */
+/* Copies a name that may contain anything. Unprintable characters become "?". */
 void hdi_listing_name(char out[HDI_LISTED_NAME_BYTES], const char *name, size_t length);
 
 #endif

@@ -51,7 +51,7 @@ static hd_status load_file_read_open(const char *path, int descriptor, char **ou
             return load_file_refused(path, error);
         }
         if (got == 0) {
-            break; /* it became shorter meanwhile; the bytes read are checked like any image */
+            break; /* the file became shorter meanwhile; the bytes that were read are checked like any image */
         }
         n += (size_t)got;
     }
@@ -74,7 +74,7 @@ hd_status hd_module_load_file(hd_runtime *rt, const char *path, hd_module **out)
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    /* Does not wait for a pipe's writer. */
+    /* O_NONBLOCK: this does not wait for a pipe's writer. */
     int descriptor = hdi_descriptor_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (descriptor < 0) {
         return load_file_refused(path, errno);

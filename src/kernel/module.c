@@ -9,7 +9,7 @@
  *
  * Parameters: hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle
  * again when it holds the order lock. Until then the parameters may have become another kernel's
- * parameters. So this memory passes from kernel to kernel, by room, and serves nothing else before
+ * parameters. So this memory serves only the parameters of kernels, one after the other, until
  * hd_close.
  *
  * Threads: any.
@@ -31,7 +31,7 @@
  * - Handles carry a generation, so stale ones are refused.
  * - A kernel's facts on a device are complete when its max_threads there is not 0, since that is
  *   stored last.
- * - A kernel that was handed out is known on a device, unless all devices are lost.
+ * - A kernel that was handed out was looked up on some device, unless all devices are lost.
  * - A kernel's number is its place in the runtime's table.
  * - The room of a piece of parameters never changes.
  * - Each parameter in a piece lies inside an argument block, field by field. So a mixture of two
@@ -66,7 +66,7 @@ struct hd_module *hdi_module_from_handle(const hd_module *handle)
     return m && hdi_handle_fits(handle, &m->head, HDI_MODULE_MAGIC) ? m : NULL;
 }
 
-/* The structure belongs to nothing. No other thread can reach it. */
+/* Marks a structure that belongs to no kernel or module, and that no other thread can reach. */
 static void module_set_dead(hdi_handle_head *head, uint32_t magic)
 {
     hdi_handle_set(head, magic, hdi_handle_head_generation(head), HDI_HANDLE_DEAD);
@@ -120,9 +120,9 @@ static bool params_are_alike(const hdi_params *p, const hdi_signature *s)
     return alike;
 }
 
-/* Takes a piece for that many parameters: at most HDI_ARGUMENT_BYTES_MAX, since each takes a byte.
- * A piece with the same content comes first. Else it is one that no thread can still read, or a new
- * one. */
+/* Takes a piece of memory for so many parameters: at most HDI_ARGUMENT_BYTES_MAX, since each takes
+ * a byte at least. A piece with the same content comes first. If there is none, this takes a piece
+ * that no thread can still read, or makes one. */
 static hdi_params *params_take(struct hdi_modules *reg, const hdi_signature *signature)
 {
     unsigned class = params_class_of(signature->n_params);
@@ -162,8 +162,8 @@ static uint32_t params_usual_of(const hdi_param *p)
     return p->size == 4 ? HDI_PARAM_4 : p->size == 8 ? HDI_PARAM_8 : HDI_PARAM_ODD;
 }
 
-/* Frees a kernel's parameters for other kernels. The kernel's handles are stale, or it gets other
- * parameters. */
+/* Gives a kernel's parameters back for use by other kernels. The kernel's handles are stale, or it
+ * gets other parameters. */
 static void params_give(struct hd_kernel *k)
 {
     struct hdi_modules *reg = hdi_kernel_of(k->runtime)->modules;
@@ -204,10 +204,10 @@ static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
     if (!p) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
-    if (!params_are_alike(p, signature)) { /* else a thread may still read the same content */
+    if (!params_are_alike(p, signature)) { /* if alike, a thread may still be reading it */
         params_fill(p, signature);
     }
-    params_give(k); /* the former ones, of a kernel that was not described */
+    params_give(k); /* gives back the former parameters, of a kernel that was not described */
     k->has_params = true;
     /* Pairs with the acquire load in hdi_kernel_params: the parameters are complete. */
     atomic_store_explicit(&k->params, p, memory_order_release);
@@ -226,7 +226,8 @@ static void params_release(struct hdi_modules *reg)
 
 /* ---- code on devices ---- */
 
-/* Gives back the device's unused memory. The thread's message stays. False: none was unused. */
+/* Gives back the device's unused memory. The thread's message stays. False: no memory was
+ * unused. */
 static bool module_free_idle(hdi_device *device)
 {
     size_t returned = 0;
@@ -247,7 +248,7 @@ static hd_status module_load_failed(const struct hd_module *m, hdi_device *devic
     case HDCU_ERROR_INVALID_SOURCE:
     case HDCU_ERROR_INVALID_VALUE:
     case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
-    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver accepts */
+    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* the PTX is newer than the driver accepts */
         return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
                                "device %d cannot load the image: %s%s%.300s%s", device->index,
                                hdi_driver_code_name(answer.code), log[0] ? ": " : "", log,
@@ -340,9 +341,9 @@ static hd_status kernel_load_and_look_up(struct hd_module *m, struct hd_kernel *
     return status ? status : kernel_look_up(m, k, device, signature);
 }
 
-/* Looks a kernel up on a device, if possible. `load`: also if the module is not loaded yet.
- * True: the kernel's facts are known there. False with *status unchanged or OK: the device is lost,
- * or the module is not loaded there. False with another *status: an error. */
+/* Looks a kernel up on a device, if possible. `load`: loads the module first, if it is not loaded
+ * yet. True: the kernel's facts are known there. False with *status unchanged or OK: the device is
+ * lost, or the module is not loaded there. False with another *status: an error. */
 static bool kernel_try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load,
                           hdi_signature *signature, hd_status *status)
 {
@@ -353,7 +354,7 @@ static bool kernel_try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *
         *status = kernel_load_and_look_up(m, k, device, signature);
         known = *status == HD_OK;
         if (*status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-            *status = HD_OK; /* a launch after the restart looks it up */
+            *status = HD_OK; /* a launch after the restart looks the kernel up */
         }
     }
     hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->loading[device->index]);
@@ -369,7 +370,7 @@ static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signa
     bool all = modules_everywhere(rt), known = false;
     hd_status status = HD_OK;
     for (int i = 0; i < rt->n_devices; i++) {
-        /* Not a value of a former kernel. */
+        /* Clears the value of a former kernel. */
         atomic_store_explicit(&k->max_threads[i], 0, memory_order_relaxed);
     }
     /* First on devices that loaded the module, then on those that can load it. */
@@ -384,7 +385,7 @@ static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signa
 hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
-    HDI_INSIDE_STILL(rt); /* it may wait for work that runs there, and hd_close waits for it */
+    HDI_INSIDE_STILL(rt); /* it may wait for work that runs there, and hd_close must wait for this call */
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
@@ -398,7 +399,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
         /* A restart looks up kernels again. */
         status = hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
-        /* So that the driver is not asked for it again. */
+        /* This is noted, so that the driver is not asked for it again. */
         hdi_signature signature = {.described = true};
         status = kernel_load_and_look_up(k->module, k, device, &signature);
     }
@@ -441,7 +442,7 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
     hdi_mutex_lock(&reg->loading[device->index]);
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module *m = reg->unloaded; m; m = m->next) {
-        m->loaded[device->index] = 0; /* none of its kernels runs there any more */
+        m->loaded[device->index] = 0; /* no kernel of the module runs on the device any more */
     }
     for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
         status = module_restart(m, device);
@@ -470,7 +471,7 @@ static bool modules_add_kernels(hd_runtime *rt)
         return false;
     }
     hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
-    /* Last, since this memory is never given back. */
+    /* This comes last, since this memory is never given back. */
     kernel_place *places = entries ? hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places) : NULL;
     if (!places) {
         free(entries);
@@ -556,7 +557,8 @@ static hd_status kernel_make(struct hd_module *m, const char *symbol, const char
     return HD_OK;
 }
 
-/* The module's kernel of that name: one requested before, or a new one. The caller holds `cold`. */
+/* The module's kernel of that name: the one that was requested before, or a new one. The caller
+ * holds `cold`. */
 static hd_status kernel_get_named(struct hd_module *m, const char *name, struct hd_kernel **out)
 {
     const char *symbol;
@@ -679,7 +681,7 @@ static struct hd_module *modules_take(hd_runtime *rt)
     hdi_mutex_unlock(&reg->lock);
     if (!m && (m = hdi_stable_take(rt->stable, sizeof *m))) {
         hdi_handle_set(&m->head, HDI_MODULE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-        m->runtime = rt; /* for ever, since a thread with an old handle may read it */
+        m->runtime = rt; /* this never changes, since a thread with an old handle may read it */
     }
     if (m) {
         m->next = NULL;
@@ -792,7 +794,7 @@ static hd_status module_load_first(struct hd_module *m)
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
             status = hdi_module_load_on(m, rt->devices[i]);
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* lost just now: try the other devices */
+                status = HD_OK; /* the device was lost just now, so this tries the other devices */
             } else {
                 alive++;
             }

@@ -17,14 +17,15 @@
 
 /* A kernel's parameters. hd_launch reads them before it checks the kernel's handle again. By then
  * the kernel may be gone.
- * So they stay unchanged for seconds, and this memory serves only parameters until hd_close. A read
- * of it finds at most as many parameters as fit there, all inside an argument block (module.c). */
+ * So the parameters stay unchanged for seconds, and this memory serves only parameters until
+ * hd_close. A late read finds at most as many parameters as fit there, all inside an argument block
+ * (module.c). */
 typedef struct hdi_params {
     uint32_t n;
     uint32_t argument_bytes;
     bool described;          /* the other fields are known */
     uint8_t class;           /* room for 2^class parameters */
-    struct hdi_params *next; /* in a free list, from the last freed one on */
+    struct hdi_params *next; /* the next one in a free list, which begins with the last one freed */
     int64_t freed;           /* clock */
     struct hdi_params *made; /* the one allocated before this one */
     hdi_param of[];
@@ -35,7 +36,7 @@ typedef struct hdi_params {
 struct hd_kernel {
     hdi_handle_head head;
     uint32_t number;
-    bool has_params; /* `params` belong to this generation; else to an earlier kernel */
+    bool has_params; /* `params` belong to this generation; if false, to an earlier kernel */
     hd_runtime *runtime;
     struct hd_module *module;
     _Atomic(hdi_params *) params;
@@ -45,9 +46,9 @@ struct hd_kernel {
      * other threads launch. */
     _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
     _Atomic uint32_t static_shared[HDI_DEVICES_MAX];
-    /* Bytes allowed without a call of the driver. */
+    /* The bytes that launches may use without a further call of the driver. */
     _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX];
-    struct hd_kernel *next; /* of the same module, or in the free list */
+    struct hd_kernel *next; /* the next kernel of the same module, or in the free list */
 };
 
 struct hd_module {
@@ -60,13 +61,13 @@ struct hd_module {
     hdi_shm file;  /* a copy of the code for worker processes */
     struct hd_kernel *kernels;
     struct hdi_global *globals; /* requested variables, see globals.c */
-    /* How often variables were requested: 0, or counted from 1 to HDI_CAREFUL_COUNTS and again from
-     * 1. */
+    /* How often variables were requested: 0 at first, then from 1 to HDI_CAREFUL_COUNTS, and again
+     * from 1. */
     uint32_t variables_asked;
-    bool is_builtin;   /* belongs to the runtime: not unloaded before hd_close */
+    bool is_builtin;   /* the module belongs to the runtime, and is not unloaded before hd_close */
     hdi_point *points; /* after an unload: work that may still use it, the last one in each lane */
     size_t n_points;
-    /* In the list of loaded modules, of unloaded ones, or of free structures. */
+    /* The next one in the list of loaded modules, of unloaded modules, or of free structures. */
     struct hd_module *next;
 };
 
@@ -83,8 +84,8 @@ static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
     return k && hdi_handle_fits(handle, &k->head, HDI_KERNEL_MAGIC) ? k : NULL;
 }
 
-/* For handles of built-in modules. Their kernels stay until the last call returns, even if hd_close
- * ends all handles meanwhile. */
+/* The kernel of a handle of a built-in module. Such kernels stay until the last call returns, even
+ * if hd_close ends all handles meanwhile. */
 static inline struct hd_kernel *hdi_kernel_of_builtin(const hd_kernel *handle)
 {
     return (struct hd_kernel *)hdi_handle_object(handle);
@@ -110,7 +111,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes);
 
 /* The kernel with this number, which was looked up at some time. After an unload it may be another
- * one. */
+ * kernel. */
 const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t number);
 
 /* Fails with "not a kernel of this runtime, or its module was unloaded". */
@@ -125,13 +126,13 @@ hd_status hdi_kernel_refused(void);
 hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
                             const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, hd_ticket *out);
 
-/* hdi_buffer_part.on_changed: submits a launch together with the uses of its module's requested
- * variables (globals.c). */
+/* The function hdi_buffer_part.on_changed: submits a launch together with the uses of its module's
+ * requested variables (globals.c). */
 hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                   const hdi_same *same, hd_ticket *out);
 
-/* hd_runtime.on_launched with the option launch_wait. Waits until the launch ends. Returns the
- * launch's status. The message names grid and arguments. */
+/* The function hd_runtime.on_launched with the option launch_wait: waits until the launch ends.
+ * Returns the launch's status. The message names grid and arguments. */
 hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t position);
 
 /* The library's own kernel files, embedded by cmake/builtin.cmake. Each is loaded at the first

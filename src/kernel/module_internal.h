@@ -58,9 +58,9 @@ void hdi_module_give(struct hd_module *m, bool driver_usable);
 
 /* ---- unload.c ---- */
 
-/* Unloads on the devices the modules that hd_module_unload left there and that no submitted launch
- * needs any more. `waits`: also if the driver waits for other work. The caller holds `refilling`.
- * The thread's message stays. False: none were left. */
+/* Unloads the modules that hd_module_unload left on devices, and that no submitted launch needs any
+ * more. `waits`: unload them even if the driver then waits for other work. The caller holds
+ * `refilling`. The thread's message stays. False: none were left. */
 bool hdi_modules_reap(hd_runtime *rt, bool waits);
 
 /* ---- globals.c: for an unload, and for hd_close ---- */
@@ -68,7 +68,7 @@ bool hdi_modules_reap(hd_runtime *rt, bool waits);
 /* Makes the handles of the module's variables stale. The kernels' handles are stale already. */
 void hdi_globals_end(struct hd_module *m);
 
-/* The registry ends; remaining handles go with the list of buffers. */
+/* Called when the registry ends. Remaining handles end with the list of buffers. */
 void hdi_globals_forget(struct hd_module *m);
 
 #endif

@@ -1,8 +1,9 @@
-/* names.c - kernels and variables by the names of their source (names.h). Threads, locks and
+/* names.c - finds kernels and variables by their names in the source (names.h). Threads, locks and
  * blocking: see there.
  *
- * Names are compared in one form: without blanks that separate nothing, suffixes of integers
- * (256u), and the type that the function returns. `const` of a parameter is behind its type.
+ * Names are compared in a common form: without blanks that separate nothing, without suffixes of
+ * integers (256u), and without the type that the function returns. A parameter's `const` is behind
+ * its type.
  */
 #include "base/descriptor.h"
 #include "kernel/names.h"
@@ -72,7 +73,7 @@ static int name_bracket_step(char c)
     return c == '(' || c == '<' || c == '{' || c == '[' ? 1 : c == ')' || c == '>' || c == '}' || c == ']' ? -1 : 0;
 }
 
-/* The opening bracket of the one that the last character closes; NULL: it closes none. */
+/* The opening bracket that the last character closes; NULL: it closes none. */
 static const char *name_opening_bracket(const char *from, const char *end)
 {
     int depth = 0;
@@ -229,7 +230,7 @@ static void name_add_candidate(const hdi_listed *listed, char *out, size_t room)
     snprintf(out + used, room - used, "%s%s", used ? ", " : "", name_of_listed(listed));
 }
 
-/* A way to look at a name: with template arguments, with parameters, with namespaces. */
+/* Which parts of a name are compared: template arguments, parameters, namespaces. */
 typedef struct way {
     bool arguments, params, namespaces;
 } way;

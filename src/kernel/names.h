@@ -3,12 +3,11 @@
  *
  * A variable has no signature; otherwise its names are like those of a kernel. A program names a
  * kernel by its symbol, its signature, its name with template arguments, or its bare name. Each of
- * these also works without the namespaces in front. The first of these ways that fits one kernel
- * decides. Blanks do not matter.
+ * these also works without the namespaces in front. The first of these ways that fits exactly one
+ * kernel decides. Blanks do not matter.
  *
- * The demangler is that of the C++ library, libstdc++.so.6 or libc++abi.so.1, opened once at the
- * first need. It stays open.
- * Without it symbols are the only names.
+ * The demangler is part of the C++ library (libstdc++.so.6 or libc++abi.so.1), which is opened at
+ * the first need and stays open. Without it, symbols are the only names.
  *
  * Threads: any. Locks: those of pthread_once. Blocking: the first name opens a library.
  */

@@ -93,7 +93,7 @@ static int nvjitlink_kind_of(const hd_code_part *part)
     return hdi_ptx_detect(part->bytes, part->count) ? PTX : NONE;
 }
 
-/* True if a part is compiled at the link. */
+/* True if the link compiles this part. */
 static bool nvjitlink_is_intermediate(const hd_code_part *part)
 {
     int kind = nvjitlink_kind_of(part);
@@ -139,7 +139,7 @@ static hd_status nvjitlink_failed(const entries *e, linker l, result r, const ch
 /* A part as the library gets it. It must stay as long as the linker. */
 typedef struct kept {
     char name[128];
-    char *text; /* of PTX: a copy that ends in a zero, which counts */
+    char *text; /* for PTX: a copy that ends in a zero, which counts as a part of the text */
 } kept;
 
 static void nvjitlink_release_kept(kept *k, size_t n)

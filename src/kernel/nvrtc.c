@@ -57,9 +57,9 @@ static const char stdint_header[] =
     "#define INT64_MIN (-INT64_MAX - 1)\n#define UINT8_MAX 255\n#define UINT16_MAX 65535\n"
     "#define UINT32_MAX 4294967295U\n#define UINT64_MAX 18446744073709551615UL\n";
 static const char stddef_header[] = "#pragma once\n#ifndef NULL\n#define NULL 0\n#endif\n";
-static const char instead[] = "#include <heddle/kernel.h>\n"; /* replaces the system's headers */
+static const char instead[] = "#include <heddle/kernel.h>\n"; /* this text replaces the system's headers */
 
-/* First those of the library, in the order of header.S. */
+/* The headers of the library come first, in the order of header.S. */
 #define HEADERS_OWN 7
 static const char *const header_names[] = {"heddle/kernel.h",
                                            "heddle/kernel_atomic.h",
@@ -185,7 +185,8 @@ typedef struct work {
     const hd_compile_options *options;
 } work;
 
-/* The first line of the log that contains an error, else its first line. Cuts the log. */
+/* The first line of the log that contains an error, or else its first line. Cuts the log behind
+ * that line. */
 static const char *nvrtc_first_error(char *log)
 {
     char *found = strstr(log, "error");
@@ -239,7 +240,7 @@ static hd_status nvrtc_compile(const work *w, const char *arch)
     return r == SUCCESS ? HD_OK : nvrtc_failed(w, r);
 }
 
-/* Takes machine code if it was made, else PTX. */
+/* Takes machine code if the library made it, and PTX otherwise. */
 static hd_status nvrtc_take_code(const work *w, hdi_made_code *out)
 {
     size_t bytes = 0;

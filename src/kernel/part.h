@@ -1,7 +1,9 @@
-/* part.h - the module layer's part of each runtime, behind the parts of the layers below.
+/* part.h - the module layer's part of each runtime, behind the parts of the layers that it builds
+ * on.
  *
  * hd_open allocates the last layer's structure, which includes all others. So every part of an
- * hd_runtime lies at a constant place, and a layer sees only those below.
+ * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
+ * on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part has the address of its runtime. It is all zeros until hd_open fills it in.
  */
@@ -11,7 +13,7 @@
 #include "stats/part.h"
 
 typedef struct hdi_kernel_part {
-    hdi_stats_part below; /* first: the runtime's address is that of each part */
+    hdi_stats_part below; /* first, since all parts share the runtime's address */
     struct hdi_modules *modules;
 } hdi_kernel_part;
 

@@ -197,7 +197,7 @@ static hd_status ptx_read_declaration(scanner *s, word *name, uint32_t *size, ui
             if (!ptx_read_number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
                 return ptx_damaged(s, "an alignment");
             }
-            given = pointer ? given : value; /* behind .ptr it is the alignment of the target */
+            given = pointer ? given : value; /* behind .ptr this number is the alignment of the target */
         } else if (ptx_now_is(s, ".v2") || ptx_now_is(s, ".v4")) {
             vector = ptx_now_is(s, ".v2") ? 2 : 4;
         } else if (ptx_now_is(s, ".ptr")) {
@@ -321,8 +321,8 @@ static hd_status ptx_read_directives(scanner *s, hdi_ptx_entry *entry)
     return HD_OK;
 }
 
-/* The place of the variable with that name, or the free place for it. One is always free, since
- * half of the table is. */
+/* The place of the variable with that name, or the free place for it. Half of the table is always
+ * free. */
 static variable *ptx_place_of(const scanner *s, word name)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -368,8 +368,8 @@ static hd_status ptx_read_body(scanner *s, hdi_ptx_entry *entry)
             ptx_next_word(s);
         } else if (entry != NULL && ptx_now_is(s, ".shared")) {
             /* In a declaration, .shared is followed by a type or .align. In an instruction
-             * (ld.shared.u32) it is followed by a type, too. But there a name precedes it without a
-             * blank. */
+             * (ld.shared.u32) it is followed by a type, too. But in an instruction a name precedes
+             * it without a blank. */
             bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' ||
                             s->now.at[-1] == '{' || s->now.at[-1] == ';';
             ptx_next_word(s);
@@ -562,7 +562,7 @@ static hd_status ptx_scan(scanner *s)
             ptx_next_word(s);
             ptx_note_reference(s);
         } else if (ptx_now_is(s, "{")) {
-            status = ptx_read_body(s, NULL); /* of a function, or a variable's initial value */
+            status = ptx_read_body(s, NULL); /* the body of a function, or the initial value of a variable */
         } else {
             external = external && !ptx_now_is(s, ";");
             ptx_next_word(s);

@@ -33,18 +33,20 @@ void *hdi_toolkit_open(const char *option, const char *const *names, char *why);
 typedef struct hdi_nvrtc {
     struct hdi_nvrtc_entries *entries; /* owned */
     int major, minor;                  /* of the library */
-    /* Of its file: an update may keep the version. 0: not found. */
+    /* The size of the library's file, since an update may keep the version. 0: the file was not
+     * found. */
     uint64_t file_bytes;
     int64_t file_time; /* ns, last modified */
 } hdi_nvrtc;
 
-/* `option`: of that name. The caller releases it. Errors: UNSUPPORTED (none is installed, or it is
- * too old), HOST_MEMORY. */
+/* Opens NVRTC. `option`: the option of that name. The caller releases *out. Errors: UNSUPPORTED
+ * (none is installed, or it is too old), HOST_MEMORY. */
 hd_status hdi_nvrtc_open(const char *option, hdi_nvrtc *out);
 void hdi_nvrtc_release(hdi_nvrtc *nvrtc);
 
-/* The option for the devices' compute capability, 10 * major + minor of the lowest. `all_alike`:
- * all devices share it, so that machine code is made if the library can. Else it is PTX.
+/* Chooses the compiler's option for the devices' compute capability; `lowest` is 10 * major + minor
+ * of the lowest one. `all_alike`: all devices have the same one, so the library makes machine code
+ * if it can. Otherwise it makes PTX.
  * Errors: UNSUPPORTED. */
 hd_status hdi_nvrtc_choose(const hdi_nvrtc *nvrtc, int lowest, bool all_alike, char out[32]);
 
@@ -53,7 +55,7 @@ hd_status hdi_nvrtc_choose(const hdi_nvrtc *nvrtc, int lowest, bool all_alike, c
 hd_status hdi_nvrtc_compile(const hdi_nvrtc *nvrtc, const char *source, const hd_compile_options *options,
                             const char *arch, hdi_made_code *out);
 
-/* heddle/kernel.h, which sources may include. A zero follows. */
+/* The text of heddle/kernel.h, which sources may include. A zero follows. */
 extern const char hdi_kernel_header[], hdi_kernel_header_end[];
 
 /* ---- nvJitLink ---- */

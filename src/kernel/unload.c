@@ -1,28 +1,28 @@
-/* unload.c - hd_module_unload, and the time at which the driver unloads a module.
+/* unload.c - hd_module_unload, and when the driver unloads a module.
  *
  * An unload looks through the commands of all lanes that are not done, and notes the last launch of
- * the module in each. The module goes once these are done, whatever else is in flight. It notes
- * more in two cases:
+ * the module in each. The driver unloads the module once these are done, whatever else is in
+ * flight. The unload notes more work in two cases:
  * - Copies use the bytes of variables, too. If variables were requested, all work in flight counts.
  * - The driver of GPUs waits for all work that runs on the device before it unloads
- *   (hdi_provider.unload_waits). There all work in flight on the devices that loaded the module
- *   counts. Loads wait for it as well, so few modules are left behind.
+ *   (hdi_provider.unload_waits). With such a driver, all work in flight on the devices that loaded
+ *   the module counts. Loads wait for that work, too, so few modules are left behind.
  *
  * Threads: any.
- * Locks: `refilling`, for a whole unload. Under it those of module.c, and order locks, one at a
- * time and for few commands.
+ * Locks: `refilling`, for a whole unload. While it is held, the locks of module.c, and order locks,
+ * one at a time and for few commands.
  * Blocking: while the driver unloads.
  * Always:
  * - A module stays on a device as long as a launch of its kernels is in flight there.
- * - After an unload or a load, the list `unloaded` holds only modules with such work in flight, and
- *   those that the driver would wait for.
+ * - After an unload or a load, the list `unloaded` holds two kinds of modules: those with
+ *   such work in flight, and those whose unload would make the driver wait.
  */
 #include <stdlib.h>
 #include "base/error.h"
 #include "engine/engine.h"
 #include "kernel/module_internal.h"
 
-/* Commands to look at in one go under an order lock. */
+/* So many commands are looked at in one go under an order lock. */
 #define WALK_MOST 1024
 
 /* ---- a module's work in flight ---- */
@@ -64,7 +64,7 @@ static uint64_t unload_last_launch(const struct hd_module *m, hdi_device *device
         uint64_t done = atomic_load_explicit(&channel->lanes[number].done, memory_order_acquire);
         at = at > done ? at : done;
         if (at < head && head - at > channel->slots) {
-            /* A worker reports an impossible value: nothing is known of the lane. */
+            /* The worker reports an impossible value, so nothing is known about the lane. */
             at = last = head;
         }
         for (uint64_t end = at + WALK_MOST; at < head && at < end;) {
@@ -79,7 +79,8 @@ static uint64_t unload_last_launch(const struct hd_module *m, hdi_device *device
     return last;
 }
 
-/* The position up to which a lane must be done before the module goes. 0: no work of it counts. */
+/* The position up to which a lane must be done before the module is unloaded. 0: no work of the
+ * lane counts. */
 static uint64_t unload_last_use(const struct hd_module *m, uint32_t lane)
 {
     hd_runtime *rt = m->runtime;
@@ -96,7 +97,7 @@ static uint64_t unload_last_use(const struct hd_module *m, uint32_t lane)
     return m->kernels ? unload_last_launch(m, device, number, head) : 0;
 }
 
-/* Notes everything submitted so far that counts. No thread submits more that uses the module.
+/* Notes all work submitted so far that counts. No thread submits more work that uses the module.
  * False: no memory. */
 static bool unload_note_users(struct hd_module *m)
 {
@@ -110,7 +111,7 @@ static bool unload_note_users(struct hd_module *m)
             m->points[m->n_points++] = point;
         }
     }
-    /* Many may be kept. */
+    /* The array may be kept for long, so it is cut to its size. */
     hdi_point *fits = m->n_points ? realloc(m->points, m->n_points * sizeof *fits) : NULL;
     m->points = fits ? fits : m->points;
     return m->points != NULL;
@@ -218,7 +219,7 @@ hd_status hd_module_unload(hd_module *handle)
     hd_runtime *rt = m->runtime;
     /* A restart changes the module's numbers. */
     hdi_mutex_lock(&rt->refilling);
-    bool there = hdi_module_from_handle(handle) != NULL; /* else it may be another module by now */
+    bool there = hdi_module_from_handle(handle) != NULL; /* without this check, it may be another module by now */
     if (there) {
         unload_module(m);
     }

@@ -2,8 +2,8 @@
  * guarantees: see there.
  *
  * A block of LZ4 is a row of sequences. Each consists of a token, literals, and a match: bytes that
- * repeat others from up to 64 KiB before. The token holds both lengths, 4 bits each; 15 means that
- * bytes follow which are added to it. The last sequence consists only of literals.
+ * repeat others from up to 64 KiB before. The token holds both lengths, 4 bits each. A length of 15
+ * means that bytes follow, which are added to it. The last sequence consists only of literals.
  */
 #include "base/descriptor.h"
 #include "kernel/unpack.h"
@@ -89,6 +89,6 @@ bool hdi_unpack_has_zstd(void)
 
 bool hdi_unpack_zstd(const void *packed, size_t bytes, void *out, size_t room)
 {
-    /* An error is a number beyond any room. */
+    /* If zstd fails, it returns a number beyond any room. */
     return hdi_unpack_has_zstd() && zstd(out, room, packed, bytes) == room;
 }

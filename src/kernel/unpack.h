@@ -13,7 +13,8 @@
 /* False: the block is damaged, or holds another number of bytes than `room`. */
 bool hdi_unpack_lz4(const void *packed, size_t bytes, void *out, size_t room);
 
-/* False: likewise, or libzstd.so.1 is not installed (hdi_unpack_has_zstd). */
+/* False: the block is damaged, holds another number of bytes, or libzstd.so.1 is not installed
+ * (hdi_unpack_has_zstd). */
 bool hdi_unpack_zstd(const void *packed, size_t bytes, void *out, size_t room);
 bool hdi_unpack_has_zstd(void);
 

@@ -1,7 +1,8 @@
 /* part.h - the peer layer's part of each runtime, on top of the parts of the layers below.
  *
  * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
- * an hd_runtime is at a constant place, and a layer sees only those below it.
+ * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
+ * builds on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
  * zeros.

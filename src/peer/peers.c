@@ -3,10 +3,10 @@
  * A result comes from the first of three sources that can give one:
  * 1. The driver's own report, which costs nothing.
  * 2. The result files.
- * 3. The test, whose results go into table and files.
+ * 3. The test, whose results go into the table and into files.
  *
- * A thread needs the turn to use 2 and 3. It marks its pairs, so that other threads wait for their
- * results.
+ * To use 2 and 3, a thread needs the turn. It marks the pairs that it asks about, so that other
+ * threads wait for their results.
  *
  * Threads, locks, blocking, and guarantees: see peers.h.
  */
@@ -32,10 +32,10 @@
 
 typedef struct entry {
     hd_peer_info info; /* verdict UNKNOWN: no result */
-    /* The last refusal to map the memory here. Verdict REFUSED: it holds, whatever the test found;
-     * UNKNOWN: none, or it may pass. */
+    /* The last refusal to map the memory in this process. Verdict REFUSED: it holds, whatever the
+     * test found. UNKNOWN: nothing was refused, or the refusal may pass. */
     hd_peer_info refused;
-    bool fleeting; /* for an inconclusive result: another test may decide soon */
+    bool fleeting; /* for an inconclusive result: another test may soon find a verdict */
     bool asked;    /* the thread with the turn is about to get a result */
 } entry;
 
@@ -49,7 +49,7 @@ struct hdi_peers {
     /* Constant from here to `cache`. Paths are absolute, since the application may change its
      * folder. */
     char program[PATH_MAX];                     /* "": none */
-    char why_none[sizeof(hd_error)];            /* the message for it */
+    char why_none[sizeof(hd_error)];            /* the message that explains why there is no program */
     const char *worker;                         /* the worker program; "": none */
     char cache[PATH_MAX];                       /* as in the option, with an absolute path */
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* under lock; by device and owner */
@@ -63,7 +63,7 @@ static void peers_find_places(hd_runtime *rt)
     hdi_attempt_begin(&attempt);
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
                          sizeof peers->program) != HD_OK) {
-        peers->program[0] = 0; /* hd_open does not fail: pairs are inconclusive then */
+        peers->program[0] = 0; /* hd_open does not fail because of that; all pairs are then inconclusive */
         snprintf(peers->why_none, sizeof peers->why_none, "%s", attempt.error.message);
     }
     hdi_attempt_end(&attempt);
@@ -142,7 +142,7 @@ static bool peers_verdict_is_good(hd_peer_verdict verdict)
 
 /* ---- results without a test ---- */
 
-/* Sets *out to the driver's own report. False: it decides nothing. */
+/* Sets *out to a result from the driver's own report. False: the report decides nothing. */
 static bool peers_driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     *out = hdi_peer_blank();
@@ -182,7 +182,7 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 static void peers_apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
 {
     if (rt->options.peers != HDI_PEERS_VERIFY) {
-        return; /* results then serve only the functions that ask for them */
+        return; /* with these options, results serve only functions that ask for them */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
@@ -198,7 +198,7 @@ static void peers_apply(hd_runtime *rt, int device, int owner, hd_peer_verdict v
     } else if (verdict == HD_PEER_USABLE && before == HDI_PEERS_SLOW_ASK) {
         after = HDI_PEERS_UNKNOWN;
     }
-    /* otherwise another thread may have set HDI_PEERS_SOUGHT meanwhile, which stays */
+    /* if nothing changes, another thread's HDI_PEERS_SOUGHT stays */
     if (after != before) {
         atomic_store_explicit(reach, after, memory_order_release);
     }
@@ -303,7 +303,7 @@ static void peers_prepare(inquiry *q)
     hd_runtime *rt = q->rt;
     hdi_result_machine_read(rt->provider->version_file, rt->driver_version, hdi_peer_of(rt)->peers->program,
                             &q->machine);
-    /* Without a boot id, nothing shows if the machine is still the same. */
+    /* Without a boot id, nothing shows whether the machine is still the same. */
     q->has_folder =
         q->machine.boot[0] && hdi_results_folder(hdi_peer_of(rt)->peers->cache, q->folder, sizeof q->folder);
 }
@@ -347,8 +347,8 @@ static void peers_tested(void *context, const hdi_pair *pair, const hd_peer_info
     peers_tell(q, pair->device, pair->owner, &info, fleeting);
 }
 
-/* Makes the settings for the test. It must use memory as this runtime does, but without the faults
- * in the program's options. Keeps only host_corrupt. */
+/* Makes the settings for the test, which must use memory as this runtime does. Faults in the
+ * program's options are left out, except for host_corrupt. */
 static bool peers_make_settings(const hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
@@ -428,7 +428,7 @@ static void peers_find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     q->lock = -1;
     peers_prepare(q);
     if (again || !peers_recall(q)) {
-        /* The process with the lock may be about to get these results. */
+        /* Another process with the lock may be about to get these results. */
         q->lock = !q->has_folder ? -1
                                  : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000,
                                                     again ? NULL : peers_recall, q, &hdi_peer_of(rt)->peers->ended);
@@ -491,7 +491,7 @@ static void peers_ask_pair(hd_runtime *rt, int device, int owner, bool inconclus
     entry *e = &peers->of[device][owner];
     hdi_mutex_lock(&peers->lock);
     bool waited = peers_has_turn(peers), own = waited;
-    while (e->asked && !own && !peers_are_ended(peers)) { /* another thread's result serves too */
+    while (e->asked && !own && !peers_are_ended(peers)) { /* another thread's result serves, too */
         waited = true;
         hdi_mutex_wait(&peers->lock, &peers->changed);
     }
@@ -526,7 +526,7 @@ void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_in
 
 /* ---- public functions ---- */
 
-/* The status of a call after it waited for a test or made one. Fails if the runtime is being
+/* The status of a call that waited for a test or made one: a failure if the runtime is being
  * closed. */
 static hd_status peers_check_end(const hd_runtime *rt)
 {

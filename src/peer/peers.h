@@ -37,20 +37,20 @@ static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner
     return (facts->peers & ~facts->peers_denied) >> owner & 1;
 }
 
-/* Gets the result for `device` using memory of `owner`. If there is none, reads the result files
- * and tests the pair, and the other direction if that is unknown, too. Ignores the option peers.
- * `later`: threads that wait for another pair's test go first.
+/* Gets the result for `device` using memory of `owner`. If there is no result, this reads the
+ * result files and tests the pair; also the other direction, if that is unknown. It ignores the
+ * option peers. `later`: threads that wait for another pair's test go first.
  * Blocks for the test.
  * Never fails. A failure gives INCONCLUSIVE, which counts as a result. UNKNOWN: the runtime is
  * being closed. */
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out);
 
-/* Gets the present result without a test. False: none, or none that lasts. */
+/* Gets the present result without a test. False: there is none, or it does not last. */
 bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out);
 
 /* Records that the driver does not map memory of `owner` for `device` in this process. `for_good`:
- * the pair is REFUSED from now on, but not in other processes. Otherwise only hdi_peers_obstacle
- * uses it. */
+ * the pair is REFUSED from now on, but not in other processes. Without `for_good`, only
+ * hdi_peers_obstacle uses this record. */
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good);
 /* Gets the reason why the memory was not mapped the last time; "": not known. Returns the driver's
  * code; 0: none. */
@@ -62,13 +62,13 @@ void hdi_peers_forget(hd_runtime *rt, int device);
 /* ---- results.c: result files, in the user's cache folder, for later processes ----
  *
  * Each ordered pair, provider, kind of placement and fault of the host provider gets its own file.
- * The file contains the whole key as text, and is ignored if any part differs. So another boot,
- * driver, kernel command line or test program makes the result unknown. The next result replaces
- * the file, so files do not pile up.
+ * The file contains the whole key as text, and is ignored if any part differs. So after a change of
+ * boot, driver, kernel command line or test program, the old result does not count. The next result
+ * replaces the file, so files do not pile up.
  *
  * These functions take no lock of this process. A lock file keeps processes from testing at the
- * same time, which would disturb the tests. Its modification time is the time of the holder's
- * latest result.
+ * same time, because their tests would disturb each other. The modification time of the file is the
+ * time of the holder's latest result.
  *
  * No function fails for the caller or records a message. Files that another user could have written
  * are ignored. Files are replaced as a whole. */
@@ -91,8 +91,8 @@ typedef struct hdi_result_machine {
     char boot[64], kernel[4096], driver[256], program[128];
 } hdi_result_machine;
 
-/* Reads them. `version_file`: from the provider (may be NULL). `program`: the path of the test
- * program. */
+/* Reads these facts. `version_file`: from the provider (may be NULL). `program`: the path of the
+ * test program. */
 void hdi_result_machine_read(const char *version_file, int driver_version, const char *program,
                              hdi_result_machine *out);
 
@@ -114,13 +114,11 @@ bool hdi_result_load(const char *folder, const hdi_result_key *key, hd_peer_info
  * may pass. */
 void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_peer_info *info);
 
-/* Takes the lock of tests on this machine, and waits for the process that holds it. Waits
- * `timeout_ns` after each result of that process (hdi_results_extend), and ten times as long in
- * all.
- * Calls `enough` (may be NULL) after each such result and once it holds the lock. If `enough`
- * returns true, or *ended is set (may be NULL), it returns -1.
- * Returns a descriptor for hdi_results_unlock; -1: the lock is not taken, and other processes may
- * test. */
+/* Takes the lock of tests on this machine, and waits for the process that holds it. It waits at
+ * most `timeout_ns` after each result of that process (hdi_results_extend), and at most ten times
+ * as long in all. It calls `enough` (may be NULL) after each such result, and once it holds the
+ * lock. If `enough` returns true, or *ended is set (may be NULL), it returns -1. Returns a
+ * descriptor for hdi_results_unlock; -1: the lock is not taken, and other processes may test. */
 int hdi_results_lock(const char *folder, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                      const _Atomic bool *ended);
 /* Notes that the holder of the lock got another result. Ignores -1. */

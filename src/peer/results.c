@@ -20,7 +20,7 @@
 
 #define HEADING "heddle peer result 1"
 #define LOCK_SLEEP_NS 10000000
-#define LOCK_TIMES_MOST 10 /* the longest wait in all, in timeouts */
+#define LOCK_TIMES_MOST 10 /* the longest wait in all, as a multiple of the timeout */
 
 /* ---- keys ---- */
 
@@ -127,7 +127,7 @@ void hdi_result_machine_read(const char *version_file, int driver_version, const
 
 /* ---- the folder ---- */
 
-/* Makes the folder and those above it. */
+/* Makes the folder and all missing folders above it. */
 static bool results_make_folder(const char *path)
 {
     struct stat facts;
@@ -179,7 +179,7 @@ static bool results_path_of(const char *folder, const char *name, char *out, siz
 
 /* ---- reading ---- */
 
-/* Moves *at past "NAME VALUE\n" and terminates the value. NULL: another line. */
+/* Moves *at past "NAME VALUE\n" and terminates the value. NULL: it is another line. */
 static char *results_take_line(char **at, const char *name)
 {
     size_t length = strlen(name);
@@ -334,8 +334,8 @@ static bool results_lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *c
     return !enough || !enough(context);
 }
 
-/* True if this user owns the lock file. In a folder that others can write, another user may have
- * put one there, to delay tests or to change another file's time. */
+/* True if this user owns the lock file. If other users can write in the folder, one of them may
+ * have put the file there. It could delay tests, or change another file's time. */
 static bool results_is_own_lock(int fd)
 {
     struct stat facts;

@@ -20,10 +20,10 @@
 #include "process/spawn.h"
 
 #define END_NS 5000000000 /* time for a process to end after its last record, or after a kill */
-/* the same if the results are no longer needed: hd_close waits for it */
+/* the same if the results are no longer needed, since hd_close waits for this end */
 #define LEAVE_NS 2000000000
-#define END_SLEEP_NS 1000000 /* between checks for its end, on kernels without pidfd */
-#define LOOK_MS 25           /* between checks if this process was stopped, and if *ended is set */
+#define END_SLEEP_NS 1000000 /* the time between checks for its end, on kernels without pidfd */
+#define LOOK_MS 25           /* the time between checks whether this process was stopped, and whether *ended is set */
 #define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 
@@ -554,7 +554,7 @@ static int peer_test_start(run *r, char *settings, char *list, char *names)
 static bool peer_test_complete_record(run *r, bool *closed)
 {
     *closed = false;
-    while (r->n_bytes < sizeof r->bytes) { /* so that a compiler, too, sees that the bytes fit */
+    while (r->n_bytes < sizeof r->bytes) { /* the condition shows the compiler that the bytes fit */
         ssize_t n = read(r->pipe, r->bytes + r->n_bytes, sizeof r->bytes - r->n_bytes);
         if (n > 0) {
             r->n_bytes += (size_t)n;
@@ -605,12 +605,12 @@ static hdi_ending peer_test_listen_all(run *r)
         int ready = poll(polled, 2, ms > LOOK_MS ? LOOK_MS : (int)ms);
         bool gone = ready > 0 && polled[1].revents, closed;
         int64_t now = hdi_clock_ns();
-        /* LOOK_MS of it does count, so that there is an end on any machine */
+        /* LOOK_MS of that time does count, so that the wait ends on any machine */
         if (now - looked > HELD_UP_NS) {
             deadline += now - looked - LOOK_MS * 1000000;
         }
         looked = now;
-        /* a limit, in case another process holds the pipe open */
+        /* this is limited, in case another process holds the pipe open */
         int64_t rest = hdi_deadline(END_NS);
         hdi_parsed parsed = peer_test_listen_now(r, gone ? &rest : &deadline, &closed);
         if (parsed == HDI_PARSED_MALFORMED) {
@@ -661,7 +661,7 @@ static void peer_test_finish(run *r, hdi_ending ending)
     }
 }
 
-/* The arguments of a process: too large for the stacks of some threads. */
+/* The arguments of a process, which are too large for the stacks of some threads. */
 typedef struct texts {
     char settings[16384], list[4096], names[HDI_TEST_DEVICES * 32 + 1];
 } texts;
@@ -683,8 +683,8 @@ static int peer_test_start_for(run *r, int n, const int *devices, int n_devices)
     return e;
 }
 
-/* Runs one process for the pairs. False: with `together`, it did not reach the first pair, so no
- * pair gets a result. */
+/* Runs one process for the pairs. False, only with `together`: the process did not reach the first
+ * pair, so no pair gets a result. */
 static bool peer_test_run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *devices, int n_devices,
                                bool together, bool *is_settled)
 {
@@ -759,11 +759,12 @@ void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n)
             break;
         }
         if (!peer_test_run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
-            /* one of the devices keeps the others from opening, so from now on two at a time */
+            /* one of the devices keeps the others from opening, so from now on a process tests two
+             * devices at a time */
             most = 2;
             continue;
         }
-        /* Another process tests the pairs after the one that ended the program. */
+        /* A further process tests the pairs behind the one that ended the program. */
         int left = 0;
         for (int i = 0; i < n; i++) {
             if (!is_settled[i]) {

@@ -1,8 +1,8 @@
 /* test.h - the test of pairs of devices: the reports of heddle-probe, the verdicts made from them,
- * and running it.
+ * and running that program.
  *
- * Threads: one per parser. Any for hdi_test_pairs, whose calls share only a list of processes to
- * reap.
+ * Threads: one thread uses each parser. Any thread calls hdi_test_pairs; its calls share only a
+ * list of processes to reap.
  * Locks: one for that list, held for a moment. The caller must hold no lock that other threads
  * need.
  * Blocking: hdi_test_pairs blocks for the test, a second or so.
@@ -28,8 +28,8 @@
  * It gets a descriptor of a pipe, and three arguments:
  * 1. Settings for hd_open.
  * 2. Pairs, as positions in the list of devices in those settings: "0>1,1>0".
- * 3. Hexadecimal UUIDs of these devices, one after the other. Numbers may mean other devices in
- *    that process, for example after the application changed CUDA_VISIBLE_DEVICES.
+ * 3. Hexadecimal UUIDs of these devices, one after the other. In the process, numbers of devices
+ *    may mean other devices, for example after the application changed CUDA_VISIBLE_DEVICES.
  *
  * It writes records of one size to the pipe, each in one write. It reports a step before it takes
  * it, so the last record names the step in which it hung or died. It also reports its results. The
@@ -45,11 +45,11 @@ typedef enum hdi_step {
     HDI_STEP_OPEN = 1,    /* before the first pair: hd_open and kernels */
     HDI_STEP_PREPARE,     /* memory on both devices */
     HDI_STEP_GRANT,       /* the driver makes the owner's memory accessible */
-    HDI_STEP_COPY_TO,     /* the device's copy engine writes `bytes` */
-    HDI_STEP_STORE,       /* its kernels write them */
-    HDI_STEP_COPY_FROM,   /* its copy engine reads `bytes` */
-    HDI_STEP_LOAD,        /* its kernels read them */
-    HDI_STEP_COUNT,       /* its kernels count there with atomic operations */
+    HDI_STEP_COPY_TO,     /* the device's copy engine writes `bytes` bytes */
+    HDI_STEP_STORE,       /* the device's kernels write them */
+    HDI_STEP_COPY_FROM,   /* the device's copy engine reads `bytes` bytes */
+    HDI_STEP_LOAD,        /* the device's kernels read them */
+    HDI_STEP_COUNT,       /* the device's kernels count there with atomic operations */
     HDI_STEP_TIME_DIRECT, /* copies to the owner's memory */
     HDI_STEP_TIME_STAGED, /* the same copies through pinned memory */
     HDI_STEPS
@@ -85,9 +85,9 @@ typedef struct hdi_probe_record {
     char text[176];
 } hdi_probe_record;
 
-/* True if a signal results from the process's own action. Other signals come from outside: an
- * administrator, a job's end, a machine short of memory. They prove nothing about the step of the
- * process. */
+/* True if a signal results from the process's own action. Other signals come from outside: from an
+ * administrator, from the end of a job, or from a system short of memory. They prove nothing about
+ * the step of the process. */
 static inline bool hdi_signal_is_crash(int signal)
 {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT ||
@@ -110,10 +110,10 @@ typedef struct hdi_pair {
 typedef enum hdi_ending {
     HDI_ENDING_EXIT,      /* `detail`: the status */
     HDI_ENDING_SIGNAL,    /* `detail`: the signal */
-    HDI_ENDING_SILENT,    /* it reported nothing for `detail` milliseconds and was killed */
-    HDI_ENDING_GONE,      /* the way it ended is unknown */
-    HDI_ENDING_MALFORMED, /* it sent a wrong record and was killed */
-    HDI_ENDING_UNWANTED   /* it was killed since its result is no longer needed */
+    HDI_ENDING_SILENT,    /* the process reported nothing for `detail` milliseconds and was killed */
+    HDI_ENDING_GONE,      /* it is unknown how the process ended */
+    HDI_ENDING_MALFORMED, /* the process sent a wrong record and was killed */
+    HDI_ENDING_UNWANTED   /* the process was killed since its result is no longer needed */
 } hdi_ending;
 
 typedef struct hdi_peer_parser {
@@ -122,14 +122,14 @@ typedef struct hdi_peer_parser {
     double slow_margin;
     int current;    /* the current pair; -1: none yet */
     bool in_pair;   /* between PAIR and PAIR_END */
-    unsigned steps; /* of this pair: one bit each */
+    unsigned steps; /* of this pair: one bit for each step */
     bool risky;     /* of this pair: a step touched the other device's memory */
     bool decided;   /* of this pair: info.verdict is final */
     bool untimed;   /* of this pair: bytes arrive, but a copy to be timed failed */
     bool failed_open;
     bool ended;
     hdi_probe_record step; /* the last STEP; kind 0: none */
-    hd_peer_info info;     /* its reason contains the placeholders below */
+    hd_peer_info info;     /* the result of the pair; its reason contains the placeholders below */
 } hdi_peer_parser;
 
 /* Placeholders for the devices in a stored reason, since another runtime numbers them differently.
@@ -138,8 +138,8 @@ typedef struct hdi_peer_parser {
 #define HDI_THE_OWNER "<owner>"
 void hdi_peer_name_devices(hd_peer_info *info, int device, int owner);
 
-/* Starts a parser. `pairs` must stay valid as long as it. `slow_margin`: a pair is slow if pinned
- * memory is more than so many times as fast. */
+/* Starts a parser. `pairs` must stay valid as long as the parser. `slow_margin`: a pair is slow if
+ * pinned memory is more than so many times as fast. */
 void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin);
 
 typedef enum hdi_parsed {
@@ -156,20 +156,21 @@ hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *reco
  * result. If no pair had begun, h->current is -1 and h->info is the result of all pairs. */
 bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
 
-/* An info without a verdict, and an inconclusive one with its reason. */
+/* The first function makes an info without a verdict, the second one an inconclusive info with its
+ * reason. */
 hd_peer_info hdi_peer_blank(void);
 hd_peer_info hdi_peer_inconclusive(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- running it for some pairs, in a process of its own ---- */
 
-#define HDI_TEST_DEVICES 8 /* most in one process, so that no driver refuses its number of peers */
+#define HDI_TEST_DEVICES 8 /* the most devices in one process, so that no driver refuses the number of peers */
 
 typedef struct hdi_test {
     const char *program;        /* path of heddle-probe */
-    const char *settings;       /* for hd_open in that process, without the devices */
-    const int *ordinals;        /* numbers in the driver, by number in the runtime */
+    const char *settings;       /* settings for hd_open in that process, without the devices */
+    const int *ordinals;        /* the devices' numbers in the driver, by number in the runtime */
     const uint8_t (*uuids)[16]; /* by number in the runtime */
-    int64_t limit_ms;           /* for each pair, and before the first one */
+    int64_t limit_ms;           /* the limit for each pair, and for the start before the first pair */
     double slow_margin;         /* as in hdi_peer_parser_begin */
     /* Called once for every pair, in any order, on the calling thread. `fleeting`: no descriptor,
      * process or memory was available for the test, or `ended` was set. The next attempt may

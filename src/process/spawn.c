@@ -1,14 +1,14 @@
 /* spawn.c - finds a helper program of the library, starts it apart from the application, and
  * watches it end.
  *
- * The option names a program; else it is near the file with the library's code, or in the
- * installation.
+ * The option names a program. Without it, the program is near the file with the library's code, or
+ * in the installation.
  *
  * Threads: any. Locks: the dynamic loader's lock.
  * Always: a program that is found without the option is a regular file. It belongs to root, to the
  * user of this process, or to the owner of the file with the library's code. Only users that can
  * write that file can write the program, too. The application's name, the current folder and the
- * folders above do not matter.
+ * folders above the program do not matter.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,8 @@
 #include "base/thread.h"
 #include "process/spawn.h"
 
-/* The way from an installed program, and from the library, to the folder of the helper programs;
- * "": they do not move together. */
+/* The relative path from an installed program, and from the library, to the folder of the helper
+ * programs. "": programs and library do not move together. */
 #ifndef HDI_PROGRAMS_FROM_PROGRAM
 #define HDI_PROGRAMS_FROM_PROGRAM "../libexec"
 #endif
@@ -77,7 +77,8 @@ static bool search_mapped_file(search *s, uintptr_t address, char *out, size_t b
     return found;
 }
 
-/* Its absolute path, with resolved links; for the program from /proc/self/exe. False: unknown. */
+/* The absolute path of the file with this code, with resolved links; for the program it is from
+ * /proc/self/exe. False: it is unknown. */
 static bool search_own_file(search *s, char *out, size_t bytes)
 {
     const char *object = hdi_own_file_name();
@@ -104,7 +105,7 @@ static bool search_own_file(search *s, char *out, size_t bytes)
 
 /* ---- folders ---- */
 
-/* NULL: it can be trusted as far as this code. */
+/* The reason to distrust a file. NULL: it can be trusted as much as this code. */
 static const char *search_distrust(const search *s, const struct stat *it)
 {
     bool by_user = it->st_uid == 0 || it->st_uid == geteuid() || (s->own[0] != 0 && it->st_uid == s->file.st_uid);
@@ -164,7 +165,7 @@ static bool search_is_at(search *s, const char *folder, const char *relative)
 }
 
 /* Looks in the folders of libraries that this file records. If the program contains the library, no
- * other record names its place. */
+ * other record names the place of the installation. */
 static bool search_is_with_libraries(search *s)
 {
     char *rest = s->folders;
@@ -217,7 +218,8 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
                            size_t bytes)
 {
     if (value[0]) {
-        /* absolute: the program may change its directory before it starts this one again */
+        /* absolute, since the application may change its directory before it starts this program
+         * again */
         char path[PATH_MAX];
         if (!realpath(value, path) || access(path, X_OK) != 0 || strlen(path) >= bytes) {
             return hdi_fail(HD_ERROR_SYSTEM, "%s=%s: %s", option, value, strerror(errno));
@@ -253,7 +255,7 @@ static int spawn_set_up_descriptors(posix_spawn_file_actions_t *actions, const i
 {
     bool has_output = prints && fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     int e = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    if (!e) { /* the first also covers a closed standard error */
+    if (!e) { /* the first call also handles a closed standard error */
         e = has_output ? posix_spawn_file_actions_adddup2(actions, STDOUT_FILENO, STDOUT_FILENO)
                        : posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     }
@@ -278,8 +280,8 @@ static int spawn_set_up_attributes(posix_spawnattr_t *attributes)
 }
 
 /* The environment for a helper program: that of this process. If it comes from a user with fewer
- * rights, only the variables that select devices, so that the program sees the same ones. `kept`
- * offers room for those. */
+ * rights, it contains only the variables that select devices, so that the program sees the same
+ * devices. `kept` is the room for these. */
 static char **spawn_environment(char *kept[4])
 {
     static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS"};
@@ -326,8 +328,8 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
 
 void hdi_process_kill(const hdi_process *process)
 {
-    /* Does not use its number if that may belong to another process by now: the application may
-     * have reaped it. */
+    /* This does not use the process's number if another process may have that number by now: the
+     * application may have reaped the process. */
     if (process->pidfd < 0 || syscall(SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0) != 0) {
         if (process->pidfd < 0 || errno == ENOSYS) {
             kill(process->pid, SIGKILL);
@@ -349,8 +351,10 @@ bool hdi_process_look(const hdi_process *process, siginfo_t *info)
 void hdi_program_begin(void)
 {
     hdi_descriptors_fill();
-    /* If the parent died before this, the program's connections to it are closed. */
+    /* If the parent died before this call, the program finds its connections to the parent
+     * closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* a limit on the size of files is an error and does not end the process, also in the driver */
+    /* so a limit on the size of files is an error and does not end the process, even in the
+     * driver */
     signal(SIGXFSZ, SIG_IGN);
 }

@@ -16,23 +16,23 @@
 #include <sys/types.h>
 #include <heddle/status.h>
 
-#define HDI_PROGRAM_DESCRIPTOR 3 /* the first that a program receives */
+#define HDI_PROGRAM_DESCRIPTOR 3 /* the first descriptor that a program receives */
 #define HDI_PROGRAM_DESCRIPTORS 2
 
 /* The path of the program `name`. Places, in this order:
  *   - the path `value` of the option `option`, and then no other place; empty: the option is not
  *     set
- *   - beside the library, or beside the program that contains it
- *   - the place in an installation, seen from there
- *   - the folders in that file's record (DT_RUNPATH), and the place in an installation, seen from
- *     these
+ *   - beside the library's file, or beside the program that contains the library
+ *   - the place in an installation, as seen from that folder
+ *   - the folders in the record of that file (DT_RUNPATH), and the place in an installation, as
+ *     seen from these
  *   - the place of installation
  * `need`: its purpose, for the message, which is that of hd_open. Errors: SYSTEM. */
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes);
 
-/* The same without an option. False: no trusted program was found; `where` lists the searched
- * folders. Sets no error. */
+/* hdi_program_find without an option. False: no trusted program was found; `where` lists the
+ * searched folders. Sets no error. */
 bool hdi_program_beside(const char *name, char *out, size_t bytes, char *where, size_t where_bytes);
 
 /* place.c: the folder where the helper programs were installed. */
@@ -40,15 +40,15 @@ extern const char hdi_programs_place[];
 
 typedef struct hdi_process {
     pid_t pid; /* 0: none */
-    int pidfd; /* -1: none, also on kernels without pidfds; readable when the process has ended */
+    int pidfd; /* readable when the process has ended; -1: there is none, as on kernels without pidfds */
 } hdi_process;
 
 /* Moves a descriptor above those that a program starts with, so that placing one never overwrites
  * another. False: none is left. */
 bool hdi_spawn_lift(int *descriptor);
 
-/* `arguments` end with NULL; `descriptors` are lifted ones, and the caller keeps them. Returns
- * errno. */
+/* Starts a program. `arguments` end with NULL. `descriptors` were lifted, and the caller keeps
+ * them. Returns errno. */
 int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, bool prints,
               hdi_process *out);
 
@@ -56,10 +56,12 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
 void hdi_process_kill(const hdi_process *process);
 
 /* Reports the changes of the process since the last call, in the form of waitid (si_pid 0: none).
- * After the end of the process no further call is allowed. False: it is not our child any more. */
+ * After the end of the process no further call is allowed. False: the process is no longer a child
+ * of this process. */
 bool hdi_process_look(const hdi_process *process, siginfo_t *info);
 
-/* Called in the program: the kernel kills it when the thread that started it ends. */
+/* Call it at the beginning of a program. From then on, the system kills the program when the thread
+ * that started it ends. */
 void hdi_program_begin(void);
 
 #endif

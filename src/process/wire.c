@@ -1,9 +1,9 @@
 /* wire.c - messages with descriptors between two processes. Threads, locks and invariants: see
  * wire.h.
  *
- * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first, and sleeps in ppoll only if the
- * try cannot succeed at once. So each end works whether the other side made its own end
- * non-blocking or not.
+ * The sockets are AF_UNIX SOCK_SEQPACKET. Every call first tries its system call, and sleeps in
+ * ppoll only if that cannot succeed at once. So each end works whether the other side made its own
+ * end non-blocking or not.
  */
 #include <errno.h>
 #include <poll.h>
@@ -63,12 +63,12 @@ static bool wire_await_socket(int socket, short events, int64_t deadline)
         struct pollfd look = {.fd = socket, .events = events};
         int ready = ppoll(&look, 1, limit_or_none, NULL);
         if (ready > 0) {
-            return true; /* also for an error: the next try returns it */
+            return true; /* the same for an error: the next try returns it */
         }
         if (ready < 0 && errno != EINTR) {
             hdi_sleep_for(SLEEP_NS); /* the system lacks memory for the call */
         }
-        /* nothing yet: `left` is true while time remains */
+        /* nothing came yet: `left` is true while time remains */
     }
 }
 

@@ -16,13 +16,13 @@
 #include <heddle/status.h>
 
 #define HDI_WIRE_BYTES 65536    /* a message is 1..this many bytes */
-#define HDI_WIRE_DESCRIPTORS 64 /* and carries at most so many descriptors */
+#define HDI_WIRE_DESCRIPTORS 64 /* a message carries at most so many descriptors */
 
 typedef enum hdi_wire_result {
     HDI_WIRE_OK,
     HDI_WIRE_CLOSED,  /* the other end is gone, or one of them was shut down */
     HDI_WIRE_TIMEOUT, /* the deadline passed; nothing was sent or received */
-    /* the message did not fit, some descriptors could not be received, or an unexpected error */
+    /* the message did not fit, some descriptors could not be received, or another error occurred */
     HDI_WIRE_BROKEN
 } hdi_wire_result;
 
@@ -32,7 +32,7 @@ hd_status hdi_wire_pair(int ends[2]);
 /* Deadlines are hdi_clock_ns time, INT64_MAX: none. A call that can succeed at once does so, even
  * past the deadline. */
 
-/* The caller keeps its descriptors. */
+/* Sends one message. The caller keeps its descriptors. */
 hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int *descriptors, int n_descriptors,
                               int64_t deadline);
 
@@ -42,7 +42,7 @@ hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int
 hdi_wire_result hdi_wire_receive(int socket, void *bytes, size_t room, size_t *n, int *descriptors,
                                  int descriptors_room, int *n_descriptors, int64_t deadline);
 
-/* Closes all of them; -1: ignored. */
+/* Closes all of the descriptors; -1 is ignored. */
 void hdi_wire_close(const int *descriptors, int n_descriptors);
 
 #endif

@@ -2,12 +2,12 @@
  * hang or die from it.
  *
  * The library starts it (src/peer/test.c); it is useless by itself. src/peer/test.h describes its
- * arguments and its reports. It opens the devices as the asking runtime does: by access to mapped
- * memory, or, with worker processes, by descriptors. So it tests the same mappings that the runtime
- * will use.
+ * arguments and its reports. It opens the devices as the asking runtime does: in threads, or in
+ * worker processes. So it tests the same mappings that the runtime will use.
  *
  * Threads: one. Locks: none. Blocking: in the driver, forever if a device hangs.
- * Always: a step is reported before it is taken. Everything ends with the process.
+ * Always: a step is reported before it is taken. The process itself gives nothing back; its end
+ * does.
  */
 #include <errno.h>
 #include <signal.h>
@@ -36,13 +36,13 @@ extern char **environ;
 
 #define EXIT_USAGE 2
 
-/* Buffers: large enough to time copies, or else as large as free memory allows; at most the size
- * that the provider declares. */
+/* Sizes of buffers: large enough to time copies, or else as large as free memory allows, but at
+ * most the size that the provider declares. */
 static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size_t)2 << 20) + 64, (size_t)80 << 10,
                                8 << 10};
 
-#define MARGIN ((size_t)64 << 10) /* bytes in front of and behind those that the cases use */
-#define AROUND ((size_t)4 << 10)  /* so many of them are checked */
+#define MARGIN ((size_t)64 << 10) /* bytes in front of and behind the bytes that the cases use */
+#define AROUND ((size_t)4 << 10)  /* so many of these bytes are checked */
 
 /* An ordered pair under test. */
 typedef struct subject {
@@ -50,11 +50,11 @@ typedef struct subject {
     int device, owner;
     bool has_atomics;
     hd_kernel *store, *load, *count;
-    /* on `device`, on `owner`: room for cases of so many bytes, and margins */
+    /* `near` is on `device`, `far` on `owner`; each has room for the cases, and margins */
     hd_buffer *near, *far;
     size_t room;
     uint8_t *scratch; /* as large as a buffer */
-    uint64_t seed;    /* of the last pattern */
+    uint64_t seed;    /* the seed of the last pattern */
 } subject;
 
 /* The outcome for a pair. */
@@ -64,7 +64,8 @@ typedef enum pair_outcome {
     OUTCOME_FAILED /* a call failed and was reported; nothing is certain any more */
 } pair_outcome;
 
-/* ---- records. A write that fails ends the process: no process reads them any more. ---- */
+/* ---- records. A write that fails ends the process, because nobody reads the records any more.
+ * ---- */
 
 static hdi_probe_record probe_blank_record(hdi_probe_record_kind kind)
 {
@@ -190,7 +191,7 @@ static void probe_pattern_fill(uint8_t *out, size_t bytes, uint64_t seed)
     }
 }
 
-/* The place of the first wrong byte; `bytes`: all are right. */
+/* The place of the first wrong byte; `bytes` if all are right. */
 static size_t probe_pattern_check(const uint8_t *at, size_t bytes, uint64_t seed)
 {
     size_t j = 0;
@@ -207,7 +208,8 @@ static size_t probe_pattern_check(const uint8_t *at, size_t bytes, uint64_t seed
     return j;
 }
 
-/* ---- do bytes arrive? sentinel, one-way transfer, a check by the owner of the bytes alone ----
+/* ---- do bytes arrive? a sentinel, a one-way transfer, and a check by the owner of the bytes alone
+ * ----
  *
  * Each case takes three steps. The device that owns the bytes fills them, and the bytes around
  * them, with a sentinel. The case moves a fresh pattern there in one way. The owner reads the bytes
@@ -221,15 +223,14 @@ static size_t probe_pattern_check(const uint8_t *at, size_t bytes, uint64_t seed
 #define COUNT_BLOCKS 16
 #define COUNT_TIMES 8
 
-/* A range of the larger buffer, and one of the other: the far range begins `far_at` bytes behind
- * the margin. */
+/* A range in each of the two buffers: the far range begins `far_at` bytes behind the margin. */
 typedef struct trial {
     size_t bytes, far_at, near_at;
     uint32_t width; /* of kernels' accesses */
 } trial;
 
-/* Rising sizes, so that the first failure shows most. Ends and beginnings at all alignments; more
- * than a granule of memory (2 MiB). */
+/* Sizes rise, so that the first failure shows most. Beginnings and ends have all alignments, and
+ * the last size is more than a granule of memory (2 MiB). */
 static const trial cases[] = {
     {4, 0, 0, 4},
     {8, 12, 4, 4},
@@ -262,7 +263,7 @@ static hd_status probe_fill_range(hd_buffer *b, size_t at, size_t bytes)
     return status ? status : hd_wait(ticket, HD_FOREVER);
 }
 
-/* GOOD: bytes and surroundings are right. */
+/* Checks a range. GOOD: its bytes and those around it are right. */
 static pair_outcome probe_check_range(subject *s, hd_buffer *b, size_t at, size_t bytes)
 {
     if (probe_has_failed(s, hd_read(b, at - AROUND, s->scratch, bytes + 2 * AROUND))) {
@@ -412,7 +413,7 @@ static pair_outcome probe_try_all(subject *s)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const trial *c = &cases[i];
         if (c->bytes + c->far_at > s->room || c->bytes + c->near_at > s->room) {
-            continue; /* no memory for it */
+            continue; /* no memory for a buffer of this size */
         }
         for (int d = 0; d < 2; d++) {
             for (int by_copy = 1; by_copy >= 0; by_copy--) {
@@ -436,7 +437,7 @@ static pair_outcome probe_try_all(subject *s)
 #define ROUNDS 4
 #define TURN_COPIES_MOST 256
 
-/* Makes `n` copies one after the other. Nanoseconds in all; below 0: one failed. */
+/* Makes `n` copies one after the other. Returns the nanoseconds of all; below 0: one failed. */
 static double probe_copy_many(subject *s, size_t bytes, int n)
 {
     hd_ticket ticket = {0};
@@ -643,7 +644,7 @@ static bool probe_next_pair(const char **at, int n_devices, int *device, int *ow
     return *device >= 0 && *device < n_devices && *owner >= 0 && *owner < n_devices && *device != *owner;
 }
 
-/* HD_OK if the devices are those of the asking runtime. */
+/* HD_OK if the UUIDs show that the devices are those of the asking runtime. */
 static hd_status probe_check_names(const hd_runtime *rt, const char *names)
 {
     for (int i = 0; i < rt->n_devices; i++) {
@@ -677,7 +678,7 @@ static int probe_test_all(const char *settings, const char *pairs, const char *n
         s.has_atomics = s.runtime->devices[s.device]->facts.peers_atomic >> s.owner & 1;
         probe_record_pair(s.device, s.owner);
         if (probe_test_pair(&s) == OUTCOME_FAILED) {
-            return 1; /* a fresh process tests the rest */
+            return 1; /* a fresh process tests the remaining pairs */
         }
         probe_record_plain(HDI_PROBE_RECORD_PAIR_END);
     }
@@ -696,10 +697,10 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     hdi_program_begin();
-    signal(SIGPIPE, SIG_IGN); /* write reports it, too */
+    signal(SIGPIPE, SIG_IGN); /* without the signal, `write` still reports a closed pipe */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     probe_forget_environment();
     /* Closes nothing, and runs no destructor: both may hang after a device has failed. Workers end
-     * with us. */
+     * with this process. */
     _exit(probe_test_all(argv[1], argv[2], argv[3]));
 }

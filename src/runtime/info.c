@@ -140,7 +140,8 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     return HD_OK;
 }
 
-/* The current value of an option. For a program that was found without its option: its path. */
+/* The current value of an option. If the option names a program that was found without it, the
+ * value is the program's path. */
 static const char *info_value_in_force(const hd_runtime *rt, int index, const char *name)
 {
     const char *text = rt->options.text[index];
@@ -208,7 +209,8 @@ static hd_status info_provider_table(const char *name, const hdi_driver **out)
         hdi_options options;
         status = hdi_options_parse(NULL, &options);
         if (!status) {
-            /* Refused while a runtime with other settings is open: then those apply. */
+            /* If a runtime with other settings is open, the driver refuses new settings, and the
+             * open ones apply. */
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             hdi_host_configure(&options);

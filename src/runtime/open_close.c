@@ -1,13 +1,13 @@
 /* open_close.c - hd_open and hd_close: make a runtime with its devices, and give it back.
  *
- * hd_close keeps its limit, and reports everything that it had to leave behind. The option
- * close_timeout limits the wait for work in flight. Giving everything back takes driver calls,
+ * hd_close returns within a limit, and reports everything that it had to leave behind. The option
+ * close_timeout limits the wait for work in flight. Giving everything back needs driver calls,
  * joins and answers of workers, each of which may never return. So a thread of the library, the
- * closer, does it. hd_close waits for the closer with another limit.
+ * closer, gives everything back. hd_close waits for the closer with another limit.
  *
  * The driver takes long for a device: making a context takes a hundred milliseconds, and giving it
- * back takes tens. It does much of that for several devices in parallel. So some steps run on all
- * devices at the same time.
+ * back takes tens. The driver does much of that for several devices in parallel. So some steps run
+ * on all devices at the same time.
  *
  * Threads: hd_open and hd_close on any. The closer ends with hd_close or, if hd_close gave up, when
  * it is done. In a step on all devices the calling thread handles the first device, and another
@@ -19,8 +19,8 @@
  * - runtime_device_destroy gives back everything that runtime_device_create made before a step
  *   failed. All steps have returned when runtime_step_at_once does.
  * - Memory that unended work may still use is neither freed nor unmapped.
- * - Nothing is freed during a call on the runtime (presence.h). After all handles were ended, none
- *   becomes valid (hdi_handles_ended).
+ * - Nothing is freed during a call on the runtime (presence.h). After all handles were ended, no
+ *   handle becomes valid (hdi_handles_ended).
  * - Of two calls that close a runtime, one does it.
  */
 #include <dirent.h>
@@ -65,17 +65,17 @@
 
 /* an engine that is about to return from a driver call gets at least this long */
 #define STOP_LEAST_NS 1000000000
-#define RELEASE_NS 5000000000 /* beyond close_timeout, to give everything back */
+#define RELEASE_NS 5000000000 /* the time beyond close_timeout to give everything back */
 #define LOOK_SLEEP_NS 1000000
 
-/* so many times the memory, so that no pattern of allocations runs out of addresses */
+/* so many times as many addresses as memory, so that no pattern of allocations runs out of them */
 #define RANGE_TIMES 16
 
 /* ---- the parts of a runtime ---- */
 
 /* The parts of all layers in a runtime: created in this order; closed, stopped and released in
- * reverse. So a part is released before those that it uses: buffers before staging memory, and that
- * before pinned memory. */
+ * reverse. So a part is released before the parts that it uses: buffers before staging memory, and
+ * staging memory before pinned memory. */
 static const hdi_lifetime *const lifetimes[] = {
     &hdi_lines_lifetime,      &hdi_shares_lifetime,        &hdi_host_lifetime,      &hdi_page_lifetime,
     &hdi_findings_lifetime,   &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime,
@@ -92,7 +92,7 @@ static const hdi_lifetime *const lifetimes[] = {
 /* Makes a device in three steps:
  * - runtime_device_create: itself and its channel
  * - runtime_device_make_local or runtime_device_make_remote: its port. hdi_worker_await connects a
- *   remote one and fills in the facts
+ *   remote port and fills in the facts
  * - runtime_device_equip: arena and engine
  */
 
@@ -114,7 +114,7 @@ static void runtime_device_take_limits(hdi_device *device)
     device->depths[1] = device->limits.block[2];
 }
 
-/* Leaves the parts that it made in *slot even if a step fails, for runtime_device_destroy. */
+/* Even if a step fails, it leaves the parts that it made in *slot, for runtime_device_destroy. */
 static hd_status runtime_device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)
 {
     hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
@@ -170,8 +170,8 @@ uint64_t hdi_device_place_range(hdi_device *device)
     hd_runtime *rt = device->runtime;
     uint64_t granule = device->facts.granule ? device->facts.granule : 1;
     uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
-    /* That of the largest device. All use the same range, or their computed places would
-     * overlap. */
+    /* The memory of the largest device. All devices use ranges of the same size; with different
+     * sizes, their computed places would overlap. */
     uint64_t memory = 0;
     for (int i = 0; i < rt->n_devices; i++) {
         uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
@@ -179,7 +179,7 @@ uint64_t hdi_device_place_range(hdi_device *device)
     }
     /* In one process the driver offers enough addresses. Between processes the library's address
      * plan may run out of them. So the range is halved until the last device finds room after its
-     * last restart. That suits all devices, and never changes. */
+     * last restart. The result suits all devices, and never changes. */
     uint64_t times = RANGE_TIMES;
     while (rt->is_process && times > 1 &&
            hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
@@ -238,9 +238,9 @@ static hd_status runtime_device_equip(hdi_device *device, void *unused)
     return status;
 }
 
-/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work
- * never ended. Then it does not call the driver, and memory that the device may still write stays
- * mapped. */
+/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: some
+ * work never ended. Then this does not call the driver, and memory that the device may still write
+ * stays mapped. */
 static void runtime_device_destroy(hdi_device *device, bool hung)
 {
     if (!device) {
@@ -302,9 +302,10 @@ static hd_status runtime_step_in_turn(hd_runtime *rt, device_step step, void *co
     return status;
 }
 
-/* Runs a step on all devices at the same time. A step may use resources of its device, and those of
- * other devices that no such step changes. NULL devices are left out. Returns the failure of the
- * first device with one. After a failure, the step may not have begun on some devices. */
+/* Runs a step on all devices at the same time. A step may use resources of its device, and
+ * resources of other devices that no such step changes. NULL devices are left out. Returns the
+ * failure of the first device with one. After a failure, the step may not have begun on some
+ * devices. */
 static hd_status runtime_step_at_once(hd_runtime *rt, device_step step, void *context)
 {
     int n = rt->n_devices;
@@ -349,8 +350,8 @@ static const char *runtime_leftover_text(const hd_runtime *rt)
                           : "memory and devices are left as they are until the program ends";
 }
 
-/* Finds the work at the end of a lane's chain of waits, as hd_wait does; else the lane's own first
- * unfinished operation. */
+/* Finds the work at the end of a lane's chain of waits, as hd_wait does. If there is none, finds
+ * the first unfinished operation of the lane itself. */
 static hdi_suspect runtime_unfinished_of(hd_lane *lane)
 {
     hd_runtime *rt = lane->device->runtime;
@@ -408,7 +409,7 @@ static void runtime_report_stuck(const char *what, int device, hd_error *left)
 
 /* ---- giving back: work in flight ---- */
 
-/* Waits for the work of a device. True if all of it ended, also because the device is lost. */
+/* Waits for the work of a device. True if all of it ended, even because the device is lost. */
 static bool runtime_device_drain(hdi_device *device, int64_t deadline, hd_error *left)
 {
     bool drained = true;
@@ -425,8 +426,8 @@ static bool runtime_device_drain(hdi_device *device, int64_t deadline, hd_error 
     return drained;
 }
 
-/* Waits for work of a lost device in this process. It may go on, and the driver would wait for it
- * without a limit. True: it ended. */
+/* Waits for work of a lost device in this process. The work may still run, and the driver would
+ * wait for it without a limit. True: it ended. */
 static bool runtime_device_await_lost(hdi_device *device, int64_t deadline, hd_error *left)
 {
     while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
@@ -488,8 +489,8 @@ static hd_status runtime_device_destroy_step(hdi_device *device, void *unused)
 }
 
 /* Gives back everything that hd_open made, in reverse. `left` is NULL for a half-made runtime.
- * *left: the leftovers, or else another report for the end. Its status is HD_OK if there is nothing
- * to report. */
+ * *left: the leftovers, or another report for hd_close. Its status is HD_OK if there is nothing to
+ * report. */
 static void runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
     hd_error report = {.status = HD_OK};
@@ -504,7 +505,7 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
         *left = left->status ? *left : report;
     }
     if (!stopped) {
-        return; /* if the stuck engine ever returns, it uses all of this */
+        return; /* all of this stays, since the stuck engine would use it if it ever returned */
     }
     /* With worker processes nothing hangs: their resources end with them. */
     hdi_workers_release(rt);
@@ -603,7 +604,7 @@ static int runtime_count_parts(const char *list)
 }
 
 /* The number of devices to expect, as far as it is visible without the driver; 1 at least. A wrong
- * number costs time, or processes that are ended. */
+ * number only costs time, or processes that are then ended. */
 static int runtime_expected_devices(const hd_runtime *rt)
 {
     bool host = rt->options.driver == HDI_DRIVER_HOST;
@@ -763,7 +764,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_stable_clear(stable);
         return status;
     }
-    /* with the first runtime, which may outlive the program's use of this library */
+    /* this is done with the first runtime, which may outlive the program's use of this library */
     hdi_keep_loaded();
     if (rt->options.environment_check == HDI_ENVIRONMENT_CHECK_ON) {
         hdi_option_check_environment();
@@ -802,7 +803,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
 /* Ends all handles: from here on every call on an object of the runtime is refused. */
 static void runtime_end_handles(hd_runtime *rt)
 {
-    /* the locks of the lists order it */
+    /* relaxed: the locks of the lists provide the order */
     atomic_store_explicit(&rt->ended, true, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_lanes_close(rt->devices[i]);
@@ -824,9 +825,9 @@ typedef struct closer {
     _Atomic uint32_t state; /* futex word */
 } closer;
 
-/* Waits as long as possible for functions and claims of the program; its handles are valid
- * meanwhile. Then waits until no other call is inside the runtime. False: a call does not return,
- * and everything that it can reach must stay. */
+/* Waits as long as the limit allows for functions and claims of the program, whose handles are
+ * valid meanwhile. Then waits until no other call is inside the runtime. False: a call does not
+ * return, and everything that it can reach must stay. */
 static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
 {
     hdi_callers_settle(rt, rt->close_by);
@@ -842,7 +843,7 @@ static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
         /* Waits for work in flight come after this, in the closing thread, and must run their full
          * time. */
         atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
-    } else { /* calls that still wait return nevertheless */
+    } else { /* calls that still wait return with a failure */
         *left = hdi_error_blank(HD_ERROR_TIMEOUT);
         snprintf(left->message, sizeof left->message,
                  "a call of another thread did not come back within close_timeout=%" PRId64
@@ -871,7 +872,7 @@ static void *runtime_close_thread(void *argument)
     return NULL;
 }
 
-/* Waits for the closer, which is freed with its end. *left: its report. */
+/* Waits for the closer, and frees it if it ended. *left: the closer's report. */
 static void runtime_await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error *left)
 {
     while (atomic_load_explicit(&c->state, memory_order_acquire) == RUNS) {

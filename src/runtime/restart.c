@@ -1,13 +1,13 @@
 /* restart.c - hd_device_restart: a lost device comes back with a fresh worker process.
  *
  * Threads: any. One restart at a time per runtime (`restarting`). The call blocks while the worker
- * starts and loads everything again. It waits for no work, and so for no claim that only the
- * program can end.
+ * starts and loads everything again. It waits for no work, so it never waits for a claim that only
+ * the program can end.
  * Locks: `restarting`, and those of its callees. `refilling` while it refills the worker; loads and
  * unloads wait for that.
- * Always: the device counts as lost until it is complete, so that no thread submits to half of it.
- * After a failure it stays lost and the new worker is ended, so that the next try begins as this
- * one did.
+ * Always: the device counts as lost until its restart is complete, so that no thread submits to an
+ * incomplete device. After a failure the device stays lost and the new worker is ended, so that the
+ * next try begins like this one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -184,8 +184,8 @@ static hd_status restart_device(hdi_device *device)
     return status;
 }
 
-/* True if the device is lost, even if that is not recorded yet. A caller may have seen a request
- * fail before the watcher has seen why. */
+/* True if the device is lost, even if that is not recorded yet. A caller may see a request fail
+ * before the watcher sees the reason. */
 static bool restart_device_is_lost(hdi_device *device)
 {
     if (!hdi_device_lost(device)) {

@@ -1,9 +1,10 @@
 /* holders.c - which buffers hold memory, in groups by label and call site.
  *
  * Threads: any.
- * Locks: the list's lock during a walk, and outside it the lock of the memo, so that threads that
- * fail together walk once. Before the list's lock, those of arenas.
- * Blocking: for these locks. Allocations of other threads wait during a walk of the list.
+ * Locks: the lock of the list of buffers during a walk. Outside it the lock of the memo, so that
+ * threads that fail at the same time walk once. The locks of arenas are taken before the list's
+ * lock.
+ * Blocking: waits for these locks. Allocations of other threads wait during a walk of the list.
  * Always: nothing is allocated under the list's lock. If a table turns out too small, it grows
  * without the lock, and the walk begins again.
  */
@@ -21,9 +22,9 @@
 
 #define TABLE_FIRST 512
 #define LINE_HOLDERS 5
-#define KEPT_LEAST ((uint64_t)2 << 20) /* a granule: less cannot be the reason for a shortage */
+#define KEPT_LEAST ((uint64_t)2 << 20) /* one granule: less memory cannot be the reason for a shortage */
 
-/* An open table of groups; a slot with count 0 is free. */
+/* A hash table of groups; a slot with count 0 is free. */
 typedef struct table {
     hdi_holders_of what;
     hdi_holder *slots;
@@ -56,7 +57,7 @@ static bool holders_buffer_counts(const struct hd_buffer *b, hdi_holders_of what
 {
     uint64_t word = hdi_self_get(&b->self);
     if (what == HDI_LEAKS) {
-        return !(word & HDI_SELF_DEAD); /* the program freed a buffer in a hold */
+        return !(word & HDI_SELF_DEAD); /* HDI_SELF_DEAD: the program freed a buffer in a hold */
     }
     if (hdi_buffer_is_imported(b) && !hdi_buffer_is_piece(b)) {
         return false; /* the program's own memory */
@@ -189,10 +190,10 @@ static void holders_append(char *out, size_t room, size_t *length, const char *n
 /* ---- the list for messages: its walks take only a share of the time ---- */
 
 #define MANY_BUFFERS 10000 /* with so many buffers a list may be reused */
-#define USED_AGAIN 50      /* for so many times as long as it took to make the list */
+#define USED_AGAIN 50      /* a list is reused for so many times the time that it took to make it */
 
 struct hdi_holders_memo {
-    hdi_mutex lock; /* taken before that of the list */
+    hdi_mutex lock; /* taken before the lock of the list of buffers */
     hdi_holder *list;
     size_t n;
     uint64_t buffers;

@@ -3,12 +3,13 @@
  *
  * Threads: any.
  * Locks: a mutex per page, held while figures are collected; none for reading.
- * Blocking: for that mutex, and for the locks of report.c. A reader blocks some milliseconds if a
- * page is published again and again.
- * Always: the report that `published` names is complete. It stays unchanged until the next but one
- * begins. Only the process that opened the runtime writes. No data of another process is trusted.
- * It may end at any time. Its page may contain anything, be cut off, or be no page. So pages are
- * read, not mapped, and every number and text of a report is checked before use.
+ * Blocking: waits for that mutex, and for the locks of report.c. A reader needs some milliseconds
+ * if a page is published again and again.
+ * Always: the report that `published` names is complete. That report stays unchanged until the one
+ * after the next begins. Only the process that opened the runtime writes. No data of another
+ * process is trusted. The process may end at any time. Its page may contain anything, be cut off,
+ * or be no page. So pages are read, not mapped, and every number and text of a report is checked
+ * before use.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -62,7 +63,7 @@ static hd_status page_ready(hd_runtime *rt)
         hdi_stats_of(rt)->memory_page = page;
         hdi_page_publish(rt);
     }
-    return HD_OK; /* without it other processes cannot read the figures */
+    return HD_OK; /* this is no failure: only other processes cannot read the figures */
 }
 
 static void page_release(hd_runtime *rt)
@@ -95,7 +96,7 @@ static void page_copy_holders(hdi_report *to, const hdi_report *from)
     }
 }
 
-/* Later stores become visible after all earlier stores. The thread sanitizer does not support
+/* Makes later stores become visible after all earlier stores. The thread sanitizer does not support
  * fences. */
 static void page_end_of_stores(void)
 {
@@ -104,14 +105,14 @@ static void page_end_of_stores(void)
 #endif
 }
 
-/* True if it collected holders again. The lock is held. */
+/* Publishes a report. True if it collected holders again. The lock is held. */
 static bool page_publish_held(hd_runtime *rt, struct hdi_memory_page *page)
 {
     hdi_page *shared = page->shm.base;
     uint64_t published = atomic_load_explicit(&shared->published, memory_order_relaxed);
-    /* The next report overwrites the one before the last. A reader that still copies that one
-     * detects it by `published`. So no store to the report may become visible before the last store
-     * to `published`. */
+    /* The next report overwrites the report before the last one. A reader that still copies that
+     * report detects this by `published`. So no store to the report may become visible before the
+     * last store to `published`. */
     page_end_of_stores();
     const hdi_report *last = &shared->reports[published % 2];
     hdi_report *next = &shared->reports[(published + 1) % 2];
@@ -156,15 +157,15 @@ bool hdi_page_publish(hd_runtime *rt)
 /* ---- reading ---- */
 
 #define LINK "/memfd:" HDI_PAGE_NAME " "
-#define TRIES 50       /* for one page: two publications during one read are rare */
-#define PAGES_MOST 256 /* of one process, which may open as many runtimes */
+#define TRIES 50       /* tries for one page; two publications during one read are rare */
+#define PAGES_MOST 256 /* pages of one process, which may open so many runtimes */
 
 /* The reports found, by rising process and descriptor. */
 typedef struct found {
     hdi_report *reports;
     size_t n, room;
-    /* Errno, if too little memory or descriptors kept it from some look; 0: it looked at
-     * everything. */
+    /* The errno of a lack of memory or descriptors, because of which some page was not looked at;
+     * 0: everything was looked at. */
     int short_of;
 } found;
 
@@ -282,7 +283,7 @@ static int page_status_line(int pid, const char *key, char line[512])
 }
 
 /* True if the process carries this number in one of its namespaces. A child of fork() shows its
- * parent's page, too, but another number. */
+ * parent's page, too, but has another number. */
 static bool page_process_has_number(found *f, int pid, int64_t number)
 {
     static const char key[] = "NSpid:";
@@ -341,7 +342,7 @@ static void page_look_at_file(found *f, int pid, const char *path, ino_t *seen, 
     hdi_report *place = fresh ? page_next_place(f) : NULL;
     if (place && page_read(descriptor, place) && page_process_has_number(f, pid, place->pid)) {
         seen[(*n_seen)++] = facts.st_ino;
-        place->pid = pid; /* its number in this namespace */
+        place->pid = pid; /* the number of the process in this namespace */
         f->n++;
     }
     if (descriptor >= 0) {
@@ -430,7 +431,7 @@ static void page_find_all(found *f)
     size_t n = 0;
     int *list = page_list_processes(f, &n);
     for (size_t i = 0; i < n && !f->short_of; i++) {
-        page_look_into_process(f, list[i]); /* skips a process that refuses access */
+        page_look_into_process(f, list[i]); /* a process that refuses access is skipped */
     }
     free(list);
 }

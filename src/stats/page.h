@@ -2,12 +2,12 @@
  * `heddle info --memory` read them.
  *
  * The memory is an anonymous file, which other processes find by its name through /proc/PID/fd. It
- * contains two reports. One is complete while the other is written, so a reader finds a complete
- * one even after the program was killed.
+ * contains two reports. One is complete while the other one is being written, so a reader finds a
+ * complete report even after the program was killed.
  *
  * Threads: any.
  * Locks: a mutex per page; a reader takes none.
- * Blocking: hdi_page_publish, for that mutex and for locks of buffers and caches.
+ * Blocking: hdi_page_publish waits for that mutex, and for locks of buffers and caches.
  * Always: a page contains no pointers, and nothing that a reader must trust.
  */
 #ifndef HDI_STATS_PAGE_H
@@ -34,9 +34,9 @@ typedef struct hdi_page {
  * The other functions ignore a NULL hdi_stats_part.memory_page. */
 extern const hdi_lifetime hdi_page_lifetime;
 
-/* Publishes the current figures. Any thread; keeps its message. Allocations of other threads wait
- * while this collects holders. So it does that for less than a thousandth of the time. False: the
- * published holders are older, and the caller calls again later. */
+/* Publishes the current figures. Any thread; keeps the thread's message. Allocations of other
+ * threads wait while this collects holders. So it spends less than a thousandth of the time on
+ * that. False: the published holders are older, and the caller calls again later. */
 bool hdi_page_publish(hd_runtime *rt);
 
 /* True if the numbers and texts in a report of another process are within bounds. */

@@ -1,8 +1,9 @@
-/* part.h - the part of the layer of statistics in each runtime, behind the parts of the layers
- * below.
+/* part.h - the part of the layer of statistics in each runtime, behind the parts of the layers that
+ * it builds on.
  *
- * hd_open allocates the structure of the last layer, which contains all others. So an hd_runtime
- * contains every part at a constant place, and a layer sees only those below.
+ * hd_open allocates the structure of the last layer, which contains all others. So every part of an
+ * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
+ * on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part starts at the address of its runtime. It is all zeros until hd_open fills it.
  */
@@ -12,7 +13,7 @@
 #include "claim/part.h"
 
 typedef struct hdi_stats_part {
-    hdi_claim_part below;                /* first: all parts share the runtime's address */
+    hdi_claim_part below;                /* first, since all parts share the runtime's address */
     struct hdi_holders_memo *holders;    /* holders of memory, for messages */
     struct hdi_memory_page *memory_page; /* figures that other processes may read */
 } hdi_stats_part;

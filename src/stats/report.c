@@ -1,17 +1,19 @@
-/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and all of them
- * together as reports.
+/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and reports with all
+ * figures.
  *
- * It collects a report, and writes it as text for people or as JSON: for hd_memory_report, and at
- * hd_close if the option `stats` requests it. With memory_debug the report at hd_close lists the
- * leaks, which also become findings.
+ * This file collects a report, and writes it as text for people or as JSON. It does so for
+ * hd_memory_report, and at hd_close if the option `stats` requests it. With memory_debug the report
+ * at hd_close lists the leaks, which also become findings.
  *
- * Threads: any; hdi_report_at_close runs on the one that closes.
- * Locks: none of its own; those of the arena, the caches and the list, one at a time. No request to
- * a device.
- * Blocking: at hd_close while a pipe accepts nothing, for at most the option close_timeout.
+ * Threads: any; hdi_report_at_close runs on the thread that closes.
+ * Locks: none of its own. It takes the locks of the arena, the caches and the list of buffers, one
+ * at a time. It makes no request to a device.
+ * Blocking: at hd_close it waits while a pipe accepts nothing, at most for the option
+ * close_timeout.
  * Always: the text contains no control characters, whatever labels and names contain, and the
- * program's locale changes nothing. If a name fills its array, it ends there. At hd_close nothing
- * is written unless `stats` or memory_debug=report requests it, and a broken pipe raises no signal.
+ * program's locale changes nothing. A name may fill its array, without a zero at the end. At
+ * hd_close nothing is written unless `stats` or memory_debug=report requests it, and a broken pipe
+ * raises no signal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,8 +42,8 @@ static uint64_t report_load_counter(_Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* Counters of different threads are read one after the other, so briefly more may seem freed than
- * allocated. */
+/* The difference of two counters; 0 if it is negative. Counters of different threads are read one
+ * after the other, so for a moment more may seem freed than allocated. */
 static uint64_t report_difference(uint64_t more, uint64_t less)
 {
     return more > less ? more - less : 0;
@@ -159,12 +161,12 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
     return status;
 }
 
-/* Lists lanes with cached memory by rising number, as many as fit; *sums: the total of the others.
- * Returns how many exist. */
+/* Lists lanes with cached memory by rising number, as many as fit; *sums: the totals of the lanes
+ * that do not fit. Returns how many lanes there are. */
 static size_t report_list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room)
 {
     uint64_t *bytes = malloc(2 * HDI_LANES_MAX * sizeof *bytes),
-             *items = bytes + HDI_LANES_MAX; /* too much for small stacks */
+             *items = bytes + HDI_LANES_MAX; /* on the heap, since it is too much for small stacks */
     size_t n = 0;
     if (!bytes) {
         return 0;
@@ -312,17 +314,17 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
 
 /* ---- as text for people ---- */
 
-/* Without the C library, which opens the file of the time zone. An era is 400 years long; its years
- * begin with March. */
+/* This does not use the C library, which opens the file of the time zone. An era is 400 years long;
+ * its years begin with March. */
 const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES])
 {
-    /* The year 9999 ends. */
+    /* The end of the year 9999. */
     const int64_t day_seconds = 86400, era_days = 146097, most = INT64_C(253402300799);
     if (seconds < 0 || seconds > most) {
         snprintf(out, HDI_AMOUNT_BYTES, "unknown");
         return out;
     }
-    /* Since the first March of year 0. */
+    /* The days since the first of March of year 0. */
     int64_t days = seconds / day_seconds + 719468, of_day = seconds % day_seconds;
     int64_t in_era = days % era_days;
     int64_t years = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
@@ -453,7 +455,7 @@ static void report_print_device(FILE *out, const hdi_report_device *d, bool debu
     fprintf(out, "  live      %s in %" PRIu64 " buffer%s; with rounding and magazines %s, peak %s\n",
             hdi_bytes_text(s->live_bytes, a), s->live_count, report_plural(s->live_count),
             hdi_bytes_text(s->taken_bytes, b), hdi_bytes_text(s->taken_peak_bytes, c));
-    /* the other lines only if they show figures */
+    /* other lines are printed only if they show figures */
     if (s->cached_bytes || d->n_lanes) {
         fprintf(out, "  cached    %s in magazines", hdi_bytes_text(s->cached_bytes, a));
         report_print_lanes(out, d);

@@ -59,10 +59,10 @@
     X(imported_bytes)                                                                                                  \
     X(imported_count)
 
-/* Buffers with the same label; without one, from the same call site. */
+/* Buffers with the same label; or, without a label, from the same call site. */
 typedef struct hdi_report_holder {
-    char label[HD_LABEL_BYTES]; /* "": by call site */
-    /* "symbol+0x12", "module+0x12" or an address; with a label, the site of one of them. */
+    char label[HD_LABEL_BYTES]; /* "": the group is by call site */
+    /* "symbol+0x12", "module+0x12" or an address; in a group by label, the site of one buffer. */
     char site[HDI_SITE_BYTES];
     uint64_t bytes, count;
 } hdi_report_holder;
@@ -72,11 +72,11 @@ typedef struct hdi_report_device {
     uint32_t lost;
     char name[128];
     hd_memory_stats stats;
-    uint32_t n_lanes, n_holders; /* in the arrays: the largest */
+    uint32_t n_lanes, n_holders; /* the counts of the arrays, which contain the largest ones */
     hd_lane_memory lanes[HDI_REPORT_LANES];
     hdi_report_holder holders[HDI_REPORT_HOLDERS];
     uint64_t other_lanes, other_lanes_bytes;
-    uint64_t other_holders, others_bytes, others_count; /* groups, and the buffers in them */
+    uint64_t other_holders, others_bytes, others_count; /* the other groups, and the buffers in them */
 } hdi_report_device;
 
 typedef struct hdi_report {
@@ -84,7 +84,7 @@ typedef struct hdi_report {
     int64_t time; /* seconds since 1970 */
     char version[32], driver[16], placement[16];
     char program[64];
-    uint32_t n_devices; /* entries, pinned memory last */
+    uint32_t n_devices; /* the number of entries; pinned memory is the last one */
     uint32_t debug;     /* 1 if the option memory_debug is on */
     uint32_t n_findings, n_claims;
     uint64_t findings, claims; /* in all */
@@ -105,8 +105,8 @@ typedef struct hdi_holder {
 } hdi_holder;
 
 typedef enum hdi_holders_of {
-    HDI_HOLDERS, /* existing memory: by label; without a label, by call site */
-    HDI_KEEPERS, /* the same with `kept`, by size with it */
+    HDI_HOLDERS, /* existing memory, by label, or by call site without a label */
+    HDI_KEEPERS, /* the same with `kept`, sorted by the size that includes `kept` */
     HDI_LEAKS    /* memory that the program did not free: by label and call site */
 } hdi_holders_of;
 
@@ -118,17 +118,17 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
 extern const hdi_lifetime hdi_holders_lifetime;
 
 /* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 MiB in 30 (which keep 59 MiB more), 2 others 12
- * KiB in 40" for a message. Lists the largest five of a device (HD_DEVICE_HOST: pinned memory). ""
- * if host memory is short. With very many buffers the list may be older, since it takes a look at
- * all of them. Then the text states its age ("; holders 3 ms ago: "). Keeps the thread's
- * message. */
+ * KiB in 40" for a message. Lists the largest five of a device (HD_DEVICE_HOST: pinned memory). The
+ * text is "" if host memory is short. If there are very many buffers, an older list may be used,
+ * since a new one needs a look at all of them. Then the text states its age ("; holders 3 ms ago:
+ * "). Keeps the thread's message. */
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
 
 /* ---- report.c: figures, as text or JSON ---- */
 
 /* Collects statistics, names and findings. With `with_holders`, also the largest holders and lanes,
  * which otherwise stay as they are. Every byte of a string behind its end is zero. Errors:
- * HOST_MEMORY (only the holders are missing). */
+ * HOST_MEMORY (then only the holders are missing). */
 hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r);
 
 /* "2026-01-31T12:00:00Z" */

@@ -16,7 +16,7 @@ _Static_assert(HDI_MESSAGE_DEVICES <= HDI_WIRE_DESCRIPTORS, "all channels go wit
 typedef struct shape {
     bool exists;
     uint16_t request, reply; /* bytes of the payloads */
-    int8_t descriptors;      /* that come with the request */
+    int8_t descriptors;      /* descriptors that come with the request */
 } shape;
 
 static const shape shapes[HDI_MESSAGE_KINDS] = {
@@ -146,7 +146,7 @@ static bool message_reply_is_good(hdi_message_payload *p, uint32_t kind, int cod
         }
     }
     int expected = kind == HDI_MESSAGE_EXPORT && code == HDCU_SUCCESS ? 1 : 0;
-    return n_descriptors == expected && code >= 0; /* below 0: there was no answer */
+    return n_descriptors == expected && code >= 0; /* below 0: no answer, so no reply has such a code */
 }
 
 hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors)

@@ -1,5 +1,4 @@
-/* message.h - the messages between a device's worker process and the application: the shape of
- * each.
+/* message.h - the shapes of the messages between a device's worker process and the application.
  *
  * A request is a header and the payload of its kind. Its reply is a header with the kind |
  * HDI_MESSAGE_REPLY and the same serial.
@@ -9,8 +8,9 @@
  *
  * Threads: any; a message belongs to the thread that fills it in. Locks: none.
  * Always: after hdi_message_check returned GOOD, every string inside is terminated, without control
- * characters for a terminal. A failed begin states an hd_status and a text. Every count is within
- * its array. The number of descriptors matches the kind. Trust nothing else about a message.
+ * characters for a terminal. A welcome that reports a failure has an hd_status and a text. Every
+ * count is within its array. The number of descriptors matches the kind. Trust nothing else about a
+ * message.
  */
 #ifndef HDI_WORKER_MESSAGE_H
 #define HDI_WORKER_MESSAGE_H
@@ -20,7 +20,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 6u       /* raise with every change of this file or of its includes */
+#define HDI_MESSAGE_PROTOCOL 6u       /* raise it with every change of this file or of its includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -61,7 +61,7 @@ enum {
 typedef struct hdi_message_header {
     uint32_t magic; /* HDI_MESSAGE_MAGIC */
     uint32_t kind;
-    uint64_t serial; /* of the request, counted by the sender; a reply repeats it */
+    uint64_t serial; /* the number of the request, counted by the sender; a reply repeats it */
     int32_t code;    /* reply: hdi_answer.code; request: 0 */
     uint32_t unused;
     char call[40]; /* reply: hdi_answer.call; request: "" */
@@ -124,8 +124,8 @@ typedef struct hdi_message_discover {
 
 typedef struct hdi_message_hello {
     uint32_t protocol;
-    uint32_t index;     /* of the worker's device in the runtime, below n_devices */
-    uint32_t n_devices; /* of the runtime, 1..HDI_MESSAGE_DEVICES */
+    uint32_t index;     /* the number of the worker's device in the runtime, below n_devices */
+    uint32_t n_devices; /* devices of the runtime, 1..HDI_MESSAGE_DEVICES */
     uint32_t lane_slots;
     int32_t ordinals[HDI_MESSAGE_DEVICES];       /* in the driver */
     uint64_t channel_bytes[HDI_MESSAGE_DEVICES]; /* size of each channel's file */
@@ -148,7 +148,7 @@ typedef struct hdi_message_loaded {
 
 /* DISCOVER and HELLO; a DISCOVER leaves `facts` zero */
 typedef struct hdi_message_welcome {
-    int32_t status; /* hd_status; other than HD_OK: only `text` counts */
+    int32_t status; /* hd_status; if it is not HD_OK, only `text` counts */
     int32_t driver_version, device_count;
     uint32_t unused;
     char provider[16];
@@ -186,21 +186,21 @@ typedef struct hdi_message {
 
 typedef enum hdi_message_state {
     HDI_MESSAGE_GOOD,
-    HDI_MESSAGE_BAD,    /* with our header, but not the shape of its kind */
-    HDI_MESSAGE_FOREIGN /* not one of our messages */
+    HDI_MESSAGE_BAD,    /* with the library's header, but not in the shape of its kind */
+    HDI_MESSAGE_FOREIGN /* not a message of the library */
 } hdi_message_state;
 
 /* Bytes of a whole message of this kind; 0 for unknown kinds. */
 size_t hdi_message_bytes(uint32_t kind);
 
-/* Makes the header, and a payload of zeros. An unknown kind: no payload. */
+/* Makes the header, and a payload of zeros. A message of an unknown kind gets no payload. */
 void hdi_message_begin(hdi_message *message, uint32_t kind, uint64_t serial);
 
 /* Puts an answer into a reply's header. */
 void hdi_message_answer(hdi_message *message, hdi_answer answer);
 
-/* Checks a received message: `bytes` of it, and a number of descriptors. Also terminates every
- * string in it. */
+/* Checks a received message of `bytes` bytes, with that number of descriptors. Also terminates
+ * every string in it. */
 hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors);
 
 #endif

@@ -1,8 +1,8 @@
 /* remote.c - the port into a worker process. Threads, blocking and guarantees: see remote.h.
  *
  * Locks: a line's turn (a futex) is held from a request to its reply. `lock` is held for some
- * instructions: it guards the fields that determine if a connection exists. It may be taken within
- * a turn. Nothing waits under `lock`.
+ * instructions: it guards the fields that determine whether a connection exists. It may be taken
+ * within a turn. Nothing waits under `lock`.
  * Always: only a thread that holds both turns, and took the sockets out under `lock`, closes them.
  * So a request may use its line's socket during its turn. hdi_remote_port_disconnect, which takes
  * no turn, may use the sockets under `lock`.
@@ -23,8 +23,8 @@
 #include "worker/message.h"
 #include "worker/remote.h"
 
-#define NS_PER_BYTE 4 /* growth of the time limit: 250 MB/s */
-#define CODE_TIMES 10 /* a request about code gets so many limits */
+#define NS_PER_BYTE 4 /* the time limit grows with the bytes of a request, for 250 MB/s */
+#define CODE_TIMES 10 /* the limit of a request about code is so many times as long */
 
 enum { MEMORY, CODE, LINES };
 
@@ -35,7 +35,7 @@ typedef struct line {
     _Atomic uint32_t turn; /* futex word */
     int socket;            /* changed under the turn and `lock`; -1: none */
     int gone;              /* under `lock`: 0, or the code that ended the line */
-    uint64_t serial;       /* the rest: under the turn */
+    uint64_t serial;       /* all below: under the turn */
     hdi_message message;   /* request, then reply: 16 KiB, kept off the stacks of the application */
 } line;
 
@@ -46,19 +46,19 @@ typedef struct remote {
     void *context;
     hdi_lock lock;
     bool connected;      /* this and the following: under `lock` */
-    bool told;           /* `broken` was called for this connection */
+    bool told;           /* `broken` was already called for this connection */
     uint64_t connection; /* number of connections so far */
     line lines[LINES];
 } remote;
 
-/* One request, and the target of its reply. */
+/* One request, and the places for its reply. */
 typedef struct question {
     int line;
     uint32_t kind;
     const void *request;
     size_t request_bytes;
     uint64_t amount; /* bytes that the worker processes for it */
-    int descriptor;  /* sent along; -1: none */
+    int descriptor;  /* the descriptor that is sent along; -1: none */
     void *reply;     /* gets the payload of a successful reply */
     size_t reply_bytes;
     bool reply_always; /* of any reply */
@@ -70,7 +70,7 @@ typedef struct question {
 static void remote_take_turn(line *l)
 {
     uint32_t seen = OPEN;
-    /* acquire, here and below: pairs with the release in remote_give_turn */
+    /* acquire, here and in the loop below: pairs with the release in remote_give_turn */
     if (atomic_compare_exchange_strong_explicit(&l->turn, &seen, TAKEN, memory_order_acquire, memory_order_relaxed)) {
         return;
     }
@@ -97,7 +97,8 @@ static int remote_gone_code(const remote *r, const line *l, uint64_t connection)
     return !r->connected || r->connection != connection ? HDI_GONE_CLOSED : l->gone;
 }
 
-/* The first look also determines the request's connection. */
+/* Like remote_gone_code, for the first look at the line. It also determines the request's
+ * connection. */
 static int remote_first_look(remote *r, const line *l, uint64_t *connection)
 {
     hdi_lock_take(&r->lock);
@@ -115,8 +116,8 @@ static int remote_look_again(remote *r, const line *l, uint64_t connection)
     return code;
 }
 
-/* The line failed with `code`, unless it or its connection ended before. Returns the request's
- * code. *tell: call `broken` for it. */
+/* Ends a line that failed with `code`, unless the line or its connection ended before. Returns the
+ * code for the request. *tell: the caller must call `broken`. */
 static int remote_end_line(remote *r, line *l, uint64_t connection, int code, bool *tell)
 {
     hdi_lock_take(&r->lock);
@@ -148,7 +149,7 @@ uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_soc
 {
     remote *r = (remote *)port;
     int fresh[LINES] = {memory_socket, code_socket}, old[LINES];
-    hdi_remote_port_disconnect(port); /* so that the turns come soon */
+    hdi_remote_port_disconnect(port); /* so that the turns become free soon */
     for (int i = 0; i < LINES; i++) {
         remote_take_turn(&r->lines[i]);
     }
@@ -184,7 +185,7 @@ static int remote_exchange(line *l, const question *q, int64_t deadline, int *re
     uint64_t serial = m->header.serial;
     hdi_wire_result result =
         hdi_wire_send(l->socket, m, hdi_message_bytes(q->kind), &q->descriptor, q->descriptor >= 0 ? 1 : 0, deadline);
-    int descriptors[2]; /* one more than any reply carries, to notice a surplus one */
+    int descriptors[2]; /* one more than any reply carries, so that a surplus one is noticed */
     int n_descriptors = 0;
     size_t bytes = 0;
     if (result == HDI_WIRE_OK) {
@@ -202,7 +203,8 @@ static int remote_exchange(line *l, const question *q, int64_t deadline, int *re
     return 0;
 }
 
-/* The same name in static memory: callers keep answers across further requests. "": unknown. */
+/* The same name in static memory, since callers keep answers across further requests. "": the name
+ * is unknown. */
 static const char *remote_static_name(const char *call)
 {
     static const char *const names[] = {
@@ -255,8 +257,8 @@ static hdi_answer remote_request_and_reply(line *l, const question *q, int64_t d
     return gone != 0 ? remote_answer_of(gone, "") : remote_deliver(l, q, received);
 }
 
-/* Pinning or mapping many bytes takes time. Code is compiled, or waits for running kernels before
- * it is loaded. */
+/* The deadline of a request. Pinning or mapping many bytes takes time. Loading code compiles it, or
+ * waits for running kernels. */
 static int64_t remote_deadline_of(const remote *r, const question *q)
 {
     if (r->time_limit_ns < 0) {
@@ -266,7 +268,8 @@ static int64_t remote_deadline_of(const remote *r, const question *q)
     return hdi_deadline((q->line == CODE ? CODE_TIMES : 1) * r->time_limit_ns + (int64_t)amount_ns);
 }
 
-/* During the turn. `connection` may have ended during the wait for it. */
+/* Makes a request during the turn. `connection` may have ended while the thread waited for the
+ * turn. */
 static hdi_answer remote_ask_in_turn(remote *r, line *l, uint64_t connection, const question *q, bool *tell)
 {
     hdi_answer answer = remote_answer_of(remote_look_again(r, l, connection), "");
@@ -406,7 +409,7 @@ static hdi_answer remote_ask_unmap(hdi_port *port, uint64_t at, uint64_t bytes)
     return remote_ask_range(port, HDI_MESSAGE_UNMAP, at, bytes, -1, NULL);
 }
 
-/* Devices in different processes use export and import. */
+/* No grant exists here: devices in different processes use export and import. */
 static hdi_answer remote_refuse_grant(hdi_port *owner, int peer, uint64_t at, uint64_t bytes)
 {
     (void)owner;
@@ -418,8 +421,8 @@ static hdi_answer remote_refuse_grant(hdi_port *owner, int peer, uint64_t at, ui
 
 static hdi_answer remote_ask_export(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
 {
-    /* If this process is out of descriptors, it could not take the reply, which would cost the
-     * device: look first. */
+    /* If this process is out of descriptors, it could not take the reply, and the device would be
+     * lost. So this checks first. */
     int spare = hdi_descriptor_open("/dev/null", O_RDONLY, 0);
     if (spare < 0 && (errno == EMFILE || errno == ENFILE)) {
         return remote_answer_of(HDCU_ERROR_OPERATING_SYSTEM, "open");

@@ -5,13 +5,13 @@
  * pinning use one. Code (load, unload, kernel, kernel_shared, global, blas, activities) uses the
  * other. A line carries one request at a time.
  *
- * Threads: any, except for create and destroy. Blocking: requests wait for their turn and up to the
- * time limit, the rest do not.
- * Locks: each line has a turn, held from a request to its reply. Nothing is held while `broken`
+ * Threads: any, except for create and destroy. Blocking: requests wait for their turn, and up to
+ * the time limit. The other functions do not wait.
+ * Locks: each line has a turn, held from a request to its reply. No turn is held while `broken`
  * runs.
  * Always: a request ends with the worker's answer, or with a code below 0. After the first such
- * code on a line, every later request on it also ends with one, until the port is connected again.
- * A request never reaches a worker other than the one that it was begun for.
+ * code on a line, every later request on it also ends with such a code, until the port is connected
+ * again. A request never reaches another worker than the one for which it was begun.
  */
 #ifndef HDI_WORKER_REMOTE_H
 #define HDI_WORKER_REMOTE_H
@@ -24,12 +24,12 @@
  *   request about code, and grows with the bytes of a request (250 MB/s). Below 0: none.
  * - `broken` (may be NULL) runs on the requesting thread, at most once per connection. It may call
  *   hdi_remote_port_disconnect and _connect.
- * - It gets the connection's number, as returned by hdi_remote_port_connect, since another
+ * - `broken` gets the connection's number, as hdi_remote_port_connect returned it, since another
  *   connection may be in its place by then.
- * - Its code is HDI_GONE_UNANSWERED if a reply was late or made no sense, HDI_GONE_CLOSED if the
- *   worker closed a line.
- * - It also runs whenever the worker's driver answers with a code after which it does no more
- * work. */
+ * - The code that `broken` gets is HDI_GONE_UNANSWERED if a reply was late or made no sense, and
+ *   HDI_GONE_CLOSED if the worker closed a line.
+ * - `broken` also runs whenever the worker's driver answers with a code after which the driver does
+ *   no more work. */
 hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),
                                  void *context);
 
@@ -38,7 +38,7 @@ hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *con
 uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_socket);
 
 /* Ends the connection: requests under way and later ones return HDI_GONE_CLOSED, without a call of
- * `broken`. Does not wait for them. */
+ * `broken`. It does not wait for these requests. */
 void hdi_remote_port_disconnect(hdi_port *port);
 
 /* No request may be under way. Ignores NULL. */
@@ -47,9 +47,10 @@ void hdi_remote_port_destroy(hdi_port *port);
 /* ---- the worker's side of a line: receives requests, passes them to the local port, replies
  * (service.c) ---- */
 
-/* Several of these may run at the same time, on their own sockets, with one local port. Blocks, and
- * holds no lock while the local port works. Closes every descriptor of a request when the request
- * is done. Each request gets one reply: HDCU_ERROR_INVALID_VALUE if it makes no sense.
+/* Serves the requests that come on a socket. Several threads may do this at the same time, on
+ * sockets of their own, with one local port. It blocks, and holds no lock while the local port
+ * works. Closes every descriptor of a request when the request is done. Each request gets one
+ * reply: HDCU_ERROR_INVALID_VALUE if it makes no sense.
  *
  * Serves until the other end is closed (0), or sends a foreign message or takes no replies (-1).
  * The caller keeps the socket; shutdown() of it ends the loop. The results of requests stay,

@@ -1,8 +1,8 @@
 /* service.c - a worker process: attaches to its device, runs the engine on a thread, and serves
  * requests until it is no longer wanted.
  *
- * Threads: the calling one serves memory requests, one more serves code requests, one more is the
- * engine; all end with the process.
+ * Threads: the calling thread serves memory requests, another one serves code requests, and another
+ * one runs the engine. All end with the process.
  * Locks: pinnings_lock guards the list of mappings made for PIN, for some instructions.
  * Blocking: until the sockets are closed.
  * Always:
@@ -35,8 +35,8 @@
 
 _Static_assert(HDI_MESSAGE_DEVICES == HDI_DEVICES_MAX, "a HELLO names every device of a runtime");
 
-/* If requests are sent one by one, a reply finds room at once. An application that takes none for
- * so long breaks that rule. */
+/* The application sends requests one by one, so a reply finds room at once. An application that
+ * takes no reply for so long breaks that rule. */
 #define REPLY_LIMIT_NS ((int64_t)10 * 1000000000)
 #define KERNELS_MAX ((uint32_t)HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 
@@ -190,7 +190,7 @@ static pinning *service_take_pinning(const hdi_port *local, hdi_message_range ra
     return found;
 }
 
-/* Maps the file's first bytes exactly there, over nothing. */
+/* Maps the file's first bytes at exactly that address, if nothing is mapped there. */
 static void *service_map_file(hdi_message_range range, int file)
 {
     void *wanted = (void *)(uintptr_t)range.at;
@@ -222,7 +222,7 @@ static hdi_answer service_pin(serving *s)
     }
     hdi_answer answer = s->local->calls->pin(s->local, base, range.bytes, s->descriptor, &s->out->value.value);
     if (!hdi_answered(answer)) {
-        /* The driver may still hold the memory: then nothing else may be mapped there. */
+        /* If the driver may still hold the memory, nothing else may be mapped there. */
         int code = s->local->calls->unpin(s->local, base, range.bytes).code;
         if (code != HDCU_SUCCESS && code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED) {
             service_keep_pinning(p);
@@ -394,14 +394,15 @@ int hdi_serve(int socket, hdi_port *local)
 
 typedef struct service {
     int memory_socket, code_socket;
-    hd_runtime *rt; /* as much of one as an engine needs */
+    hd_runtime *rt; /* as much of a runtime as an engine needs */
     int index;
-    hdi_message message; /* the one under discussion */
+    hdi_message message; /* the message that is received or sent */
     int descriptors[HDI_DEVICES_MAX];
     int n_descriptors;
 } service;
 
-/* The driver ended all work. The application declares the device lost when this process is gone. */
+/* Called when the driver ended all work. Ends this process; then the application declares the
+ * device lost. */
 static void service_end_process(hdi_device *device, int code)
 {
     device->runtime->provider->reason(device->ordinal, code, device->channel.engine->reason);
@@ -553,7 +554,7 @@ static bool service_begin(service *s, bool *over)
     *over = hdi_wire_send(s->memory_socket, &s->message, hdi_message_bytes(s->message.header.kind), NULL, 0,
                           INT64_MAX) != HDI_WIRE_OK;
     bool done = !*over && !status && kind == HDI_MESSAGE_HELLO;
-    *over |= status && kind == HDI_MESSAGE_HELLO; /* a half-done set-up is not repeated */
+    *over |= status && kind == HDI_MESSAGE_HELLO; /* a set-up that failed half-way is not repeated */
     return done;
 }
 

@@ -1,5 +1,5 @@
-/* workers.c - starts worker processes, shakes hands with them, keeps some in reserve, watches and
- * ends them. See workers.h.
+/* workers.c - starts worker processes, shakes hands with them, keeps some in reserve, and watches
+ * and ends them. See workers.h.
  *
  * A spare is a worker in reserve: a process that started the driver, the slowest step, and drives
  * no device yet. The handshake is the first messages between the application and a fresh worker
@@ -12,10 +12,10 @@
  * device lost.
  * Blocking: a handshake, up to the option worker_timeout per message.
  * Always:
- * - Only the watcher waits for a process (reaps it). So a process number is not used after its
- *   process is gone, as long as the application does not wait for it itself.
- * - After a failure over there, the process is being killed and its sockets are closed. After one
- *   on this side, the caller shuts it down.
+ * - Only the watcher reaps a process. So a process number is not used after its process is gone, as
+ *   long as the application does not wait for it itself.
+ * - After a failure in the worker, the process is being killed and its sockets are closed. After a
+ *   failure in the application, the caller shuts the process down.
  * - A spare is never essential. One that ends is replaced, until a few end in a row. If a spare
  *   turns out useless when it is taken, a fresh process replaces it.
  */
@@ -57,47 +57,48 @@
 #define DRAINING_MS 1      /* the tick while work of a lost device waits for other devices */
 #define KILL_NS 5000000000 /* a killed process gets this long to end */
 #define QUIT_NS 2000000000 /* a process that was asked to end gets this long, before it is killed */
-/* times worker_timeout, for an engine whose driver call may wait for running work */
+/* so many times worker_timeout, for an engine whose driver call may wait for running work */
 #define BEHIND_WORK 10
-#define IN_FLIGHT_MANY 256 /* operations from which on it may */
+#define IN_FLIGHT_MANY 256 /* with so many operations in flight, the driver call may wait */
 #define DRIVER_CODES 1000  /* the driver's own codes are below */
 
 #define MEMORY_MOST ((uint64_t)1 << 48)
 #define GRANULE_LEAST 4096
 #define THREADS_MOST 65536
 
-#define END_NS 5000000000 /* for the process before */
-/* after hd_open or a restart: a starting spare must not share the driver with the first work */
+#define END_NS 5000000000 /* how long a start waits for the end of the previous process */
+/* the delay of spares after hd_open or a restart: a starting spare must not share the driver with
+ * the first work */
 #define LATER_NS 2000000000
-#define GONE_MOST 3 /* in a row: then another one would not help */
+#define GONE_MOST 3 /* after so many in a row have ended, another one would not help */
 
 #define LINGERING_MAX 64
 #define SPARES_MAX 8
-#define CHILDREN (HDI_DEVICES_MAX + SPARES_MAX) /* by device, and the spares behind them */
+#define CHILDREN (HDI_DEVICES_MAX + SPARES_MAX) /* the workers by device, and the spares behind them */
 
-/* Of the process. device_state.h lists the states of its device. */
+/* The states of the process. device_state.h lists the states of its device. */
 typedef enum child_state {
     CHILD_NONE,
     CHILD_WANTED,  /* the watcher must start it */
-    CHILD_FRESH,   /* runs, but its end is no loss of its device yet */
+    CHILD_FRESH,   /* it runs, but its end would not be a loss of its device yet */
     CHILD_DRIVING, /* its end is the device's loss */
     CHILD_GONE     /* ended; its device is being declared lost */
 } child_state;
 
 /* The workers' mutex guards all fields except `ours` and `asked`. Only the thread that starts the
  * worker uses these two, until the port takes them over or the thread closes them. (If the worker
- * ends meanwhile, the other ends close.) */
+ * ends meanwhile, the other ends of the sockets are closed.) */
 typedef struct child {
     child_state state;
     hdi_process process;    /* pid 0: none */
     int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once passed on */
     bool asked;             /* a DISCOVER was sent and its answer not taken yet; goes with `ours` */
     int spawn_error;        /* errno */
-    int code;               /* why the last process ended: HDI_GONE_* or the driver's code */
+    int code;               /* why the last process ended: an HDI_GONE_*, or the driver's code */
     int killed;             /* the reason why it was killed; 0: not killed */
     int64_t killed_at;
-    uint64_t connection; /* of its port; 0: it never drove a device */
-    uint64_t heartbeat;  /* of its engine; the next field: since when it is the same */
+    uint64_t connection; /* the connection of its port; 0: it never drove a device */
+    uint64_t heartbeat;  /* the heartbeat of its engine; the next field: since when it is the same */
     int64_t heartbeat_at;
     int64_t stopped_at; /* 0: it is not stopped */
 } child;
@@ -114,15 +115,15 @@ struct hdi_workers {
     child of[CHILDREN];
     /* the request to spares; NULL: no spares. Constant once it is set */
     hdi_message *spare_request;
-    bool spares_held;               /* start none now: a restart needs the machine */
-    int64_t spares_from;            /* clock: start none before */
+    bool spares_held;               /* start no spares now: a restart needs the machine */
+    int64_t spares_from;            /* clock: start no spares before this time */
     int spares_gone;                /* spares that ended by themselves since the last useful one */
-    pid_t lingering[LINGERING_MAX]; /* killed, but not gone in time */
+    pid_t lingering[LINGERING_MAX]; /* processes that were killed, but did not end in time */
     int n_lingering;
 };
 
-/* True if it was started, and not taken over or given up yet. Only the thread that starts it may
- * call this. */
+/* True if the process was started, and was not taken over or given up yet. Only the thread that
+ * starts it may call this. */
 static bool child_is_begun(const child *c)
 {
     return c->ours[0] >= 0;
@@ -133,7 +134,7 @@ static void workers_wake_watcher(hdi_workers *workers)
 {
     uint64_t one = 1;
     ssize_t n = write(workers->doorbell, &one, sizeof one);
-    (void)n; /* fails only if the watcher will wake up already */
+    (void)n; /* the write fails only if the watcher will wake up anyway */
 }
 
 /* ---- starting ---- */
@@ -170,7 +171,7 @@ static void child_spawn(hdi_workers *workers, int index)
     pthread_cond_broadcast(&workers->changed);
 }
 
-/* Closes the rest of `ours`. */
+/* Closes the sockets in `ours` that are still open. */
 static void child_disconnect(child *c)
 {
     hdi_wire_close(c->ours, 2);
@@ -214,8 +215,8 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
     hdi_workers *workers = hdi_worker_of(rt)->workers;
     child *c = &workers->of[index];
     hdi_mutex_lock(&workers->lock);
-    /* The process before may still be ending: waits return before every part of its device's loss
-     * is settled. */
+    /* The previous process may still be ending: waits for work return before all of its device's
+     * loss is settled. */
     hd_status status = child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
                            ? child_make_sockets(c)
                            : hdi_fail(HD_ERROR_SYSTEM, "the worker process of device %d does not end", index);
@@ -299,7 +300,8 @@ int hdi_worker_pid(hd_runtime *rt, int index)
     return pid;
 }
 
-/* The code for which a worker ended itself; 0: it did not, or a stray write faked it. */
+/* The code for which a worker ended itself; 0: it did not end itself, or a stray write wrote the
+ * code. */
 static int child_cause_of_end(const hdi_device *device, const siginfo_t *info)
 {
     bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
@@ -321,7 +323,8 @@ static int child_code_of_end(hdi_workers *workers, int index, const child *c, co
     return info->si_code == CLD_EXITED ? HDI_GONE_EXIT - info->si_status : HDI_GONE_SIGNAL - info->si_status;
 }
 
-/* The mutex is held, but released while the device is declared lost. */
+/* Handles a process that ended. The mutex is held, but released while the device is declared
+ * lost. */
 static void workers_watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
 {
     child *c = &workers->of[index];
@@ -371,7 +374,7 @@ void hdi_worker_shut_down(hd_runtime *rt, int index)
     child_wait_gone(rt, index);
 }
 
-/* The start failed: `result` of a send or a receive. */
+/* Reports a start that failed, with the `result` of a send or a receive. */
 static hd_status workers_start_failed(hd_runtime *rt, int index, hdi_wire_result result)
 {
     if (result != HDI_WIRE_CLOSED) {
@@ -397,7 +400,7 @@ static hd_status workers_send(hd_runtime *rt, int index, hdi_message *m, const i
     return result == HDI_WIRE_OK ? HD_OK : workers_start_failed(rt, index, result);
 }
 
-/* The reply to a DISCOVER or a HELLO; a failure over there becomes one here. */
+/* Receives the reply to a DISCOVER or a HELLO. A failure in the worker becomes a failure here. */
 static hd_status workers_receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m)
 {
     child *c = &hdi_worker_of(rt)->workers->of[index];
@@ -556,7 +559,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
         hdi_device *device = rt->devices[index];
         child *c = &hdi_worker_of(rt)->workers->of[index];
         if (!device->facts.memory_bytes) {
-            /* they do not change, and are read without a lock */
+            /* the facts do not change, so they are read without a lock */
             device->facts = m->payload.welcome.facts;
         }
         hdi_mutex_lock(&hdi_worker_of(rt)->workers->lock);
@@ -564,7 +567,8 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
         c->ours[0] = c->ours[1] = -1;
         bool alive = c->state == CHILD_FRESH;
         if (alive) {
-            /* Under the mutex: if it ends now, the port is disconnected after this. */
+            /* This is under the mutex: if the process ends now, the port is disconnected after
+             * this. */
             c->connection = hdi_remote_port_connect(device->port, memory, code);
             c->state = CHILD_DRIVING;
             c->heartbeat_at = 0;
@@ -613,7 +617,7 @@ void hdi_spares_hold(hd_runtime *rt)
     hdi_mutex_unlock(&hdi_worker_of(rt)->workers->lock);
 }
 
-/* After any failure there is no spare, and no error is reported. */
+/* Starts a spare. After any failure there is no spare, and no error is reported. */
 static void workers_start_spare(hdi_workers *workers, int index)
 {
     child *c = &workers->of[index];
@@ -626,7 +630,7 @@ static void workers_start_spare(hdi_workers *workers, int index)
         return;
     }
     child_spawn(workers, index);
-    if (c->state == CHILD_FRESH) { /* else its end is noticed, without a report */
+    if (c->state == CHILD_FRESH) { /* in any other state, the watcher notices its end, and reports nothing */
         size_t bytes = hdi_message_bytes(HDI_MESSAGE_DISCOVER);
         hdi_wire_send(c->ours[0], workers->spare_request, bytes, NULL, 0, hdi_clock_ns());
         c->asked = true;
@@ -669,7 +673,7 @@ bool hdi_spare_take(hd_runtime *rt, int index)
         }
     }
     if (taken) {
-        workers_wake_watcher(workers); /* to watch it in its new place */
+        workers_wake_watcher(workers); /* so that the watcher watches the process in its new place */
     }
     hdi_mutex_unlock(&workers->lock);
     return taken;
@@ -677,7 +681,8 @@ bool hdi_spare_take(hd_runtime *rt, int index)
 
 /* ---- watching ---- */
 
-/* True if the process ended; reaps it. A killed one that does not end in time counts as gone. */
+/* True if the process ended; reaps it. A killed process that does not end in time counts as
+ * gone. */
 static bool workers_watch_ended(hdi_workers *workers, child *c, siginfo_t *info)
 {
     if (!hdi_process_look(&c->process, info)) {
@@ -722,9 +727,9 @@ static bool workers_device_is_full(const hdi_device *device)
     return in_flight >= IN_FLIGHT_MANY;
 }
 
-/* Finds a worker that is stopped for too long, or whose engine has work and makes no step. If the
- * rest of the work waits for the program, an engine may sleep without limit. The watcher rings it,
- * and a pass is its sign of life. */
+/* Finds a worker that is stopped for too long, or whose engine has work and makes no step. If all
+ * remaining work waits for the program, an engine may sleep without limit. The watcher rings such
+ * an engine, whose next pass is its sign of life. */
 static void workers_watch_steps(hdi_workers *workers, int index, int64_t now)
 {
     child *c = &workers->of[index];
@@ -733,8 +738,8 @@ static void workers_watch_steps(hdi_workers *workers, int index, int64_t now)
     uint64_t heartbeat = atomic_load_explicit(&engine->heartbeat, memory_order_relaxed);
     bool busy = !hdi_device_is_drained(device);
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
-    /* The driver takes about a thousand launches ahead of the running one. Then the next one waits
-     * inside the driver. */
+    /* The driver takes about a thousand launches ahead of the running one. The next launch then
+     * waits inside the driver. */
     int64_t step_limit = workers_device_is_full(device) ? BEHIND_WORK * limit : limit;
     if (!busy || heartbeat != c->heartbeat || c->heartbeat_at == 0) {
         c->heartbeat = heartbeat;
@@ -815,8 +820,8 @@ static bool workers_watch_all_gone(const hdi_workers *workers)
     return true;
 }
 
-/* The watcher itself did not run for a while: the program was stopped, for example by Ctrl-Z, and
- * its workers with it. No worker is to blame. */
+/* Called if the watcher itself did not run for a while. The program was stopped then, for example
+ * by Ctrl-Z, and its workers with it. So no worker is to blame. */
 static void workers_watch_gap(hdi_workers *workers, int64_t gap)
 {
     for (int i = 0; i < CHILDREN; i++) {
@@ -903,7 +908,7 @@ void hdi_workers_release(hd_runtime *rt)
     for (int i = 0; i < CHILDREN; i++) {
         child_disconnect(&workers->of[i]);
         if (workers->of[i].state == CHILD_FRESH) {
-            /* it may not be a worker at all, and ignore the sockets */
+            /* the process may not be a worker at all, and may ignore the sockets */
             child_kill(workers, i, HDI_GONE_CLOSED);
         }
     }

@@ -1,10 +1,10 @@
 /* workers.h - the application's side of a runtime's worker processes: starts, watches and ends
  * them.
  *
- * One thread per runtime, the watcher, starts all worker processes and lives as long as they do.
- * The kernel kills a worker when the thread that started it ends. So no worker outlives the
- * application, however that ends. The watcher notices when a worker ends, is stopped, or makes no
- * step while it has work. Then it declares the worker's device lost.
+ * One thread per runtime, the watcher of the workers, starts all worker processes and lives as long
+ * as they do. The kernel kills a worker when the thread that started it ends. So no worker outlives
+ * the application, however the application ends. The watcher notices when a worker ends, is
+ * stopped, or makes no step while it has work. Then it declares the worker's device lost.
  *
  * Threads: any, unless noted otherwise.
  * Locks: one mutex guards the states of the processes. It is also held while a process is started
@@ -35,17 +35,17 @@ void hdi_workers_release(hd_runtime *rt);
 hd_status hdi_worker_spawn(hd_runtime *rt, int index);
 /* Spares: workers that started the driver and drive no device yet. The option spare_workers gives
  * their number. */
-/* Makes the watcher start them in the background from here on, or again after a restart
- * (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
+/* Makes the watcher start spares in the background from here on, or again after hdi_spares_hold.
+ * Errors: OPTION, HOST_MEMORY. */
 hd_status hdi_spares_want(hd_runtime *rt);
-/* Starts no more from here on: that would slow a restart down. */
+/* Makes the watcher start no more spares from here on, since that would slow a restart down. */
 void hdi_spares_hold(hd_runtime *rt);
-/* Makes one of them the process for device `index`, like hdi_worker_spawn. False: none. It may be
- * about to end. */
+/* Makes a spare the process for device `index`, like hdi_worker_spawn. The spare may be about to
+ * end. False: there is none. */
 bool hdi_spare_take(hd_runtime *rt, int index);
 
-/* True if one was started and is not connected to its device yet. Only the thread that starts it
- * may call this and the following. */
+/* True if a worker was started and is not connected to its device yet. Only the thread that starts
+ * the worker may call this and the next functions. */
 bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
 typedef struct hdi_discovery {
@@ -55,7 +55,7 @@ typedef struct hdi_discovery {
 
 /* Makes a fresh process start the driver and report its devices. Errors: SYSTEM, OPTION. */
 hd_status hdi_worker_ask(hd_runtime *rt, int index);
-/* Waits for its report. Errors: those of hdi_driver_open over there; SYSTEM. */
+/* Waits for that report. Errors: those of hdi_driver_open in the worker; SYSTEM. */
 hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out);
 
 /* Sends a fresh process the device that it drives; rt->devices[] with their channels exist. Errors:
@@ -63,22 +63,23 @@ hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out);
 hd_status hdi_worker_handshake(hd_runtime *rt, int index);
 
 /* Waits until the process drives its device, after its handshake. Fills in the device's facts, and
- * connects its port. From here on the watcher watches the worker. Errors: those of the set-up over
- * there; SYSTEM. */
+ * connects its port. From here on the watcher watches the worker. Errors: those of the set-up in
+ * the worker; SYSTEM. */
 hd_status hdi_worker_await(hd_runtime *rt, int index);
 
-/* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code); its device is lost as
- * soon as it is gone. `connection`: only if its port still uses this one; 0: in any case. */
+/* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code). Its device is lost as
+ * soon as the process is gone. `connection`: kill it only if its port still uses this connection;
+ * 0: kill it in any case. */
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code);
 
 /* Ends the process of a device that is not wanted after all, and waits until it is gone. */
 void hdi_worker_shut_down(hd_runtime *rt, int index);
 
-/* The same, but without the wait: hd_close does that. */
+/* Like hdi_worker_shut_down, but without the wait, which hd_close makes. */
 void hdi_worker_drop(hd_runtime *rt, int index);
 
-/* Call after another thread than the watcher declared a device lost; the watcher does the rest
- * (hdi_device_drain). */
+/* Call it after a thread other than the watcher declared a device lost. The watcher then drains the
+ * device (hdi_device_drain). */
 void hdi_workers_drain(hd_runtime *rt);
 
 /* True if the process that drives the device is there. Once false, its end no longer counts as a
