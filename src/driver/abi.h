@@ -1,4 +1,5 @@
-/* abi.h - the CUDA driver's types and numbers, declared by us for the entry points that we use.
+/* abi.h - the CUDA driver's types and numbers, declared here for the entry points that the library
+ * uses.
  *
  * No CUDA toolkit is needed to build. If a real cuda.h is present, tests/driver/abi_check.c
  * compares it with this file at compile time: every size, offset and number.

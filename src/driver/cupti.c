@@ -14,12 +14,12 @@
 #include "record/record.h"
 
 #define BUFFER_BYTES ((size_t)1 << 20)
-#define WAITING_MOST 65536 /* activities of a device not yet taken: some megabytes */
+#define WAITING_MOST 65536 /* the most activities of a device that are not taken yet: some megabytes */
 #define WAITING_LEAST 256
-#define FLUSH_MS 200 /* between two times that CUPTI delivers its records */
+#define FLUSH_MS 200 /* the time between two deliveries of CUPTI's records */
 /* CUPTI computes times of the device: they may be somewhat before the start of the session */
 #define SLACK_NS 1000000000
-#define AT_ONCE 32 /* activities put under the lock together */
+#define AT_ONCE 32 /* so many activities are added at once under the lock */
 #define NAMES 1024 /* chains of the table */
 
 typedef struct entries {
@@ -33,7 +33,7 @@ typedef struct entries {
 static hdi_mutex session_lock = HDI_MUTEX_INIT(CUPTI);
 /* Under the mutex. `cupti` does not change while a session runs, so callbacks read it. */
 static entries cupti;
-static char opened_as[256]; /* the option that `cupti` was opened by */
+static char opened_as[256]; /* the value of the option by which `cupti` was opened */
 static hdcupti_subscriber subscriber;
 static uint32_t users;
 static bool has_clock; /* CUPTI uses ours */
@@ -44,7 +44,7 @@ static hdi_activities *attached;
 static hdi_activity_name *names[NAMES];
 static uint32_t n_names;
 static int64_t began;  /* clock, at the start of the session */
-static int64_t offset; /* from CUPTI's own time to the clock */
+static int64_t offset; /* the difference from CUPTI's own time to the clock */
 
 /* ---- failures ---- */
 
@@ -93,7 +93,7 @@ typedef struct reported {
     hdi_activity activity;
     uint32_t device;
     uint64_t start, end;
-    char text[HDI_RECORD_TEXT_ROOM]; /* of the name; "": none */
+    char text[HDI_RECORD_TEXT_ROOM]; /* the text of the name; "": none */
 } reported;
 
 #define TAKE(kind_number, r)                                                                                           \
@@ -134,8 +134,8 @@ static void cupti_read_fill(const hdcupti_memset *r, reported *out)
     out->activity.record.activity.src = out->activity.record.activity.dst = r->device;
 }
 
-/* Reads the record at `at`, of which `left` bytes are in the buffer. False: it is not whole, or of
- * another kind. */
+/* Reads the record at `at`, of which `left` bytes are in the buffer. False: the record is not
+ * complete, or of another kind. */
 static bool cupti_read_record(const uint8_t *at, size_t left, reported *out)
 {
     const void *r = at;
@@ -222,7 +222,7 @@ static void cupti_keep_activity(const reported *r, int64_t now)
     }
     hdi_activity made = r->activity;
     bool good = a && cupti_place_times(r, now, &made.record);
-    for (; a; a = a->next) { /* each of several runtimes gets it */
+    for (; a; a = a->next) { /* several runtimes may have the device, and each one gets the activity */
         if ((uint32_t)a->ordinal != r->device) {
             continue;
         }
@@ -283,7 +283,7 @@ static void cupti_buffer_completed(void *context, uint32_t stream, uint8_t *buff
     while (buffer && (r = cupti.cuptiActivityGetNextRecord(buffer, left, &record)) == HDCUPTI_SUCCESS) {
         const uint8_t *at = (const uint8_t *)record;
         if (at < buffer || at >= end || (last && at <= last) || (at - buffer) % 8 != 0) {
-            bad++; /* records behind it cannot be found */
+            bad++; /* records behind this one cannot be found */
             break;
         }
         last = at;
@@ -369,7 +369,7 @@ static bool cupti_find_in_toolkit(const char *root, char *why)
     return found;
 }
 
-/* Gets the folder above that of the first nvcc of PATH. False: none found. */
+/* Gets the parent folder of the folder with the first nvcc in PATH. False: none was found. */
 static bool cupti_toolkit_of_path(char *out, size_t room)
 {
     const char *path = secure_getenv("PATH");
@@ -454,8 +454,8 @@ static bool cupti_set_clocks(char *why)
     return true;
 }
 
-/* Detaches CUPTI completely. CUPTI requires that call at the end of a driver call, where it calls
- * back. */
+/* Detaches CUPTI completely. CUPTI requires its last call at the end of a driver call, where CUPTI
+ * calls back. */
 static void cupti_detach(const hdi_driver *driver)
 {
     int unused;

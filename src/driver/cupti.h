@@ -7,7 +7,7 @@
  * last one that ends detaches it completely. The library itself stays open, since its threads
  * cannot be removed.
  *
- * Threads: begin and end on any; take on the thread that runs the device's engine.
+ * Threads: begin and end run on any thread; take runs on the thread that runs the device's engine.
  * Locks: a mutex while one begins or ends. A leaf lock for reported activities; CUPTI's threads,
  * and threads inside driver calls, take it for some instructions, and call nothing of the library.
  * Blocking: begin and end for some hundred milliseconds, and end until CUPTI delivers its last
@@ -43,7 +43,7 @@ typedef struct hdi_activity {
 } hdi_activity;
 
 typedef struct hdi_activities {
-    int ordinal;                 /* of the device, in the driver */
+    int ordinal;                 /* the number of the device in the driver */
     struct hdi_activities *next; /* under the leaf lock, like the rest */
     bool attached;
     hdi_activity *at;
@@ -57,10 +57,11 @@ typedef struct hdi_activities {
  * `why` lists the attempts and the reasons why they failed. */
 bool hdi_activities_begin(hdi_activities *activities, const hdi_driver *driver, const char *option,
                           char why[HDI_ACTIVITIES_WHY_BYTES]);
-/* Ends: CUPTI's last records of the device are ready to be taken. Does nothing before a begin. */
+/* Ends the reports: afterwards CUPTI's last records of the device are ready to be taken. Does
+ * nothing before a begin. */
 void hdi_activities_end(hdi_activities *activities, const hdi_driver *driver);
-/* The driver cannot be used any more: nothing is reported, and CUPTI is not called. Frees the
- * activities not yet taken. */
+/* Ends the reports if the driver cannot be used any more: nothing is reported, and CUPTI is not
+ * called. Frees the activities that were not taken. */
 void hdi_activities_forget(hdi_activities *activities);
 
 /* The activities reported since the last call. The caller frees `at`. */

@@ -1,8 +1,9 @@
-/* cupti_abi.h - types, numbers and entry points of CUPTI, declared by us as far as we use them.
+/* cupti_abi.h - types, numbers and entry points of CUPTI, declared here as far as the library uses
+ * them.
  *
  * No CUDA toolkit is needed to build. If a real cupti.h is present, tests/driver/cupti_check.c
- * compares it with this file at compile time. Records have grown at their ends since CUDA 11.2;
- * declared is the beginning, which all of these versions share. Names: CUPTI's names, with
+ * compares it with this file at compile time. Records have grown at their ends since CUDA 11.2.
+ * This file declares the beginning, which all versions since then share. Names: CUPTI's names, with
  * `hdcupti_`/`HDCUPTI_` for `CUpti_`/`CUPTI_`.
  * Threads: any; the file contains only declarations. Locks: none.
  */

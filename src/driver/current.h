@@ -2,8 +2,8 @@
  * application's own context.
  *
  * While the application captures a stream into a graph, the driver also refuses many calls of other
- * threads, and invalidates the capture. Threads in the capture mode "relaxed" are exempt. Our calls
- * never concern the application's streams, so all of them are made in that mode.
+ * threads, and invalidates the capture. Threads in the capture mode "relaxed" are exempt. The
+ * library's calls never concern the application's streams, so it makes all of them in that mode.
  * Threads: the calling one; the current context and the mode are per thread. Locks: none. Blocking:
  * as the driver's calls.
  * Always: hdi_current_leave restores the thread's current context and mode from before
@@ -21,7 +21,7 @@ typedef struct hdi_current {
     const hdi_driver *driver;
     hdcu_context context, before;
     bool pushed;
-    int cancel; /* hdi_cancel_hold_off: the driver may wait, and the caller may hold locks */
+    int cancel; /* the state for hdi_cancel_restore: the driver may wait, and the caller may hold locks */
     int mode;   /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
 } hdi_current;
 
@@ -43,8 +43,8 @@ static inline void hdi_captures_mind(const hdi_driver *driver, int before)
     }
 }
 
-/* Returns the driver's code. On failure the caller must not call hdi_current_leave, and
- * *entry_point names the call that failed. */
+/* Makes the device's context current. Returns the driver's code. After a failure the caller must
+ * not call hdi_current_leave, and *entry_point names the call that failed. */
 static inline hdcu_result hdi_current_enter(const hdi_driver *driver, hdcu_context context, hdi_current *current,
                                             const char **entry_point)
 {
@@ -71,7 +71,7 @@ static inline void hdi_current_put_back(hdi_current *current)
     if (!current->pushed || driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {
         return;
     }
-    /* A pop that reports the failure of other work may have popped all the same. So the current
+    /* A pop that reports the failure of other work may have popped nevertheless. So the current
      * context decides whether to pop again. */
     hdcu_context now = current->before;
     if (driver->cuCtxGetCurrent(&now) != HDCU_SUCCESS || now == current->context) {

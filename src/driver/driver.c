@@ -4,8 +4,8 @@
  * Threads: any; names that contain a number belong to the thread (hdi_error_name). Locks: none.
  * Blocking: nothing.
  * Always: if a process forks while a driver is started, or being started, the child sets `forked`
- * before fork returns in it. It calls no driver and takes no lock of a driver: threads that do not
- * exist in the child may hold them.
+ * before fork returns in it. The child then calls no driver and takes no lock of a driver: threads
+ * that do not exist in the child may hold such locks.
  */
 #include <pthread.h>
 #include <stdatomic.h>

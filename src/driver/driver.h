@@ -33,7 +33,7 @@ typedef struct hdi_driver {
  *   driver's version and the names of codes still work.
  * - Entry points of nvidia must not be called. */
 bool hdi_driver_was_forked(void);
-/* A driver is about to be started: children forked from now on may not use it.
+/* Call it when a driver is about to be started: children forked from now on may not use the driver.
  * hdi_driver_start_undo takes that back if the start fails. False: no host memory to watch for
  * forks, and nothing to undo. */
 bool hdi_driver_start_begin(void);
@@ -47,10 +47,9 @@ hd_status hdi_driver_nvidia(const hdi_driver **out);
 #define HDI_QUEUES_MOST 32
 
 /* Requests `n` hardware queues of a driver that was not yet started in this process.
- * Streams that share a queue delay each other: work behind a wait of one stream is late in the
- * other too. More queues make a context slower to make and to release.
- * The request is a variable of the environment. It stays unchanged if it is already set, or if `n`
- * is HDI_QUEUES_USUAL. */
+ * Streams that share a queue delay each other: if one stream waits, work of the other one is late,
+ * too. More queues make a context slower to make and to release. The request is a variable of the
+ * environment. It stays unchanged if it is already set, or if `n` is HDI_QUEUES_USUAL. */
 void hdi_driver_ask_for_queues(int n);
 
 /* Codes below 0 replace a driver's code if the driver reported none. They stay inside the library:
@@ -62,8 +61,8 @@ enum {
     HDI_GONE_CLOSED = -4,     /* no worker process exists (any more) */
     /* The memory shared with the worker process is corrupted: its contents are impossible. */
     HDI_GONE_CORRUPTED = -5,
-    HDI_GONE_EXIT = -1000,  /* minus the exit status: the worker process ended */
-    HDI_GONE_SIGNAL = -2000 /* minus the signal: the worker process was killed */
+    HDI_GONE_EXIT = -1000,  /* this minus the exit status: the worker process ended */
+    HDI_GONE_SIGNAL = -2000 /* this minus the signal: the worker process was killed */
 };
 
 /* The name of a code, such as "CUDA_ERROR_ILLEGAL_ADDRESS". An unknown code gives

@@ -1,4 +1,4 @@
-/* entries.h - the one list of driver entry points that we use.
+/* entries.h - the one list of driver entry points that the library uses.
  *
  * X(name, version, need, (parameters), (arguments)): one entry point, which returns hdcu_result.
  * - `version`: the CUDA version whose ABI of the symbol we declare. Each symbol keeps its version,

@@ -1,17 +1,17 @@
 /* faults.c - wraps a provider so that chosen driver calls fail or are late.
  *
  * A call that fails on purpose is not made. The exception is a call that releases a handle, an
- * allocation or a context: it is made and then reports the failure. The driver does the same when
- * an earlier failure surfaces in such a call. cuGetErrorName and cuGetErrorString are passed
- * through, uncounted. Calls of libraries for matrix products are no entry points, but are counted,
- * failed and delayed by name all the same.
+ * allocation or a context: it is made and then reports the failure. The real driver does the same
+ * when an earlier failure surfaces in such a call. cuGetErrorName and cuGetErrorString are passed
+ * through, uncounted. Calls of libraries for matrix products are no entry points, but they are
+ * counted, failed and delayed by name as well.
  * Threads: the thunks run on any thread. Locks: `wrapping`, around wrapping and unwrapping; none in
  * a call.
  * Blocking: a call sleeps if the option delay applies.
- * Always: the process has one wrapper, since entry points have no room for a pointer of ours. It
- * may be opened several times at once with the same provider and settings, and counts for all of
- * them together. Other settings are refused until the last one is closed. Counters start at 0 at
- * the first open.
+ * Always: the process has one wrapper, since an entry point has no parameter for a wrapper's own
+ * data. It may be opened several times at once with the same provider and settings. Its counters
+ * then count for all of them together. Other settings are refused until the last one is closed.
+ * Counters start at 0 at the first open.
  */
 #include <errno.h>
 #include <stdatomic.h>

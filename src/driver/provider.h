@@ -1,9 +1,9 @@
 /* provider.h - the properties that a provider of driver entry points declares, beside its table
  * (driver.h).
  *
- * The other layers ask this record, and never the name: a new provider works by its declared
- * properties (docs/porting.md). A name is compared in one place (engine/providers.c), for options
- * and for messages of worker processes.
+ * The other layers use this record, and never compare the name, so a new provider works by its
+ * declared properties (docs/porting.md). Only engine/providers.c compares names, for options and
+ * for messages of worker processes.
  * Threads: any. Locks: none. Blocking: nothing. Always: records are constant and live as long as
  * the process.
  */
@@ -35,7 +35,7 @@ typedef enum hdi_blas_kind {
 #define HDI_DRIVER_REASON_BYTES 256
 
 typedef struct hdi_provider {
-    /* Of the option driver, in messages, reports and results, and between processes. */
+    /* The name in the option driver, in messages, reports and results, and between processes. */
     const char *name;
 
     /* Devices are stand-ins on the CPU. The options host_* apply to them, and
@@ -44,33 +44,35 @@ typedef struct hdi_provider {
     bool is_host;
     hdi_code_kind code;
 
-    /* The threads of a block run at the same time. False: one after another, and a kernel of the
-     * library has one thread in a block, which does the block's whole work. */
+    /* The threads of a block run at the same time. False: they run one after another, and a kernel
+     * of the library has one thread per block, which does all work of the block. */
     bool threads_parallel;
 
     /* cuMemHostRegister pins pages, which takes a lock of the driver for long. Pages are then
      * populated beforehand. */
     bool pins_memory;
 
-    /* cuModuleUnload waits for all work that runs on the device, as cuModuleLoadDataEx does. It is
-     * then put off until the work in flight is done. */
+    /* cuModuleUnload waits for all work that runs on the device, as cuModuleLoadDataEx does. If so,
+     * an unload is put off until the work in flight is done. */
     bool unload_waits;
 
     /* The driver copies a kernel's code to the device at its first lookup. The kernel then starts
-     * once all kernels end that run. So a small module's kernels are copied when it is loaded. */
+     * only after all kernels that run at that time. If so, the kernels of a small module are copied
+     * when it is loaded. */
     bool lookup_waits;
 
     /* Streams that hd_open makes on each device. Now and then cuStreamCreate waits for the kernels
-     * that run on the device, so lanes made beside them take these. 0: it never waits. */
+     * that run on the device, so lanes that are made later take these streams. 0: cuStreamCreate
+     * never waits. */
     uint32_t streams_ahead;
 
-    /* Graphs cost and save nothing. Chains are then made at their first use, and are as long as the
-     * option chains allows. False: they are made after some uses, and their kernels take
+    /* Chains are made at their first use, and are as long as the option chains allows, since graphs
+     * cost and save nothing. False: chains are made after some uses, and their kernels take
      * HDI_KERNEL_TIME_SPAN_NS at most. */
     bool chains_eager;
 
-    /* A fault on one device ends the work of the process on its other devices. The message of a
-     * loss then states that. */
+    /* A fault on one device ends the work of the process on its other devices, which the message of
+     * a loss then states. */
     bool faults_spread;
 
     /* A file whose first line changes with the driver's kernel module; results of peer tests belong
@@ -81,7 +83,7 @@ typedef struct hdi_provider {
     /* A pair is slow if pinned memory is more than this many times as fast. */
     double peer_slow_margin;
 
-    /* CUPTI reports the devices' activities. False: it is only asked if the option cupti names a
+    /* CUPTI reports the devices' activities. False: CUPTI is only asked if the option cupti names a
      * library. */
     bool reports_activities;
 

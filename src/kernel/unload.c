@@ -14,8 +14,8 @@
  * Blocking: while the driver unloads.
  * Always:
  * - A module stays on a device as long as a launch of its kernels is in flight there.
- * - After an unload or a load, the list `unloaded` holds two kinds of modules: those with
- *   such work in flight, and those whose unload would make the driver wait.
+ * - After an unload or a load, the list `unloaded` holds only modules with such work in flight, and
+ *   modules whose unload would wait.
  */
 #include <stdlib.h>
 #include "base/error.h"

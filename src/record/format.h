@@ -1,14 +1,14 @@
-/* record/format.h - the records of a trace: the library writes them into a file, `heddle trace` and
- * `heddle report` read them.
+/* record/format.h - the records of a trace: the library writes them into a file, and `heddle trace`
+ * and `heddle report` read them.
  *
  * A trace file is a row of records of 64 bytes, in the machine's byte order. The first one is
  * TRACE. A reader takes all whole records, so the file is valid at any moment, even after the
  * program was killed. Records of one source (a thread, an engine, the writer) are in order of time.
- * Those of several sources are not. Times of threads are within 200 ns of the clock.
+ * Records of different sources are not. Times of threads are within 200 ns of the clock.
  *
- * Times are of hdi_clock_ns, in nanoseconds, unless a comment names the device's own time. Each
- * device's own time starts at its own zero point; CLOCK records relate it to the clock. A lane is
- * its global number: device * HDI_RECORD_LANES + number on the device. Positions are those of
+ * Times are those of hdi_clock_ns, in nanoseconds, unless a comment names the device's own time.
+ * Each device's own time starts at its own zero point; CLOCK records relate it to the clock. A lane
+ * is its global number: device * HDI_RECORD_LANES + number on the device. Positions are those of
  * tickets: an operation ends at its position. Lane and position together identify an operation.
  *
  * A text is in separate records right behind its record: TEXT, 56 bytes each, as many as `texts`
@@ -26,17 +26,17 @@
 #define HDI_RECORD_MAGIC UINT64_C(0x4543415254444848) /* "HHDTRACE" in memory */
 #define HDI_RECORD_VERSION 2
 #define HDI_RECORD_LANES 512     /* lane numbers per device */
-#define HDI_RECORD_TEXT_BYTES 56 /* of a text in one TEXT record */
+#define HDI_RECORD_TEXT_BYTES 56 /* the bytes of a text in one TEXT record */
 #define HDI_RECORD_NO_DEVICE 255 /* as a device: the host's memory, or none */
 
 enum {
     HDI_RECORD_NONE,
-    /* The first record, and one per start of a trace in the same file; later records are of its
-     * runtime. */
+    /* The first record. Each further start of a trace in the same file begins with one, too.
+     * Records behind it are of its runtime. */
     HDI_RECORD_TRACE,
     HDI_RECORD_TEXT,   /* continues the text of the record before */
     HDI_RECORD_DEVICE, /* a device; text: its name */
-    HDI_RECORD_LANE,   /* a lane that records name, before or soon after them */
+    HDI_RECORD_LANE,   /* a lane; this record comes before or soon after the records that name the lane */
     HDI_RECORD_NAME,   /* the meaning of a number; text: the name */
     HDI_RECORD_SUBMIT, /* an operation was submitted */
     /* A dependency of an operation; before its SUBMIT. */
@@ -55,11 +55,12 @@ enum {
     HDI_RECORD_PUSH,    /* a range of the program begins */
     HDI_RECORD_POP,     /* the innermost range of the thread ends */
     HDI_RECORD_DROPPED, /* records without room */
-    /* A report of CUPTI about a device; text: the name, on the first of each name. */
+    /* A report of CUPTI about a device; text: the name, in the first record with that name. */
     HDI_RECORD_ACTIVITY,
     HDI_RECORD_END,   /* the trace was stopped */
     HDI_RECORD_LABEL, /* a buffer gets another label */
-    /* An engine lets a lane wait for more than a WAIT states, since the next event is there. */
+    /* An engine lets a lane wait for more than a WAIT states, since the next event stands further
+     * behind. */
     HDI_RECORD_BEHIND,
     /* A range that may begin in one thread and end in another; written at its end. */
     HDI_RECORD_INTERVAL,
@@ -73,12 +74,12 @@ enum {
     HDI_RECORD_NAME_RANGE,      /* the name of a range */
     HDI_RECORD_NAME_ACTIVITY,   /* CUPTI's name of a kernel */
     HDI_RECORD_NAME_THREAD,     /* a thread of the program, by its system number */
-    HDI_RECORD_NAME_OPTION      /* an option in force: "name=value"; the numbers count */
+    HDI_RECORD_NAME_OPTION      /* an option in force: "name=value"; the numbers only count these records */
 };
 
 /* LANE: its purpose. */
 enum {
-    HDI_RECORD_LANE_PROGRAM = 1, /* of the program, by default or made by it */
+    HDI_RECORD_LANE_PROGRAM = 1, /* a lane of the program: a default lane, or one that the program made */
     HDI_RECORD_LANE_IN,          /* copies to the device */
     HDI_RECORD_LANE_OUT,         /* copies to the host */
     HDI_RECORD_LANE_ON,          /* copies on the device */
@@ -95,7 +96,7 @@ enum {
     HDI_RECORD_OP_MATMUL,
     HDI_RECORD_OP_CALL,  /* a function of the program that gives the driver work */
     HDI_RECORD_OP_MARK,  /* no work: it ends with the work in front of it */
-    HDI_RECORD_OP_CLAIM, /* the program may use bytes from `claimed` (see DONE) to its end */
+    HDI_RECORD_OP_CLAIM, /* the program may use the bytes from `claimed` (see DONE) until the operation's end */
     HDI_RECORD_OPS
 };
 
@@ -104,7 +105,7 @@ enum {
     HDI_RECORD_WAY_TO_DEVICE = 1, /* from pinned memory */
     HDI_RECORD_WAY_TO_HOST,       /* to pinned memory */
     HDI_RECORD_WAY_ON_DEVICE,
-    HDI_RECORD_WAY_PEER,   /* between two devices, by one that reaches the memory of the other */
+    HDI_RECORD_WAY_PEER,   /* between two devices, by a device that reaches the memory of the other */
     HDI_RECORD_WAY_HOST,   /* between pinned buffers */
     HDI_RECORD_WAY_STAGED, /* TRANSFER only: between two devices through pinned chunks */
     /* TRANSFER only: from the program's memory, through pinned chunks or by the host. */
@@ -120,14 +121,14 @@ enum {
     /* A call waited for `position` of `lane`: hd_wait, hd_read, hd_map and others. */
     HDI_RECORD_PAUSE_WAIT,
     HDI_RECORD_PAUSE_MEMORY, /* an allocation waited for memory; device */
-    /* Memory of a device was mapped, moved or unmapped; device, bytes, `detail`
+    /* Memory of a device was mapped, moved or unmapped; with device, bytes, and `detail`
      * HDI_RECORD_MAP_*. */
     HDI_RECORD_PAUSE_MAP,
     /* A device loaded a module's code or opened a library for products; device, bytes of the
      * module. */
     HDI_RECORD_PAUSE_CODE,
-    /* A transfer for a device waited for a chunk of pinned memory, until `position` of `lane`;
-     * 0: until another thread gave it. */
+    /* A transfer for a device waited for a chunk of pinned memory, until `position` of `lane`; 0:
+     * until another thread gave the chunk back. */
     HDI_RECORD_PAUSE_CHUNK,
     HDI_RECORD_PAUSE_CALLBACK, /* the program's function to reclaim memory ran; device */
     HDI_RECORD_PAUSES
@@ -150,14 +151,15 @@ enum { HDI_RECORD_ACTIVITY_KERNEL = 1, HDI_RECORD_ACTIVITY_COPY, HDI_RECORD_ACTI
 
 /* SPAN: how it was measured. */
 enum {
-    /* Several operations: the first one began and the last one ended then. */
+    /* The times are the begin of the first operation and the end of the last one. */
     HDI_RECORD_SPAN_EDGES = 1,
     HDI_RECORD_SPAN_ONE /* a single one */
 };
 enum {
-    /* When the first one reached an idle lane: soon after its call returned. */
+    /* The begin is when the first operation reached the device for an idle lane: soon after its
+     * call returned. */
     HDI_RECORD_SPAN_BEGAN_BY_CLOCK = 1,
-    HDI_RECORD_SPAN_ENDED_BY_CLOCK = 2 /* when the engine saw the last one end */
+    HDI_RECORD_SPAN_ENDED_BY_CLOCK = 2 /* the end is when the engine saw the last operation end */
 };
 
 typedef union hdi_record {
@@ -165,7 +167,7 @@ typedef union hdi_record {
     struct {
         uint8_t type;   /* HDI_RECORD_* */
         uint8_t kind;   /* see the comments below */
-        uint8_t device; /* in the runtime, if the record is about one device */
+        uint8_t device; /* the number of the device in the runtime, if the record is about one device */
         uint8_t texts;  /* so many TEXT records follow */
         /* The system's number of the thread that wrote it; 0: an engine or the writer. */
         uint32_t thread;
@@ -181,7 +183,7 @@ typedef union hdi_record {
         uint32_t run;       /* the number of the runtime in its process, from 1 */
         uint64_t reserved[2];
     } trace;
-    struct { /* TEXT; kind: bytes of it in this record */
+    struct { /* TEXT; kind: how many bytes of the text are in this record */
         uint8_t type, bytes;
         uint8_t reserved[6];
         char text[HDI_RECORD_TEXT_BYTES];
@@ -196,7 +198,7 @@ typedef union hdi_record {
     struct { /* LANE; kind: HDI_RECORD_LANE_* */
         uint32_t first, thread;
         int64_t time;
-        uint32_t lane, slots; /* slots: of its ring */
+        uint32_t lane, slots; /* `slots`: the slots of the lane's ring */
         uint64_t reserved[5];
     } a_lane;
     struct { /* NAME; kind: HDI_RECORD_NAME_* */
@@ -207,30 +209,30 @@ typedef union hdi_record {
     } name;
     struct { /* SUBMIT; kind: HDI_RECORD_OP_* */
         uint32_t first, thread;
-        int64_t time; /* before the engine could see it */
+        int64_t time; /* a time before the engine could see the operation */
         uint32_t lane;
-        uint32_t kernel;   /* LAUNCH: its number; COPY: HDI_RECORD_WAY_* */
+        uint32_t kernel;   /* LAUNCH: the kernel's number; COPY: HDI_RECORD_WAY_* */
         uint64_t position; /* its end */
-        /* The end of the lane's operation before it, or the begin of its own waits. */
+        /* The end of the lane's previous operation, or the begin of this operation's waits. */
         uint64_t before;
         uint64_t bytes; /* COPY, FILL */
-        /* LAUNCH: of the grid, at most 2^32 - 1; COPY: 1 if one side is a pinned chunk of the
-         * library. */
+        /* LAUNCH: the blocks of the grid, at most 2^32 - 1. COPY: 1 if one side is a pinned chunk
+         * of the library. */
         uint32_t blocks;
-        uint32_t threads; /* LAUNCH: of a block */
+        uint32_t threads; /* LAUNCH: the threads of a block */
         /* Slots of the lane's ring that unfinished work took, including this operation. */
         uint32_t ring;
         uint8_t src, dst; /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
-        uint16_t waits;   /* WAIT records in front of it, including dropped ones; at most 65,535 */
+        uint16_t waits;   /* the number of WAIT records in front of it, including dropped ones; at most 65,535 */
     } submit;
     /* WAIT; kind: 1 if the operation reads bytes that the other one writes, 0 for the order
      * alone. */
     struct {
         uint32_t first, thread;
         int64_t time;
-        uint32_t lane, other_lane; /* of the operation, and of the other one */
-        uint64_t position;         /* of the operation, as in its SUBMIT */
-        uint64_t other_position;   /* of the other operation, or of earlier work in its lane */
+        uint32_t lane, other_lane; /* the lanes of the operation and of the other one */
+        uint64_t position;         /* the position of the operation, as in its SUBMIT */
+        uint64_t other_position;   /* the position of the other operation, or of earlier work in its lane */
         uint64_t buffer;           /* as in ALLOC */
         uint32_t label;            /* NAME of the buffer's label; 0: none */
         uint32_t low_unit;         /* the range that it uses: in units of `unit` bytes, as */
@@ -240,9 +242,9 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time;
         uint32_t lane, other_lane;
-        /* Of the operation that waits: the first one of the lane to end behind it. */
+        /* The operation that waits is the first one in the lane that ends behind this position. */
         uint64_t before;
-        uint64_t other_position; /* of the awaited operation */
+        uint64_t other_position; /* the position of the awaited operation */
         uint64_t reserved[3];
     } behind;
     /* ISSUE; kind: 1 if the driver or the function of a CALL refused it, or it was skipped. */
@@ -256,18 +258,19 @@ typedef union hdi_record {
     } issue;
     struct { /* SPAN; kind: HDI_RECORD_SPAN_* */
         uint32_t first, thread;
-        int64_t time; /* of the engine, when it knew the times */
+        int64_t time; /* when the engine knew the times */
         /* way: ns from the return of the first operation's call to its begin on a device at rest;
          * 0: unknown */
         uint32_t lane, way;
-        uint64_t before, position; /* operations from behind `before` up to here */
-        int64_t began, ended;      /* in the device's own time, without the time of the events */
-        /* HDI_RECORD_OP_* of all of them; LAUNCH also for fills, products and calls among them. */
+        uint64_t before, position; /* the operations from behind `before` up to `position` */
+        int64_t began, ended;      /* in the device's own time, corrected by the time that events take */
+        /* HDI_RECORD_OP_* of all operations; LAUNCH also stands for fills, products and calls among
+         * them. */
         uint32_t op;
-        uint32_t by_clock; /* HDI_RECORD_SPAN_*_BY_CLOCK, combined: those are of hdi_clock_ns */
+        uint32_t by_clock; /* the HDI_RECORD_SPAN_*_BY_CLOCK, combined: these ends are times of hdi_clock_ns */
     } span;
-    /* DONE. At the position before its end, a claim hands its bytes to the program. If no DONE
-     * shows that position, it did so at once. The thread that ends such a claim may write its
+    /* DONE. At the position before its end, a claim gave its bytes to the program. If no DONE shows
+     * that position, the claim did so at once. The thread that ends such a claim may write its
      * end. */
     struct {
         uint32_t first, thread;
@@ -289,7 +292,7 @@ typedef union hdi_record {
         uint32_t lane;    /* of its last operation */
         uint8_t src, dst; /* devices, HDI_RECORD_NO_DEVICE */
         uint16_t reserved;
-        uint64_t position; /* of its last operation; 0: the host did it within the call */
+        uint64_t position; /* the position of its last operation; 0: the host moved the bytes within the call */
         uint64_t bytes;
         int64_t returned; /* when the call returned */
         uint32_t src_label, dst_label;
@@ -309,7 +312,7 @@ typedef union hdi_record {
     struct { /* MEMORY */
         uint32_t first, thread;
         int64_t time;
-        uint64_t in_use, held, limit; /* bytes: of buffers, mapped, the limit (0: none) */
+        uint64_t in_use, held, limit; /* bytes in buffers, bytes mapped, and the limit (0: none) */
         uint64_t pinned;              /* bytes of pinned memory, of all devices */
         uint64_t reserved[2];
     } memory;
@@ -325,9 +328,9 @@ typedef union hdi_record {
     struct { /* LOSS, RESTART */
         uint32_t first, thread;
         int64_t time;
-        int64_t ended; /* RESTART: when it was up */
+        int64_t ended; /* RESTART: when the device was up again */
         int64_t code;  /* LOSS: the driver's code, or one of the library below 0 */
-        uint32_t lane; /* LOSS: of the first operation to blame */
+        uint32_t lane; /* LOSS: the lane of the first operation to blame */
         uint32_t kernel;
         uint64_t position;
         uint64_t reserved[2];
@@ -343,7 +346,7 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time; /* when it began */
         int64_t ended;
-        uint64_t name;     /* NAME of it, as in a range */
+        uint64_t name;     /* NAME of the interval, as in a range */
         uint32_t began_by; /* the system's number of the thread that began it */
         uint32_t rest;
         uint64_t reserved[3];
@@ -351,9 +354,9 @@ typedef union hdi_record {
     struct { /* DROPPED; kind: 0 of a thread, 1 of an engine, 2 of the file */
         uint32_t first, thread;
         int64_t time;
-        uint64_t count; /* records, since the last DROPPED of the same source */
-        /* Of the file: so many records in front of this one are of a time from which others are
-         * missing. */
+        uint64_t count; /* how many records were dropped since the last DROPPED of the same source */
+        /* For the file: so many records in front of this one are of a time from which other records
+         * are missing. */
         uint64_t partial;
         uint64_t reserved[4];
     } dropped;
@@ -364,7 +367,8 @@ typedef union hdi_record {
         uint64_t name; /* NAME of it */
         uint32_t stream, correlation;
         uint64_t bytes; /* COPY, FILL */
-        /* Likewise: devices, HDI_RECORD_NO_DEVICE for the host's memory, or another device. */
+        /* The devices of source and destination; HDI_RECORD_NO_DEVICE: the host's memory, or
+         * another device. */
         uint32_t src, dst;
         uint64_t reserved;
     } activity;
@@ -377,7 +381,7 @@ _Static_assert(sizeof(hdi_record) == HDI_RECORD_BYTES, "a record has 64 bytes");
 enum {
     HDI_RECORD_DETAIL_EDGES = 1, /* device times at the edges of busy stretches */
     HDI_RECORD_DETAIL_FULL,      /* of each operation */
-    HDI_RECORD_DETAIL_CUPTI      /* as edges, and the times of CUPTI */
+    HDI_RECORD_DETAIL_CUPTI      /* like EDGES, and the times of CUPTI */
 };
 
 #endif

@@ -45,7 +45,7 @@ hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)
     }
     hdi_lock_take(&recorder->lock);
     recorder->common = ring ? ring : recorder->common;
-    /* relaxed: a thread that sees it late records for the trace before, which does no harm */
+    /* relaxed: a thread that sees this late records for the previous trace, which does no harm */
     atomic_fetch_add_explicit(&recorder->trace, 1, memory_order_relaxed);
     recorder->threads_most = rings > 1 ? (uint32_t)(rings - 1) : 0;
     hdi_lock_release(&recorder->lock);
@@ -132,8 +132,8 @@ static unsigned record_rung_of(const hdi_pause *pause)
     }
 }
 
-/* Of the thread's current allocation: HDI_RECORD_RUNG_*. Not beside its ring, since it may lack
- * one. */
+/* The HDI_RECORD_RUNG_* of the thread's current allocation. They are not beside its ring, since the
+ * thread may lack one. */
 static _Thread_local uint8_t rungs_here;
 
 void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung)
@@ -213,7 +213,7 @@ typedef struct place {
     hdi_record_gap *gap;
     uint32_t thread;
     bool shared;            /* the lock is held until record_place_leave() */
-    hdi_record_gap nothing; /* if there is no memory for a gap: then the ring may miss ends */
+    hdi_record_gap nothing; /* used if there is no memory for a gap: the ring may then miss ends */
 } place;
 
 static bool record_gap_is_whole(const hdi_record_gap *gap, uint32_t trace)
@@ -222,7 +222,8 @@ static bool record_gap_is_whole(const hdi_record_gap *gap, uint32_t trace)
 }
 
 /* The gap of a thread that shares a ring. NULL: no memory. The lock is held. A thread that ends
- * with a gap leaves it to the next one with its number. A reader takes the two for one, too. */
+ * with a gap leaves the gap to the next thread with the same number. A reader of the trace takes
+ * these two threads for one, too. */
 static hdi_record_gap *record_gap_of_sharer(hdi_recorder *r, uint32_t thread, uint32_t trace)
 {
     hdi_record_sharer **list = &r->sharers[thread % HDI_RECORD_SHARERS], *unused = NULL;
@@ -242,7 +243,7 @@ static hdi_record_gap *record_gap_of_sharer(hdi_recorder *r, uint32_t thread, ui
     return unused ? &unused->gap : NULL;
 }
 
-/* For a thread without a ring of its own. */
+/* The place for a thread without a ring of its own. */
 static __attribute__((noinline)) void record_place_enter_slow(hdi_recorder *r, place *p, uint32_t trace)
 {
     hdi_lock_take(&r->lock);

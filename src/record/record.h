@@ -1,14 +1,14 @@
-/* record.h - the application's threads write records of a trace: each into its own ring, which the
- * trace's writer empties.
+/* record.h - records of a trace by the application's threads. Each thread writes into its own ring,
+ * which the trace's writer empties.
  *
  *    hdi_recorder   of a runtime: the rings of its threads, and one for threads without
  *
- * Threads: any; those of engines in worker processes write into their device's channel instead.
+ * Threads: any. Engines write into the channels of their devices instead.
  * Locks: a lock per recorder, for a thread's first record and for threads without a ring.
  * Blocking: never.
- * Always: without a trace, a place that could record costs a load and a branch. One thread writes a
- * ring: it uses a ring only after it found itself to be the owner. Records without room are
- * counted.
+ * Always: without a trace, each place that could record costs a load and a branch. Only one thread
+ * writes a ring: a thread uses a ring only after it found itself to be the owner. Records without
+ * room are counted.
  */
 #ifndef HDI_RECORD_RECORD_H
 #define HDI_RECORD_RECORD_H
@@ -24,29 +24,29 @@
 
 /* Records that a thread's ranges lack in the file. */
 typedef struct hdi_record_gap {
-    uint32_t trace;    /* the trace that the rest belongs to; 0: none */
-    uint32_t left_out; /* open innermost ranges without a PUSH */
-    uint32_t owed;     /* POP records without room, of ranges with a PUSH */
-    int64_t owed_at;   /* time of the last of those */
+    uint32_t trace;    /* the trace that the other fields belong to; 0: none */
+    uint32_t left_out; /* how many of the open innermost ranges have no PUSH */
+    uint32_t owed;     /* how many POP records had no room, of ranges with a PUSH */
+    int64_t owed_at;   /* the time of the last of these POP records */
 } hdi_record_gap;
 
-/* The gap of a thread that shares a ring. If nothing is missing, it serves another thread. In
- * stable memory. */
+/* The gap of a thread that shares a ring. If nothing is missing, the gap serves another thread. It
+ * is in stable memory. */
 typedef struct hdi_record_sharer {
     hdi_record_gap gap;
     uint32_t thread; /* the system's number */
     struct hdi_record_sharer *next;
 } hdi_record_sharer;
 
-/* A thread's ring in one recorder. In stable memory: a thread that uses it after hd_close reads
- * zeros, and is not the owner. */
+/* A thread's ring in one recorder. It is in stable memory: a thread that uses it after hd_close
+ * reads zeros, and is not the owner. */
 typedef struct hdi_record_thread {
     _Atomic uint64_t recorder;           /* id */
     _Atomic(const hdi_presence *) owner; /* the presence of the thread inside calls */
     uint32_t thread;                     /* the system's number */
     hdi_record_gap gap;
     hdi_record_ring *ring;
-    bool populated; /* the trace's writer took care of that */
+    bool populated; /* the trace's writer made the system allocate the ring's memory */
     struct hdi_record_thread *next;
 } hdi_record_thread;
 
@@ -54,11 +54,11 @@ typedef struct hdi_record_thread {
 
 typedef struct hdi_recorder {
     _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: record nothing */
-    hdi_quick_clock clock;   /* of the records; the trace's writer relates it */
+    hdi_quick_clock clock;   /* the clock of the records; the trace's writer relates it to the system's clock */
     hdi_stable *stable;
     uint64_t id; /* never used again in this process */
     hdi_lock lock;
-    hdi_record_ring *common;              /* of threads without a ring; NULL: no record ever */
+    hdi_record_ring *common;              /* for threads without a ring; NULL: nothing was ever recorded */
     _Atomic(hdi_record_thread *) threads; /* only grows */
     uint32_t n_threads, threads_most;
     _Atomic uint32_t trace;                         /* counts the traces */
@@ -67,9 +67,9 @@ typedef struct hdi_recorder {
 
 /* Initializes a recorder of zeros. `stable`: of the runtime. */
 void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable);
-/* Before the first trace: rings of at most so many bytes. Errors: HOST_MEMORY. */
+/* Prepares for the first trace, with rings of at most so many bytes. Errors: HOST_MEMORY. */
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes);
-/* No thread records any more. */
+/* Releases a recorder, in which no thread records any more. */
 void hdi_recorder_release(hdi_recorder *recorder);
 
 /* True while a trace is written. */
@@ -103,7 +103,7 @@ static inline hdi_record_thread *hdi_record_ring_here(const hdi_recorder *record
 }
 
 /* The place for the thread's next record, with the thread filled in, otherwise undefined. NULL: no
- * room. hdi_record_end passes it to the reader. */
+ * room. hdi_record_end passes the record to the reader. */
 static inline hdi_record *hdi_record_begin(const hdi_record_thread *here)
 {
     hdi_record_ring *ring = here->ring;
@@ -141,26 +141,27 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
 /* Room for such a text, and for the rest of the character at which it is cut. */
 #define HDI_RECORD_TEXT_ROOM (HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 4)
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
-/* A range of the calling thread begins, or its innermost one ends. If a PUSH does not fit, its
- * range and all ranges within are left out. A POP that does not fit comes later. So the ranges
- * around keep their ends. */
+/* Record that a range of the calling thread begins, or that its innermost range ends. If a PUSH
+ * does not fit, its range and all ranges within are left out. A POP that does not fit is written
+ * later. So the ranges around it keep their ends. */
 void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name);
 void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
 /* Counts as dropped a record of the calling thread that does not fit elsewhere. */
 void hdi_record_drop(hdi_recorder *recorder);
 /* The calling thread's number, as in records. */
 uint32_t hdi_record_own_number(void);
-/* Makes the same record and its pieces, all[1 + HDI_RECORD_TEXTS_MOST]; returns how many. */
+/* Makes the record and the pieces of its text in all[1 + HDI_RECORD_TEXTS_MOST]; returns how many
+ * there are. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 
-/* A number for a text as far as it is written; never 0. The same text gets the same number. With 64
- * bits, no two texts share one. */
+/* A number for a text, as far as the text is written; never 0. The same text gets the same number.
+ * With 64 bits, no two texts share one. */
 uint64_t hdi_record_number(const char *text);
-/* The same in 32 bits, for a label. Two labels may share a number: the trace's writer renumbers the
- * later one. So the text goes with it. */
+/* A number of 32 bits for a label. Two labels may share a number, and the trace's writer renumbers
+ * the later one. So records contain the label's text, too. */
 uint32_t hdi_record_label_number(const char *label);
 
-/* A cause that held the calling thread up since `began`; none if that is 0. */
+/* Records a cause that held the calling thread up since `began`; nothing if that is 0. */
 typedef struct hdi_pause {
     uint8_t kind, device;
     uint32_t lane, detail;

@@ -99,7 +99,7 @@ static inline uint64_t hdi_ring_ready(const hdi_record_ring *ring)
     return head - tail <= HDI_RING_RECORDS ? head - tail : 0;
 }
 
-/* Reader: number `i` of those. */
+/* Reader: number `i` of the records that are ready. */
 static inline const hdi_record *hdi_ring_at(const hdi_record_ring *ring, uint64_t i)
 {
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
@@ -122,7 +122,7 @@ static inline uint64_t hdi_ring_take_dropped(hdi_record_ring *ring)
 }
 
 /* Gets the ring's memory from the system in advance, so that the writer is spared it. Any thread.
- * Only affects time. */
+ * It affects only the time. */
 static inline void hdi_ring_populate(hdi_record_ring *ring)
 {
 #ifdef MADV_POPULATE_WRITE

@@ -1,18 +1,18 @@
 /* alloc.c - memory that the driver places: cuMemAlloc, pinned host memory, and each device's
  * default pool.
  *
- * All of it consists of blocks of fresh pages. A pool consists of segments: 2 MiB cut into slots of
- * one size, or one large slot. The stream that freed a slot may reuse it at once. Other streams may
- * reuse it once that stream is past the free. Memory beyond the threshold is given back when the
- * program waits for a stream, an event or a context.
+ * All such memory consists of blocks of fresh pages. A pool consists of segments. A segment is 2
+ * MiB that are cut into slots of one size, or one large slot. The stream that freed a slot may
+ * reuse it at once. Other streams may reuse it once that stream is past the free. Pool memory
+ * beyond the threshold is given back when the program waits for a stream, an event or a context.
  * Threads: any. Locks: the host lock.
- * Blocking: freeing waits for the work of the context, and of all contexts for pinned memory. The
- * driver does too. So queued work never uses memory that is gone.
+ * Blocking: freeing waits for the work of the context; freeing pinned memory waits for the work of
+ * all contexts. The real driver does so, too. So queued work never uses memory that is gone.
  * cuMemAllocAsync waits for the work of the context if memory is short and frees are queued.
  * Always: device memory is charged to its device in whole pages. An inaccessible page lies behind
- * every block made here. A slot that is free is in its class's list. A segment goes only when all
- * its slots are free and passed, or with the context. The counters are the sums over segments and
- * live slots.
+ * every block made here. A slot that is free is in its class's list. A segment is released only
+ * when all its slots are free and their frees were passed, or with the context. The pool's counters
+ * are the sums over segments and live slots.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -82,14 +82,14 @@ static hdcu_result host_block_make(hdi_host_context *context, hdi_host_memory_ki
 enum {
     UNIT = 512,        /* slots are multiples of this */
     SMALL = 256 << 10, /* larger slots take a segment each */
-    CLASSES = 320      /* eight per doubling of the size: up to far more than a device holds */
+    CLASSES = 320      /* eight per doubling of the size, up to far more than a device holds */
 };
 
 struct hdi_host_slot {
     hdi_host_segment *segment;
-    hdi_host_slot *next; /* in its class's list, when free */
+    hdi_host_slot *next; /* the next one in the list of its class, when it is free */
     uint64_t stream;     /* the stream that freed it last */
-    unsigned pending;    /* frees of it queued in streams */
+    unsigned pending;    /* frees of this slot that are queued in streams */
     bool live;
 };
 
@@ -329,7 +329,7 @@ static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_h
         return HDCU_SUCCESS;
     }
     uint64_t more = mempool_class_bytes(class);
-    if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory goes first */
+    if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory is given back first */
         mempool_trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
     }
     hdcu_result r = mempool_add_segment(p, context, class);
@@ -369,8 +369,8 @@ static hdcu_result cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu_s
     }
     if (r == HDCU_ERROR_OUT_OF_MEMORY && pointer && bytes <= hdi_host.memory &&
         pools[stream->context->device].pending > 0) {
-        /* Other streams are not past their frees. A stream of a GPU would wait for them. Here the
-         * program waits. */
+        /* Other streams have not passed their frees yet. A stream of a GPU would wait for them;
+         * here the program waits. */
         r = hdi_host_context_drain(stream->context);
         if (r == HDCU_SUCCESS) {
             r = hdi_host_stream_find(stream_handle, &stream); /* the lock was released meanwhile */
@@ -412,7 +412,7 @@ static bool mempool_has(uintptr_t address)
     return mempool_live_slot_at(address) != NULL;
 }
 
-/* Frees such memory, once the work of its context is done. */
+/* Frees memory of cuMemAllocAsync, once the work of its context is done. */
 static hdcu_result mempool_free(uintptr_t address)
 {
     hdi_host_context_drain(mempool_live_slot_at(address)->segment->memory->context);
@@ -476,8 +476,8 @@ static hdcu_result cuMemPoolGetAttribute(hdcu_mempool handle, int attribute, voi
     return hdi_host_leave(r != HDCU_SUCCESS || found ? r : HDCU_ERROR_INVALID_VALUE);
 }
 
-/* Sets the threshold, or resets a peak to the current value. The value for a peak must be 0, as for
- * the driver. */
+/* Sets the threshold, or resets a peak to the current value. The value for a peak must be 0, as
+ * with the real driver. */
 static hdcu_result cuMemPoolSetAttribute(hdcu_mempool handle, int attribute, void *value)
 {
     pool *p;

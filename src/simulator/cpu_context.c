@@ -12,7 +12,7 @@
 
 #ifdef HDI_CONTEXT_UCONTEXT
 
-/* makecontext passes ints only, so a pointer travels in two halves. */
+/* makecontext passes only ints, so a pointer is passed in two halves. */
 static void cpu_context_start(unsigned run_high, unsigned run_low, unsigned argument_high, unsigned argument_low)
 {
     uintptr_t run = (uintptr_t)((uint64_t)run_high << 32 | run_low);
@@ -39,14 +39,16 @@ HDI_FIBER_CODE void hdi_context_switch(hdi_context *from, hdi_context *to)
 void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to)
 {
     (void)signal_ucontext;
-    setcontext(&to->state); /* restores the signal mask too */
+    setcontext(&to->state); /* this restores the signal mask, too */
 }
 
 #else
 
-/* Saves the registers that a call preserves at *from, continues the execution saved at to. */
+/* Saves the registers that a call must preserve, puts their place into *from, and continues the
+ * execution that was saved at `to`. */
 void hdi_context_swap_stacks(void **from, void *to) __attribute__((visibility("hidden")));
-/* Only the second half, from anywhere, with the floating-point unit in any state. */
+/* Only continues the execution saved at `to`. It may be called anywhere, with the floating-point
+ * unit in any state. */
 void hdi_context_load_stack(void *to) __attribute__((visibility("hidden"), noreturn));
 /* The first code of a new context. */
 void hdi_context_start(void) __attribute__((visibility("hidden")));
@@ -90,7 +92,7 @@ __asm__(".text\n"
         ".hidden hdi_context_load_stack\n"
         ".type hdi_context_load_stack, @function\n"
         "hdi_context_load_stack:\n"
-        "    endbr64\n" /* a signal handler's return leads here, as a jump may */
+        "    endbr64\n" /* the return from a signal handler may lead here, like a jump */
         "    cld\n"
         "    fninit\n"
         "    movq %rdi, %rsi\n"

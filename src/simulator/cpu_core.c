@@ -5,9 +5,9 @@
  * fiber runs the whole block as a plain loop. A thread that reaches a barrier parks its fiber, and
  * another fiber goes on with the threads not yet started. When all running threads arrive, they
  * continue one after another.
- * The threads of a warp meet likewise (cpu_warp.h).
- * Control passes from fiber to fiber directly. It comes back to the worker's own stack when the
- * block is done, when more fibers are needed, and on a fault.
+ * The threads of a warp meet in the same way (cpu_warp.h). Control passes from fiber to fiber
+ * directly. It returns to the worker's own stack when the block is done, when more fibers are
+ * needed, and after a fault.
  *
  * Threads: see cpu_core.h. The code between hdi_fiber_enter and the kernel's entry runs on fibers.
  * Locks: none.
@@ -131,7 +131,7 @@ static bool cpu_core_reserve_storage(hdi_cpu_core *core, const hdi_cpu_storage *
  * Another thread may take that memory, but hardly ever does. */
 static bool cpu_core_make_system_storage(const hdi_cpu_storage *s)
 {
-    /* A statically linked program lacks it. */
+    /* A statically linked program lacks this function. */
     extern void *__tls_get_addr(size_t index[2]) __attribute__((weak));
     /* The system's own table of all modules. */
     enum { TABLE_BYTES = 64 * 1024 };
@@ -140,7 +140,7 @@ static bool cpu_core_make_system_storage(const hdi_cpu_storage *s)
         return true;
     }
     if (__tls_get_addr == NULL) {
-        return true; /* the first access makes it */
+        return true; /* the first access makes the storage */
     }
     size_t index[2] = {0, 0};
     void *room = malloc(s->bytes + s->align + TABLE_BYTES);
@@ -219,8 +219,8 @@ HDI_FIBER_CODE static void cpu_core_pass_barrier(hdi_cpu_core *core)
     }
 }
 
-/* Chooses the fiber that continues when the running one cannot: a ready one, or a new one. It is
- * the worker when the block is done, or no thread can go on. */
+/* Chooses the fiber that continues when the running one cannot: a ready one, or a new one. If the
+ * block is done, or no thread can go on, it is the worker. */
 HDI_FIBER_CODE static hdi_fiber *cpu_core_pick_fiber(hdi_cpu_core *core)
 {
     if (core->ready_next < core->n_ready) {
@@ -257,7 +257,7 @@ HDI_FIBER_CODE static void cpu_core_barrier(hd_kernel_thread *self)
     hdi_cpu_core *core = (hdi_cpu_core *)fiber->set;
     if (core->started == core->n_threads && core->n_arrived == 0 && core->ready_next == core->n_ready &&
         core->n_meeting == 0) {
-        return; /* the only thread that still runs */
+        return; /* this is the only thread that still runs */
     }
     cpu_core_need_fibers(core, fiber);
     core->arrived[core->n_arrived++] = fiber;
@@ -306,7 +306,8 @@ static int cpu_core_tell_block(hdi_cpu_core *core)
                     m->block.x, m->block.y, m->block.z);
 }
 
-/* Some threads of a warp wait for others, which wait at a barrier. Names one of each. */
+/* Reports that some threads of a warp wait for others, which wait at a barrier. Names one thread of
+ * each kind. */
 static void cpu_core_tell_apart(hdi_cpu_core *core)
 {
     const hdi_warp *w = core->warps.of;
@@ -325,7 +326,7 @@ static void cpu_core_tell_apart(hdi_cpu_core *core)
     core->failure = HDCU_ERROR_LAUNCH_FAILED;
 }
 
-/* Two threads of a warp called functions that differ. */
+/* Reports that two threads of a warp called different functions. */
 static void cpu_core_tell_different(hdi_cpu_core *core, const hdi_warp *w, const hd_kernel_thread *self)
 {
     const hd_kernel_thread *other = &w->waiting[__builtin_ctz(w->arrived)]->self;
@@ -361,7 +362,7 @@ HDI_FIBER_CODE static void cpu_core_end_meeting(hdi_cpu_core *core, hdi_warp *w,
 {
     uint32_t lanes = hdi_warp_end_meeting(w);
     uint32_t first = core->launch->schedule != 0 ? (uint32_t)(hdi_random(&core->random) % 32) : 0;
-    if (core->ready_next > 0) { /* room for all: each fiber is in the list once */
+    if (core->ready_next > 0) { /* there is room for all, since each fiber is in the list at most once */
         core->n_ready -= core->ready_next;
         memmove(core->ready, core->ready + core->ready_next, core->n_ready * sizeof *core->ready);
         core->ready_next = 0;
@@ -402,7 +403,7 @@ HDI_FIBER_CODE static const hd_warp_values *cpu_core_meet(hd_kernel_thread *self
     return values;
 }
 
-/* A thread returned from the kernel. */
+/* Called when a thread returned from the kernel. */
 HDI_FIBER_CODE static void cpu_core_leave_warp(hdi_cpu_core *core, const hd_kernel_thread *self)
 {
     uint32_t number = hdi_thread_number(self);
@@ -417,7 +418,7 @@ HDI_FIBER_CODE static void cpu_core_leave_warp(hdi_cpu_core *core, const hd_kern
 HDI_FIBER_CODE __attribute__((noreturn)) static void
 cpu_core_fail_assertion(hd_kernel_thread *self, const char *assertion, const char *file, int line)
 {
-    enum { FILE_MOST = 80 }; /* the end of a long path is of more interest than its start */
+    enum { FILE_MOST = 80 }; /* a long path is cut at its start, since its end is of more interest */
     hdi_fiber *fiber = (hdi_fiber *)self;
     hdi_cpu_core *core = (hdi_cpu_core *)fiber->set;
     size_t length = strlen(file);
@@ -457,7 +458,7 @@ void hdi_cpu_core_flush(hdi_cpu_core *core)
 
 /* ---- blocks ---- */
 
-/* Makes the things that the asking fiber wants. False: out of memory. */
+/* Makes what the asking fiber needs. False: out of memory. */
 static bool cpu_core_provide(hdi_cpu_core *core, const hdi_fiber *asking)
 {
     bool good;

@@ -2,7 +2,7 @@
  *
  * Threads: a core is used by one thread at a time. Locks: none.
  * Blocking: functions that may run out of memory try again for a tenth of a second. Making fibers
- * may wait for those of other cores (cpu_fiber.h).
+ * may wait until other cores free some (cpu_fiber.h).
  * Always: between two blocks a core has no unfinished thread, so the next block may be of another
  * launch.
  */
@@ -15,7 +15,7 @@
 
 typedef struct hdi_cpu_core {
     hdi_fiber_set set;         /* first: a fiber's set is its core */
-    struct hdi_cpu_core *next; /* for the owner's list of spare ones */
+    struct hdi_cpu_core *next; /* the next one in the owner's list of spare cores */
     struct hdi_cpu_core *all_next, *all_previous;
     void *shared; /* dynamic shared memory */
     size_t shared_bytes;
@@ -26,23 +26,25 @@ typedef struct hdi_cpu_core {
     const void *arguments;
     hd_kernel_thread model; /* the values that all threads of the block share */
     uint32_t n_threads;
-    /* Threads that have begun: taken in this order, as `multiplier` and `offset` change it. */
+    /* How many threads have begun. `multiplier` and `offset` change the order in which they
+     * begin. */
     uint32_t started;
     uint32_t x, y, z; /* the next thread, if the order is not perturbed */
     uint32_t multiplier, offset;
     uint64_t random;
-    /* Waiting at this barrier; passed the one before and to be continued. */
+    /* `arrived`: fibers that wait at the current barrier. `ready`: fibers that passed the previous
+     * barrier, and that are continued next. */
     hdi_fiber **arrived, **ready;
     uint32_t n_arrived, n_ready, ready_next, list_capacity;
     hdi_warps warps;
     /* `warps` is made for this block, since a thread called a function of warps */
     bool has_warps;
     uint32_t n_meeting; /* threads that wait at meetings of warps */
-    hdi_fiber *asking;  /* waits for the things that the worker makes for it; NULL: none */
+    hdi_fiber *asking;  /* the fiber that waits for things that the worker makes; NULL: none */
     bool wants_fibers, wants_warps;
-    hdcu_result failure; /* the reason why a thread ended the launch; 0: none did */
+    hdcu_result failure; /* the code with which a thread ended the launch; 0: none did */
     char reason[HDI_DRIVER_REASON_BYTES];
-    bool printed; /* to standard output, since the last flush */
+    bool printed; /* a kernel printed to standard output since the last flush */
     void (*guarded)(void *);
     void *guarded_data;
 } hdi_cpu_core;
@@ -63,8 +65,8 @@ void hdi_cpu_core_flush(hdi_cpu_core *core);
 /* Calls copy(data) on a fiber, as hdi_cpu_guarded. */
 hdcu_result hdi_cpu_core_run_guarded(hdi_cpu_core *core, void (*copy)(void *), void *data, uintptr_t *fault_address);
 
-/* Running work was accepted long ago, so a lack of memory now costs the device. It may be over
- * soon. False: the wait was long enough. `tries`: 0 at first. */
+/* Waits a moment for memory. Running work was accepted long ago, so the device would be lost for a
+ * lack of memory, which may be over soon. False: the wait was long enough. `tries`: 0 at first. */
 bool hdi_cpu_wait_for_memory(int *tries);
 
 #endif

@@ -68,9 +68,9 @@ typedef struct passed_signal {
 /* In TLS as a whole, since the handler cannot allocate. */
 static _Thread_local volatile passed_signal last_passed;
 
-/* Lies at the upper end of its mapping. */
+/* This structure lies at the upper end of its mapping. */
 struct alternate {
-    void *base; /* one page that faults, then the stack */
+    void *base; /* the mapping: one page that faults, then the stack */
     size_t bytes;
     stack_t before;
 };
@@ -322,7 +322,7 @@ bool hdi_fibers_init(hdi_fiber_set *set)
     return true;
 }
 
-/* Frees all but fiber 0. Under lock. */
+/* Frees all fibers but fiber 0. Under lock. */
 static void fibers_free_extras(hdi_fiber_set *set)
 {
     if (set->owned > 1) {
@@ -366,7 +366,7 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
     set->fibers = list;
     hdi_mutex_lock(&lock);
     if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
-        fibers_free_extras(set); /* waiting while owning some could deadlock */
+        fibers_free_extras(set); /* to wait while it owns some could be a deadlock */
         while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
             hdi_mutex_wait(&lock, &freed);
@@ -507,7 +507,7 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
 #ifdef HDI_ASAN
     for (uint32_t i = 0; i < set->used; i++) {
         hdi_fiber *f = set->fibers[i];
-        /* Only code on that stack can free it: pretend to switch there. */
+        /* Only code on that stack can free it, so this pretends to switch there. */
         if (f->fake_stack != NULL) {
             __sanitizer_start_switch_fiber(&set->main.fake_stack, f->stack, f->stack_bytes);
             __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
@@ -516,7 +516,7 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
             f->fake_stack = NULL;
             set->main.fake_stack = NULL;
         }
-        __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* frames that were not left */
+        __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* clears the marks of frames that were not left */
     }
 #endif
     fibers_end_tsan(set); /* its record of calls is deeper than it should be */

@@ -45,8 +45,8 @@
 
 /* ---- contexts: cpu_context.c ---- */
 
-/* For functions that one fiber enters and another leaves. With instrumentation, the sanitizers'
- * records of calls would not match. */
+/* For functions that one fiber enters and another one leaves. They are not instrumented, since the
+ * sanitizers' records of calls would not match. */
 #if defined(__has_attribute)
 #if __has_attribute(disable_sanitizer_instrumentation)
 #define HDI_FIBER_CODE __attribute__((disable_sanitizer_instrumentation, noinline))
@@ -112,11 +112,11 @@ bool hdi_fault_prepare_thread(void);
 typedef struct hdi_fiber {
     hd_kernel_thread self; /* the thread of the block that runs here */
     struct hdi_fiber_set *set;
-    struct hdi_fiber *next; /* in the list of free ones */
+    struct hdi_fiber *next; /* the next one in the list of free fibers */
     hdi_context context;
     char *stack;
     size_t stack_bytes;
-    void *fake_stack; /* of address sanitizer, while the fiber is not running */
+    void *fake_stack; /* data of address sanitizer, while the fiber is not running */
 } hdi_fiber;
 
 typedef struct hdi_fiber_set {
@@ -136,8 +136,8 @@ void hdi_fibers_destroy(hdi_fiber_set *set);
  * the worker's own stack. False: out of memory. */
 bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count);
 
-/* Between blocks: frees the extra fibers when another set waits for some. With `idle` also when
- * sets own more than half of the limit. */
+/* Between blocks: frees the extra fibers when another set waits for some. With `idle`, it also
+ * frees them when all sets together own more than half of the limit. */
 void hdi_fibers_yield(hdi_fiber_set *set, bool idle);
 
 /* The next unused fiber, which must exist. It calls run(fiber) when it is switched to. */

@@ -7,8 +7,8 @@
  * A worker with nothing to do sleeps.
  *
  * Threads: workers are made on first use, detached, and stay as long as the process. They block all
- * signals but those that code raises itself. The pool prevents the unloading of the code that it
- * runs. A child made by fork starts its own pool.
+ * signals except those that their own code raises. The pool prevents the unloading of the code that
+ * it runs. A child made by fork starts its own pool.
  * Locks: `lock` guards the lists, the unused cores and the numbers of helpers; no kernel runs under
  * it.
  * Blocking: hdi_cpu_run returns after the last helper leaves its launch. Cores may wait for memory
@@ -27,26 +27,26 @@
 #include "base/wait.h"
 #include "simulator/cpu_core.h"
 
-#define SPARE_CORES 16 /* kept for later callers, beyond the cores of callers that prepared */
-#define TURN_BLOCKS 32 /* after this many a worker checks whether another launch needs help */
+#define SPARE_CORES 16 /* so many cores are kept for later callers, beyond the cores of callers that prepared */
+#define TURN_BLOCKS 32 /* after so many blocks a worker checks whether another launch needs help */
 #define ARGUMENT_BYTES 4096
 
 /* ---- launches ---- */
 
 typedef struct job {
     struct job *next, *previous; /* the list; under lock */
-    uint32_t helpers;            /* workers inside; under lock */
+    uint32_t helpers;            /* the workers that work on the job; under lock */
     const hdi_cpu_launch *launch;
     const void *arguments;
     uint64_t n_blocks;
     uint64_t run_blocks;         /* blocks handed out at a time */
     uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: the usual order */
-    _Atomic uint64_t next_block; /* handed out so far; relaxed: the job was published under lock */
+    _Atomic uint64_t next_block; /* the blocks handed out so far; relaxed, since the job was published under lock */
     /* The first failure; relaxed as a hint, read after `helpers` is 0 under lock. */
     _Atomic int result;
-    /* Of that failure; written by the thread that set `result`. */
+    /* The address of that failure; written by the thread that set `result`. */
     uintptr_t fault_address;
-    char reason[HDI_DRIVER_REASON_BYTES]; /* likewise: the kernel's report; empty: nothing */
+    char reason[HDI_DRIVER_REASON_BYTES]; /* the kernel's report about that failure; empty: none */
 } job;
 
 static hdi_mutex lock = HDI_MUTEX_INIT(HOST_THREADS);
@@ -55,7 +55,7 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* the last helper left a
 static job *jobs;                                      /* circular, NULL when empty */
 static uint32_t n_idle;
 static bool started;
-static hdi_cpu_core *all_cores; /* so that a forked child, and a leak checker, still find them */
+static hdi_cpu_core *all_cores; /* this list lets a forked child, and a leak checker, find the cores */
 static hdi_cpu_core *spare;
 /* n_prepared: callers that prepared; at least as many cores exist besides those of workers. */
 static uint32_t n_spare, n_prepared;
@@ -205,7 +205,7 @@ static void cpu_pool_delete_core(hdi_cpu_core *core)
 static void *cpu_pool_worker_main(void *argument)
 {
     hdi_cpu_core *core = argument;
-    prctl(PR_SET_NAME, "heddle-host"); /* as threads of streams: the next launch finds it */
+    prctl(PR_SET_NAME, "heddle-host"); /* the launch that comes next finds this core */
     if (!hdi_fault_prepare_thread()) { /* without it a fault would end the process */
         hdi_mutex_lock(&lock);
         atomic_fetch_sub_explicit(&n_workers, 1, memory_order_relaxed);

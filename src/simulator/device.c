@@ -4,9 +4,9 @@
  * Threads: any. Locks: the host lock.
  * Blocking: the last release of a context waits for its running work; a retain waits while a
  * context is taken down.
- * Always: a device has at most one context object. While that is taken down (retained == 0), a
- * retain waits for the end. The stacks hold handles, so a vanished context is detected and not
- * followed. A thread uses one stack, from its first context to its end.
+ * Always: a device has at most one context object. While the context is taken down (retained == 0),
+ * a retain waits for the end of that. The stacks hold handles, so a context that is gone is
+ * detected and not used. A thread uses one stack, from its first context to its end.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,8 @@ static hdcu_result cuDeviceGetCount(int *count)
     return hdi_host_leave(r);
 }
 
-/* hdi_host_enter, and checks the arguments. The lock is held on return, also after a failure. */
+/* Does what hdi_host_enter does, and checks the arguments. The lock is held on return, also after a
+ * failure. */
 static hdcu_result host_device_enter(const void *output, hdcu_device device)
 {
     hdcu_result r = hdi_host_enter();
@@ -316,8 +317,8 @@ static hdcu_result cuDevicePrimaryCtxRetain(hdcu_context *context, hdcu_device d
     return hdi_host_leave(r);
 }
 
-/* Running kernels stop early, work not yet started is dropped, and everything made in the context
- * is released. */
+/* Takes a context down: stops running kernels early, drops work that has not started, and releases
+ * everything made in the context. */
 static void host_context_take_down(hdi_host_context *context)
 {
     hdi_host_device *device = &hdi_host.devices[context->device];

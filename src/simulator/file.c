@@ -1,15 +1,15 @@
-/* file.c - the memory files of host devices: physical memory of any number of pieces behind one
- * descriptor a device.
+/* file.c - the memory files of host devices: one descriptor per device stands for the physical
+ * memory of any number of pieces.
  *
  * A file is sparse, and as large as the system permits. Each piece takes new offsets, which are
  * never used again; freed pages are given back. A limit on the size of files (ulimit -f) may
- * prevent that. Then each piece gets its own file of its size.
+ * prevent such a file. Then each piece gets its own file of its size.
  *
  * An export is a descriptor whose position names the piece (offset and size, in granules). A read
- * lock on the bytes of a piece shows that something holds it. Each process that exported or
- * imported it holds one, and each exported descriptor. The kernel takes back the locks of a process
- * that ends. The last process that drops the piece gives the pages back. If the last holder is an
- * exported descriptor, they stay until the file goes.
+ * lock on the bytes of a piece shows that something holds the piece. Each process that exported or
+ * imported the piece holds such a lock, and so does each exported descriptor. The system takes back
+ * the locks of a process that ends. The last process that drops the piece gives the pages back. If
+ * the last holder is an exported descriptor, the pages stay until the file is gone.
  *
  * Threads: any. Locks: all but hdi_host_piece_clear runs under the host lock. Blocking: none.
  * Always: a file is open here as long as this process holds a piece of it. Its size is sealed, so
@@ -41,8 +41,8 @@ struct hdi_host_file {
     int device;
     bool made_here;
     off_t bytes, used; /* offsets from `used` on are free */
-    unsigned pieces;   /* 0: it is in no list any more */
-    atomic_uint users; /* pieces, and those still to be cleared; the last one closes it */
+    unsigned pieces;   /* 0: the file is in no list any more */
+    atomic_uint users; /* pieces, including those still to be cleared; the last one closes the file */
     dev_t file_system;
     ino_t number;
 };
@@ -217,7 +217,7 @@ hdcu_result hdi_host_piece_import(int descriptor, int *device, hdi_host_piece *o
         return HDCU_ERROR_INVALID_VALUE;
     }
     if (!hdi_host_device_valid(*device)) {
-        return HDCU_ERROR_NOT_SUPPORTED; /* made by a process with more devices */
+        return HDCU_ERROR_NOT_SUPPORTED; /* the piece was made by a process with more devices */
     }
     hdi_host_file *f = host_file_find(&facts);
     if (!f) {
@@ -242,7 +242,7 @@ hdcu_result hdi_host_piece_import(int descriptor, int *device, hdi_host_piece *o
 void hdi_host_piece_forget(hdi_host_piece *piece)
 {
     piece->file->pieces--;
-    atomic_fetch_sub_explicit(&piece->file->users, 1, memory_order_relaxed); /* not the last one */
+    atomic_fetch_sub_explicit(&piece->file->users, 1, memory_order_relaxed); /* another piece still uses the file */
 }
 
 bool hdi_host_piece_same(const hdi_host_piece *a, const hdi_host_piece *b)

@@ -11,8 +11,9 @@
  * for.
  * A graph does not change while executable graphs or queued launches refer to it. It lives until
  * its handle, its executable graphs and its queued launches are all gone. An executable graph whose
- * nodes are set gets its own copy. It gets another copy while launches of that one are queued, so
- * those run unchanged. Launches of one executable graph run one after the other.
+ * nodes are set gets its own copy of the graph. While launches of that copy are queued, it gets
+ * another copy, so the queued launches run unchanged. Launches of one executable graph run one
+ * after the other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,20 +25,20 @@ typedef struct graph_node {
     int device;
     size_t *before; /* nodes that this one waits for; all have smaller numbers */
     size_t before_count;
-    uint64_t handle; /* of a node that was added on its own; 0 in captured graphs and in copies */
+    uint64_t handle; /* the handle of a node that was added by itself; 0 in captured graphs and in copies */
 } graph_node;
 
-/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A
- * graph to which more than its handle refers does not change, apart from its handle. */
+/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. If
+ * more than its handle refers to a graph, only the handle may change. */
 struct hdi_host_graph {
-    uint64_t handle; /* 0: destroyed, still being captured, or owned by an executable graph */
+    uint64_t handle; /* 0: the graph is destroyed, still being captured, or owned by an executable graph */
     unsigned references;
     graph_node *nodes;
     size_t count, capacity;
 };
 
 struct hdi_host_capture {
-    hdi_host_capture *next; /* all captures that began and have not ended */
+    hdi_host_capture *next; /* the next one of all captures that began and did not end yet */
     uint64_t id;
     hdi_host_stream *origin;
     int mode;
@@ -239,9 +240,9 @@ hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captur
  *
  * The mode of the calling thread decides which captures bind it. The thread's own captures bind it
  * unless they are relaxed.
- * - GLOBAL: its own, and every capture begun in this mode.
- * - THREAD_LOCAL: only its own.
- * - RELAXED: none. */
+ * - GLOBAL: the thread's own captures, and every capture begun in this mode.
+ * - THREAD_LOCAL: only its own captures.
+ * - RELAXED: no capture. */
 static _Thread_local int thread_mode; /* HDCU_STREAM_CAPTURE_MODE_*; GLOBAL (0) at first */
 
 static bool host_capture_minds(const hdi_host_capture *c)
@@ -491,8 +492,8 @@ void hdi_host_graphs_release(void)
 
 /* ---- running graphs ---- */
 
-/* Runs a node. Does nothing in a context that faulted or is being taken down, nor in a child that a
- * host function forked. */
+/* Runs a node. It does nothing in a context that faulted or is being taken down, and nothing in a
+ * child that a host function forked. */
 static void host_graph_run_node(uint64_t random, const graph_node *node)
 {
     if (hdi_driver_was_forked()) {
@@ -548,7 +549,7 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph)
 
 /* ---- changing graphs ---- */
 
-/* False: out of memory; the caller still releases *to. */
+/* Copies a node. False: out of memory; the caller still releases *to. */
 static bool host_graph_copy_node(graph_node *to, const graph_node *from)
 {
     *to = *from;
@@ -775,7 +776,7 @@ static hdcu_result host_graph_exec_launch(executable *e, hdi_host_stream *stream
     hdi_host_op work = {.kind = HDI_HOST_OP_GRAPH, .u.graph = e->graph};
     e->graph->references++;
     if (stream->capture) {
-        return hdi_host_submit(stream, &work); /* it becomes a node of another graph */
+        return hdi_host_submit(stream, &work); /* during a capture, the launch becomes a node of another graph */
     }
     hdi_host_point *point = hdi_host_point_make();
     hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;

@@ -1,5 +1,5 @@
 /* host.h - declarations that the files of the host provider share: its one lock, its objects, and
- * the functions that they call of each other.
+ * the functions by which they call each other.
  *
  * The host provider implements the driver's entry points on the CPU, as asynchronous devices. Every
  * stream is an in-order queue with a thread of its own, which starts with the stream's first work.
@@ -52,11 +52,12 @@ typedef struct hdi_host_piece {
     int64_t offset;
     size_t bytes;
     bool shared; /* other processes may hold it */
-    bool kept;   /* dropped here, and another process still holds it */
+    bool kept;   /* this process dropped it, but another process still holds it */
 } hdi_host_piece;
 
-/* Resources whose release takes system calls. These are made after the host lock is released.
- * Embedded in the object that owns them; `self` is that object, freed last. */
+/* Resources whose release takes system calls. These calls are made after the host lock is released.
+ * The structure is embedded in the object that owns the resources; `self` is that object, which is
+ * freed last. */
 typedef struct hdi_host_garbage {
     struct hdi_host_garbage *next;
     void *map;
@@ -146,12 +147,12 @@ struct hdi_host_context {
     hdcu_result error; /* the first fault; sticky */
     uint64_t peers;    /* bit j: memory of device j allocated by cuMemAlloc is accessible */
     hdi_host_stream *null_stream;
-    hdi_host_stream *streams;  /* all whose threads may still run, also destroyed ones */
-    hdi_host_stream *finished; /* destroyed, and their threads are ending: to be joined */
+    hdi_host_stream *streams;  /* all streams whose threads may still run, even destroyed ones */
+    hdi_host_stream *finished; /* destroyed streams whose threads are ending, and must be joined */
 };
 
 hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **context);
-/* The current context, also one with a fault: for calls that release. */
+/* Gets the current context, even one with a fault, for calls that release. */
 hdcu_result hdi_host_context_current(hdi_host_context **context);
 /* Records a device fault. The context keeps its first code for good, and its pending work is
  * dropped. Ignores a stale handle. */
@@ -181,10 +182,10 @@ typedef struct hdi_host_mapping {
     hdi_host_garbage garbage;
     hdi_host_memory_kind kind;
     int device;      /* owner; -1 for host memory */
-    uint64_t access; /* of VIRTUAL; bit j: device j may access it */
+    uint64_t access; /* for VIRTUAL; bit j: device j may access the mapping */
     hdi_host_physical *physical;
     size_t physical_offset;
-    /* The memory goes with this context; NULL for VIRTUAL and VARIABLE. */
+    /* The context with which the memory is released; NULL for VIRTUAL and VARIABLE. */
     hdi_host_context *context;
     hdi_host_segment *segment; /* of POOLED */
 } hdi_host_mapping;
@@ -208,8 +209,8 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span);
 typedef enum hdi_host_reach {
     HDI_HOST_REACHABLE,
     HDI_HOST_UNKNOWN,    /* not our memory */
-    HDI_HOST_UNMAPPED,   /* ours, but not mapped from end to end, or accessible to no device */
-    HDI_HOST_UNREACHABLE /* ours, but not accessible to this device */
+    HDI_HOST_UNMAPPED,   /* memory of the provider, but not mapped from end to end, or accessible to no device */
+    HDI_HOST_UNREACHABLE /* memory of the provider, but not accessible to this device */
 } hdi_host_reach;
 
 /* How far `device` may access these bytes. Device -1: access by any device is enough, as for
@@ -229,7 +230,7 @@ void hdi_host_virtual_release(int device, bool all);
 
 /* False: out of memory or of descriptors. */
 bool hdi_host_piece_make(int device, size_t bytes, hdi_host_piece *out);
-/* The descriptor to map it with, at its offset. */
+/* The descriptor by which to map the piece, at its offset. */
 int hdi_host_piece_descriptor(const hdi_host_piece *piece);
 /* A new descriptor that names the piece; -1: none. */
 int hdi_host_piece_export(hdi_host_piece *piece);
@@ -250,7 +251,7 @@ void hdi_host_piece_clear(hdi_host_piece *piece);
 
 typedef struct hdi_host_slot hdi_host_slot;
 
-/* A stream has passed, or dropped, a cuMemFreeAsync of the slot. */
+/* Call it when a stream has passed, or dropped, a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
 /* The slot of cuMemAllocAsync that is in use at an address. False: none. */
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
@@ -275,7 +276,7 @@ typedef struct hdi_host_function {
  * is gone. */
 typedef struct hdi_host_variable {
     hdi_host_mapping mapping;
-    struct hdi_host_variable *next; /* of the same module */
+    struct hdi_host_variable *next; /* the next variable of the same module */
 } hdi_host_variable;
 
 /* Lives until its handle is gone and no queued or recorded launch refers to it. */
@@ -299,7 +300,7 @@ void hdi_host_modules_release(hdi_host_context *context);
  * was dropped. */
 typedef struct hdi_host_point {
     unsigned references, pending;
-    hdcu_result error; /* of the context that dropped a record */
+    hdcu_result error; /* the error of the context that dropped a record */
     int64_t time_ns;
     pthread_cond_t changed;
 } hdi_host_point;
@@ -328,8 +329,8 @@ typedef struct hdi_host_op hdi_host_op;
 typedef hdcu_result (*hdi_host_product_fn)(int device, const hdi_host_op *op);
 
 /* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source
- * bytes: up to HDI_HOST_OP_INLINE_BYTES here, else on the heap. It is moved by plain copying, and
- * released once. */
+ * bytes: up to HDI_HOST_OP_INLINE_BYTES are here, more are on the heap. An operation is moved by
+ * plain copying, and released once. */
 struct hdi_host_op {
     hdi_host_op_kind kind;
     union {
@@ -338,7 +339,7 @@ struct hdi_host_op {
             size_t bytes; /* of a row */
             size_t rows;
             size_t dst_pitch, src_pitch;     /* of several rows */
-            bool dst_is_known, src_is_known; /* our memory, which is checked again at the start */
+            bool dst_is_known, src_is_known; /* these are memory of the provider, which is checked again at the start */
             bool src_is_data;                /* the source is the snapshot in `data` */
         } copy;
         struct {
@@ -382,8 +383,8 @@ struct hdi_host_stream {
     unsigned queued;               /* unfinished items, not counting records and waits */
     /* Submitted by entry points, without the records and waits that order streams. */
     uint64_t operations;
-    uint64_t joined; /* `operations` when the NULL stream last waited for this one */
-    /* The NULL stream's `operations` when this one last waited for it. */
+    uint64_t joined; /* `operations` when the NULL stream last waited for this stream */
+    /* The NULL stream's `operations` when this stream last waited for it. */
     uint64_t null_seen;
     hdi_host_point *waiting; /* the point that its thread waits for; NULL: none */
     uint64_t random;
@@ -406,11 +407,11 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
 /* hdi_host_enter, then hdi_host_stream_find. */
 hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
-/* The same for a call that submits work: waits until the stream has room for it. The lock is
+/* Finds the stream for a call that submits work, and waits until the stream has room. The lock is
  * released meanwhile. */
 hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
-/* Appends the operation to the stream's queue, or to the graph that the stream captures. Owns the
- * operation from the call on, also after a failure. */
+/* Appends the operation to the stream's queue, or to the graph that the stream captures. Takes the
+ * operation over, even if this fails. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
 /* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock
  * is released meanwhile. */
@@ -454,16 +455,16 @@ hdcu_result hdi_host_capture_add(hdi_host_stream *stream, hdi_host_op *op);
 hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *captured);
 hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captured *captured);
 void hdi_host_captured_clear(hdi_host_captured *captured);
-/* The stream is being destroyed. Its capture, if any, ends or becomes invalid. */
+/* Call it when a stream is destroyed: its capture, if any, ends or becomes invalid. */
 void hdi_host_capture_abandon(hdi_host_stream *stream);
 void hdi_host_capture_invalidate(hdi_host_capture *capture);
-/* For calls that must not be made while this thread captures, or any thread in global mode.
- * Invalidates such captures and returns STREAM_CAPTURE_UNSUPPORTED. */
+/* For calls that are forbidden while this thread captures, or while any thread captures in global
+ * mode. Invalidates such captures and returns STREAM_CAPTURE_UNSUPPORTED. */
 hdcu_result hdi_host_capture_forbids(void);
-/* The same for calls that wait for the streams of this context. */
+/* hdi_host_capture_forbids for calls that wait for the streams of this context. */
 hdcu_result hdi_host_capture_forbids_drain(hdi_host_context *context);
-/* The same for work in the NULL stream of this context, which blocking streams wait for:
- * STREAM_CAPTURE_IMPLICIT. */
+/* hdi_host_capture_forbids for work in the NULL stream of this context, for which blocking streams
+ * wait: returns STREAM_CAPTURE_IMPLICIT. */
 hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context);
 void hdi_host_graph_release(hdi_host_graph *graph);
 void hdi_host_graphs_release(void);

@@ -5,21 +5,21 @@
  * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every
  * mapping made by cuMemMap lies inside one reservation. Physical memory is pages of a memory file.
  * It is charged to its device from creation until its handles are released and nothing maps it. A
- * reservation is inaccessible to the processor too, except the parts that some device may access.
- * So a stray kernel or copy faults as it would on a GPU.
+ * reservation is inaccessible to the processor, too, except for the parts that some device may
+ * access. So a stray kernel or copy faults as it would on a GPU.
  *
- * Peers: a context's peer bits name only devices that the setting host_peers allows. They open
- * memory of cuMemAlloc; mappings of cuMemMap use their own access tables. A device may access the
- * memory of at most HDI_HOST_PEERS_MAX others, by both together.
+ * Peers: a context's peer bits name only devices that the setting host_peers allows. These bits
+ * open memory of cuMemAlloc; mappings of cuMemMap have their own access tables. By both together, a
+ * device may access the memory of at most HDI_HOST_PEERS_MAX other devices.
  *
  * Files: a device's physical memory lies in one memory file (file.c), so that many small pieces do
  * not need many descriptors.
  *
- * Imports: memory that the host provider of another process made, or that this one made and
- * released. It belongs to the device that its file names, and is charged to its maker. It needs no
- * context of that device here. It goes when it is released and unmapped, or with the last context
- * of this process, whichever comes first. The pages live as long as any process holds them, also
- * after the end of the process that made them.
+ * Imports are memory that the host provider of another process made, or that this process made and
+ * released. An import belongs to the device that its file names, and is charged to its maker. It
+ * needs no context of that device in this process. It ends when it is released and unmapped, or
+ * with the last context of this process, whichever comes first. The pages live as long as any
+ * process holds them, also after the end of the process that made them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -90,8 +90,8 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span)
     }
 }
 
-/* The devices that may access the mapping, as bits. Of the peers of memory from cuMemAlloc, only
- * `device` is considered. */
+/* The devices that may access the mapping, as bits. For memory from cuMemAlloc, the only peer that
+ * this considers is `device`. */
 static uint64_t host_mapping_access_of(const hdi_host_mapping *m, int device)
 {
     if (m->kind == HDI_HOST_VIRTUAL) {
@@ -209,8 +209,8 @@ static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_devic
     return hdi_host_leave(r);
 }
 
-/* True if `device` may access memory of `owner`: it already does, or may access that of one more
- * device. */
+/* True if `device` may get access to memory of `owner`: it already has it, or it may access one
+ * more device. */
 static bool host_peer_fits(int device, int owner)
 {
     if (hdi_host.device_count <= HDI_HOST_PEERS_MAX + 1) {
@@ -345,7 +345,8 @@ void hdi_host_virtual_release(int device, bool all)
 
 /* ---- addresses ---- */
 
-/* Behaves like driver 580: it ignores a wish beside these steps, or for fewer bytes than a step. */
+/* Like driver 580, this ignores a requested address that is no multiple of this step, and a request
+ * for fewer bytes than a step. */
 #define WISH_STEP ((size_t)32 << 20)
 
 /* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the
@@ -362,7 +363,7 @@ static bool host_reservation_take(reservation *v, uintptr_t wanted, size_t bytes
          * that flag into an attempt at address 0. */
         base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
         if (base == MAP_FAILED) {
-            return false; /* no memory: addresses in use would have given others */
+            return false; /* the system has no memory: for addresses in use, it would have returned other addresses */
         }
         if ((uintptr_t)base != wanted) {
             munmap(base, total);
@@ -612,7 +613,7 @@ static hdcu_result cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset,
     }
     hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
     reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
-    /* The driver accepts no offset but 0. */
+    /* The real driver accepts no offset but 0. */
     if (!p || !v || bytes == 0 || bytes % HDI_HOST_GRANULE != 0 || pointer % HDI_HOST_GRANULE != 0 || offset != 0 ||
         bytes > p->piece.bytes || flags != 0 || bytes > v->span.start + v->span.bytes - pointer ||
         hdi_host_set_overlaps(&hdi_host_mappings, pointer, bytes)) {

@@ -3,8 +3,8 @@
  * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking:
  * loading writes the image to a memory file and calls the dynamic loader.
  * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch
- * refers to it. Its descriptor stays open as long: the dynamic loader identifies an object by its
- * name, which contains the descriptor's number.
+ * refers to it. Its descriptor stays open as long as that, because the dynamic loader identifies an
+ * object by its name, which contains the descriptor's number.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -133,7 +133,7 @@ static bool host_image_is_fatbin(const unsigned char *b)
     for (int which = 0; which < 2; which++) {
         const unsigned char *magic = which ? wrapper : fatbin;
         int same = 0;
-        /* Stops at the first difference: a shorter image may end there. */
+        /* The loop stops at the first difference, since a shorter image may end there. */
         while (same < 4 && b[same] == magic[same]) {
             same++;
         }
@@ -264,8 +264,8 @@ static hdcu_result host_module_load(const void *image, hdi_host_module *m, const
                                  : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    /* With the number of this process: a debugger opens the path too, and "self" would be the
-     * debugger. */
+    /* The path contains the number of this process: a debugger opens the path, too, and "self"
+     * would be the debugger. */
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), m->garbage.descriptor);
     m->garbage.library = hdi_descriptor_library(path, RTLD_NOW | RTLD_LOCAL);
     if (!m->garbage.library) {
@@ -439,7 +439,7 @@ static hdcu_result cuFuncGetName(const char **name, hdcu_function function)
     return hdi_host_leave(r);
 }
 
-/* Code is where it runs from the start. */
+/* Nothing to do: code is at its place from the start. */
 static hdcu_result cuFuncLoad(hdcu_function function)
 {
     hdi_host_function *f;
@@ -523,11 +523,11 @@ static hdcu_result host_module_find_variable(void *library, const char *name, ui
     return HDCU_SUCCESS;
 }
 
-/* From now on the variable is memory of the module's device. */
+/* Makes the variable memory of the module's device. */
 static hdcu_result host_module_know_variable(hdi_host_module *m, uintptr_t address, size_t bytes)
 {
     if (hdi_host_set_find(&hdi_host_mappings, address)) {
-        return HDCU_SUCCESS; /* it was requested before */
+        return HDCU_SUCCESS; /* the variable was requested before */
     }
     hdi_host_variable *v = calloc(1, sizeof *v);
     if (v) {

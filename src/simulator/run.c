@@ -4,8 +4,8 @@
  * Threads: entry points run on any thread, hdi_host_run on stream threads. Locks: the host lock,
  * which hdi_host_run releases for the work itself. The option host_corrupt is parsed without it.
  * Blocking: hdi_host_run as long as the work takes. Calls that use hdi_host_enter_work wait while
- * their stream is full. Pageable copies are as with the driver. A source of up to 64 KiB is read
- * before the call returns. Others return when they are done.
+ * their stream is full. Pageable copies behave like those of the real driver. A source of up to 64
+ * KiB is read before the call returns; other copies return when they are done.
  * Always: pointers are looked up at the call and again when the work starts. Copies, fills and
  * kernels touch memory under the fault guard, so freed or unmapped memory is a device fault and not
  * a crash. With several rows, all bytes between the first and the last one are looked up. Copies
@@ -13,10 +13,10 @@
  * Fills reach the memory that their device may access. Argument values are copied during the call,
  * and a queued launch keeps its module loaded.
  *
- * Peers that fail on purpose (the option host_corrupt): the test of peer access must detect them.
- * Only a device's writes to another device's memory are affected. Stores of kernels are undone
- * afterwards, from a copy of all memory of the other device that the writer may access. So other
- * writes to that memory at the same time may be undone, too.
+ * With the option host_corrupt, peers fail on purpose, and the test of peer access must detect
+ * that. Only a device's writes to another device's memory are affected. Stores of kernels are
+ * undone afterwards, from a copy of all memory of the other device that the writer may access. So
+ * other writes to that memory at the same time may be undone, too.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ typedef enum corruption {
     CORRUPT_SLOW     /* copies take long */
 } corruption;
 
-#define SLOW_BYTES_PER_S 2000000.0 /* far slower than a busy machine */
+#define SLOW_BYTES_PER_S 2000000.0 /* a rate far below that of a busy machine */
 
 /* ---- the option host_corrupt ---- */
 
@@ -320,8 +320,8 @@ static hdcu_result host_op_run_fill(int device, const hdi_host_op *op)
     return r != HDCU_SUCCESS || lost ? r : host_op_run_guarded(host_op_fill_bytes, op);
 }
 
-/* A kernel may get any number as an address. Our memory that this device may not access is a fault,
- * as it would be on a GPU. */
+/* A kernel may get any number as an address. If it is memory of the provider that this device may
+ * not access, that is a fault, as on a GPU. */
 static bool host_op_arguments_are_reachable(int device, const hd_cpu_kernel *kernel, const char *arguments)
 {
     bool yes = true;
@@ -404,7 +404,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     case HDI_HOST_OP_FREE:
     case HDI_HOST_OP_RECORD:
     case HDI_HOST_OP_WAIT:
-        break; /* the stream handles these itself */
+        break; /* the stream itself handles these operations */
     }
     if (r != HDCU_SUCCESS) {
         hdi_host_context_fault(context_handle, r);
@@ -416,7 +416,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
 #define PAGEABLE_SNAPSHOT_BYTES ((size_t)64 << 10)
 
 typedef enum side {
-    SIDE_DEVICE, /* must be our memory */
+    SIDE_DEVICE, /* this side must be memory of the provider */
     SIDE_ANY     /* pageable memory, too */
 } side;
 
@@ -441,7 +441,7 @@ static hdcu_result host_op_look_up_and_submit(hdi_host_stream *stream, hdi_host_
         return r;
     }
     if (!stream->capture && hdi_host_owner_of(op->u.copy.dst) < 0 && hdi_host_owner_of(op->u.copy.src) < 0) {
-        wait = true; /* as driver 580 does between host memory and host memory, pinned too */
+        wait = true; /* as driver 580 does between host memory and host memory, even if both are pinned */
     } else if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
         void *data;
         if (op->u.copy.dst_is_known && rows == 1 && bytes <= PAGEABLE_SNAPSHOT_BYTES &&

@@ -126,7 +126,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     int devices = hdi_host.device_count;
     uint64_t memory = hdi_host.memory;
     if (!busy) {
-        /* Left by programs that made memory without a context, and released nothing. */
+        /* Releases memory of programs that made it without a context, and did not release it. */
         hdi_host_virtual_release(-1, true);
         hdi_host_graphs_release();
         hdi_host.device_count = (int)options->host_devices;
@@ -271,10 +271,10 @@ const hdi_provider hdi_provider_host = {
     .is_host = true,
     .code = HDI_CODE_CPU,
     .chains_eager = true, /* on the CPU chains cost and save nothing */
-    /* More makes no difference to a processor's copies. */
+    /* With more bytes, a processor's copies behave the same. */
     .peer_test_bytes = ((uint64_t)2 << 20) + 64,
-    /* One thread copies: other work of the processor slows it down more than two that take
-     * turns. */
+    /* A copy runs on one thread, so other work of the processor slows it down more than it slows
+     * two threads that take turns. */
     .peer_slow_margin = 8.0,
     .blas = HDI_BLAS_HOST,
     .dlpack_device = 1, /* kDLCPU, like */

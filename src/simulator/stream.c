@@ -178,7 +178,7 @@ static bool host_op_takes_room(const hdi_host_op *op)
     return op->kind != HDI_HOST_OP_RECORD && op->kind != HDI_HOST_OP_WAIT;
 }
 
-/* Counts an operation of the stream that ended or was dropped. Wakes submitters that wait for
+/* Notes that an operation of the stream ended or was dropped. Wakes submitters that wait for
  * room. */
 static void host_stream_make_room(hdi_host_stream *s, const hdi_host_op *op)
 {
@@ -259,7 +259,7 @@ static hdcu_result host_stream_start_thread(hdi_host_stream *s)
     }
     sigset_t blocked, before;
     sigfillset(&blocked);
-    /* Kernels raise these, and the handlers make faults of them. */
+    /* Kernels raise these signals, and the handlers make faults of them. */
     sigdelset(&blocked, SIGSEGV);
     sigdelset(&blocked, SIGBUS);
     sigdelset(&blocked, SIGFPE);
@@ -633,7 +633,7 @@ static hdcu_result cuStreamGetId(hdcu_stream handle, unsigned long long *out)
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        *out = stream->handle; /* no other stream ever has that number */
+        *out = stream->handle; /* no other stream ever gets that number */
     }
     return hdi_host_leave(r);
 }
@@ -815,8 +815,8 @@ static hdcu_result host_event_find_to_read(hdcu_event handle, event **out)
     return (*out)->captured.capture != 0 ? HDCU_ERROR_CAPTURED_EVENT : HDCU_SUCCESS;
 }
 
-/* Takes the host lock, then as host_event_find_to_read. Fails also while a capture forbids
- * queries. */
+/* Takes the host lock, then finds an event like host_event_find_to_read. Also fails while a capture
+ * forbids queries. */
 static hdcu_result host_event_enter_to_read(hdcu_event handle, event **out)
 {
     hdcu_result r = hdi_host_enter();

@@ -4,11 +4,11 @@
  * Copy engines move elements if both sides are runs of bytes; otherwise kernels do.
  *
  * Between devices that do not reach each other, elements are packed on the source's device, copied,
- * and unpacked on the destination's device. They travel in the order of the destination, and those
- * of a repeated source only once. A side that is a run of bytes in that order needs no packing or
- * unpacking. Large tensors move in parts, which use two pieces of memory on each device in turn. So
- * the kernels of one part run while the part before it is copied. The ends of the parts are
- * chained, so the last ticket stands for all parts.
+ * and unpacked on the destination's device. They travel in the order of the destination, and
+ * elements that the source repeats travel only once. A side that is a run of bytes in that order
+ * needs no packing or unpacking. Large tensors move in parts, which use two pieces of memory on
+ * each device in turn. So the kernels of one part run while the part before it is copied. The ends
+ * of the parts are chained, so the last ticket stands for all parts.
  *
  * A contiguous tensor is written and read like bytes. Any other tensor goes through temporary
  * device memory in row-major order, a part at a time. For a write, a kernel unpacks each part from
@@ -16,8 +16,8 @@
  *
  * Threads: any.
  * Locks: none of its own.
- * Blocking: while a lane is full, and while the first copy loads the kernels. As hd_alloc for
- * temporary memory. Writes and reads as hd_write and hd_read.
+ * Blocking: while a lane is full, and while the first copy loads the kernels. Temporary memory
+ * blocks as hd_alloc does. Writes and reads block as hd_write and hd_read do.
  * Always:
  * - Every launch is an operation of its own in a copy lane. Only the buffers' use records order it.
  * - Nothing is submitted before both tensors pass all checks.
@@ -39,7 +39,8 @@
 
 #define PART_BYTES ((uint64_t)64 << 20) /* between devices */
 #define ARRAY_PART_BYTES ((uint64_t)16 << 20)
-/* Pieces of memory set aside before one that no work of the program holds up. */
+/* The most pieces of memory that are set aside while this looks for one that no work of the program
+ * holds up. */
 #define ASIDE_MOST 64
 #define TURNS 2
 
@@ -49,7 +50,7 @@ typedef struct tensor_job {
     hd_runtime *rt;
     const hdi_plan_wish *wish; /* NULL: none */
     hdi_place dst, src;
-    uint64_t dst_address, src_address; /* of the buffers' first bytes */
+    uint64_t dst_address, src_address; /* the addresses of the buffers' first bytes */
     bool packed;                       /* the source was packed by another part of this copy */
 } tensor_job;
 
@@ -135,9 +136,9 @@ static hd_status tensor_job_launch(const tensor_job *job, const hdi_layout *l, c
         written *= l->shape[i];
     }
     uses[1].read = written != uses[1].high - uses[1].low;
-    /* From the second part on, the call cannot fail without effect: the first part changes the
-     * content and carries a ticket. So the operation reports failures of earlier parts, and its
-     * submission does not. */
+    /* From the second part on, the call can no longer fail without effect, since the first part
+     * changes the content. So a failure of an earlier part fails the operation, but not its
+     * submission. */
     hdi_linked link = {.after = *after, .ours = after->position ? 3 : job->packed};
     hd_ticket ticket;
     status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, &ticket);
@@ -151,7 +152,7 @@ static hd_status tensor_job_launch(const tensor_job *job, const hdi_layout *l, c
 /* Moves the elements of a layout by kernels. The layout need not be canonical. The lane's device
  * reaches both buffers. *after: the point that the first launch comes after, as one of several
  * parts (hdi_linked). It becomes the last launch. *out: the ticket of the last launch.
- * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED: the wish cannot be granted. */
+ * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED (the wish cannot be granted). */
 static hd_status tensor_job_run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after,
                                 hd_ticket *out)
 {
@@ -227,7 +228,7 @@ hd_status __attribute__((noinline)) hdi_tensor_scratch(hdi_device *device, uint6
         aside[n++] = buffer;
     }
     if (status == HD_ERROR_MEMORY && n) {
-        buffer = aside[--n]; /* no other is left */
+        buffer = aside[--n]; /* no other memory is left */
         status = HD_OK;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -243,12 +244,12 @@ hd_status __attribute__((noinline)) hdi_tensor_scratch(hdi_device *device, uint6
 
 typedef struct staging {
     const tensor_job *job;
-    uint64_t bytes; /* of each piece of temporary memory */
+    uint64_t bytes; /* the bytes of each piece of temporary memory */
     hdi_device *to, *from;
     hd_lane *to_lane, *from_lane;              /* for kernels */
     hd_buffer *packed[TURNS], *arrived[TURNS]; /* NULL: not allocated so far */
     int turn;
-    hdi_point done; /* end of the part before; the next part ends after it */
+    hdi_point done; /* the end of the previous part; the next part ends after it */
     hd_ticket *last;
 } staging;
 
@@ -312,7 +313,7 @@ static hd_status tensor_job_move_part(staging *s, const hdi_layout *l)
     uint64_t bytes = tensor_layout_bytes(l);
     hd_buffer **packed = &s->packed[s->turn], **arrived = &s->arrived[s->turn];
     s->turn = (s->turn + 1) % TURNS;
-    tensor_job way = *job; /* from the packed elements to their place of arrival */
+    tensor_job way = *job; /* the copy from the packed elements to the place where they arrive */
     uint64_t from_at = pack.src - job->src_address, to_at = unpack.dst - job->dst_address;
     hd_status status = HD_OK;
     if (!hdi_layout_is_run(&pack)) {
@@ -357,7 +358,7 @@ static hd_status tensor_job_move_parts(staging *s, hdi_layout l)
         uint64_t fit = s->bytes / (bytes / l.shape[dim]);
         hdi_layout rest;
         hdi_layout_cut(&l, dim, fit ? fit : 1, &rest);
-        hd_status status = tensor_job_move_parts(s, l); /* at most one level for each dimension */
+        hd_status status = tensor_job_move_parts(s, l); /* the recursion has at most one level for each dimension */
         if (status) {
             return status;
         }

@@ -22,9 +22,9 @@
 #include "tensor/plan.h"
 #include "transfer/route.h"
 
-/* Calls of a library, at most; beyond that the built-in kernel needs one launch. */
+/* The most calls of a library. A product with more is one launch of the built-in kernel. */
 #define CALLS_MOST 64
-/* M, n and k at least: each element of a copied operand must be used so often. */
+/* The least m, n and k for packing: each element of a packed operand must be used so often. */
 #define PACK_LEAST 64
 
 /* ---- operands that fit together ---- */
@@ -46,8 +46,8 @@ static hd_status matmul_check_form(const hd_tensor *t, const char *name)
     return HD_OK;
 }
 
-/* Kernels and libraries read elements at multiples of their size. The address of an import may be
- * any. */
+/* Kernels and libraries read elements at multiples of their size. An import may have any
+ * address. */
 static hd_status matmul_check_strides(const hd_tensor *t, const struct hd_buffer *b, const char *name)
 {
     uint64_t size = hdi_product_size(t->type), begin = b ? b->address : 0;
@@ -136,7 +136,7 @@ static void matmul_read_operand(hdi_matmul_problem *p, int which, const hd_tenso
     p->row[which] = t->stride[t->dims - 2] / size;
     p->column[which] = t->stride[t->dims - 1] / size;
     p->offset[which] = t->offset;
-    for (uint32_t i = 1; i <= p->dims; i++) { /* from the batch's last dimension on */
+    for (uint32_t i = 1; i <= p->dims; i++) { /* dimensions of the batch, from the last one on */
         int at = t->dims - 2 - (int)i;
         p->step[which][p->dims - i] = at >= 0 && t->shape[at] > 1 ? t->stride[at] / size : 0;
     }
@@ -277,7 +277,7 @@ static bool matmul_is_by_columns(uint64_t rows, uint64_t columns, int64_t row, i
     return dense && (columns == 1 || column > 0) && *pitch >= rows && *pitch <= most;
 }
 
-/* True if a library takes a factor: it is stored by columns, or its transpose is. */
+/* True if a library takes a factor, because the factor or its transpose is stored by columns. */
 static bool matmul_fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most,
                               uint8_t *transpose, uint64_t *pitch)
 {
@@ -289,8 +289,8 @@ static bool matmul_fit_factor(uint64_t rows, uint64_t columns, int64_t row, int6
     return matmul_is_by_columns(columns, rows, column, row, most, pitch);
 }
 
-/* True if a library can write c: it is stored by columns. If it is stored by rows, the transposed
- * problem is solved, and *swapped is set. */
+/* True if a library can write c, because c is stored by columns. If it is stored by rows, the
+ * transposed problem is solved, and *swapped is set. */
 static bool matmul_fit_result(const hdi_matmul_problem *p, uint64_t most, bool *swapped, uint64_t *pitch)
 {
     *swapped = false;
@@ -441,8 +441,8 @@ static void matmul_plan_builtin(const hdi_matmul_problem *problem, const hdi_mat
     }
     *out = (hdi_matmul_plan){
         .kind = HDI_MATMUL_BUILTIN, .reads_factors = out->reads_factors, .first = HDI_A, .second = HDI_B};
-    /* The kernel writes rows of c fast if their elements are adjacent. So for a c that is stored by
-     * columns it solves the transposed problem. */
+    /* The kernel writes rows of c fast if their elements are adjacent. So if c is stored by
+     * columns, the kernel solves the transposed problem. */
     bool swapped = hdi_stride_size(p.row[HDI_C]) < hdi_stride_size(p.column[HDI_C]) && p.m > 1;
     int first = swapped ? HDI_B : HDI_A, second = swapped ? HDI_A : HDI_B;
     out->first = first;
@@ -475,8 +475,8 @@ static void matmul_plan_builtin(const hdi_matmul_problem *problem, const hdi_mat
     out->tiles = hdi_matmul_tiles(facts->gpu, inside, s->m, s->n, s->count);
 }
 
-/* Factors without elements may have any strides. Clears them, so that no product of strides
- * overflows. */
+/* Factors without elements may have any strides. This clears the strides, so that no product of
+ * strides overflows. */
 static void matmul_forget_factors(hdi_matmul_problem *p)
 {
     for (int o = HDI_A; o <= HDI_B; o++) {
@@ -591,7 +591,7 @@ static hd_status matmul_submit_calls(const product *p, const hdi_matmul_plan *pl
     size_t n_uses = matmul_uses_of(p, plan, uses);
     hd_status status = HD_OK;
     for (uint64_t i = 0; i < plan->calls && !status; i++) {
-        uses[n_uses - 1].read |= i > 0; /* c holds the results of the calls before, which stay */
+        uses[n_uses - 1].read |= i > 0; /* c holds the results of earlier calls, which stay */
         hdi_product call = hdi_matmul_call(plan, i);
         call.a += p->extent[plan->first].buffer->address;
         call.b += p->extent[plan->second].buffer->address;
@@ -624,8 +624,8 @@ static hd_status matmul_submit_kernel(const product *p, const hdi_matmul_plan *p
     for (int i = 0; i < HDI_OPERANDS; i++) {
         at[i] = p->extent[i].buffer->address + p->extent[i].low;
     }
-    /* A factor that is not read may have any address, even behind the end of its buffer. The kernel
-     * then gets the address of c. */
+    /* A factor that is not read may have any address, even one behind the end of its buffer. So for
+     * such a factor the kernel gets the address of c. */
     arguments args = {.c = at[HDI_C],
                       .a = plan->reads_factors ? at[plan->first] : at[HDI_C],
                       .b = plan->reads_factors ? at[plan->second] : at[HDI_C],
@@ -690,7 +690,7 @@ static hd_status matmul_run_packed(const product *p, const bool *pack, hd_ticket
     hdi_attempt_begin(&attempt);
     for (int i = 0; i < HDI_OPERANDS; i++) {
         if (pack[i] && dense.tensor[i].buffer != p->tensor[i].buffer) {
-            hdi_free(dense.tensor[i].buffer); /* submitted operations keep it until they are done */
+            hdi_free(dense.tensor[i].buffer); /* submitted operations keep the memory until they are done */
         }
     }
     hdi_attempt_end(&attempt);

@@ -1,4 +1,5 @@
-/* matmul.h - matrix products: their plans, and the code that executes them in each lane.
+/* matmul.h - matrix products: their plans, and the libraries and kernels that execute them in each
+ * lane.
  *
  * A plan is calls of a library, or one launch of the built-in kernel. It depends only on the
  * tensors and the library's facts. Tests run it as a table. A lane's products are executed by the
@@ -8,7 +9,7 @@
  * Locks: one per device while a library is opened (rank MATMUL_LIBRARY). Memory is allocated before
  * it is taken.
  * Blocking: while a library is opened. This happens in the first call for a lane, and in the first
- * one after a restart of its device.
+ * call after a restart of its device.
  * Always:
  * - Operands are numbered HDI_A, HDI_B, HDI_C.
  * - The facts of a lane's library stay at their address until hd_close.
@@ -51,7 +52,7 @@ typedef enum hdi_matmul_kind {
 /* The facts of a library, and the parts of it that the plan may use. */
 typedef struct hdi_matmul_facts {
     uint32_t types; /* bit t: it takes hd_type t; 0: no library */
-    uint64_t most;  /* of sizes and pitches */
+    uint64_t most;  /* the largest size and pitch */
     uint64_t most_count;
     bool gpu;      /* selects the built-in kernel's tiles */
     bool can_pack; /* operands may be copied first */
@@ -64,14 +65,13 @@ typedef struct hdi_matmul_plan {
      * plan, for the copies. */
     bool pack[HDI_OPERANDS];
     /* LIBRARY: one call for each index of the dimensions `loop`. `a`, `b` and `c` of the product
-     * are offsets in bytes. They point into the buffers of the operands `first` and `second`, and
-     * of c. */
+     * are offsets in bytes, in the buffers of the operands `first` and `second`, and of c. */
     hdi_product product;
     int first, second;
     uint32_t loops;
     uint64_t calls, loop[HDI_MATMUL_BATCH];
-    int64_t step[HDI_OPERANDS][HDI_MATMUL_BATCH]; /* of each operand, in bytes */
-    /* BUILTIN: the kernel's pointers are to byte `low` of each operand's buffer */
+    int64_t step[HDI_OPERANDS][HDI_MATMUL_BATCH]; /* the steps of each operand, in bytes */
+    /* BUILTIN: the kernel's pointers point to byte `low` of each operand's buffer */
     hdi_matmul_shape shape;
     uint64_t tiles;
 } hdi_matmul_plan;

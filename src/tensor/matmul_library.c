@@ -17,7 +17,7 @@
  * front of it. */
 typedef struct opened {
     hdi_blas_facts facts;
-    uint64_t restarts;    /* restarts of the device before it was opened */
+    uint64_t restarts;    /* how often the device had restarted before the library was opened */
     hd_buffer *workspace; /* NULL: none */
     struct opened *before;
 } opened;
@@ -49,7 +49,7 @@ static void products_release(hd_runtime *rt)
     for (size_t i = 0; i < sizeof p->lanes / sizeof p->lanes[0]; i++) {
         for (opened *o = atomic_load_explicit(&p->lanes[i], memory_order_relaxed), *before; o; o = before) {
             before = o->before;
-            free(o); /* its workspace is freed with all buffers */
+            free(o); /* the workspace is freed together with all buffers */
         }
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
@@ -84,7 +84,7 @@ static hd_status products_take_workspace(hd_lane *lane, hd_buffer **out, uint64_
     return HD_OK;
 }
 
-/* The error for a library that the option names and that does not open or offers no products. */
+/* The error for a library that the option names, but that does not open or offers no products. */
 static hd_status products_refuse(const hdi_blas_facts *facts, const char *option)
 {
     return hdi_fail(HD_ERROR_OPTION, "option blas=%.100s: %.300s", option, facts->why);
@@ -158,11 +158,11 @@ static hd_status products_open_for(hd_lane *lane, _Atomic(opened *) *place)
         status = products_open_with(lane, o, address, bytes);
         if (!status) {
             if (before && before->workspace) {
-                hdi_free(before->workspace); /* lost with the former worker */
+                hdi_free(before->workspace); /* the workspace was lost with the former worker */
                 before->workspace = NULL;
             }
             if (o->facts.types == 0) {
-                hdi_free(o->workspace); /* not used without a library */
+                hdi_free(o->workspace); /* without a library the workspace is not used */
                 o->workspace = NULL;
             }
             o->before = before;

@@ -1,7 +1,9 @@
-/* part.h - the tensor layer's part of each runtime, behind the parts of the layers below.
+/* part.h - the tensor layer's part of each runtime, behind the parts of the layers that it builds
+ * on.
  *
  * hd_open allocates the last layer's structure, which includes all others. So every part of an
- * hd_runtime lies at a constant place, and a layer sees only those below.
+ * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
+ * on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part has the address of its runtime. It is all zeros until hd_open fills it in.
  */
@@ -13,7 +15,7 @@
 #define HDI_TENSOR_KERNELS 64 /* at most */
 
 typedef struct hdi_tensor_part {
-    hdi_kernel_part below; /* first: the runtime's address is that of each part */
+    hdi_kernel_part below; /* first, since all parts share the runtime's address */
     struct hdi_products *products;
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* NULL: not requested yet */
 } hdi_tensor_part;

@@ -3,11 +3,12 @@
  *
  * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one,
  * `d`. `s` is the source's fastest dimension.
- * - `s` and `d` are the same dimension, or nearly: units, as wide as the addresses allow.
- * - They differ: tiles over `s` and `d`. If one of them is shorter than a tile, the dimensions that
- *   continue it on its side join it.
- * - `s` is only a few elements long: units along `d`, in short stretches. So the source's lines are
- *   still in the cache when the next index of `s` comes.
+ * - If `s` and `d` are the same dimension, or nearly so, the plan uses units, as wide as the
+ *   addresses allow.
+ * - If they differ, it uses tiles over `s` and `d`. If one of them is shorter than a tile, the
+ *   dimensions that continue it on its side join it.
+ * - If `s` is only a few elements long, it uses units along `d`, in short stretches. So the
+ *   source's cache lines are still in the cache when the next index of `s` comes.
  *
  * Threads: any; pure functions.
  * Locks: none.
@@ -113,7 +114,7 @@ static const struct {
     {2, {"2a", "2d", "2s", "2n", "2w"}},
     {4, {"4a", "4d", "4s", "4n", "4w"}},
     {8, {"8d", "8d", "8s", "8n", "8w"}},
-    /* None is shifted: 16-byte elements are at multiples of 16 bytes. */
+    /* No kernel here is shifted: 16-byte elements are at multiples of 16 bytes. */
     {16, {"16a", "16d", "16d", "16d", "16d"}},
 };
 /* CPU: sizes of tiles. size_i * size_j * element is at most 32 KiB, the size of the kernel's
@@ -122,7 +123,8 @@ static const struct {
     uint32_t element, size_i, size_j;
 } cpu_tiles[] = {{1, 128, 128}, {2, 128, 128}, {4, 64, 64}, {8, 64, 64}, {16, 32, 32}};
 
-/* GPU: this many of i or j are few; with few of both, units find their lines in the cache */
+/* GPU: up to so many elements of i or j are few; with few of both, units find their lines in the
+ * cache */
 #define FEW 32
 #define GPU_TILE_LEAST 8 /* GPU: tiles need this many elements of i, and of j */
 #define CPU_TILE_LEAST 4 /* CPU: likewise */
@@ -134,11 +136,11 @@ static const struct {
 #define CPU_STRETCH 4096 /* CPU: likewise */
 /* GPU: bytes of neighbouring rows on both sides that are copied before other rows */
 #define ROWS_TOGETHER 2048
-/* GPU: pieces at least, so that a last one that is not full costs little */
+/* GPU: at least so many pieces, so that a last one that is not full costs little */
 #define PIECES_LEAST 32
 /* CPU: with rows of fewer elements, the inner loop goes along the longest dimension */
 #define CPU_ROW_LEAST 16
-/* Tiles of a strip: all, so that concurrent blocks write whole rows. */
+/* Tiles of a strip: a strip has all tiles, so that concurrent blocks write whole rows. */
 #define GPU_GROUP UINT32_MAX
 #define CPU_GROUP 8            /* CPU: tiles of a strip */
 #define CPU_ROW_BYTES 262144   /* CPU: longer rows are copied in pieces of this many bytes */
@@ -272,8 +274,8 @@ static void plan_join_elements(hdi_layout *l, bool is_gpu)
     }
 }
 
-/* The dimension with the shortest stride in the source; the last of several. Skips strides of 0,
- * and dimensions in the bit mask `except`. -1: none. */
+/* The dimension with the shortest stride in the source; if there are several, the last of them.
+ * Skips strides of 0, and dimensions in the bit mask `except`. -1: none. */
 static int plan_nearest_dim(const hdi_layout *l, unsigned except)
 {
     int best = -1;
@@ -288,8 +290,8 @@ static int plan_nearest_dim(const hdi_layout *l, unsigned except)
 
 /* ---- units ---- */
 
-/* Cuts dimension `dim` into a low digit of `low` values and a high one. weight[which] of both gives
- * the index, which limit[which] bounds. */
+/* Cuts dimension `dim` into a low digit of `low` values and a high one. With weight[which], the two
+ * digits give the index, which is below limit[which]. */
 static void plan_cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_tensor_units *u,
                            hd_tensor_digit *lower, hd_tensor_digit *upper)
 {
@@ -358,8 +360,8 @@ static void plan_choose_digits(const hdi_layout *l, bool is_gpu, uint32_t togeth
     } else {
         u->digit[n++] = plan_digit(l, d);
         done = 1u << d;
-        /* Short rows: copies `rows` neighbours in the destination, and `rows` in the source, before
-         * others. */
+        /* With short rows, this copies `rows` neighbouring rows of the destination, and `rows` of
+         * the source, before other rows. */
         int p = d - 1, q = plan_nearest_dim(l, done);
         uint32_t rows = row < together ? (uint32_t)(together / row) : 1;
         if (is_gpu && is_row && row >= 32 && p >= 0 && q >= 0 && p != q && rows > 1 && l->shape[p] > 2 * rows &&
@@ -497,7 +499,7 @@ static bool plan_group_is_wide(const hdi_layout *l, uint64_t address, const int6
     for (int k = 0; k < l->dims; k++) {
         bool along = false;
         for (int n = 0; n < g->n; n++) {
-            along |= g->dims[n] == k; /* no gaps along the group: no multiple is needed */
+            along |= g->dims[n] == k; /* without gaps along the group, no multiple is needed */
         }
         all |= along ? 0 : (uint64_t)stride[k];
     }

@@ -26,7 +26,7 @@
 #define HDI_LAYOUT_DIMS (HD_TENSOR_DIMS + 2)
 
 /* The places of the same elements on two sides. The addresses are those of the element with all
- * indices 0. Negative strides lead to elements before it. */
+ * indices 0. Negative strides lead to elements in front of that one. */
 typedef struct hdi_layout {
     uint32_t element; /* bytes: 1, 2, 4, 8 or 16 */
     int dims;
@@ -61,7 +61,8 @@ typedef struct hdi_plan_wish {
 typedef enum hdi_plan_kind {
     HDI_PLAN_UNITS,
     HDI_PLAN_TILES,
-    /* Too large for one launch: cut dimension `cut_dim` at `cut_at`, and plan both parts. */
+    /* The layout is too large for one launch: cut dimension `cut_dim` at `cut_at`, and plan both
+     * parts. */
     HDI_PLAN_CUT,
     HDI_PLAN_NONE /* the wish cannot be granted */
 } hdi_plan_kind;
@@ -69,7 +70,7 @@ typedef enum hdi_plan_kind {
 typedef struct hdi_plan {
     hdi_plan_kind kind;
     const char *kernel; /* the kernel's name; static */
-    int number;         /* of the kernel, from 0 to HDI_PLAN_KERNELS - 1 */
+    int number;         /* the number of the kernel, from 0 to HDI_PLAN_KERNELS - 1 */
     uint64_t dst, src;  /* addresses for the kernel */
     uint32_t grid, block;
     int cut_dim;

@@ -30,8 +30,8 @@ hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *ou
  * buffer. Errors: ARGUMENT. */
 hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements);
 
-/* Gets the bytes that elements take before the first one, and from the first one on. The form is
- * not empty. False: more than 64 bits. */
+/* Gets the bytes that elements take in front of the first element, and from the first element on.
+ * The form is not empty. False: more than 64 bits. */
 bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind);
 
 /* Sets row-major strides. A dimension without elements counts as one element, so that an empty

@@ -51,8 +51,8 @@ const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES])
     return out;
 }
 
-/* The number of elements of a shape. A dimension without elements makes it 0, for any other
- * dimensions. False: 2^63 or more. */
+/* The number of elements of a shape. If one dimension has no elements, it is 0, whatever the other
+ * dimensions are. False: 2^63 or more. */
 static bool tensor_count_elements(int dims, const uint64_t *shape, uint64_t *out)
 {
     uint64_t n = 1;
@@ -295,7 +295,7 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
 
 /* ---- other views ---- */
 
-/* The first checks of each of these functions. */
+/* The first checks of each function that makes a view. */
 static hd_status tensor_check_view(const hd_tensor *t, const hd_tensor *out)
 {
     if (!out) {
@@ -305,8 +305,8 @@ static hd_status tensor_check_view(const hd_tensor *t, const hd_tensor *out)
     return hdi_tensor_check_form(t, "the tensor", &elements);
 }
 
-/* Adds steps * stride to the offset. False: overflow, or the result is negative. That happens only
- * with a tensor that no buffer holds. */
+/* Adds steps * stride to the offset. False: overflow, or the result is negative. This happens only
+ * with a tensor that does not fit into any buffer. */
 static bool tensor_move_offset(size_t *offset, uint64_t steps, int64_t stride)
 {
     int64_t way, sum;
@@ -334,7 +334,7 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     }
     uint64_t n = t->shape[dim];
     uint64_t step_size = hdi_stride_size(step);
-    /* Elements behind the first one that is taken. */
+    /* The elements behind the first one that is taken, in the direction of the step. */
     uint64_t room = step < 0 ? first : n - first - 1;
     if (count == 0 ? first > n : first >= n || (count - 1) > room / step_size) {
         return hdi_fail(HD_ERROR_RANGE, "%llu elements from %llu on in steps of %lld, dimension %d has %llu",
@@ -562,10 +562,10 @@ bool hdi_tensor_repeats(const hd_tensor *t)
     return false;
 }
 
-/* True if two elements can be `apart` bytes from each other, give or take less than an element.
- * Considers the n dimensions with the smallest strides. In a dimension, two indices differ by at
- * most shape - 1. The smaller dimensions span less than one step of the largest one, so only two
- * numbers of steps are possible. */
+/* True if two elements can be about `apart` bytes from each other; the difference may be less than
+ * an element. Considers the n dimensions with the smallest strides. In a dimension, two indices
+ * differ by at most shape - 1. The smaller dimensions span less than one step of the largest one,
+ * so only two numbers of steps are possible. */
 static bool tensor_is_difference(const hd_tensor *t, const int *order, int n, int64_t apart)
 {
     int64_t element = (int64_t)hd_type_size(t->type);

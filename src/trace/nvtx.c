@@ -1,4 +1,4 @@
-/* nvtx.c - see nvtx.h for threads, locks and invariants. It declares the parts of the
+/* nvtx.c - see nvtx.h for threads, locks and invariants. This file declares the parts of NVTX's
  * protocol that it uses. */
 #include "trace/nvtx.h"
 #include <pthread.h>
@@ -39,21 +39,21 @@ typedef struct attributes {
     union {
         const char *ascii;
         const wchar_t *unicode;
-        const char *registered; /* our result of the registration */
+        const char *registered; /* the result that nvtx.c returned for the registration */
     } message;
 } attributes;
 
 #define NAME_BYTES HDI_RECORD_TEXT_ROOM
 #define RECORDERS 256 /* as many as runtimes */
-#define DEPTH 64      /* ranges of a thread; deeper ones are left out */
-#define INTERVALS 512 /* open at a time */
+#define DEPTH 64      /* the most nested ranges of a thread; deeper ones are left out */
+#define INTERVALS 512 /* the most intervals that are open at a time */
 
 /* ---- active recorders ---- */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(NVTX);
 static hdi_recorder *recorders[RECORDERS]; /* under the mutex, with */
 static int64_t since[RECORDERS];           /* clock when it began */
-static _Atomic uint32_t n_recorders;       /* also loaded without it, as a hint */
+static _Atomic uint32_t n_recorders;       /* also loaded without the mutex, as a hint */
 
 static void nvtx_before_fork(void)
 {
@@ -119,10 +119,10 @@ typedef struct range {
     int64_t began;
 } range;
 
-/* Of a thread. Not in thread-local storage, which is scarce (base/thread.h). */
+/* The ranges of a thread. They are not in thread-local storage, which is scarce (base/thread.h). */
 typedef struct nest {
     range ranges[DEPTH];
-    int depth; /* may be more than the number of ranges */
+    int depth; /* the depth, which may be more than the number of recorded ranges */
 } nest;
 
 static pthread_key_t nest_key;
@@ -133,7 +133,8 @@ static void nvtx_make_key(void)
     has_key = hdi_thread_key(&nest_key, free) == 0;
 }
 
-/* Made with the first range of the thread. NULL: no memory, and its ranges are left out. */
+/* The thread's ranges, which its first range makes. NULL: there is no memory, and the ranges are
+ * left out. */
 static nest *nvtx_nest_here(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -187,7 +188,8 @@ static int nvtx_push(const void *domain, const char *text)
     return at;
 }
 
-/* Ends number `at`: ranges within it end before, and begin again. The mutex is held. */
+/* Ends range number `at`. The ranges within it end before it, and begin again behind it. The mutex
+ * is held. */
 static void nvtx_nest_end(const nest *own, int at)
 {
     for (int i = own->depth - 1; i >= at; i--) {
@@ -227,17 +229,18 @@ static int nvtx_pop(const void *domain)
 /* ---- ranges that are started and ended ---- */
 
 typedef struct interval {
-    uint64_t id; /* 0: none. Contains its number in the table, and is never used again */
+    uint64_t id; /* 0: none. An id contains the interval's number in the table, and is never used again */
     uint64_t name;
     int64_t began;
     uint32_t thread;
     char text[NAME_BYTES];
 } interval;
 
-/* INTERVALS of them, made with the first one. NULL: none, or no memory. Under the mutex. */
+/* A table of INTERVALS, made with the first one. NULL: there was none yet, or there is no memory.
+ * Under the mutex. */
 static interval *intervals;
 
-/* True if a trace that was on at `began` still is. The mutex is held. */
+/* True if a trace that was on at `began` is still on. The mutex is held. */
 static bool nvtx_is_recorded(int64_t began)
 {
     uint32_t n = atomic_load_explicit(&n_recorders, memory_order_relaxed);
@@ -248,7 +251,7 @@ static bool nvtx_is_recorded(int64_t began)
     return i < n;
 }
 
-/* One that is free, or whose traces ended. NULL: none. The mutex is held. */
+/* An interval that is free, or whose traces ended. NULL: none. The mutex is held. */
 static interval *nvtx_interval_unused(void)
 {
     static uint32_t next;
@@ -291,7 +294,7 @@ static uint64_t nvtx_start(const char *text)
     return id;
 }
 
-/* Records it in all traces that were on when it began. The mutex is held. */
+/* Records the interval in all traces that were on when it began. The mutex is held. */
 static void nvtx_interval_put(const interval *at)
 {
     hdi_record record = {.interval = {.time = at->began, .name = at->name, .began_by = at->thread}};
@@ -310,7 +313,7 @@ static void nvtx_interval_put(const interval *at)
 static void nvtx_end_id(uint64_t id)
 {
     if (!id || !nvtx_is_wanted()) {
-        return; /* `nvtx_interval_unused` finds those left over */
+        return; /* `nvtx_interval_unused` finds intervals that are left over */
     }
     hdi_mutex_lock(&lock);
     interval *at = intervals ? &intervals[id % INTERVALS] : NULL;
@@ -386,7 +389,7 @@ static int nvtx_push_w(const wchar_t *text)
     return nvtx_push(NULL, name);
 }
 
-/* Gets the name in the attributes; unchanged: none. */
+/* Gets the name in the attributes. Without a name, `name` stays unchanged. */
 static void nvtx_name_of(char name[NAME_BYTES], const void *domain, const attributes *a)
 {
     char plain[NAME_BYTES] = "";

@@ -22,8 +22,8 @@
 /* False with errno; EWOULDBLOCK: another trace is written to it. */
 static bool output_open_one(hdi_output *o)
 {
-    /* Truncated only once it is known to be free. Without blocking, since a pipe may lack a
-     * reader. */
+    /* The file is truncated only once it is known to be free. It is opened without blocking, since
+     * a pipe may lack a reader. */
     o->descriptor = hdi_descriptor_open(o->name, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY, 0644);
     struct stat facts;
     if (o->descriptor < 0 || fstat(o->descriptor, &facts) != 0) {
@@ -34,7 +34,7 @@ static bool output_open_one(hdi_output *o)
         return true;
     }
     bool taken = flock(o->descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    /* A file system without locks works without. */
+    /* On a file system without locks, this does without them. */
     return !taken && hdi_quiet_resize(o->descriptor, 0) == 0;
 }
 
@@ -102,7 +102,7 @@ static size_t output_write_file(hdi_output *o, const char *data, size_t bytes)
         return bytes;
     }
     int error = errno;
-    off_t end = lseek(o->descriptor, 0, SEEK_CUR); /* behind the part that fit */
+    off_t end = lseek(o->descriptor, 0, SEEK_CUR); /* the place behind the part that fit */
     errno = error;
     uint64_t more = end > 0 && (uint64_t)end > o->bytes ? (uint64_t)end - o->bytes : 0;
     return more < bytes ? (size_t)more : bytes;
@@ -111,7 +111,7 @@ static size_t output_write_file(hdi_output *o, const char *data, size_t bytes)
 static size_t output_write_pipe(const hdi_output *o, const char *data, size_t bytes, const _Atomic uint32_t *ending)
 {
     size_t at = 0;
-    int64_t stuck = 0; /* its deadline; 0: none */
+    int64_t stuck = 0; /* the deadline of a pipe that takes nothing; 0: none */
     while (at < bytes) {
         size_t n = bytes - at < PIECE ? bytes - at : PIECE;
         if (hdi_write_quietly(o->descriptor, data + at, n, hdi_deadline(LOOK_NS))) {

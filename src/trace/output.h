@@ -1,7 +1,7 @@
-/* output.h - the file of a trace: nothing else writes it meanwhile, and a pipe with a sleeping
- * reader is given up.
+/* output.h - the file of a trace. No other trace writes it meanwhile, and a pipe whose reader
+ * sleeps is given up.
  *
- * Threads: one at a time.
+ * Threads: one at a time uses an hdi_output.
  * Locks: the system's lock of the file, so that only one of two traces gets it, also across
  * processes. It ends with the process.
  * Blocking: opening never blocks. Writing blocks while a pipe is full.
@@ -28,12 +28,12 @@ typedef struct hdi_output {
  * SYSTEM. */
 hd_status hdi_output_open(hdi_output *output, const char *file, _Atomic unsigned *number);
 /* Returns how many bytes were written; if not all, errno tells why. Once `ending` is not 0, a pipe
- * must take some within HDI_OUTPUT_STUCK_NS. */
+ * must take some bytes within HDI_OUTPUT_STUCK_NS. */
 size_t hdi_output_write(hdi_output *output, const void *data, size_t bytes, const _Atomic uint32_t *ending);
 #define HDI_OUTPUT_STUCK_NS INT64_C(5000000000)
-/* The meaning here of an errno of both. */
+/* The reason in words, for an errno of these two calls. */
 const char *hdi_output_reason(int error);
-/* Also accepts one that was not opened, and is zeros but for the descriptor. */
+/* Also accepts an output that was not opened: all zeros except for the descriptor. */
 void hdi_output_close(hdi_output *output);
 
 #endif

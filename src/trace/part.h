@@ -1,7 +1,9 @@
-/* part.h - the part of the layer of traces in each runtime, behind the parts of the layers below.
+/* part.h - the part of the layer of traces in each runtime, behind the parts of the layers that it
+ * builds on.
  *
- * hd_open allocates the structure of the last layer, which contains all others. So an hd_runtime
- * contains every part at a constant place, and a layer sees only those below.
+ * hd_open allocates the structure of the last layer, which contains all others. So every part of an
+ * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
+ * on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part starts at the address of its runtime. It is all zeros until hd_open fills it.
  */
@@ -11,7 +13,7 @@
 #include "tensor/part.h"
 
 typedef struct hdi_trace_part {
-    hdi_tensor_part below;     /* first: all parts share the runtime's address */
+    hdi_tensor_part below;     /* first, since all parts share the runtime's address */
     struct hdi_tracer *tracer; /* trace.c */
 } hdi_trace_part;
 

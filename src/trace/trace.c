@@ -1,7 +1,8 @@
 /* trace.c - hd_trace_start and hd_trace_stop, the option `trace`, and ranges.
  *
- * A trace begins with the file and its writer. Then engines and threads record. It ends in reverse:
- * threads stop recording, engines hand over their records, and the writer takes the rest.
+ * A trace begins with the file and its writer. After that, engines and threads record. It ends in
+ * the reverse order: threads stop recording, engines hand over their records, and the writer takes
+ * the remaining records.
  *
  * Threads: any. Locks: the tracer's mutex, while a trace begins or ends.
  * Blocking: as heddle/trace.h states.
@@ -21,7 +22,7 @@
 #include "trace/nvtx.h"
 #include "trace/writer.h"
 
-#define GIVE_NS 1000000000 /* for engines, at the end of a trace */
+#define GIVE_NS 1000000000 /* the time that engines get at the end of a trace */
 #define LOOK_NS 200000
 
 struct hdi_tracer {
@@ -69,7 +70,7 @@ static void trace_set_engines(hd_runtime *rt, uint32_t detail)
 
 /* ---- CUPTI's reports ---- */
 
-/* Ends them. A failure means that the device is lost, or its worker. */
+/* Ends CUPTI's reports. A failure means that the device or its worker is lost. */
 static void trace_end_reports(hd_runtime *rt, int n)
 {
     hdi_activities_facts unused;
@@ -113,7 +114,7 @@ void hdi_trace_restarted(hdi_device *device)
     struct hdi_tracer *tracer = hdi_trace_of(device->runtime)->tracer;
     hdi_mutex_lock(&tracer->lock);
     if (tracer->writer && tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        hdi_attempt attempt; /* the trace goes on without them */
+        hdi_attempt attempt; /* the trace goes on without CUPTI's reports */
         hdi_attempt_begin(&attempt);
         trace_begin_report(device);
         hdi_attempt_end(&attempt);
@@ -158,7 +159,7 @@ static hd_status trace_stop_file(hd_runtime *rt, hd_trace_info *info)
     hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
     if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        trace_end_reports(rt, rt->n_devices); /* before the engines end, which take the reports */
+        trace_end_reports(rt, rt->n_devices); /* this comes before the engines end, since they take the reports */
     }
     trace_set_engines(rt, 0);
     hdi_writer *writer = tracer->writer;
@@ -231,7 +232,7 @@ static hd_status trace_create(hd_runtime *rt)
 /* The option `trace`. */
 static hd_status trace_ready(hd_runtime *rt)
 {
-    static _Atomic unsigned traced; /* names that this process used or found in use */
+    static _Atomic unsigned traced; /* how many names this process used or found in use */
     const char *file = rt->options.trace;
     if (!file[0]) {
         return HD_OK;

@@ -18,10 +18,10 @@
 _Static_assert(HDI_RECORD_LANES == HDI_LANES_MAX, "a lane's number in a file is its number in the runtime");
 
 #define OUT_RECORDS 4096
-#define LOOK_NS 10000000 /* between two looks at the rings, and two samples of memory */
+#define LOOK_NS 10000000 /* the time between two looks at the rings, and between two samples of memory */
 #define KERNELS (HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 #define NAMED_LEAST 256
-#define EXIT_NS 1000000000 /* for all writers, when the program ends */
+#define EXIT_NS 1000000000 /* the time for all writers together when the program ends */
 
 /* A number in the file that stands for a text. */
 typedef struct named {
@@ -35,21 +35,21 @@ struct hdi_writer {
     hdi_output output;
     uint64_t limit; /* bytes of the file */
     int error;      /* an errno: write nothing any more */
-    /* left_out: of `dropped`, those that did not fit into the file. */
+    /* `left_out` counts those of `dropped` that did not fit into the file. */
     uint64_t records, dropped, left_out;
-    /* Of `records`, those up to the last look before any was left out. */
+    /* The number of records up to the last look before any record was left out. */
     uint64_t whole;
     pthread_t thread;
     _Atomic uint32_t stop; /* futex word */
     /* Counts looks that the end of the program requested. */
     _Atomic uint32_t asked;
-    /* How many of those happened; futex word. */
+    /* How many of these looks happened; futex word. */
     _Atomic uint32_t looked;
     struct hdi_writer *next;                             /* in the list of writers */
     uint64_t figures[HDI_DEVICES_MAX][4];                /* as last written */
     uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane whose record was written */
     uint32_t look;                                       /* counts them */
-    uint32_t kernel_look[KERNELS];                       /* the last one that compared the name */
+    uint32_t kernel_look[KERNELS];                       /* the last look that compared the kernel's name */
     uint64_t kernel_name[KERNELS];                       /* number of the written name; 0: none */
     /* Numbers whose names were written; a hash table. */
     named *named;
@@ -156,8 +156,8 @@ static bool writer_room_for_name(hdi_writer *w)
     return true;
 }
 
-/* Writes the number's name, unless it did before. If another text uses the number, the text gets
- * the next free one. Returns the number. `as`: the text's hdi_record_number. Without memory it
+/* Writes the number's name, unless it was written before. If another text uses the number, the text
+ * gets the next free one. Returns the number. `as`: the text's hdi_record_number. Without memory it
  * writes the name each time. */
 static uint64_t writer_name_number(hdi_writer *w, uint8_t kind, uint64_t number, uint64_t as, const char *text)
 {
@@ -298,7 +298,7 @@ static void writer_take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hd
             writer_name_kernel(w, r->submit.kernel);
         }
     }
-    bool keeps = r->type == HDI_RECORD_LOSS; /* its text is its own */
+    bool keeps = r->type == HDI_RECORD_LOSS; /* the text belongs to the record itself */
     if (r->texts && !keeps) {
         writer_name_texts(w, ring, r, first);
     }
@@ -453,7 +453,7 @@ static void writers_in_parent(void)
 
 static void writers_in_child(void)
 {
-    writers = NULL; /* their threads do not exist here */
+    writers = NULL; /* the writers' threads do not exist here */
     hdi_mutex_unlock(&writers_lock);
 }
 
@@ -513,7 +513,7 @@ static void writer_put_first(hdi_writer *w, uint32_t detail)
 {
     hd_runtime *rt = w->rt;
     uint64_t limit = w->limit;
-    w->limit = UINT64_MAX; /* without these the rest is meaningless */
+    w->limit = UINT64_MAX; /* without these records the rest is meaningless */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     hdi_record *at = writer_room(w, 1);

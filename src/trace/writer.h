@@ -3,14 +3,15 @@
  * It writes names for the numbers in records: kernels, lanes, labels, ranges. It samples each
  * device's memory: at the begin, at the end, and every 10 ms if it changed.
  *
- * Threads: start and stop under the tracer's mutex. The writer's own. The one that ends the program
- * by exit().
- * Locks: a mutex per process, for the list of writers; it reads rings as their one reader.
+ * Threads: start and stop are called under the tracer's mutex. The rest runs on the writer's own
+ * thread, and on the thread that ends the program by exit().
+ * Locks: a mutex per process, for the list of writers. Rings need none, since the writer is their
+ * only reader.
  * Blocking: exit() waits until each writer has written the contents of the rings, at most for a
  * second. It waits for no lock.
- * Always: the file contains whole records, those of a ring in their order. After an error nothing
- * more is written, and everything counts as dropped. A worker process's record is copied only if
- * its type is one of an engine.
+ * Always: the file contains complete records; the records of one ring are in their order. After an
+ * error nothing more is written, and everything counts as dropped. A worker process's record is
+ * copied only if its type is one of an engine.
  */
 #ifndef HDI_TRACE_WRITER_H
 #define HDI_TRACE_WRITER_H
@@ -24,8 +25,8 @@ typedef struct hdi_writer hdi_writer;
  * Errors: HOST_MEMORY, SYSTEM. */
 hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail, uint64_t limit,
                            hdi_writer **out);
-/* All recording has stopped: writes the rest, ends the thread, closes the file, and frees it. *info
- * may be NULL. Errors: SYSTEM. */
+/* Called when all recording has stopped. Writes the remaining records, ends the thread, closes the
+ * file, and frees the writer. *info may be NULL. Errors: SYSTEM. */
 hd_status hdi_writer_stop(hdi_writer *writer, hd_trace_info *info);
 const char *hdi_writer_file(const hdi_writer *writer);
 
