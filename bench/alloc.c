@@ -101,7 +101,8 @@ static bool add_directory(alloc_experiment *x, const char *directory, char *erro
     return ok;
 }
 
-/* The requested logs, else those beside the source, or those installed with this program. */
+/* Finds the logs that the options name, or else those beside the source or installed with this
+ * program. */
 static bool find_logs(alloc_experiment *x, char *error)
 {
     const bench_options *o = x->options;
@@ -127,7 +128,7 @@ static bool find_logs(alloc_experiment *x, char *error)
 static alloc_step *add_step(alloc_experiment *x, const char *group,
                             bool (*run)(alloc_experiment *, const alloc_step *, char *), uint64_t a, uint64_t b)
 {
-    static alloc_step left_out; /* receives steps that are not wanted */
+    static alloc_step left_out; /* receives the steps that the options do not select */
     bool wanted = x->n_steps < ALLOC_STEPS_MAX && report_is_wanted(x->options->only, group);
     alloc_step *step = wanted ? &x->steps[x->n_steps++] : &left_out;
     *step = (alloc_step){.group = group, .run = run, .a = a, .b = b};
@@ -285,7 +286,7 @@ static bool open_runtime(alloc_experiment *x, const char *more, char *error)
            report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
-/* Host devices get as much memory as GPUs need here; untouched memory costs nothing. */
+/* Host devices get as much memory as GPUs need here. Memory that nobody touches costs nothing. */
 static bool open_device(alloc_experiment *x, char *error)
 {
     const char *memory = secure_getenv("HEDDLE_HOST_MEMORY");

@@ -1,5 +1,5 @@
-/* alloc_access.c - unified memory read by element, against a load and a copy of four bytes; and
- * pairs of pinned memory, against the driver.
+/* alloc_access.c - compares reads of single elements of unified memory with a load and with a copy
+ * of four bytes. It also compares pairs of pinned memory with pairs of the driver.
  *
  * Threads: the conductor. Locks: none.
  * Always: every element that is read is compared with the value that a kernel wrote.
@@ -11,7 +11,7 @@
 enum {
     ELEMENTS = 1 << 18,
     COPIES_MOST = 20000,
-    PINNED_PAIRS = 64, /* for Heddle in a round, at most */
+    PINNED_PAIRS = 64, /* most pairs of Heddle in a round */
     PINNED_DRIVER = 4  /* for the driver */
 };
 
@@ -185,7 +185,7 @@ static bool driver_pair(alloc_side *s, size_t bytes, uint64_t *ns, char *error)
 
 typedef bool (*pinned_pair)(alloc_side *s, size_t bytes, uint64_t *ns, char *error);
 
-/* The mean of up to `most` pairs. */
+/* Measures the mean of up to `most` pairs. */
 static bool pinned_round(alloc_side *s, pinned_pair pair, int most, size_t bytes, double *mean, char *error)
 {
     uint64_t end = alloc_slice_end(s->x, 1), sum = 0;

@@ -1,5 +1,5 @@
-/* alloc_beside.c - allocations beside kernels: parallel streams, frees while a kernel runs, and the
- * cost of another thread's allocations for kernels in a lane.
+/* alloc_beside.c - measures allocations beside kernels: in parallel streams, frees while a kernel
+ * runs, and how much another thread's allocations slow the kernels of a lane.
  *
  * Threads: the conductor submits; one other thread allocates. Locks: none.
  * Always: every side runs the same kernels and allocations. The kernels' results are checked.
@@ -12,7 +12,7 @@
 
 enum {
     STREAM_KERNELS = 4, /* in one run */
-    STREAM_RUNS = 20,   /* in a round, at most */
+    STREAM_RUNS = 20,   /* most runs in a round */
     BUSY_TRIES = 5,
     BATCH = 16, /* launches between two readings of the clock; at most two batches are in flight */
     FILL_WORDS = 1024,
@@ -78,7 +78,7 @@ static alloc_end streams_prepare(alloc_work *w, alloc_side *s, alloc_result *r, 
             return end;
         }
     }
-    return stream_run(w, s, &ticks, error); /* loads code and grows memory */
+    return stream_run(w, s, &ticks, error); /* warms up: loads code and grows memory */
 }
 
 static alloc_end streams_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
@@ -120,7 +120,7 @@ static alloc_end streams_finish(alloc_work *w, alloc_side *s, alloc_result *r, c
     return ok ? ALLOC_DONE : ALLOC_FAILED;
 }
 
-/* a: streams; b: 1: from empty memory each time */
+/* a: the number of streams; b: 1 if every run starts without memory */
 bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
 {
     stream_more *more = calloc(1, sizeof(*more));
@@ -170,7 +170,7 @@ static bool close_busy(busy_side *b, char *error)
 }
 
 /* Frees a block of 8 MiB while a kernel runs: the block that the kernel writes (in its lane), or
- * an unused one (in another lane). *ns is NaN if the kernel ended before. */
+ * an unused one (in another lane). *ns is NaN if the kernel had ended before the free. */
 static bool free_beside(busy_side *b, bool used, double *ns, char *error)
 {
     alloc_side *s = &b->side;

@@ -82,7 +82,7 @@ static int by_address(const void *a, const void *b)
 static bool check_sizes(const alloc_side *s, const alloc_slot *slot, uint64_t bytes, char *error)
 {
     if (s->kind != ALLOC_HEDDLE) {
-        return true; /* the bytes are checked instead */
+        return true; /* the checks of the bytes take its place */
     }
     uint64_t size = hd_buffer_size(slot->buffer), address = hd_buffer_address(slot->buffer);
     if (size == bytes && address != 0 && address % HEDDLE_ALIGNMENT == 0) {
@@ -157,8 +157,8 @@ static bool check_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, u
     return found == value;
 }
 
-/* Writes or checks the first and the last whole word of a block. All blocks are written before
- * the first check. */
+/* Writes or checks the first and the last whole word of a block. The caller writes all blocks
+ * before it checks the first. */
 static bool tag(alloc_side *s, const alloc_slot *slot, uint64_t bytes, uint32_t number, bool write, char *error)
 {
     uint64_t last = (bytes - WORD) & ~(uint64_t)(WORD - 1);

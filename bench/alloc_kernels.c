@@ -8,7 +8,7 @@
 #include "bench/alloc_parts.h"
 
 enum {
-    DEPTH_FIRST = 4096,   /* of the product that shows the duration */
+    DEPTH_FIRST = 4096,   /* depth of the product that shows how long a step takes */
     DEPTH_STEP = 32,      /* step of the kernel's loop */
     DEPTH_MOST = 1 << 24, /* a float holds these whole numbers exactly */
     FILL_BLOCK = 256
@@ -116,7 +116,7 @@ static void release_operands(alloc_spin *spin)
     }
 }
 
-/* Makes both operands, all ones. A rival gets them from cuMemAlloc, whichever allocator is
+/* Makes both operands, all ones. For a rival they come from cuMemAlloc, whichever allocator is
  * measured. */
 static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
 {

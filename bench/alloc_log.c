@@ -13,8 +13,8 @@
 
 enum { OPERATIONS_MOST = 1 << 22, LANES_MOST = ALLOC_LANES_MAX, THREADS_MOST = 65536 };
 
-/* A growing log. `free_slots` are below log->slots and not live; `bytes` are the sizes of live
- * slots. */
+/* A growing log. `free_slots` lists the slots below log->slots that are not live, and `bytes` the
+ * sizes of live slots. */
 typedef struct builder {
     alloc_log *log;
     size_t room;
@@ -197,7 +197,7 @@ static bool refuse(reader *r, const char *why)
     return false;
 }
 
-/* Parses a decimal number after blanks, at most `most`, and moves *at past it. */
+/* Parses a decimal number of at most `most` after blanks, and moves *at past it. */
 static bool take_number(const char **at, uint64_t most, uint64_t *out)
 {
     const char *from = *at + strspn(*at, " \t");
@@ -298,7 +298,7 @@ static void name_log(const char *path, alloc_log *out)
     }
 }
 
-/* The number after "KEY": in a line of JSON; 0: none. */
+/* Returns the number after "KEY": in a line of JSON; 0: the line has none. */
 static double json_number(const char *line, const char *key)
 {
     const char *at = strstr(line, key);

@@ -43,7 +43,7 @@ typedef struct alloc_experiment alloc_experiment;
 
 typedef struct alloc_op {
     uint64_t bytes; /* 0: a free */
-    uint32_t slot;  /* the block: below alloc_log.slots, reused after its free */
+    uint32_t slot;  /* the block's number: below alloc_log.slots, reused after its free */
     uint32_t lane;
 } alloc_op;
 
@@ -55,8 +55,8 @@ typedef struct alloc_log {
     uint64_t largest;   /* largest allocation */
     uint64_t peak_live; /* bytes */
     unsigned divisor;   /* factor by which sizes were divided to fit the device; 1: none */
-    /* Reserved over live memory of PyTorch's allocator on the recording machine, and with its
-     * expandable segments; 0: unknown. */
+    /* PyTorch's allocator on the recording machine: reserved memory divided by live memory, without
+     * and with expandable segments; 0: unknown. */
     double torch_ratio, torch_expandable_ratio;
 } alloc_log;
 
@@ -103,14 +103,14 @@ typedef struct alloc_side {
     hd_lane *lane[ALLOC_LANES_MAX];
     hdcu_stream stream[ALLOC_LANES_MAX]; /* for the rivals */
     uint64_t driver_calls_before;
-    /* PLAIN: free memory by the driver, at opening and at the least */
+    /* PLAIN: free memory that the driver reported at opening, and the least since */
     uint64_t free_before, free_least;
     _Atomic uint64_t live_bytes, live_count; /* LIBC: its accounting */
 } alloc_side;
 
 /* Makes the calling thread ready. `settings` (may be "") are further options of Heddle's
- * runtime. An async rival starts without memory and keeps all that it gets, which its makers
- * recommend for speed. */
+ * runtime. An async rival starts without memory and keeps all memory that it gets, as NVIDIA
+ * recommends for speed. */
 bool alloc_side_open(alloc_experiment *x, alloc_kind kind, int lanes, const char *settings, alloc_side *out,
                      char *error);
 void alloc_side_close(alloc_side *s); /* a zeroed one is ignored */
@@ -122,14 +122,14 @@ bool alloc_side_trim(alloc_side *s, char *error);
 /* PLAIN: notes the free memory that the driver reports. */
 void alloc_side_sample(alloc_side *s);
 
-/* The most physical memory held since it was opened; 0: unknown. The second returns the driver
- * calls for memory in that time. */
+/* alloc_side_peak returns the most physical memory that the side held since it was opened; 0:
+ * unknown. The second function returns the driver calls for memory in that time. */
 uint64_t alloc_side_peak(alloc_side *s);
 uint64_t alloc_side_driver_calls(alloc_side *s, uint64_t operations);
 
 typedef enum alloc_end {
     ALLOC_DONE,
-    ALLOC_NO_ROOM, /* out of memory; `error` reports that, too */
+    ALLOC_NO_ROOM, /* out of memory; `error` is set, too */
     ALLOC_FAILED
 } alloc_end;
 
@@ -145,13 +145,13 @@ static inline bool alloc_is_live(const alloc_slot *slot)
 
 /* Times `count` pairs of an allocation and a free, in nanoseconds. */
 alloc_end alloc_pairs(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t *ns, char *error);
-/* The same, but each pair is timed separately, until the deadline. */
+/* Like alloc_pairs, but times each pair separately, until the deadline. */
 alloc_end alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
                            stats_histogram *pairs, char *error);
 
 /* The results of a replay. Blocks that are still live stay in `slots`. */
 typedef struct alloc_replayed {
-    size_t operations; /* of the log; fewer than all if time ran out */
+    size_t operations; /* operations of the log that ran; fewer than all if time ran out */
     uint64_t refused;  /* allocations that failed for lack of memory; their frees are skipped */
     uint64_t ticks;    /* for all operations */
 } alloc_replayed;
@@ -196,11 +196,11 @@ alloc_end alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadl
 typedef struct alloc_result {
     bool measured;
     char note[ALLOC_NOTE];           /* why it was not measured, or what was left out */
-    double rounds[ALLOC_ROUNDS_MAX]; /* pairs: the median of short stretches */
-    double means[ALLOC_ROUNDS_MAX];  /* pairs: mean of the whole round; else the same */
+    double rounds[ALLOC_ROUNDS_MAX]; /* of pairs, the median of short stretches */
+    double means[ALLOC_ROUNDS_MAX];  /* of pairs, the mean of the whole round; else as `rounds` */
     int n_rounds;
-    stats_histogram *histogram; /* during measurement: single operations, or pairs */
-    stats_calls calls;          /* single operations (or pairs) */
+    stats_histogram *histogram; /* only during the measurement: single operations, or pairs */
+    stats_calls calls;          /* the same, summed up */
     uint64_t operations, refused, driver_calls;
     uint64_t reserved_peak, live_peak; /* 0: unknown, or meaningless here */
     double part;                       /* share of the sequence that fit into the time */
@@ -211,7 +211,7 @@ typedef struct alloc_case {
     char id[64], name[96];
     const char *unit; /* unit of a time: "pair", "operation", "run" */
     int threads;
-    uint64_t bytes;       /* of a pair; 0: varies */
+    uint64_t bytes;       /* size of a pair's block; 0: it varies */
     const alloc_log *log; /* the replayed log; NULL: none */
     alloc_result sides[ALLOC_KINDS];
 } alloc_case;
@@ -223,8 +223,8 @@ typedef struct alloc_work {
     const char *settings;
     bool with_libc;  /* only with host devices */
     bool peaks;      /* reserved and live peak are meaningful */
-    bool apart;      /* one allocator after another, each with all its rounds */
-    uint64_t blocks; /* maximum that are live at once */
+    bool apart;      /* each allocator runs all its rounds before the next one starts */
+    uint64_t blocks; /* the most blocks that are live at once */
     /* may be NULL */
     alloc_end (*prepare)(struct alloc_work *w, alloc_side *s, alloc_result *r, char *error);
     alloc_end (*round)(struct alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error);
@@ -265,7 +265,7 @@ bool alloc_launch_copy(alloc_kernels *k, uint32_t lane, alloc_slot y, alloc_slot
 bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_slot a, alloc_slot b, uint32_t m,
                          uint32_t n, uint32_t depth, char *error);
 
-/* Reads on the host, after the lane's work. */
+/* Reads to the host once the lane's work is done. */
 bool alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes, char *error);
 
 /* A kernel of one block with a given duration: the product of 32 x K ones with K x 32 ones.
@@ -306,7 +306,7 @@ typedef struct alloc_pace {
 typedef struct alloc_beside {
     bool measured[ALLOC_KINDS];
     alloc_pace alone[ALLOC_KINDS][ALLOC_ROUNDS_MAX], beside[ALLOC_KINDS][ALLOC_ROUNDS_MAX];
-    /* by the allocating thread: growths, or operations */
+    /* cycles of the allocating thread: growths, or operations */
     double cycles_per_s[ALLOC_KINDS][ALLOC_ROUNDS_MAX];
     int rounds;
 } alloc_beside;
@@ -315,7 +315,7 @@ typedef struct alloc_limit {
     bool measured;
     int threads;
     uint64_t limit, reserved_peak; /* as Heddle counts */
-    /* as the driver counts, for everything on the device since the storm began; 0: unknown */
+    /* the driver's count, for everything on the device since the storm began; 0: unknown */
     uint64_t driver_peak;
     uint64_t asked; /* the sum of the simultaneous demands of all threads */
     uint64_t allocations, refused, waits, drains;
@@ -340,14 +340,14 @@ typedef struct alloc_unified {
     bool measured;
     int rounds;
     double element_ns[ALLOC_ROUNDS_MAX], load_ns[ALLOC_ROUNDS_MAX], copy_ns[ALLOC_ROUNDS_MAX];
-    double first_us; /* of the read that moves the bytes */
+    double first_us; /* time of the first read, which moves the bytes */
 } alloc_unified;
 
 typedef struct alloc_pinned {
     bool measured;
     int rounds;
     uint64_t bytes;
-    double first_ns; /* of Heddle's first pair */
+    double first_ns; /* time of Heddle's first pair */
     double heddle_ns[ALLOC_ROUNDS_MAX], driver_ns[ALLOC_ROUNDS_MAX];
 } alloc_pinned;
 
@@ -359,13 +359,13 @@ typedef struct alloc_step {
     bool (*run)(alloc_experiment *x, const struct alloc_step *step, char *error);
     uint64_t a, b;
     alloc_log *log; /* owned by the experiment */
-    double fixed_s; /* its duration, however long a slice is */
+    double fixed_s; /* its duration, which then does not depend on the slice */
 } alloc_step;
 
 struct alloc_experiment {
     report_record record; /* comes first */
     const bench_options *options;
-    char settings[256];  /* of every runtime: selects the device */
+    char settings[256];  /* settings of every runtime, which select the device */
     hd_runtime *runtime; /* for the record; no case uses it */
     hd_runtime_info info;
     hd_device_info device;
@@ -379,7 +379,7 @@ struct alloc_experiment {
     uint64_t room; /* bytes of device memory that a case may use */
     int rounds;
     double budget_s;          /* total measuring time */
-    uint64_t begun, slice_ns; /* CLOCK_MONOTONIC; the limit for one allocator in one round */
+    uint64_t begun, slice_ns; /* begun: CLOCK_MONOTONIC; slice_ns: the time of one allocator in one round */
     alloc_log logs[ALLOC_REPLAYS_MAX];
     int n_logs;
     alloc_step steps[ALLOC_STEPS_MAX];
@@ -392,7 +392,7 @@ struct alloc_experiment {
     alloc_reclaim reclaim;
     alloc_unified unified;
     alloc_pinned pinned;
-    uint64_t checked, tagged; /* verified blocks; those of them whose bytes were verified, too */
+    uint64_t checked, tagged; /* verified blocks, and the part of them whose bytes were verified, too */
     uint64_t results;         /* kernel results that were compared with the expected ones */
 };
 
@@ -402,7 +402,7 @@ alloc_case *alloc_case_add(alloc_experiment *x, const alloc_step *step);
 /* CLOCK_MONOTONIC at the end of `slices` slices that begin now. */
 uint64_t alloc_slice_end(const alloc_experiment *x, double slices);
 
-/* The steps, by file. The plan in alloc.c sets `a` and `b`. */
+/* The steps. The plan in alloc.c sets `a` and `b`. */
 bool alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error);
 bool alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error);
 bool alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error);

@@ -1,14 +1,14 @@
-/* alloc_reclaim.c - a training loop whose dropped memory only a garbage collector frees: early, or
- * at the limit.
+/* alloc_reclaim.c - a training loop in which only a garbage collector frees dropped memory: early,
+ * or at the limit.
  *
  * The loop runs batches through a dense layer, its gradient, and averages of the gradient that the
  * weights follow. Every step makes new buffers for everything, as programs in garbage-collected
- * languages do. It drops those of the step before, and reads its result at the end. The second
- * average has no squares, because no built-in kernel multiplies elements; only the allocations
- * matter here. The collector marks all objects that can be reached from the loop's variables and
- * from a heap of other objects. The heap causes most of its work, as in such a program. Then it
- * frees the buffers of unmarked objects. Both ways run the same loop with the same collector; only
- * the option memory_reclaim differs.
+ * languages do. It drops the buffers of the step before, and reads its own result at the end. The
+ * second average has no squares, because no built-in kernel multiplies elements; only the
+ * allocations matter here. The collector marks all objects that can be reached from the loop's
+ * variables and from a heap of other objects. As in such programs, the heap causes most of the
+ * collector's work. Then the collector frees the buffers of unmarked objects. Both ways run the
+ * same loop with the same collector; only the option memory_reclaim differs.
  *
  * Threads: the conductor, which also runs the reclaim callback. Locks: none.
  * Always: only the collector frees a buffer, except at the end. The final weights are the same in
@@ -243,7 +243,7 @@ static bool run_step(loop *l, char *error)
     l->state[0] = w;
     l->state[1] = m;
     l->state[2] = v;
-    l->n_frame = 0; /* ends all other variables; their buffers become garbage */
+    l->n_frame = 0; /* ends all other variables, so their buffers become garbage */
     /* the program reads each step's result */
     bool ok = report_check(hd_wait(l->last, ALLOC_TIMEOUT_NS), "hd_wait", error);
     uint64_t took = stats_monotonic() - begin;
@@ -423,7 +423,8 @@ bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
                          .width = (uint32_t)width,
                          .objects = x->on_host ? 60000 : 300000,
                          .garbage_per_step = sizeof(float) * (4 * batch * width + 5 * width * width)};
-    /* the time of a step determines their number; enough to reach the limit several times */
+    /* the time of a step determines the number of steps, which must reach the limit several
+     * times */
     if (!run_loop(x, r, STEPS_TRIED, false, NULL, &tried, error)) {
         return false;
     }

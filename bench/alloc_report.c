@@ -25,7 +25,7 @@ typedef struct alloc_run_row {
     alloc_run_figure of;
 } alloc_run_row;
 
-/* bytes; below, a granule is too large a part */
+/* in bytes; a smaller peak says little, because a granule is a large part of it */
 static const double peak_matters_from = 64.0 * 1024 * 1024;
 
 /* ---- figures ---- */
@@ -52,7 +52,7 @@ static stats_spread alloc_ratio(const alloc_case *c, alloc_kind kind)
     return h->measured && r->measured && n ? stats_spread_of(ratios, n) : (stats_spread){NAN, NAN, NAN};
 }
 
-/* The most reserved over the most live. */
+/* The peak of reserved memory divided by the peak of live memory. */
 static double alloc_peak_ratio(const alloc_result *r)
 {
     bool known = r->measured && r->reserved_peak && r->live_peak;
@@ -102,7 +102,8 @@ static double busy_free(const alloc_busy *b, alloc_kind kind)
     return larger(alloc_median_of(b->used[kind], n), alloc_median_of(b->unused[kind], n));
 }
 
-/* Over the recorded programs that matter; `against_torch`: as a share of PyTorch's ratio. */
+/* The largest peak ratio of the recorded programs that matter. `against_torch`: as a share of
+ * PyTorch's ratio. */
 static double worst_replay(const alloc_experiment *x, bool against_torch)
 {
     double worst = NAN;

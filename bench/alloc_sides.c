@@ -3,7 +3,7 @@
  * Threads: the conductor opens and closes a side; any thread that has entered it uses it. Locks:
  * none.
  * Always: each allocator gets its own compiled loops, so that none pays for the others. A timed
- * loop contains the allocator's call and, for malloc, its accounting.
+ * loop contains the allocator's call and, for malloc, the accounting of its blocks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { NO_MEMORY = 1 << 20, /* instead of an allocator's own code */ DEADLINE_EVERY = 32 };
+enum { NO_MEMORY = 1 << 20, /* a result beside an allocator's own codes */ DEADLINE_EVERY = 32 };
 
 const char *const alloc_kind_names[ALLOC_KINDS] = {"Heddle", "cuMemAllocAsync", "cuMemAlloc", "malloc"};
 const char *const alloc_kind_ids[ALLOC_KINDS] = {"heddle", "async", "plain", "libc"};
@@ -129,7 +129,7 @@ bool alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error)
 bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error)
 {
     bool ok = true;
-    /* lanes use the blocks that lane 0 frees, until then */
+    /* until then, lanes may use the blocks that lane 0 frees */
     for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC; lane++) {
         ok = alloc_wait(s, (uint32_t)lane, error) && ok;
     }
@@ -220,7 +220,7 @@ INLINE int replay(alloc_kind kind, alloc_side *s, const alloc_log *log, uint64_t
             ticks = stats_tick_end() - begin;
             slot->pointer = 0;
         } else {
-            continue; /* its allocation was refused */
+            continue; /* the block's allocation was refused */
         }
         if (code != 0) {
             return code;

@@ -1,9 +1,9 @@
-/* alloc_threads.c - cases of several threads: pairs, random allocations, blocks that another thread
- * frees, and the storm under a limit.
+/* alloc_threads.c - the cases of several threads: pairs, random allocations, blocks that another
+ * thread frees, and the storm under a limit.
  *
  * Threads: the conductor makes a team for each round and joins it. A member works in its own lane
  * and writes its own results, which the conductor reads after the join.
- * Locks: that of the checker, for a verified hand-over.
+ * Locks: the lock around the checker, in a verified hand-over.
  * Always: a team begins when all members are ready. After they end, their live blocks are checked
  * together and then freed.
  */
@@ -39,7 +39,7 @@ typedef struct member {
     uint64_t refused;
     stats_histogram each;    /* single pairs or operations, in ticks */
     stats_histogram stretch; /* CHUNK pairs, in nanoseconds */
-    alloc_slot *slots;       /* a part of the team's slots */
+    alloc_slot *slots;       /* this member's part of the team's slots */
     uint64_t *bytes;
     size_t n_slots;
     const alloc_log *log;
@@ -52,7 +52,7 @@ typedef struct ring {
     /* release: the slot is read; pairs with the producer's acquire */
     _Alignas(64) _Atomic uint64_t popped;
     _Atomic bool ended;
-    pthread_mutex_t lock; /* of the checker, if there is one */
+    pthread_mutex_t lock; /* protects the checker, if there is one */
     alloc_checker *checker;
     uint64_t limit; /* pairs; 0: until the deadline */
 } ring;
@@ -119,7 +119,7 @@ static void release_team(team *t)
     free(t->bytes);
 }
 
-/* Starts the members, which work for `slices`, and opens the gate. end_team joins them. */
+/* Starts the members, which work for `slices` slices, and opens the gate. end_team joins them. */
 static bool start_team(team *t, double slices, int *started, char *error)
 {
     int failed = 0;
@@ -174,7 +174,7 @@ static alloc_end run_team(team *t, double slices, char *error)
  * median of all threads' stretches. */
 static void take_results(const team *t, int round, bool pairs, alloc_result *r)
 {
-    static stats_histogram stretches; /* only for the conductor */
+    static stats_histogram stretches; /* static, because only the conductor comes here */
     uint64_t done = 0, ns = 0;
     memset(&stretches, 0, sizeof(stretches));
     for (int i = 0; i < t->n; i++) {
@@ -361,7 +361,7 @@ static alloc_end consume(member *m)
         alloc_slot *slot = &g->slots[n % RING];
         uint64_t begin = stats_tick_begin();
         check_handed(m, slot, false);
-        /* continues, so that the producer does not wait forever */
+        /* continues after a failure, so that the producer does not wait forever */
         ok = alloc_give(t->side, 0, slot, m->error) && ok;
         stats_record(&m->each, stats_tick_end() - begin);
         atomic_store_explicit(&g->popped, ++n, memory_order_release);
@@ -471,7 +471,8 @@ static alloc_end work_storm(member *m)
     return ALLOC_DONE;
 }
 
-/* Watches the storm until it ends: the memory held as Heddle reports it, and as the driver does. */
+/* Watches the storm until it ends, and notes the memory that Heddle and the driver report as
+ * held. */
 static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint64_t reserved_before, char *error)
 {
     while (stats_monotonic() < t->deadline) {
@@ -529,7 +530,8 @@ static bool storm(alloc_side *s, double slices, alloc_limit *out, char *error)
     ok = make_team(&t, s, out->threads, STORM_BLOCKS, error);
     if (ok) {
         t.work = work_storm;
-        /* half of the blocks are live, and half of those are large: together twice the limit */
+        /* half of the blocks are live, and half of the live ones are large: together they ask for
+         * twice the limit */
         t.pair_bytes = 2 * out->limit * 8 / ((uint64_t)out->threads * STORM_BLOCKS);
         out->asked = (uint64_t)out->threads * STORM_BLOCKS / 4 * (t.pair_bytes / 2 + STORM_SMALL / 2);
         uint64_t begin = stats_monotonic();

@@ -1,18 +1,19 @@
 /* alloc_workloads.c - cases of one thread: pairs, random allocations, holes, many live blocks,
- * recorded programs. Also the way in which cases are measured.
+ * recorded programs. It also measures the cases of the other files.
  *
  * Threads: the conductor. Locks: none.
- * Always: every allocator of a case does the same work, in turns by rounds. The exception is a case
- * in which one's idle memory may not leave enough for the others. A slice limits the time of an
- * allocator in one round, and the completed part of a sequence is reported. Blocks are freed before
- * the next one begins, except those that `prepare` made.
+ * Always: every allocator of a case does the same work, in turns by rounds. In a case of much live
+ * memory (`apart`) each allocator runs all its rounds at once. Its idle memory might not leave
+ * enough for the next one. A slice limits the time of an allocator in one round, and the completed
+ * part of a sequence is reported. An allocator frees its blocks before the next one begins, except
+ * those that `prepare` made.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "bench/alloc_parts.h"
 
 enum {
-    CHUNK = 16, /* minimum of pairs in a stretch */
+    CHUNK = 16, /* fewest pairs in a stretch */
     CHUNK_MOST = 1024,
     CHUNKS_LEAST = 9, /* in a round */
     CHUNKS_MOST = 1000,
@@ -23,7 +24,8 @@ enum {
     HOST_PLAIN_MOST = 16384
 };
 
-/* In this order, so that the driver's figure of free memory is read before others hold memory. */
+/* PLAIN opens first, so that it reads the driver's figure of free memory before others hold
+ * memory. */
 static const alloc_kind opening_order[ALLOC_KINDS] = {ALLOC_PLAIN, ALLOC_ASYNC, ALLOC_HEDDLE, ALLOC_LIBC};
 
 /* ---- cases ---- */
@@ -68,7 +70,7 @@ static bool start_side(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_
            settle(r, kind, w->prepare ? w->prepare(w, s, r, error) : ALLOC_DONE);
 }
 
-/* Runs after a failure, too: the blocks of `prepare` must go. */
+/* Runs after a failure, too, because the blocks of `prepare` must be freed. */
 static bool end_side(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     bool ok = !s->x || !w->finish || (alloc_side_enter(s, error) && settle(r, s->kind, w->finish(w, s, r, error)));
@@ -96,7 +98,7 @@ static bool run_rounds(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_
     return true;
 }
 
-/* The allocators from opening_order[first] on, `count` of them, in turns. */
+/* Runs `count` allocators in turns, from opening_order[first] on. */
 static bool run_sides(alloc_experiment *x, alloc_case *c, alloc_work *w, int first, int count, char *error)
 {
     alloc_side *sides = calloc(ALLOC_KINDS, sizeof(*sides));
@@ -159,8 +161,8 @@ static alloc_end pair_prepare(alloc_work *w, alloc_side *s, alloc_result *r, cha
     return alloc_give_all(s, slots, 2, error) || end != ALLOC_DONE ? end : ALLOC_FAILED;
 }
 
-/* Finds the pairs between two readings of the clock, so that many such stretches fit into the
- * time; at least CHUNK. */
+/* Finds how many pairs, at least CHUNK, to make between two readings of the clock. Many such
+ * stretches must fit into the time. */
 static alloc_end size_chunk(alloc_work *w, alloc_side *s, uint64_t *chunk, char *error)
 {
     uint64_t ns = 0;
@@ -315,7 +317,7 @@ static alloc_end sequence_round(alloc_work *w, alloc_side *s, int round, alloc_r
     r->part = part < r->part ? part : r->part;
     r->operations += did.operations;
     r->refused += did.refused;
-    if (s->kind != ALLOC_PLAIN) { /* its peak was read in the previous pass */
+    if (s->kind != ALLOC_PLAIN) { /* for PLAIN the checked replay has sampled the peak */
         raise_peak(r, w->log, did.operations);
     }
     return ALLOC_DONE;

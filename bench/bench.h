@@ -1,7 +1,7 @@
 /* bench.h - the benchmarks of `heddle bench`: the experiments and their options.
  *
- * Threads: each is called on the program's first thread and makes its own threads and worker
- * processes, which have ended when it returns. Locks: none that callers see.
+ * Threads: each benchmark is called on the program's first thread. It makes its own threads and
+ * worker processes, which have ended when it returns. Locks: none that callers see.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -29,8 +29,7 @@ typedef struct bench_options {
     double seconds; /* total measuring time; 0: depends on the kind of device */
     int rounds;     /* 0: depends on the kind and number of devices */
     bool quick;     /* fewer rounds and cases, and less time for each */
-    /* `tensor`: instead of all else, every kernel that can move a layout, in every order of
-     * tiles */
+    /* `tensor`: measures only every kernel that can move a layout, in every order of tiles */
     bool variants;
     const char *only; /* names of parts, separated by commas; NULL: all */
     /* recorded programs for `alloc`; none: those that come with Heddle */
@@ -43,8 +42,8 @@ typedef struct bench_options {
  *   - 0: measured and verified, whether or not the goals are reached
  *   - 1: something failed, or a result was wrong; one line on stderr gives the reason
  *
- * The texts are for the help: what the experiment is and how to read it. The parts are names for
- * `only`, separated by commas. */
+ * The help prints the texts, which explain the experiment and how to read its results. The parts
+ * are the names that `only` accepts, separated by commas. */
 
 /* One program drives every GPU, compared with plain driver calls from threads and processes. The
  * work is the product of a 320 x 320 and a 320 x 640 matrix of floats on every device at once.
@@ -90,7 +89,7 @@ extern const char alloc_help[], alloc_parts[];
 int copy_run(const bench_options *options);
 extern const char copy_help[], copy_parts[];
 
-/* Moving tensors between layouts, and matrix products. hd_tensor_copy makes transposes,
+/* Measures moves of tensors between layouts, and matrix products. hd_tensor_copy makes transposes,
  * permutes, slices and broadcasts. Two rivals take turns with it: the driver's device copy of as
  * many bytes (the roofline), and a kernel with a thread for each element. hd_tensor_matmul makes
  * products, in turns with direct calls of cuBLAS and with the built-in kernel. It also measures
@@ -114,7 +113,7 @@ extern const char start_help[];
 int submit_run(const bench_options *options);
 extern const char submit_help[], submit_parts[];
 
-/* The cost of claims for the calling thread, in turns with the same by hand:
+/* The cost of claims for the calling thread, in turns with the same work by the driver's events:
  *   - claims that find nothing pending, beside the query of an event
  *   - claims on a stream of the program, beside a wait for an event and an event of the program */
 int claim_run(const bench_options *options);

@@ -46,7 +46,7 @@ typedef struct copy_part {
     const char *name, *stage;
     bool (*run)(copy_experiment *x, char *error);
     int devices; /* that it needs */
-    int weight;  /* samples of either side in a round, which determine the length of a slice */
+    int weight;  /* samples of either side in a round; they determine the length of a slice */
 } copy_part;
 
 /* the names below */
@@ -80,7 +80,7 @@ const char *copy_size_text(size_t bytes, char out[REPORT_TEXT])
 copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
                        const char *name)
 {
-    static copy_row none; /* unused: all rows have room */
+    static copy_row none; /* a stand-in, which is never used because all rows have room */
     copy_row *row = x->n_rows < COPY_ROWS_MAX ? &x->rows[x->n_rows++] : &none;
     char text[REPORT_TEXT];
     memset(row, 0, sizeof(*row));

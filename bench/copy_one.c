@@ -1,9 +1,9 @@
-/* copy_one.c - parts of one device: program memory to it and back, pinned memory, copies on the
- * device, rows with gaps, small transfers.
+/* copy_one.c - the parts with one device: program memory to the device and back, pinned memory,
+ * copies on the device, rows with gaps, small transfers.
  *
  * Threads: the conductor. Locks: none.
- * Always: both sides use the same pageable memory, which was touched before. Each owns its device
- * and pinned memory. The received bytes are compared on both.
+ * Always: both sides use the same pageable memory, which was touched before. Each side has its own
+ * device memory and pinned memory. The received bytes are compared on both sides.
  */
 #include <string.h>
 #include "bench/copy_parts.h"
@@ -53,7 +53,7 @@ static copy_work make_work(copy_experiment *x, copy_op op, size_t bytes)
     return (copy_work){.x = x, .op = op, .bytes = bytes, .at = &x->plain[0]};
 }
 
-/* Program memory there and back; `kind` as for the rows. */
+/* Copies program memory to the device and back. `kind` is that of the rows. */
 static bool there_and_back(copy_experiment *x, memory *m, const char *part, copy_kind kind, size_t bytes,
                            const char *to_id, const char *to_name, const char *from_id, const char *from_name,
                            char *error)
@@ -102,7 +102,7 @@ bool copy_run_small(copy_experiment *x, char *error)
     return ok;
 }
 
-/* Pinned memory to the device and on to other pinned memory. */
+/* Copies pinned memory to the device, and from there to other pinned memory. */
 static bool run_pinned(copy_experiment *x, memory *m, size_t bytes, char *error)
 {
     void *pinned = NULL;

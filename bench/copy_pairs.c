@@ -1,5 +1,5 @@
-/* copy_pairs.c - parts of two devices: copies through the host without peer access, in one
- * direction and in both; and copies with peer access.
+/* copy_pairs.c - the parts with two devices: copies through the host without peer access, in one
+ * direction and in both, and copies with peer access.
  *
  * Threads: the conductor. Locks: none.
  * Always: the driver's contexts have peer access to each other only while copy_run_peer measures. A
@@ -109,7 +109,7 @@ bool copy_run_staged(copy_experiment *x, char *error)
 
 /* ---- with peer access ---- */
 
-/* Enables both directions; false without a message in `error`: the driver refuses. */
+/* Enables both directions. False without a message in `error`: the driver refuses. */
 static bool enable_peers(copy_experiment *x, char *error)
 {
     error[0] = 0;
@@ -136,7 +136,7 @@ static void disable_peers(copy_experiment *x)
     }
 }
 
-/* Otherwise the first copies go through pinned memory during the test of the pair. */
+/* Waits for the verdicts, because copies go through pinned memory while the pair is under test. */
 static bool await_verdicts(copy_experiment *x, char *error)
 {
     hd_peer_info info = {.size = sizeof(info)};

@@ -39,12 +39,13 @@ typedef enum copy_kind { COPY_SPEED, COPY_TIME } copy_kind;
 typedef struct copy_row {
     const char *part;
     char id[48], name[80], note[COPY_NOTE]; /* note: why it was not measured */
-    /* large amounts, several in flight; or one at a time, with its wait */
+    /* large amounts with several in flight, or one at a time with its wait */
     copy_kind kind;
     size_t bytes; /* moved by one repetition */
     int rounds;   /* 0: not measured */
     double heddle_ns[COPY_ROUNDS_MAX], driver_ns[COPY_ROUNDS_MAX];
-    /* Rows of both directions: the speed relative to one direction in the same round; else 0. */
+    /* In rows of both directions: the speed divided by that of one direction in the same round;
+     * else 0. */
     double heddle_gain[COPY_ROUNDS_MAX], driver_gain[COPY_ROUNDS_MAX];
 } copy_row;
 
@@ -54,7 +55,7 @@ stats_spread copy_ratio(const copy_row *row);
 typedef struct copy_submits {
     bool measured;
     stats_histogram quiet, busy;
-    /* speed of the transfers beside it; staged 0: there was one device */
+    /* speed of the transfers beside the submits; staged 0: there was one device */
     double staged_gbs, pageable_gbs;
 } copy_submits;
 
@@ -82,9 +83,9 @@ typedef struct copy_work {
     size_t bytes;
     /* not 0: IN and ON gather rows that begin `pitch` bytes apart */
     size_t row, pitch;
-    void *memory;                      /* of the program, for WRITE and READ */
+    void *memory;                      /* memory of the program, for WRITE and READ */
     hd_buffer *to, *from;              /* for Heddle */
-    hdcu_deviceptr dst, src;           /* for the driver; pinned memory by its device address */
+    hdcu_deviceptr dst, src;           /* for the driver; pinned memory has a device address, too */
     const copy_plain *at;              /* its stream runs the work */
     const copy_plain *dst_at, *src_at; /* PEER */
     hd_ticket ticket;
@@ -99,7 +100,7 @@ bool copy_end_driver(copy_work *w, char *error);
 /* Measures a row in rounds, in changing order of the sides. */
 bool copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *error);
 
-/* The same for both directions at once. Each round also measures one direction (the first)
+/* Measures both directions at once in the same way. Each round also measures the first direction
  * alone. */
 bool copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error);
 
@@ -111,11 +112,12 @@ void copy_pattern(void *memory, size_t bytes, uint32_t seed);
 /* Counts the bytes as verified; false if they differ. */
 bool copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t seed, const char *what, char *error);
 
-/* The same for gathered rows. */
+/* Like copy_verify, for gathered rows. */
 bool copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
                       char *error);
 
-/* The same for a Heddle buffer and for device memory of the driver, through the memory `x->to`. */
+/* Like copy_verify, for a Heddle buffer and for device memory of the driver, through the memory
+ * `x->to`. */
 bool copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
                         char *error);
 bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint32_t seed, const char *what,
@@ -136,7 +138,7 @@ struct copy_experiment {
     void *from, *to; /* memory of the program, touched before: `most` bytes each */
     size_t large, most;
     int rounds;
-    double budget_s, slice_ns; /* for one side in one round */
+    double budget_s, slice_ns; /* budget_s: the whole time; slice_ns: the time of one side in one round */
     copy_row rows[COPY_ROWS_MAX];
     int n_rows;
     copy_submits submits;
@@ -151,7 +153,7 @@ copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, siz
 /* "256 MiB", "4 B" */
 const char *copy_size_text(size_t bytes, char out[REPORT_TEXT]);
 
-/* The parts, by file. */
+/* The parts. */
 bool copy_run_pageable(copy_experiment *x, char *error);
 bool copy_run_pinned(copy_experiment *x, char *error);
 bool copy_run_device(copy_experiment *x, char *error);

@@ -39,15 +39,15 @@ static double link_speed(const copy_experiment *x, const char *id)
     return NAN;
 }
 
-/* The largest possible speed of a transfer other than plain link copies, in GB/s. NAN: unknown,
- * or given by the driver's copy beside it. */
+/* The largest possible speed of a transfer other than plain link copies, in GB/s. NAN: it is
+ * unknown, or the driver's copy beside it shows it. */
 static double roofline(const copy_experiment *x, const copy_row *row)
 {
     double in = link_speed(x, "pinned_h2d_"), out = link_speed(x, "pinned_d2h_");
     if (strcmp(row->part, "pageable") == 0) {
         return strstr(row->id, "h2d") ? in : out;
     }
-    /* out of one device, into the other */
+    /* a copy leaves one device and enters the other */
     double slower = isnan(in) || isnan(out) ? NAN : in < out ? in : out;
     return strcmp(row->part, "staged") == 0 ? slower * (is_both(row) ? 2 : 1) : NAN;
 }

@@ -115,7 +115,8 @@ static bool enter(const copy_work *w, int which, char *error)
     return which == HEDDLE || DRIVER_TRY(w->x->driver, error, cuCtxSetCurrent, (w->at->context));
 }
 
-/* With several in flight, `works` of them at once: nanoseconds for one repetition of all. */
+/* Times `count` works at once, with several repetitions in flight: nanoseconds for one repetition
+ * of all. */
 static bool time_flight(const side *s, copy_work *works, int count, double *ns, char *error)
 {
     uint64_t begin = stats_monotonic(), done = 0;
@@ -139,7 +140,7 @@ static bool time_flight(const side *s, copy_work *works, int count, double *ns, 
     return true;
 }
 
-/* One at a time, with its wait: the median. */
+/* Times one operation after another, each with its wait, and takes the median. */
 static bool time_trips(const side *s, copy_work *w, double *ns, char *error)
 {
     static stats_histogram h; /* not reentrant */
@@ -168,7 +169,7 @@ static bool size_sample(const copy_experiment *x, int which, side *s, copy_kind 
 {
     double ns = 0;
     s->repetitions = kind == COPY_TIME ? TRIPS_LEAST : 1;
-    for (int i = 0; i < 3; i++) { /* the first one maps, pins and starts threads */
+    for (int i = 0; i < 3; i++) { /* the first repetition maps and pins memory, and starts threads */
         if (!time_side(which, s, kind, works, count, &ns, error)) {
             return false;
         }

@@ -1,8 +1,9 @@
 /* faults.c - the conductor of `heddle bench faults`. It opens the runtime, starts the loads, and
- * strikes one device after another. It compares the work of the others with their work before.
+ * strikes one device after another. Meanwhile it compares the work of the other devices with their
+ * work before the fault.
  *
  * Threads: faults_run on the calling thread. A thread for each device keeps it busy
- * (faults_load.c), and one watches the loss descriptor. Locks: that of the watch, around the
+ * (faults_load.c), and one watches the loss descriptor. Locks: the watch's lock, around the
  * reported losses.
  * Always: one device at a time is made to fault, while all others work. Every thread is joined on
  * every path.
@@ -17,11 +18,11 @@ enum {
     ROUNDS_QUICK = 2,
     WATCH_MS = 50,         /* interval in which the watch checks for its end */
     POLL_NS = 1000 * 1000, /* between the conductor's checks of a load */
-    /* batches that a device finishes after its restart before the next fault */
+    /* batches that a restarted device finishes before the next fault */
     SETTLE_BATCHES = 4,
-    /* how much later than the failed wait a loss may be reported */
+    /* most time from the failed wait to the report of the loss */
     TOLD_NS = 1000 * 1000 * 1000,
-    BEFORE_GPU_NS = 400 * 1000 * 1000, /* duration before a fault that gives the normal rate */
+    BEFORE_GPU_NS = 400 * 1000 * 1000, /* time before a fault in which the normal rate is measured */
     BEFORE_HOST_NS = 800 * 1000 * 1000
 };
 
@@ -130,7 +131,7 @@ static bool start_load(faults_experiment *x, int device, char *error)
     return true;
 }
 
-/* Waits until no load is in that state. */
+/* Waits until no load is in the given state. */
 static bool wait_while(faults_experiment *x, faults_state state, char *error)
 {
     uint64_t begin = stats_monotonic();

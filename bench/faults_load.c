@@ -2,7 +2,7 @@
  * its recovery.
  *
  * All three faults use only parts that every machine provides: built-in kernels and a signal. So
- * the benchmark needs no compiler, and the same faults work on GPUs and on host devices.
+ * the benchmark needs no compiler, and makes the same faults on GPUs and on host devices.
  *   - an illegal address: hd_sum_f32 of far more elements than exist. It only reads, in strides of
  *     64 MiB, until it reaches unmapped memory. So it changes no memory of this device, nor of
  *     another one whose memory is mapped behind it.
@@ -12,13 +12,13 @@
  *     billion blocks.
  *
  * Threads: everything here runs on the load's own thread, except faults_load_steps and
- * faults_load_latest, which the conductor calls. Locks: that of the load, around its log only.
+ * faults_load_latest, which the conductor calls. Locks: the load's lock, around its log only.
  * Always:
  *   - At most two batches are in flight. A batch counts as done after its wait, and as checked
  *     after every element of its result was compared. Every number is whole and below 2^24, so
  *     comparisons are exact.
  *   - The benchmark has nothing in flight on the device before the first and the third fault. So
- *     the times are those of the fault alone.
+ *     the measured times are those of the fault alone.
  */
 #include "bench/faults_parts.h"
 
@@ -47,8 +47,7 @@ static void fill_small(float *values, size_t count, uint32_t seed)
 
 bool faults_problem_make(bool on_host, faults_problem *out, char *error)
 {
-    /* on a GPU about 20 us a product, as in `heddle bench lanes`; small if kernels run on the
-     * CPU */
+    /* on a GPU a product takes about 20 us, as in `heddle bench lanes`; on the CPU it is small */
     faults_problem p = {.m = on_host ? 64 : 320, .n = on_host ? 64 : 640, .k = on_host ? 64 : 320};
     size_t a_count = (size_t)p.m * p.k, b_count = (size_t)p.k * p.n, c_count = (size_t)p.m * p.n;
     p.a_bytes = sizeof(float) * a_count, p.b_bytes = sizeof(float) * b_count, p.c_bytes = sizeof(float) * c_count;
@@ -112,7 +111,7 @@ double faults_load_steps(faults_load *l, uint64_t at)
             continue;
         }
         steps = (double)l->log[e].steps;
-        if (i < l->logged) { /* a batch was in flight */
+        if (i < l->logged) { /* a batch finished after `at` */
             steps += (double)(l->log[next].steps - l->log[e].steps) * (double)(at - l->log[e].at) /
                      (double)(l->log[next].at - l->log[e].at);
         }
@@ -279,7 +278,7 @@ static bool size_batches(faults_load *l, char *error)
     hd_ticket ticket;
     double target_ns = l->problem->m < 320 ? 10e6 : 1.5e6;
     uint64_t begin = 0;
-    for (int tries = 1; tries <= TRIES; tries += TRIES - 1) { /* once to warm up */
+    for (int tries = 1; tries <= TRIES; tries += TRIES - 1) { /* first one step to warm up */
         begin = stats_monotonic();
         for (int i = 0; i < tries; i++) {
             if (!faults_load_multiply(l, &ticket, error)) {

@@ -21,7 +21,7 @@
 
 enum {
     FAULTS_DEVICES_MAX = 32,
-    FAULTS_LOG = 1 << 14, /* finished batches in the log, enough for minutes */
+    FAULTS_LOG = 1 << 14, /* finished batches in the log, which suffice for minutes */
     FAULTS_WATCHDOG_MS = 1000
 };
 
@@ -43,8 +43,8 @@ void faults_problem_release(faults_problem *p);
 
 typedef enum faults_kind { FAULTS_ADDRESS, FAULTS_KILL, FAULTS_ENDLESS, FAULTS_KINDS } faults_kind;
 
-/* A device that was made to fault. Times are nanoseconds of CLOCK_MONOTONIC; 0: it did not get
- * that far. */
+/* A device that was made to fault. Times are nanoseconds of CLOCK_MONOTONIC; 0: the strike did not
+ * get that far. */
 typedef struct faults_strike {
     int device, round;
     faults_kind kind;
@@ -55,8 +55,8 @@ typedef struct faults_strike {
     uint64_t restarted_at; /* it returned */
     uint64_t finished_at;  /* the first kernel finished */
     hd_device_loss loss;   /* what hd_loss_next returned */
-    /* Steps a second of all other devices together: before the fault, and from the fault to the
-     * first kernel. */
+    /* Steps a second of all other devices together, before the fault and from the fault to the
+     * device's first kernel. */
     double others_before, others_during;
 } faults_strike;
 
@@ -97,17 +97,17 @@ typedef struct faults_load {
         uint64_t at, steps; /* when the batch finished, and the number of steps so far */
     } log[FAULTS_LOG];
 
-    /* sums; the conductor reads them after the thread has ended */
+    /* totals, which the conductor reads after the thread has ended */
     uint64_t checked, steps_done;
     uint64_t steps_lost;     /* by unintended failures */
     uint64_t elements_wrong; /* in results */
     uint64_t kept_wrong;     /* restarts that did not restore a checkpoint as saved */
-    bool failed;             /* the thread ended for this reason: */
+    bool failed;             /* the thread ended because of the error in: */
     char error[PLAIN_ERROR];
 } faults_load;
 
-/* The thread: opens the device's work, works, and strikes by order. It ends by order or if it
- * cannot continue. */
+/* The thread of a load: it opens the device's work, works, and strikes when it is told to. It ends
+ * when it is told to, or if it cannot continue. */
 void *faults_load_main(void *load);
 
 /* Steps finished until `at`, interpolated between two batches. */
@@ -143,7 +143,7 @@ typedef struct faults_experiment {
     faults_load *loads[FAULTS_DEVICES_MAX];
     int rounds, n_strikes;
     faults_strike strikes[FAULTS_ROUNDS_MAX * FAULTS_KINDS];
-    /* duration before a fault that gives the other devices' normal rate */
+    /* time before a fault in which the other devices' normal rate is measured */
     uint64_t before_ns;
     uint64_t bystanders_lost; /* losses of devices that were not made to fault */
 } faults_experiment;

@@ -63,7 +63,7 @@ static const struct {
 
 enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
 
-/* Over the faults of one kind; *count is the number that have the figure. */
+/* One figure over the faults of one kind. *count is the number of faults that have it. */
 static stats_spread spread_of(const faults_experiment *x, faults_kind kind, figure of, int *count)
 {
     double values[FAULTS_ROUNDS_MAX];
@@ -85,8 +85,8 @@ static double longest(const faults_experiment *x, faults_kind kind, figure of)
     return count ? s.max : NAN;
 }
 
-/* The work of the others from faults to first kernels, as a share of their work at the rate
- * before. */
+/* The other devices' work from the faults to the first kernels, as a share of their work at the
+ * rate before the faults. */
 static double others_altogether(const faults_experiment *x)
 {
     double done = 0, expected = 0;

@@ -1,13 +1,13 @@
-/* lanes.c - the conductor of `heddle bench lanes`: opens everything, sizes the run by time,
- * interleaves the rows in rounds, one part of the run after another.
+/* lanes.c - the conductor of `heddle bench lanes`: opens everything, sizes the run by time, and
+ * runs one part after another, each in rounds that interleave its rows.
  *
- * Threads: all work is on the calling thread, which must be the program's first (the worker
- * processes end with it).
+ * Threads: all work is on the calling thread. It must be the program's first, because the worker
+ * processes end with it.
  * Locks: none.
  * Always: every row of a part runs once in every round of that part, in an order that rotates from
- * round to round. A part's first round is short, warms up, and is not counted. Slow kernels skip
- * it. One runtime is open at a time, so that no idle engine uses a measured GPU. Everything that
- * was opened is closed on every path, in reverse order.
+ * round to round. A part's first round is short, warms up, and does not count. With slow kernels
+ * there is no such round. One runtime is open at a time, so that no idle engine uses a measured
+ * GPU. Everything that was opened is closed on every path, in reverse order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum {
     ROTATION = 5,
     BATCHES_PER_SEGMENT = 8,
     WARM_MAX = 20,
-    /* slower kernels skip the warm-up round, which makes no difference for them */
+    /* with slower kernels there is no warm-up round, because it would change nothing */
     WARM_KERNEL_US = 10000
 };
 
@@ -53,7 +53,7 @@ const char lanes_help[] =
     "Every result of every row is compared with a reference in double precision; a row that computes a wrong result,\n"
     "or nothing, ends the run with exit status 1. Whether goals are reached does not change the exit status.\n";
 
-/* Makes "0,1" from "0,1,2,3", or from "all". */
+/* Takes the first `count` devices of the list, for example "0,1" of "0,1,2,3" or of "all". */
 static void first_devices(const char *list, int count, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -136,7 +136,7 @@ static void close_heddle(lanes_experiment *x)
     x->runtime = NULL;
 }
 
-/* Opens the plain calls of this process itself, which starts the driver here. */
+/* Opens the driver for plain calls in this process, which starts the driver here. */
 static bool open_plain(lanes_experiment *x, char *error)
 {
     if (!plain_open(x->info.driver, &x->driver, error)) {
@@ -192,9 +192,9 @@ static double warm_round(const lanes_experiment *x)
     return x->kernel_us < WARM_KERNEL_US ? 0.5 : 0;
 }
 
-/* Chooses rounds, segment length and batch size to fit the time. A segment also costs its
- * warm-up and the draining of two batches. Slow kernels get fewer rounds, because shorter
- * segments would be meaningless. */
+/* Chooses rounds, segment length and batch size to fit the time. A segment also takes the time to
+ * warm up, and to drain two batches. Slow kernels get fewer rounds, because shorter segments would
+ * be meaningless. */
 static void size_run(lanes_experiment *x, double seconds)
 {
     const bench_options *o = x->options;
@@ -253,7 +253,7 @@ static bool run_round(lanes_experiment *x, lanes_part part, int round, const cha
 static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, double end, char *error)
 {
     const char *placement = part == LANES_PART_WITHIN ? x->within : "process";
-    /* share of a round in the bar */
+    /* a round's share of the bar */
     double warm = warm_round(x), each = (end - begin) / (x->rounds + warm);
     uint64_t segment_ns = x->segment_ns;
     char stage[96];

@@ -38,7 +38,7 @@ enum {
 typedef struct lanes_problem {
     float *a, *b;
     double *reference; /* NULL if made without one */
-    /* per element: the largest error of a correct float result, in any order of summation */
+    /* by element: the largest error of a correct float result, in any order of summation */
     float *bound;
 } lanes_problem;
 
@@ -74,12 +74,12 @@ typedef struct lanes_disturbance {
 /* The amounts of memory that a disturber uses. */
 typedef struct lanes_disturb_size {
     size_t device_bytes;
-    size_t pinned_low, pinned_high; /* doubles, then starts again */
+    size_t pinned_low, pinned_high; /* the size doubles from low to high, then starts again */
     /* shortest time between two cycles of Heddle's disturber; 0: no limit */
     uint64_t every_ns;
 } lanes_disturb_size;
 
-/* The usual amounts, with as many cycles as possible. */
+/* Returns the usual amounts, with as many cycles as possible. */
 lanes_disturb_size lanes_disturb_usual(bool on_host);
 
 /* Sleeps until a time of CLOCK_MONOTONIC. */
@@ -90,8 +90,9 @@ void lanes_sleep_until(uint64_t ns);
 bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
 bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
                        char *error);
-/* Launches that fill one word, on a device whose context is current. The flow, which waits only
- * at the end, gives microseconds per launch. The trips give the median of launch + wait. */
+/* Both make launches that fill one word, on a device whose context is current. The first function
+ * waits only at the end, and measures microseconds per launch. The second one measures the median
+ * time of a launch and its wait. */
 bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error);
 bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error);
 bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
@@ -130,11 +131,11 @@ bool lanes_workers_start(const char *provider, const hd_device_info *devices, in
 
 /* Poisons, warms up, and runs for `duration_ns` once all workers are ready. Worker i's results
  * are results[i], and its final matrix is *c[i]. Both belong to the workers and stay valid until
- * the next segment. `disturbed`: the extra process disturbs meanwhile. */
+ * the next segment. If `disturbed`, the extra process disturbs them meanwhile. */
 bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
                            const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error);
 
-/* lanes_driver_flow, or lanes_driver_trips, in the worker of device 0. */
+/* Runs lanes_driver_flow, or lanes_driver_trips, in the worker of device 0. */
 bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error);
 
 /* Ends and reaps them. NULL is ignored. */
@@ -174,7 +175,8 @@ typedef struct lanes_row {
 typedef struct lanes_segment {
     double kernels_per_s; /* of all devices together */
     double us_per_kernel; /* for one device: the number of devices divided by kernels_per_s */
-    /* of a device's throughput in the process-per-device row of the same round and disturbance */
+    /* share of the throughput that a device has in the process-per-device row of this round and
+     * disturbance */
     double share;
     stats_calls submit;
     double cycles_per_s; /* of the disturber */
@@ -198,8 +200,8 @@ typedef struct lanes_row_data {
     stats_histogram submit; /* of all rounds */
 } lanes_row_data;
 
-/* One lane of device 0, driver and Heddle in turns. Beside placement process a worker runs the
- * driver's side. */
+/* Launches in one lane of device 0, by the driver and by Heddle in turns. For placement process a
+ * worker runs the driver's side. */
 typedef struct lanes_tiny {
     int rounds; /* 0: not measured */
     double driver_launch_us[LANES_ROUNDS_MAX], heddle_launch_us[LANES_ROUNDS_MAX], launch_ratio[LANES_ROUNDS_MAX];
@@ -212,10 +214,10 @@ typedef struct lanes_experiment {
     const bench_options *options;
     bool measured[LANES_PARTS];
     const char *within;  /* placement of LANES_PART_WITHIN */
-    hd_runtime *runtime; /* of the current part */
+    hd_runtime *runtime; /* the runtime of the current part */
     hd_runtime_info info;
     int n;        /* devices in use */
-    bool on_host; /* they are host devices */
+    bool on_host; /* the devices are host devices */
     hd_device_info devices[LANES_DEVICES_MAX];
     lanes_problem problems[LANES_DEVICES_MAX];
     plain_driver driver;
@@ -228,11 +230,11 @@ typedef struct lanes_experiment {
     lanes_result results[LANES_DEVICES_MAX];
     int rounds, rounds_done, batch, warm;
     uint64_t segment_ns;
-    double kernel_us; /* with all devices busy, measured first */
+    double kernel_us; /* duration of a kernel with all devices busy, measured first */
     lanes_row_data rows[LANES_ROWS];
     lanes_tiny tiny[LANES_PARTS]; /* for LANES_PART_PROCESS and LANES_PART_WITHIN */
     uint64_t checked;             /* results compared with the reference */
-    double worst_error;           /* the largest of them, as a share of the bound */
+    double worst_error;           /* the largest error, as a share of the bound */
 } lanes_experiment;
 
 /* Runs one row for one segment, and checks its results. */

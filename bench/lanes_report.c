@@ -27,7 +27,7 @@ static bool row_belongs(const lanes_row *r, bool process)
     return r->api == LANES_HEDDLE && (r->part != LANES_PART_WITHIN) == process;
 }
 
-/* The largest value of one figure over the Heddle rows of a placement with this disturber. */
+/* The largest value of one figure in the Heddle rows of this placement and disturbance. */
 static double worst_submit(const lanes_experiment *x, bool process, lanes_disturber disturber, bool p99)
 {
     double worst = 0;
@@ -145,7 +145,7 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     hdi_json_object_end(j);
 }
 
-/* The keys for the lane of one placement. */
+/* Writes the keys for the tiny launches of one placement. */
 static void put_tiny(hdi_json *j, const lanes_tiny *t, const char *flow, const char *trip)
 {
     hdi_json_key(j, flow);

@@ -7,13 +7,13 @@
  *   - The gate gives all of them a common begin and end.
  *   - Every result is checked.
  *
- * Tiny launches, on device 0: how fast they flow, and the time of launch + wait; driver and Heddle
- * in turns.
+ * Tiny launches run on device 0, by the driver and by Heddle in turns. They show how fast launches
+ * flow, and the time of a launch and its wait.
  *
  * Threads: lanes_segment_run and lanes_tiny_run on the conductor's thread. A worker process makes
  * the driver's tiny launches if this process makes no driver calls. The submitting threads and the
- * disturber live for one segment, so no thread state is carried over. Locks: that of the gate,
- * around its own fields.
+ * disturber live for one segment, so no state of a thread reaches the next one. Locks: the gate's
+ * lock, around its own fields.
  * Always:
  *   - A successful segment has computed the right product on each of its devices, at least once
  *     after the poison.
@@ -87,7 +87,7 @@ typedef struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int arrived;
-    bool open, run; /* run: all arrived without a failure */
+    bool open, run; /* open: threads may pass; run: all arrived without a failure */
     lanes_when when;
 } gate;
 
@@ -95,7 +95,7 @@ typedef struct job {
     lanes_experiment *x;
     gate *gate;
     const lanes_row *row;
-    int first, count;     /* its devices; for the disturber, all devices in use */
+    int first, count;     /* the devices of the thread; for the disturber, all devices in use */
     lanes_result *result; /* NULL: the disturber */
     lanes_disturbance disturbance;
     _Atomic uint32_t *stop;
@@ -312,7 +312,7 @@ bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error)
 /* ---- one lane ---- */
 
 enum {
-    PROBE = 200, /* operations that size the rounds */
+    PROBE = 200, /* operations that show how many fit into a round */
     ROUNDS_MIN = 5,
     COUNT_MIN = 20,
     COUNT_MAX = 200000
@@ -343,7 +343,7 @@ static bool heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *
 
 typedef bool (*measure)(lanes_experiment *x, uint64_t count, double *us, char *error);
 
-/* Both sides once, the driver first in even rounds. */
+/* Measures both sides once, the driver first in even rounds. */
 static bool measure_both(lanes_experiment *x, int round, measure driver, measure heddle, uint64_t count,
                          double *driver_us, double *heddle_us, char *error)
 {
@@ -353,7 +353,8 @@ static bool measure_both(lanes_experiment *x, int round, measure driver, measure
     return heddle(x, count, heddle_us, error) && driver(x, count, driver_us, error);
 }
 
-/* Tries both sides, which also warms them up, and finds how many operations fit into `seconds`. */
+/* Tries both sides and finds how many operations fit into `seconds`. The trial also warms them
+ * up. */
 static bool size_up(lanes_experiment *x, measure driver, measure heddle, double seconds, uint64_t *count, char *error)
 {
     double driver_us = 0, heddle_us = 0;

@@ -1,11 +1,12 @@
 /* lanes_sides.c - both sides of the experiment: launch loops and disturbance, by plain driver calls
  * and through Heddle.
  *
- * Both sides use the same matrices, and their products are compared with one in double precision.
+ * Both sides use the same matrices. Their products are compared with a product in double precision.
  *
- * Threads: the matrices, any. A driver loop runs on the thread (or in the process) that drives one
- * device, after lanes_driver_warm there. A Heddle loop runs on the thread that drives one device or
- * all of them, after lanes_heddle_warm there. A disturber has its own thread. Locks: none.
+ * Threads: any thread uses the matrices. A driver loop runs on the thread (or in the process) that
+ * drives one device, after lanes_driver_warm there. A Heddle loop runs on the thread that drives
+ * one device or all of them, after lanes_heddle_warm there. A disturber has its own thread. Locks:
+ * none.
  * Always:
  *   - A device number gives the same matrices in every process and every run. The bound is rigorous
  *     for any order of summation, with or without fused multiply-add. So a result above it is

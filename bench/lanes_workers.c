@@ -1,10 +1,10 @@
 /* lanes_workers.c - the process-per-device rows: worker processes that make plain driver calls, and
- * one that disturbs them.
+ * one process that disturbs them.
  *
- * A worker is this program again (posix_spawn of /proc/self/exe, never fork alone). It inherits two
- * descriptors: a socket and a memory file. The socket carries commands and answers. The file holds
- * the run's facts, and a slot for each worker's results. Between commands the worker sleeps in
- * read(). It ends when the socket closes, and at the latest with its parent.
+ * A worker is a new process of this program (posix_spawn of /proc/self/exe, never fork alone). It
+ * inherits two descriptors: a socket and a memory file. The socket carries commands and answers.
+ * The file holds the run's facts, and a slot for each worker's results. Between commands the worker
+ * sleeps in read(). It ends when the socket closes, and at the latest with its parent.
  *
  * Threads: the parent's side runs on the conductor's thread; a worker has one thread. Locks: none.
  * Always: a slot belongs to its worker from the command to the answer, and to the parent otherwise.
@@ -42,8 +42,7 @@ typedef struct slot {
     float c[LANES_M * LANES_N];
 } slot;
 
-/* The memory file. Slot i belongs to device i's worker, and the slot after them to the
- * disturber. */
+/* The memory file. Slot i belongs to device i's worker, and the last slot to the disturber. */
 typedef struct shared {
     char provider[16];
     int count;
@@ -64,7 +63,7 @@ typedef enum command_kind {
 typedef struct command {
     uint32_t kind;
     uint32_t warm;  /* launches */
-    uint64_t count; /* of tiny launches or trips */
+    uint64_t count; /* number of tiny launches or trips */
     lanes_when when;
 } command;
 
@@ -78,7 +77,7 @@ struct lanes_workers {
     shared *shared;
     size_t bytes;
     int memory_fd;
-    int count; /* number of devices; another worker disturbs */
+    int count; /* number of devices; one more worker disturbs */
     pid_t pids[LANES_DEVICES_MAX + 1];
     int sockets[LANES_DEVICES_MAX + 1];
 };
@@ -313,7 +312,7 @@ void lanes_workers_stop(lanes_workers *w)
 typedef struct worker {
     shared *shared;
     slot *slot;
-    int first, count; /* its devices: one, or all for the disturber */
+    int first, count; /* the worker's devices: one, or all for the disturber */
     plain_driver driver;
     plain_image image;
     plain_device devices[LANES_DEVICES_MAX];
@@ -386,7 +385,7 @@ int lanes_worker(int count, char *const *arguments)
     int index = atoi(arguments[0]);
     pid_t parent = (pid_t)atoi(arguments[1]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) { /* the parent ended before the line above */
+    if (getppid() != parent) { /* the parent ended before prctl took effect */
         return 1;
     }
     fcntl(SOCKET_FD, F_SETFD, FD_CLOEXEC);

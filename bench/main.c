@@ -1,7 +1,7 @@
 /* main.c - the program heddle-bench, which `heddle bench` becomes: reads the command line of a
  * benchmark and runs it.
  *
- * Threads: the program's first, whose end the benchmark's worker processes detect. Locks: none.
+ * Threads: the program's first. The benchmark's worker processes detect its end. Locks: none.
  */
 #include <math.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ typedef struct benchmark {
     const char *name, *command, *summary; /* "lanes", "bench lanes", and its subject */
     int (*run)(const bench_options *options);
     int takes, rounds_most;
-    /* leaves the driver's number of queues as in any program */
+    /* leaves the driver's number of queues unchanged, as in any program */
     bool as_it_is;
     const char *parts;                           /* for --only */
     const char *about, *usage, *options, *notes; /* of the help */
@@ -233,7 +233,7 @@ static bool parse_seconds(const char *text, double *out)
     return true;
 }
 
-/* Parses --only: every name is that of a part. */
+/* True if every name of --only is that of a part. */
 static bool are_parts(const char *text, const char *parts)
 {
     for (const char *at = text;; at++) {

@@ -1,10 +1,10 @@
-/* start.c - `heddle bench start`: samples every way to start in a process of its own, in turns, and
- * reports.
+/* start.c - `heddle bench start`: samples the ways to start in turns, each sample in a process of
+ * its own, and reports.
  *
  * A sample (start_sample) opens, runs a kernel, closes, and writes the durations. It is a separate
  * process, because a driver starts only once in a process.
  *
- * Threads: the conductor; in a sample, the process's first, which is the only one of ours. Locks:
+ * Threads: the conductor. In a sample, the process's first thread runs everything here. Locks:
  * none.
  * Always:
  *   - While a sample is taken no runtime is open here, so a driver starts anew each time. A sample
@@ -47,9 +47,9 @@ const char start_help[] =
 
 typedef enum start_way {
     START_BARE,    /* a program that opens one device and runs one kernel, by plain driver calls */
-    START_BARES,   /* as many of them at once as devices, one device each */
+    START_BARES,   /* one such program for each device, all at once */
     START_THREAD,  /* Heddle with every device, and a kernel on each */
-    START_PROCESS, /* the same with workers */
+    START_PROCESS, /* the same with worker processes */
     START_RESTART, /* restart of a device whose worker was killed */
     START_SPARE,   /* the same with a spare worker */
     START_COPY,    /* the first copies between two devices that have never been tested */
@@ -59,12 +59,12 @@ typedef enum start_way {
 /* Durations in nanoseconds. */
 typedef enum start_figure {
     START_OPEN,       /* hd_open; bare program: until the driver has started */
-    START_CONTEXT,    /* bare program: from there to its first finished kernel */
+    START_CONTEXT,    /* bare program: from the driver's start to its first finished kernel */
     START_FIRST,      /* from the start or restart to the first finished kernel (on every device) */
     START_CLOSE,      /* hd_close */
     START_COPY_FIRST, /* the first copy and its wait */
-    START_COPY_LATER, /* median of the copies right after it */
-    START_COPY_WORST, /* the slowest one after the first, until the pair's test is long over */
+    START_COPY_LATER, /* median of the copies right after the first */
+    START_COPY_WORST, /* the slowest copy after the first, until the pair's test is long over */
     START_FIGURES
 } start_figure;
 
@@ -83,7 +83,7 @@ static const char *const start_ways[START_WAYS] = {
 enum { WORDS = 1024, LATER = 32, COPY_BYTES = 1 << 20, LOOK_NS = 200000 };
 
 static const int64_t timeout_ns = (int64_t)60 * 1000000000;
-/* longer than a test */
+/* longer than the test of a pair */
 static const uint64_t test_gpu_ns = (uint64_t)5 * 1000000000, test_host_ns = 1000000000;
 /* longer than a spare worker takes to start its driver */
 static const uint64_t spare_ns = (uint64_t)5 * 1000000000;
@@ -144,7 +144,8 @@ static bool be_bare(int ordinal, int pipe)
     return write(pipe, &r, sizeof(r)) == (ssize_t)sizeof(r);
 }
 
-/* The slowest counts, measured from the start of the first. */
+/* Runs bare programs on `count` devices at once. The slowest one counts, from the start of the
+ * first program to its own first kernel. */
 static bool run_bares(int count, start_result *r)
 {
     uint64_t begin = stats_monotonic();
@@ -422,7 +423,7 @@ static bool take_sample(start_way way, int devices, start_result *out, char *err
     if (got < sizeof(*out)) {
         kill(pid, SIGKILL);
     }
-    waitpid(pid, NULL, 0); /* its end must not overlap the next sample */
+    waitpid(pid, NULL, 0); /* the sample's end must not overlap the next sample */
     if (got < sizeof(*out) || !out->ok) {
         snprintf(error, PLAIN_ERROR, "%s: %.400s", name,
                  got < sizeof(*out) ? "the sample did not end well" : out->error);

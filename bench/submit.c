@@ -1,5 +1,5 @@
-/* submit.c - `heddle bench submit`: the cost of submitting, by number of threads, and the threads
- * that it holds up. As many threads make plain driver calls for comparison.
+/* submit.c - `heddle bench submit`: the cost of submitting, by number of threads, and how long
+ * submits hold up other threads. For comparison as many threads make plain driver calls.
  *
  * Threads: the conductor; the threads of a sample have ended before the next one begins. Locks:
  * none.
@@ -54,7 +54,7 @@ const submit_row submit_rows[SUBMIT_ROWS] = {
     {.id = "beside_8", .part = "beside", .text = "  beside 8 threads", .threads = 8, .bystander = true},
 };
 
-enum { FIRST_ONE = 0, LAST_ONE = 3 }; /* rows of the part `one` */
+enum { FIRST_ONE = 0, LAST_ONE = 3 }; /* the rows of the part `one` */
 
 static const submit_row *row_named(const char *id)
 {

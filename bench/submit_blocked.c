@@ -1,13 +1,14 @@
-/* submit_blocked.c - transfers beside others that wait for a kernel, for `heddle bench submit`.
+/* submit_blocked.c - measures transfers beside others that wait for a kernel, for `heddle bench
+ * submit`.
  *
  * A kernel runs for a few milliseconds. Behind it are copies of its result, out of the device and
  * into it, and a fill. Meanwhile 4 KiB of other bytes are read, written, copied and filled, one
  * operation after another, each to its end. A sample counts only if the kernel was still running
- * when the transfer began. The same transfers alone take turns with these.
+ * when the transfer began. Samples of the same transfers alone take turns with these samples.
  *
  * Threads: the conductor makes the transfers. In rows of another thread a second one submits the
  * kernel and the work that waits for it.
- * Locks: none; two semaphores hand over.
+ * Locks: none. Two semaphores hand the turn from one thread to the other.
  * Always: when a sample ends, all submitted work has ended, and the bytes are compared.
  */
 #include <math.h>
@@ -34,7 +35,7 @@ typedef struct scene {
     hd_lane *lane;
     hd_kernel *sum;
     hd_buffer *zeros, *held, *out, *in, *one, *other;
-    int launches; /* that take the kernel's time */
+    int launches; /* launches that together take the kernel's planned time */
     hd_ticket waits;
     uint8_t memory[BYTES], expected[BYTES];
     sem_t asked, answered;
@@ -103,7 +104,7 @@ static bool transfer(scene *s, submit_transfer kind, char *error)
     }
 }
 
-/* Times the calls of transfers. If other work is to wait beside them, it already waits when each
+/* Times the calls of transfers. Work that is to wait beside them already waits when each transfer
  * begins. */
 static bool trips(scene *s, submit_transfer kind, submit_beside beside, stats_histogram *calls, char *error)
 {
@@ -191,7 +192,7 @@ static void scene_close(scene *s)
     }
 }
 
-/* Measures all rows of one round; in odd rounds the transfers alone come last. */
+/* Measures all rows of one round. In odd rounds the transfers alone come last. */
 static bool measure(scene *s, int round, char *error)
 {
     submit_experiment *x = s->x;

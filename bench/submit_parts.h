@@ -35,8 +35,8 @@ typedef enum submit_api { SUBMIT_DRIVER, SUBMIT_HEDDLE, SUBMIT_APIS } submit_api
 typedef struct submit_row {
     const char *id, *part, *text;
     int threads; /* that submit bursts */
-    /* thread i uses device i modulo their number, and a single thread uses all; else all use the
-     * first */
+    /* thread i uses device i modulo the number of devices, and a single thread uses all; else all
+     * threads use the first */
     bool all_devices;
     bool cold;    /* no data of a lane is in the caches when it gets a launch */
     bool written; /* the counters of the kernels were written from program memory, not filled */
@@ -50,7 +50,7 @@ extern const submit_row submit_rows[SUBMIT_ROWS];
 
 /* Results of one side in one sample. Calls: submits, or the bystander's round trips. */
 typedef struct submit_sample {
-    double launches_per_s; /* of all threads that submit */
+    double launches_per_s; /* the launches of all threads that submit */
     stats_histogram calls;
 } submit_sample;
 
@@ -66,8 +66,8 @@ typedef struct submit_data {
     stats_histogram calls[SUBMIT_APIS]; /* of all rounds */
 } submit_data;
 
-/* A small transfer, and the work that waits for a kernel meanwhile: none, or from another
- * thread, or from the same one. */
+/* A small transfer, and the thread whose work waits for a kernel meanwhile: none, another one, or
+ * the same one. */
 typedef enum submit_transfer { SUBMIT_READ, SUBMIT_WRITE, SUBMIT_COPY, SUBMIT_FILL } submit_transfer;
 typedef enum submit_beside { SUBMIT_ALONE, SUBMIT_OTHER, SUBMIT_OWN, SUBMIT_BESIDES } submit_beside;
 
@@ -109,7 +109,7 @@ typedef struct submit_experiment {
     double one_way_ns;
     double one_way_least_ns, one_way_most_ns;
     int one_way_pairs;
-    uint64_t launches; /* all of them, each counted by a kernel */
+    uint64_t launches; /* all launches, each counted by a kernel */
 } submit_experiment;
 
 /* ---- samples ---- */
@@ -119,9 +119,9 @@ bool submit_row_run(submit_experiment *x, const submit_row *row, submit_api api,
 
 /* ---- transfers ---- */
 
-/* All transfer rows, in one round. */
+/* Measures all transfer rows in one round. */
 bool submit_blocked_measure(submit_experiment *x, int round, char *error);
-/* The largest ratio; NaN if it was not measured. */
+/* The largest ratio; NaN if none was measured. */
 double submit_blocked_worst(const submit_experiment *x);
 void submit_blocked_put(hdi_json *j, const submit_experiment *x);
 

@@ -1,16 +1,16 @@
 /* submit_rows.c - measurements of `heddle bench submit`: one sample of a row, and the travel time
  * of a cache line between processors.
  *
- * In a row some threads submit bursts, and in some rows another one launches and waits. A thread
- * has a way to a device: a few lanes of Heddle, or streams of the driver. Each has a counter in
- * memory. Both sides launch the same kernel with the same grid and arguments. It adds one to a
- * counter, so a lost or repeated launch shows. A submit is also expressed in cache lines, because a
- * command must travel to the engine.
+ * In every row some threads submit bursts. In some rows another thread launches and waits. A thread
+ * has a way to a device: a few lanes of Heddle, or streams of the driver. Each lane or stream has a
+ * counter in memory. Both sides launch the same kernel with the same grid and arguments. The kernel
+ * adds one to a counter, so a lost or repeated launch shows. The cost of a submit is also expressed
+ * in travel times of a cache line, because a command must travel to the engine.
  *
  * Threads: the conductor, which only waits, and those of the sample, each with its own way. They
- * begin together, when all ways are open. For the cache line, the conductor and another thread,
- * each on its own processor.
- * Locks: that of the gate.
+ * begin together, when all ways are open. The travel time is measured by the conductor and another
+ * thread, each on its own processor.
+ * Locks: the gate's lock.
  * Always:
  *   - When a sample ends, its threads have ended, and all their launches are finished and counted.
  *   - Afterwards the conductor's thread may run on the same processors as before.
@@ -58,7 +58,7 @@ static void *other_side(void *argument)
     return NULL;
 }
 
-/* In nanoseconds; NaN: it could not be measured. */
+/* The travel time in nanoseconds; NaN: it could not be measured. */
 static double one_way(int here, int there)
 {
     ball b = {.processor = there};
@@ -109,7 +109,7 @@ void submit_cores_measure(submit_experiment *x)
 /* ---- a thread's way to a device ---- */
 
 typedef struct submit_way {
-    /* set before it is opened */
+    /* set before the way is opened */
     submit_experiment *x;
     submit_api api;
     int device, lanes;
@@ -324,7 +324,7 @@ typedef struct sample {
     pthread_mutex_t lock; /* of the gate */
     pthread_cond_t moved;
     int ready; /* threads that have arrived */
-    bool bad;  /* one of them cannot begin */
+    bool bad;  /* a thread cannot begin */
     enum { SHUT, OPEN, GIVEN_UP } gate;
     _Atomic bool stop;
 } sample;
@@ -334,7 +334,7 @@ typedef struct worker {
     bool trips;    /* true for the bystander */
     bool measured; /* the row measures its calls */
     submit_way way;
-    unsigned char *evict; /* cold: memory that is walked between bursts */
+    unsigned char *evict; /* for cold rows: memory that the thread walks through between bursts */
     uint64_t launches, elapsed_ns;
     stats_histogram calls;
     bool failed;
@@ -400,7 +400,7 @@ static bool run(worker *w)
     return ok;
 }
 
-/* Runs long enough for either side to make everything that it makes at first. */
+/* Runs long enough for either side to make everything that it makes only once. */
 static bool warm_up(worker *w)
 {
     bool ok = true;
@@ -430,7 +430,7 @@ static bool pass_gate(sample *s, bool ready)
     return open;
 }
 
-/* Opens when `count` threads have arrived. `all`: these are all of them. */
+/* Opens the gate when `count` threads have arrived. `all`: no thread is missing. */
 static void open_gate(sample *s, int count, bool all)
 {
     pthread_mutex_lock(&s->lock);
@@ -451,8 +451,8 @@ static void *work(void *argument)
     if (pass_gate(s, ok)) {
         ok = run(w);
         if (w->trips) {
-            /* not after the check: beside threads that still submit, the driver needs seconds
-             * for a copy */
+            /* stops before the check, because beside threads that still submit the driver needs
+             * seconds for a copy */
             atomic_store(&s->stop, true);
         }
         ok = ok && submit_way_check(&w->way, w->error);

@@ -3,8 +3,9 @@
  *
  * Threads: the conductor. Locks: none. Nothing here goes through Heddle.
  * Always: products run in the plain side's stream. As cuBLAS does by default, f32 products are
- * computed in f32 (no TF32), and f16 products in f32. That allows it to round parts of a sum to f16
- * (Heddle never does). Names and numbers come from cublas_api.h and library_types.h.
+ * computed in f32 (no TF32), and f16 products in f32. These settings allow cuBLAS to round parts of
+ * a sum to f16, which Heddle never does. Names and numbers come from cublas_api.h and
+ * library_types.h.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -41,8 +42,8 @@ struct tensor_cublas {
 #undef CUBLAS_MEMBER
 };
 
-/* The names that Heddle tries, in the same order. The first one comes from HEDDLE_BLAS, if that
- * is a path. */
+/* Opens the library by the names that Heddle tries, in the same order. The first name comes from
+ * HEDDLE_BLAS, if that is a path. */
 static void *open_library(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};

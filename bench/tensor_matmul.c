@@ -2,8 +2,8 @@
  * directly, and the built-in kernel, in turns.
  *
  * Threads: the conductor. Locks: none.
- * Always: each side multiplies the same numbers. Each is checked with whole numbers, for which
- * every element is exact in every order of summation. Each is measured with numbers of full
+ * Always: each side multiplies the same numbers. The check multiplies whole numbers, for which
+ * every element is exact in any order of summation. The measurement multiplies numbers with full
  * mantissas, because hardware is faster on others. The runtime of the built-in kernel
  * (blas=builtin) is open only here.
  */
@@ -54,7 +54,7 @@ static uint16_t half_of(int m)
     return (uint16_t)(sign | (e + 5) << 10 | fraction);
 }
 
-/* The value of each half; infinities become NaN. */
+/* The value of each half. Infinities become NaN. */
 static double halves[1 << 16];
 
 static void make_halves(void)
@@ -72,7 +72,7 @@ static void make_halves(void)
     }
 }
 
-/* Whole: whole numbers from -2 to 2. Else from -1 to 1. */
+/* Fills it with whole numbers from -2 to 2 if `whole`, else with numbers from -1 to 1. */
 static void fill_matrix(void *out, hd_type type, uint64_t n, uint64_t seed, bool whole)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -191,7 +191,7 @@ static void give(sides *s)
     }
 }
 
-/* The same factors for all. Fills c with bytes that are no product. */
+/* Gives all sides the same factors. Fills c with bytes that are no product. */
 static bool write_factors(sides *s, bool whole, char *error)
 {
     tensor_experiment *x = s->x;

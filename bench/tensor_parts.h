@@ -50,7 +50,7 @@ typedef struct tensor_series {
 
 /* Median, least and largest; NaN if nothing was measured. */
 stats_spread tensor_spread(const tensor_series *s);
-/* a over b, round by round. */
+/* a divided by b, round by round. */
 tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b);
 
 /* The moved tensor: a row-major tensor of `shape`, sliced, permuted or broadcast, to a row-major
@@ -73,7 +73,7 @@ typedef struct tensor_spec {
 /* Results of a script in bench/peers; NaN: not measured. */
 typedef struct tensor_peer {
     double figure; /* GB/s or GFLOP/s */
-    double ratio;  /* over the device copy that it measured in the same run */
+    double ratio;  /* relative to the device copy that the script measured in the same run */
 } tensor_peer;
 
 enum { TENSOR_TORCH, TENSOR_CUPY, TENSOR_PEERS };
@@ -81,18 +81,18 @@ extern const char *const tensor_peer_ids[TENSOR_PEERS], *const tensor_peer_names
 
 typedef struct tensor_row {
     const tensor_spec *spec;
-    uint64_t shape[TENSOR_SPEC_DIMS]; /* of the source on this device */
+    uint64_t shape[TENSOR_SPEC_DIMS]; /* the source's shape on this device */
     uint64_t view[TENSOR_SPEC_DIMS];  /* of the destination */
-    bool cut;                         /* smaller than in the spec, because memory is short */
+    bool cut;                         /* the shape is smaller than in the spec, because memory is short */
     uint64_t elements;
     /* bytes of the destination's elements, which the device copy copies */
     size_t payload;
     size_t moved;                /* bytes read, each once, plus bytes written */
     size_t src_bytes, dst_bytes; /* of the buffers */
-    int pairs;                   /* of buffers, used in turns by samples */
+    int pairs;                   /* pairs of buffers, which samples use in turns */
     bool measured;
     tensor_series heddle, copy, plain; /* nanoseconds for one copy */
-    char note[TENSOR_TEXT];            /* why a figure is missing; "": none is */
+    char note[TENSOR_TEXT];            /* why a figure is missing; "": no figure is missing */
     tensor_peer peers[TENSOR_PEERS];
 } tensor_row;
 
@@ -103,7 +103,7 @@ typedef struct tensor_product {
     bool measured;
     tensor_series heddle, library, builtin; /* nanoseconds for one product */
     char heddle_library[64], note[2 * TENSOR_TEXT], direct[64];
-    double worst_error; /* as a share of the allowed rounding error */
+    double worst_error; /* the worst error as a share of the allowed rounding error */
     tensor_peer peers[TENSOR_PEERS];
 } tensor_product;
 
@@ -172,7 +172,7 @@ void tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor
 /* The specs of the rows; `i` counts from 0, NULL past the end. */
 const tensor_spec *tensor_spec_at(int i);
 
-/* "16384 x 8192", the source's shape; for permutes with the order. */
+/* Writes the source's shape, such as "16384 x 8192", for permutes with the order. */
 void tensor_shape_text(const tensor_row *row, char *out, size_t bytes);
 
 /* Makes the tensors of a row over two buffers by public calls. */
@@ -203,7 +203,8 @@ bool tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memo
 void tensor_memory_give(tensor_memory *m); /* a zeroed one is ignored */
 
 /* Makes `reps` copies back to back, and waits at the end. The result is the total time in
- * nanoseconds. `wish` is for hdi_tensor_copy_as; NULL: hd_tensor_copy. */
+ * nanoseconds. Heddle's side calls hdi_tensor_copy_as with `wish`, or hd_tensor_copy if `wish` is
+ * NULL. */
 struct hdi_plan_wish;
 typedef enum tensor_side { TENSOR_HEDDLE, TENSOR_COPY, TENSOR_PLAIN, TENSOR_SIDES } tensor_side;
 bool tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,

@@ -11,12 +11,12 @@
 
 enum {
     HOST_SCALE = 256, /* elements on a GPU for each element on a host device */
-    QUICK_SCALE = 4,  /* a further factor for --quick on host devices */
+    QUICK_SCALE = 4,  /* a further divisor for --quick on host devices */
     TAIL = 64         /* bytes behind the last element, which must not change */
 };
 
-/* Samples rotate over at least so many bytes. So each copy finds equally little of its data in a
- * cache. */
+/* Samples rotate over at least this many bytes, so that each copy finds equally little of its data
+ * in a cache. */
 static const uint64_t rotation_bytes = (uint64_t)1 << 30;
 
 #define SQUARE(n) .dims = 2, .shape = {n, n}, .order = {1, 0}
@@ -116,7 +116,7 @@ static void size_row(tensor_row *row)
     uint64_t size = hd_type_size(s->type), read = product_of(sliced, s->dims) * size;
     for (int i = 0; i < s->dims; i++) {
         row->view[i] = sliced[s->order[i]];
-        /* in two dimensions: grows to the size of the other one */
+        /* in two dimensions the broadcast one gets the size of the other one */
         if (s->broadcast[0] && row->view[i] == 1) {
             row->view[i] = row->shape[1 - i];
         }
@@ -130,7 +130,7 @@ static void size_row(tensor_row *row)
     row->pairs = pairs < TENSOR_PAIRS_MAX ? (int)pairs : TENSOR_PAIRS_MAX;
 }
 
-/* The memory of both sides; the plain one copies as many bytes as the destination holds. */
+/* The memory that both sides need. The plain side copies as many bytes as the destination holds. */
 static uint64_t needed(const tensor_row *row, int pairs)
 {
     size_t plain_src = row->src_bytes > row->payload ? row->src_bytes : row->payload;

@@ -15,9 +15,9 @@ extern const unsigned char layouts_image_bytes[], layouts_image_bytes_end[];
 
 enum {
     TRIES = 2,
-    EDGE_X = 32, /* of a plain transpose's block */
+    EDGE_X = 32, /* edges of a plain transpose's block */
     EDGE_Y = 8,
-    AROUND = 256 /* bytes checked before the first element and after the last one, at most */
+    AROUND = 256 /* most bytes checked before the first element and after the last one */
 };
 
 static const uint32_t poison = 0xa5a5a5a5;
@@ -182,7 +182,8 @@ static int size_index(const tensor_memory *m)
     return __builtin_ctz(m->layout.element);
 }
 
-/* True for a transpose of a whole matrix, for which one would write a special kernel. */
+/* True for the transpose of a whole matrix. For that case a programmer would write a special
+ * kernel. */
 static bool is_matrix(const tensor_memory *m)
 {
     const tensor_spec *s = m->row->spec;

@@ -32,8 +32,8 @@ typedef struct tensor_variants variants;
 
 /* Tiles in a strip; 0: chosen by the planner. */
 static const uint32_t groups[] = {0, 8};
-/* Units: bytes of neighbouring rows that are moved before others (1: rows one after another); 0:
- * chosen by the planner. */
+/* For unit kernels: bytes of neighbouring rows that are moved before others. 1: one row after
+ * another; 0: chosen by the planner. */
 static const uint32_t together[] = {0, 1, 1024, 4096, 8192, 16384};
 enum {
     GROUPS = sizeof(groups) / sizeof(groups[0]),

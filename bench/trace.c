@@ -1,13 +1,13 @@
-/* trace.c - `heddle bench trace`: the cost of a trace, in turns with the same work untraced, in one
+/* trace.c - `heddle bench trace`: the cost of a trace. Traced and untraced work take turns in one
  * runtime.
  *
  * Threads: the conductor, and a disturber during a segment. Locks: none.
  * Always:
  *   - Each round measures every row once with each detail. The first detail changes from round to
  *     round.
- *   - One runtime and its threads serve all sides. Threads of two processes run on different
+ *   - One runtime and its threads serve all sides. Two runtimes would have threads on different
  *     processors, which differ by more than the cost of a trace.
- *   - Work at the start of a trace is over when a segment begins. The file is removed afterwards.
+ *   - The work of starting a trace is over when a segment begins. The file is removed afterwards.
  */
 #include <heddle/trace.h>
 #include <math.h>
@@ -17,8 +17,8 @@
 #include <unistd.h>
 #include "bench/lanes_parts.h"
 
-/* The same on all sides. Without a limit, a disturber disturbs more if other work costs its
- * processor less. */
+/* The disturber's period is the same on all sides. Without a limit, it would disturb more when
+ * other work leaves its processor more time. */
 enum { DISTURB_EVERY_NS = 10000000 };
 enum { ROUNDS_GPU = 9, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, PATH_BYTES = 512, GOALS = 5 };
 
