@@ -123,7 +123,7 @@ static bool cc_makes_another_language(const char *word)
     return false;
 }
 
-/* Parses the compilers' own options: some take a value, some the rest of their word. */
+/* Parses the compilers' own options. Some take a value, and some take the rest of their word. */
 static int cc_parse_compiler_option(int option, const cli_words *words, cc_settings *s)
 {
     bool linker = strncmp(words->word, "-Wl,", 4) == 0;
@@ -152,7 +152,7 @@ static int cc_parse_compiler_option(int option, const cli_words *words, cc_setti
     return CLI_OK;
 }
 
-/* The place of an option whose value is stored unchanged; NULL: another option. */
+/* The place of an option whose value is stored unchanged; NULL: it is another option. */
 static const char **cc_place_of_value(int option, cc_settings *s)
 {
     switch (option) {
@@ -371,7 +371,7 @@ static int cc_find_include(cc_settings *s)
                : cc_failed("found no heddle/kernel.h; set HEDDLE_INCLUDE_DIR to its directory");
 }
 
-/* Writes the kernel file or the fatbin, as it is or as C source, and the make rule. */
+/* Writes the kernel file or the fatbin, either unchanged or as C source, and the make rule. */
 static int cc_write_result(const cc_settings *s, const cc_bytes *image)
 {
     int status = CLI_OK;
@@ -460,8 +460,8 @@ static void cc_remove_directory(cc_settings *s)
     free(s->directory);
 }
 
-/* Makes and writes the kernel file. If a CPU's part is made, duplicate kernels are found before
- * the GPU's part is made. */
+/* Makes and writes the kernel file. If the file gets a CPU's part, duplicate kernels are found
+ * before the GPU's part is made. */
 static int cc_make_kernel_file(cc_settings *s)
 {
     static const cc_bytes no_ptx;

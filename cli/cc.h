@@ -28,7 +28,7 @@ typedef struct cc_settings {
     const char *output, *given_ptx, *emit_ptx, *level, *embed, *depfile;
     /* math library of the GPU's part: a file, or a word that cc_math_find accepts */
     const char *math;
-    const char *gpu_arch; /* NULL: the oldest supported one, from sm_70 on */
+    const char *gpu_arch; /* NULL: the oldest one that the compiler supports, from sm_70 on */
     bool no_gpu, no_cpu, verbose;
     bool debug;           /* -g */
     cli_command both;     /* for all compilers: -I, -D, -U */
@@ -65,13 +65,13 @@ int cc_find_gpu(cli_command *command, bool *nvcc);
 
 bool cc_is_clang(const cli_command *command);
 
-/* The architecture for nvcc, such as "75". It is the requested one, else 70 or the oldest that
- * nvcc supports, with a note. */
+/* The architecture for nvcc, such as "75". It is the requested one, else 70. If nvcc supports no
+ * 70, it is the oldest supported one, with a note. */
 enum { CC_ARCH_BYTES = 16 };
 int cc_nvcc_arch(const cc_settings *s, const cli_command *nvcc, char arch[CC_ARCH_BYTES]);
 
-/* Puts Heddle's headers in front of the system's <stdio.h> and <assert.h>. Not for nvcc, because
- * its own headers include those of the system. */
+/* Puts Heddle's headers in front of the system's <stdio.h> and <assert.h>. Do not call it for nvcc,
+ * whose own headers include those of the system. */
 void cc_add_source_headers(const cc_settings *s, cli_command *command);
 
 /* Adds the options for all compilers, the result's name, the source, and dependencies as

@@ -4,7 +4,7 @@
  * Each source is compiled by itself, and all are linked together. Tables hold the names of the
  * kernels, so each source keeps its symbols to itself.
  * Threads: the program's first. Locks: none.
- * Always: code for this machine is test-loaded once, unless it needs a sanitizer, which only a
+ * Always: code for this machine is loaded once as a test, unless it needs a sanitizer, which only a
  * program can provide.
  */
 #include <dlfcn.h>
@@ -41,8 +41,8 @@ static int cpu_part_compile_source(cc_settings *s, const cli_command *compiler, 
     cc_add(&command,
            (const char *const[]){"-Wformat", "-Werror=implicit-function-declaration", "-Werror=int-conversion",
                                  "-Werror=incompatible-pointer-types", "-Werror=vla", NULL});
-    /* these mean something else in C++, and neither language reports them: `auto`, ??=, the end
-     * of a function, the order of effects */
+    /* neither compiler reports by itself what these mean in the other language: `auto`, ??=, the
+     * end of a function, the order of effects */
     cc_add(&command, (const char *const[]){"-Werror=implicit-int", "-Werror=trigraphs", "-Werror=return-type",
                                            "-Werror=duplicate-decl-specifier",
                                            clang ? "-Werror=unsequenced" : "-Werror=sequence-point", NULL});
@@ -61,9 +61,9 @@ static int cpu_part_compile_source(cc_settings *s, const cli_command *compiler, 
     return status;
 }
 
-/* Checks that the source means the same in C and C++, as far as the compilers do not report it.
- * Some headers define macros for the tokens that the rules search. Those headers are left out,
- * so that the tokens stay. */
+/* Finds the differences between C and C++ that the compilers do not report. Some headers define
+ * macros for the tokens that the rules search. The check leaves those headers out, so that the
+ * tokens stay. */
 static int cpu_part_check_language(cc_settings *s, const cli_command *compiler, size_t source)
 {
     static const char *const left_out[] = {"HEDDLE_KERNEL_H",    "_STDBOOL_H",  "__STDBOOL_H",      "_STDINT_H",
@@ -146,7 +146,7 @@ static bool cpu_part_fits_machine(const cc_bytes *code)
     return memcmp(header.e_ident, own.e_ident, EI_VERSION) == 0 && header.e_machine == own.e_machine;
 }
 
-/* Loads it in a separate process, as a program would. */
+/* Loads the shared object in a separate process, as a program would. */
 static int cpu_part_try_loading(const char *path)
 {
     int ends[2];

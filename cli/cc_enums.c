@@ -1,8 +1,8 @@
 /* cc_enums.c - finds code in which enumerations behave differently in C and C++.
  *
- * A variable of an enumeration without negative values is an unsigned number in C, and becomes an
- * int in C++. So `v - 1 < 0` is never true in C. An enumerator is an int in C. In C++ it is of its
- * enumeration's type, which one large value makes wider or unsigned.
+ * In C, a variable of an enumeration without negative values is unsigned. In C++ it becomes an int.
+ * So `v - 1 < 0` is never true in C. An enumerator is an int in C. In C++ it has its enumeration's
+ * type, and one large value makes that type wider or unsigned.
  * Threads: the program's first. Locks: none.
  */
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef enum form { VALUE, INDEXED, CALLED } form;
 typedef struct variable {
     size_t token; /* its declaration */
     form form;
-    bool other_too; /* the name also stands for something of an unknown type */
+    bool other_too; /* the name also stands for something else, whose type is unknown */
 } variable;
 
 struct cc_enums {
@@ -172,7 +172,7 @@ static void enums_read_types(cc_enums *e, cc_check *check)
     free(negative);
 }
 
-/* Marks names that are declared again with another type: each use may mean either. */
+/* Marks names that are declared again with another type, because each use may mean either. */
 static void enums_find_others(cc_enums *e)
 {
     for (size_t i = 1; i < e->tokens->n; i++) {
@@ -231,7 +231,7 @@ static size_t enums_expression_end(const cc_enums *e, size_t i, form how)
     return how != VALUE && end == i + 1 ? i : end;
 }
 
-/* True if token `i`, beside a comparison, is a number or an enumerator: an int of at least 0. */
+/* True if token `i`, beside a comparison, is a number or an enumerator, so an int of at least 0. */
 static bool enums_is_harmless(const cc_enums *e, size_t i)
 {
     return cc_token_kind_of(e->tokens, i) == CC_NUMBER ||

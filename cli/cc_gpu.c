@@ -2,9 +2,9 @@
  * by nvcc.
  *
  * Each source is compiled by itself. With clang, the last source is linked with the bitcode of the
- * others. With nvcc, the PTX texts are joined. Either way helpers and constants of two sources may
- * share a name. If sources call functions of a math library, clang compiles them again with it.
- * nvcc comes with its own.
+ * others. With nvcc, the PTX texts are joined. Either way, helpers and constants of two sources may
+ * share a name. If sources call functions of a math library, clang compiles them again with the
+ * library. nvcc comes with its own library.
  * Threads: the program's first. Locks: none.
  */
 #include <errno.h>
@@ -95,7 +95,7 @@ static int gpu_part_compile_by_clang(cc_settings *s, const cli_command *clang, c
 static void gpu_part_add_nvcc(const cc_settings *s, const cli_command *nvcc, cli_command *command)
 {
     cc_add_list(command, nvcc);
-    /* these warnings are about host variables in a kernel: such code does not work */
+    /* these warnings are about host variables in a kernel, which do not work */
     cc_add(command, (const char *const[]){"-diag-error", "20091,20094,20096", NULL});
     for (size_t i = 0; i < s->warnings.n; i++) {
         if (strcmp(s->warnings.arguments[i], "-Werror") == 0) {
@@ -129,9 +129,9 @@ static int gpu_part_compile_by_nvcc(cc_settings *s, const cli_command *nvcc, con
     cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", arch, NULL});
     if (!s->cuda) {
         /* Relocatable code keeps the variables that programs reach visible, and their names
-         * survive the joining of texts. CUDA C++ is compiled as its fatbin will be, because
-         * relocatable code may launch kernels, as headers such as those of CUB do. Kernel source
-         * sees the functions of C, without the float overloads of C++. */
+         * survive the joining of texts. CUDA C++ gets no such option, like its fatbin. Relocatable
+         * code may launch kernels, and headers such as those of CUB then do so. Kernel source sees
+         * the functions of C, without the float overloads of C++. */
         cc_add(&command, (const char *const[]){"-rdc=true", "-DHD_KERNEL_SOURCE", NULL});
     }
     int status = cc_compile(s, &command, source, "GPU", result);

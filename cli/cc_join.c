@@ -1,8 +1,9 @@
 /* cc_join.c - joins PTX texts into one, if no compiler does it.
  *
  * Kernels keep their names. A helper or a constant may share its name with one of another text.
- * From the second text on, such names get the number of the text as a suffix. The names of strings
- * in debug lines get it, too. The numbers of source files continue those of the texts before.
+ * From the second text on, such names get the number of their text as a suffix. The names of
+ * strings in debug lines get the suffix, too. The numbers of a text's source files follow those of
+ * the texts before.
  * Threads: the program's first. Locks: none.
  * Always: a text is read once for its names and once to write it, and every word lies inside the
  * text.
@@ -141,7 +142,7 @@ static unsigned long join_files_of(const char *text)
     return most;
 }
 
-/* Appends the text to `out`. Adds the number to each of the names, and `files` to the numbers of
+/* Appends the text to `out`. Adds the suffix to each of the names, and `files` to the numbers of
  * source files. */
 static void join_write_text(FILE *out, const char *text, const cli_command *names, size_t number, unsigned long files)
 {

@@ -187,8 +187,8 @@ static void language_check_long_double(cc_check *check, size_t i)
 /* ---- the types of expressions ---- */
 
 /* True if the operand [begin, end) is of another type in C++. There comparisons are bool,
- * characters are char, and a comma and ?: keep arrays. Arithmetic on one of them yields an int
- * in both. */
+ * characters are char, and a comma and ?: keep arrays. Arithmetic on one of these yields an int in
+ * both languages. */
 static bool language_has_other_type(const cc_check *check, size_t begin, size_t end)
 {
     static const char comparisons[] = " == != < > <= >= && || ";
@@ -266,7 +266,7 @@ static void language_check_operand(cc_check *check, const cc_enums *enums, size_
     }
 }
 
-/* An unnamed object whose address is kept: it lives as long as its block in C, and as its
+/* An unnamed object whose address is kept. It lives as long as its block in C, and as long as its
  * expression in C++. */
 static void language_check_unnamed(cc_check *check, size_t brace)
 {
@@ -354,7 +354,7 @@ static void language_check_static(cc_check *check, size_t i)
     }
 }
 
-/* case 1 ... 3, an extension of C, of which nvcc takes only the first number. */
+/* case 1 ... 3 is an extension of C, and nvcc takes only its first number. */
 static void language_check_range(cc_check *check, size_t i)
 {
     size_t begin = i;

@@ -2,10 +2,10 @@
  * would compute different results.
  *
  * Kernel source is C for the CPU's compiler and C++ for the GPU's compiler. Most differences are
- * errors in one of them, or warnings that `heddle cc` turns into errors. The rules here find the
- * differences that neither compiler reports, in the tokens of the preprocessed source. They do not
- * know types. A rule therefore refuses any code that may differ. All refused code can be written in
- * a way that means the same in both languages.
+ * errors in one of the languages, or warnings that `heddle cc` turns into errors. The rules here
+ * find the differences that neither compiler reports, in the tokens of the preprocessed source.
+ * The rules do not know types, so each refuses any code that may differ. All refused code can be
+ * written in a way that means the same in both languages.
  * Threads: the program's first. Locks: none.
  */
 #ifndef CLI_CC_LANGUAGE_H

@@ -89,7 +89,7 @@ cc_math_library cc_math_find(const char *choice)
 
 /* ---- the text: line by line ---- */
 
-/* The first `from` in a line, which ends at `end`; NULL: none. */
+/* The first `from` in the line that ends at `end`; NULL: none. */
 static const char *math_find_in_line(const char *line, const char *end, const char *from)
 {
     return memmem(line, (size_t)(end - line), from, strlen(from));
@@ -108,8 +108,8 @@ static void math_write_replaced(FILE *out, const char *line, const char *end, co
 /* Calls that LLVM misreads, or turns into longer code than GPUs need. A row lists the name, its
  * replacement, and the declaration of the replacement. The library rounds to nearest even.
  * LLVM's passes would round halves up instead, and gamma functions would get wrong signs.
- * Copying a sign takes one instruction. LLVM 14 makes five, two of which are sums of doubles.
- * Loops that must not be unrolled get a mark that LLVM's passes keep for the assembler.
+ * Copying a sign takes one instruction. LLVM 14 makes five instructions, two of which are sums of
+ * doubles. Loops that must not be unrolled get a mark that LLVM's passes keep for the assembler.
  * Unrolled, they take so many registers that a processor cannot hold all of its threads. */
 static const struct meaning {
     const char *name, *meant, *declaration;
@@ -128,7 +128,7 @@ static const struct meaning {
 };
 enum { MEANINGS = sizeof meanings / sizeof meanings[0] };
 
-/* Writes the line if it contains such a name. Returns true if it did. */
+/* Writes the line if it contains such a name, and then returns true. */
 static bool math_write_meant(FILE *out, const char *line, const char *end, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < MEANINGS; i++) {
@@ -146,8 +146,8 @@ static bool math_write_meant(FILE *out, const char *line, const char *end, const
     return false;
 }
 
-/* A conditional product and sum of doubles with nothing else under the condition. On GPUs it is
- * one predicated instruction. LLVM would always compute it and select the result, which takes
+/* A conditional product and sum of doubles with nothing else under the condition. GPUs need one
+ * predicated instruction for it. LLVM would always compute both and select the result, which takes
  * two more instructions for doubles. */
 #define FMA "@llvm.nvvm.fma.rn.d("
 #define FMA_HERE "@hd_math_fma_here("
@@ -157,8 +157,8 @@ static const char fma_here[] =
     "readnone\n"
     "  ret double %r\n}\n";
 
-/* Writes a line that uses or declares FMA. Returns true if it did. `after_label`: the line
- * before begins a block. */
+/* Writes the line if it uses or declares FMA, and then returns true. `after_label`: the line before
+ * begins a block. */
 static bool math_write_fma(FILE *out, const char *line, const char *end, const char *last, bool after_label)
 {
     if (math_find_in_line(line, end, FMA) == NULL) {
@@ -176,8 +176,8 @@ static bool math_write_fma(FILE *out, const char *line, const char *end, const c
     return true;
 }
 
-/* The name of the constant by which libdevice asks if square roots are rounded; NULL: it does
- * not ask. */
+/* The name of the constant by which libdevice asks whether square roots are rounded; NULL:
+ * libdevice does not ask. */
 static char *math_roots_question(const char *text, size_t bytes)
 {
     const char *at = memmem(text, bytes, "c\"__CUDA_PREC_SQRT\\00\"", 22), *line = at;
@@ -187,8 +187,8 @@ static char *math_roots_question(const char *text, size_t bytes)
     return line != NULL && *line == '@' ? cli_format("%.*s", (int)strcspn(line, " "), line) : NULL;
 }
 
-/* Writes the answer if the line asks `question`. Returns true if it did. LLVM would answer no,
- * and approximate roots. */
+/* Writes the answer if the line asks `question`, and then returns true. LLVM would answer no, and
+ * approximate roots. */
 static bool math_write_answer(FILE *out, const char *line, const char *end, const char *question)
 {
     const char *asked = question != NULL && math_find_in_line(line, end, "@__nvvm_reflect(") != NULL

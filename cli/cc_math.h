@@ -20,7 +20,8 @@ typedef struct cc_math_library {
 bool cc_math_is_called(const char *ptx, size_t bytes);
 
 /* Finds the library. `choice` is "auto" (libdevice, else libclc), "libdevice", "libclc", "none"
- * or a file. A file is libdevice if its name begins so, else libclc. */
+ * or a file. A file whose name begins with "libdevice" is libdevice, and any other file is
+ * libclc. */
 cc_math_library cc_math_find(const char *choice);
 
 /* Corrects the LLVM text of a kernel and its library before optimization, because clang's LLVM

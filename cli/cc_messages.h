@@ -25,7 +25,7 @@ bool cc_messages_ptx(const char *ptx, size_t bytes, const char *const *sources);
 void cc_messages_twice(const char *kernel, const char *const *sources);
 
 /* Prints a message that begins with "kernel NAME", with the place that defines the kernel.
- * Returns false if no source seems to define it. */
+ * Returns false if no source seems to define the kernel. */
 bool cc_messages_kernel(const char *message, const char *const *sources);
 
 #endif

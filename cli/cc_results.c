@@ -120,7 +120,7 @@ static bool results_list_has(const cli_command *list, const char *name)
     return false;
 }
 
-/* Adds the files in a compiler's rule, each once, as written there: with a backslash before a
+/* Adds each file in a compiler's rule once, as the rule writes it: with a backslash before a
  * blank. */
 static void results_add_files(cli_command *files, const char *rule)
 {
@@ -189,7 +189,7 @@ int cc_depend(const cc_settings *s)
         fprintf(out, " \\\n  %s", files.arguments[i]);
     }
     fputs("\n", out);
-    for (size_t i = 0; i < files.n; i++) { /* a missing header causes a rebuild, not an error */
+    for (size_t i = 0; i < files.n; i++) { /* with its empty rule, a missing header causes a rebuild */
         if (!results_list_has(&s->sources, files.arguments[i])) {
             fprintf(out, "\n%s:\n", files.arguments[i]);
         }

@@ -56,7 +56,7 @@ int cc_source_call(const char *file, const char *name)
             while (begin > text && strchr(" \t\n", begin[-1]) != NULL) {
                 begin--;
             }
-            /* else it may be a declaration */
+            /* otherwise it may be a declaration */
             sure = begin > text && begin[-1] != '*' && !cc_is_name(begin[-1]);
             line = source_line_at(text, at);
         }

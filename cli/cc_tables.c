@@ -1,13 +1,13 @@
 /* cc_tables.c - see cc_tables.h.
  *
- * libclc keeps its tables in constant memory. That memory serves the threads of a warp one by one
- * if they read different places, as they do in a table of logarithms. Global memory goes through
- * the cache and serves all at once.
+ * libclc keeps its tables in constant memory. If the threads of a warp read different places, as in
+ * a table of logarithms, constant memory serves them one by one. Global memory serves all at once,
+ * through the cache.
  *
- * An index may be out of range. For example, sinh computes one from any argument, and ignores the
- * value if the argument is not a number. GPUs convert such a double to -2^31. Constant memory
- * accepts any address, but global memory does not. So the new code clamps the index. LLVM's passes
- * remove the clamp if the index is masked anyway.
+ * An index may be out of range. For example, sinh computes an index from any argument, and ignores
+ * the value that it reads if the argument is not a number. GPUs convert such a double to -2^31.
+ * Constant memory accepts any address, but global memory does not. So the new code clamps the
+ * index. LLVM's passes remove the clamp if the index is masked anyway.
  *
  * A table moves if each of its uses is the address of an element, and each use of that address is a
  * read.
@@ -54,7 +54,7 @@ static bool tables_piece_begins(piece in, const char *what)
 {
     return in.length >= strlen(what) && memcmp(in.at, what, strlen(what)) == 0;
 }
-/* The name of a variable or a value with its first letter, @ or %; empty: none. */
+/* The name of a variable or a value with its first character, @ or %; empty: none. */
 static piece tables_name_at(piece in)
 {
     size_t n = in.length > 0 && (*in.at == '@' || *in.at == '%') ? 1 : 0;
@@ -164,7 +164,7 @@ static piece tables_address_read(piece line)
     return tables_name_at(rest);
 }
 
-/* Keeps all tables in place that the line uses in any other way. */
+/* Marks the tables that the line uses in any other way, so that they stay in place. */
 static void tables_keep_mentioned(const tables *t, piece line)
 {
     for (piece rest = line; rest.length > 0; rest = (piece){rest.at + 1, rest.length - 1}) {
@@ -195,7 +195,7 @@ static void tables_find_uses(tables *t, piece text)
             t->used = 0;
         }
         table *of = tables_element_of(t, line, &index);
-        if (*line.at == '@') { /* a variable: only the text after its own name matters */
+        if (*line.at == '@') { /* in the definition of a variable, only the text after its own name matters */
             piece name = tables_name_at(line);
             tables_keep_mentioned(t, (piece){line.at + name.length, line.length - name.length});
         } else if (of != NULL) {
@@ -218,8 +218,8 @@ static void tables_write_global(FILE *out, piece line)
     fwrite(last.at + strlen(CONSTANT), 1, last.length - strlen(CONSTANT), out);
 }
 
-/* Writes the address of an element. Clamps the index as an unsigned number, so a negative one
- * becomes the last element. */
+/* Writes the address of an element. Clamps the index as an unsigned number, so a negative index
+ * becomes that of the last element. */
 static void tables_write_element(FILE *out, piece line, piece index, const table *of)
 {
     piece result = tables_name_at((piece){line.at + 2, line.length - 2});

@@ -6,8 +6,8 @@
 #include <string.h>
 #include "cli/cc_source.h"
 
-/* The length of a string or a character from its quote on. The end of the line ends an unclosed
- * one. */
+/* The length of a string or a character from its quote on. If no quote closes it, it ends with the
+ * line. */
 static size_t token_quoted_length(const char *at)
 {
     size_t n = 1;
@@ -17,7 +17,7 @@ static size_t token_quoted_length(const char *at)
     return n + (at[n] == at[0]);
 }
 
-/* The length of a preprocessing number: 0x1p-3f is one. */
+/* The length of a preprocessing number, such as 0x1p-3f. */
 static size_t token_number_length(const char *at)
 {
     size_t n = 1;

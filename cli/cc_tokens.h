@@ -33,7 +33,7 @@ typedef struct cc_tokens {
 
 /* Reads the output of a preprocessor, in which lines such as "# LINE "FILE" FLAGS" name the
  * source. Skips system headers and files whose names begin with `without`. The tokens point into
- * the text, so keep it as long as them. */
+ * the text, so keep the text as long as the tokens. */
 cc_tokens cc_tokens_read(const char *text, const char *without);
 void cc_tokens_release(cc_tokens *tokens);
 

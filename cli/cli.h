@@ -18,8 +18,9 @@ int cli_trace(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_report(int argc, char **argv);
 
-/* `heddle info --memory` for one process, or, if pid is 0, for all processes of this user. JSON
- * replaces the text on the output, or also goes to a file. Returns the exit status. */
+/* Runs `heddle info --memory` for one process or, if pid is 0, for all processes of this user.
+ * `json`: prints JSON instead of text. `json_file`: also writes JSON into this file. Returns the
+ * exit status. */
 int cli_memory(int pid, bool json, const char *json_file);
 
 #endif

@@ -1,5 +1,5 @@
-/* doctor.c - `heddle doctor`: reads the command line, collects or reads a snapshot, judges it,
- * prints the findings.
+/* doctor.c - `heddle doctor`: reads the command line, collects or reads a snapshot, judges the
+ * snapshot, and prints the findings.
  *
  * Threads: the program's first. Locks: none.
  */
@@ -42,7 +42,7 @@ static int doctor_print_help(void)
 
 typedef struct doctor_options {
     bool json, help;                         /* JSON on the output */
-    const char *json_file, *snapshot, *from; /* NULL: not asked for */
+    const char *json_file, *snapshot, *from; /* NULL: the option is not given */
     int expect;                              /* 0: any number of devices */
 } doctor_options;
 
@@ -91,7 +91,7 @@ static int doctor_parse_words(int argc, char **argv, doctor_options *out)
     return CLI_OK;
 }
 
-/* Reads the stream to its end. NULL with errno. */
+/* Reads the stream to its end. Returns NULL with errno on failure. */
 static char *doctor_read_stream(FILE *file, size_t *bytes)
 {
     char *text = cli_allocate(DOCTOR_FILE_MAX + 1);

@@ -115,8 +115,8 @@ static const char *info_option_value(const hd_runtime *runtime, const char *name
     return "";
 }
 
-/* The results do not show that copies take another route. This explains it if nothing can be
- * tested. */
+/* If nothing can be tested, explains that copies take another route, which the results do not
+ * show. */
 static void info_print_untested(hd_runtime *runtime, int count)
 {
     bool tests =
@@ -130,7 +130,7 @@ static void info_print_untested(hd_runtime *runtime, int count)
     }
 }
 
-/* Prints a row per device: the devices whose memory it can access. */
+/* Prints a row for each device, with the devices whose memory it can access. */
 static void info_print_links(hd_runtime *runtime, int count)
 {
     if (count < 2) {
@@ -266,7 +266,7 @@ int cli_info(int argc, char **argv)
     }
     hd_runtime *runtime = NULL;
     bool opened = hd_open(NULL, &runtime) == HD_OK;
-    char failure[512] = ""; /* later calls may leave another message */
+    char failure[512] = ""; /* kept here, because later calls may leave another message */
     if (!opened) {
         snprintf(failure, sizeof(failure), "%s", hd_message());
     }

@@ -11,7 +11,7 @@
 #include "cli/common/report.h"
 #include "cli/process.h"
 
-/* NULL: it is not available, and hd_message explains why. */
+/* Returns the report as text. NULL: it is not available, and hd_message explains why. */
 static char *memory_report_text(int pid, hd_report_format format)
 {
     char *text = NULL;

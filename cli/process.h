@@ -38,9 +38,8 @@ bool cli_process_exists(const char *name);
 /* Returns the content, malloc'd and zero-terminated, or NULL with errno. The path - is the
  * standard input. The file is opened once, because it may be a pipe. */
 void *cli_read_file(const char *path, size_t *bytes);
-/* Like cli_read_file, but `wants` sees the first `head` bytes and may reject the file. A
- * rejected file returns NULL with errno 0 and is read no further. A file shorter than `head` is
- * always accepted. */
+/* Like cli_read_file, but `wants` sees the first `head` bytes and may reject the file. Then it
+ * returns NULL with errno 0 and reads no further. It accepts any file shorter than `head`. */
 void *cli_read_file_if(const char *path, size_t *bytes, size_t head, bool (*wants)(const void *, size_t, void *),
                        void *context);
 

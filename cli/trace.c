@@ -69,7 +69,7 @@ static int trace_print_write_failure(const char *path)
     return CLI_FAILED;
 }
 
-/* The output of a function, written whole or not at all. */
+/* An output file that a function fills, written whole or not at all. */
 typedef struct document {
     char *bytes;
     size_t length;
@@ -284,8 +284,8 @@ static int trace_parse_words(int argc, char **argv, options *out)
     return CLI_OK;
 }
 
-/* Checks that no output overwrites the trace or its peaks. HTA writes one file for each of so
- * many devices. */
+/* Checks that no output overwrites the trace or the peaks. For HTA there is one output for each
+ * device. */
 static bool trace_spares_inputs(const char *file, const options *o, int devices)
 {
     const char *const inputs[] = {file, o->peaks};

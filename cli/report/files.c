@@ -44,11 +44,11 @@ static bool page_file_is_snapshot(const hdi_json_value *root)
     return hdi_json_member(root, "heddle_snapshot") != NULL;
 }
 
-/* Decides by the members. PAGE_KINDS: a report cannot show it. */
+/* Decides by the object's members. PAGE_KINDS: a report cannot show the file. */
 static page_kind page_file_kind_of(const hdi_json_value *root)
 {
     const hdi_json_value *benchmark = hdi_json_member(root, "benchmark");
-    /* a single line of such results */
+    /* a single object of a list of results */
     if (page_file_value_is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) {
         return PAGE_BENCH;
     }
@@ -66,7 +66,7 @@ static page_kind page_file_kind_of(const hdi_json_value *root)
     return page_file_is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
 }
 
-/* Converts a file with a JSON object a line to an array. False: a line is invalid. */
+/* Converts a file with one JSON object in each line to an array. False: a line is invalid. */
 static bool page_file_read_lines(const char *text, size_t bytes, char **out, size_t *out_bytes)
 {
     bool ok = true;
@@ -199,7 +199,7 @@ static bool page_file_read(page_file *file, char *error)
     return true;
 }
 
-/* Frees the records, which the analysed trace replaces. */
+/* Analyses the trace, and frees the records that it replaces. */
 static bool page_file_analyse_trace(page_file *file, const trace_peaks *peaks, char *error)
 {
     trace *t = cli_allocate(sizeof(trace));

@@ -24,7 +24,7 @@ enum { PAGE_FILES = 8, PAGE_ERROR = 512 };
 typedef enum page_kind {
     PAGE_TRACE,
     PAGE_P2P,    /* of `heddle p2p --json` */
-    PAGE_BENCH,  /* of `heddle bench --json`, or a JSON object a line */
+    PAGE_BENCH,  /* of `heddle bench --json`, or one JSON object in each line */
     PAGE_DOCTOR, /* of `heddle doctor --json`, or judged from a snapshot */
     PAGE_INFO,   /* of `heddle info --json` */
     PAGE_KINDS
@@ -33,7 +33,7 @@ typedef enum page_kind {
 typedef struct page_file {
     const char *path;
     page_kind kind;
-    char *text;    /* JSON; for a trace its records until they are analysed, then NULL */
+    char *text;    /* JSON. For a trace: its records until the analysis, then NULL */
     size_t bytes;  /* of text */
     trace *traced; /* only for a trace, else NULL */
 } page_file;
@@ -44,14 +44,14 @@ const char *page_kind_text(page_kind kind);
 bool page_read_files(page_file *out, int n, char error[PAGE_ERROR]);
 void page_release_files(page_file *files, int n);
 
-/* A column of n numbers as one text, in base64. Each number is seven bits a byte, lowest first;
- * the top bit means that more follow. 0: the value is unseen (INT64_MIN). 1: repeats the last
- * value, as often as the next number. Others: 2 more than the zigzag-coded difference to the
- * last seen value. Values beyond 2^52 are clamped, because the page's numbers and differences
- * must fit 53 bits. */
+/* A column of n numbers as one text, in base64. Each byte holds seven bits of a number, lowest
+ * first, and its top bit means that more bytes follow. A number 0 means that the value is unseen
+ * (INT64_MIN). A number 1 repeats the last value as often as the next number says. Any other number
+ * is the zigzag-coded difference to the last seen value, plus 2. Values beyond 2^52 are clamped,
+ * because the page's numbers and differences must fit 53 bits. */
 typedef struct page_column {
     FILE *out;
-    uint64_t bits; /* bytes that do not yet fill a group of base64 */
+    uint64_t bits; /* bits that do not yet fill a group of base64 */
     int held;      /* their number */
     int64_t last;
     bool unseen; /* the previous value was unseen */

@@ -165,7 +165,7 @@ static void page_trace_begin_element(FILE *out, const char *id, const char *tabl
     fprintf(out, "<script type=\"application/octet-stream\" id=\"%s-%s_%s\">", id, table, field);
 }
 
-/* Each piece begins at the end of the one before, so the begins are enough. */
+/* Each piece begins where the one before ends, so their begins are enough. */
 static const char *const piece_fields[] = {"begin", "state", "cause", "other", "op", "holder", "wait"};
 
 static int64_t page_trace_piece_value(const trace_piece *p, int field)
@@ -250,7 +250,7 @@ static void page_trace_put_tables(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
-/* Omits percentiles that no launch contributed to. */
+/* Writes the percentiles. One to which no launch contributed is null. */
 static void page_trace_put_delays(hdi_json *j, const trace_delays *d)
 {
     page_trace_put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);

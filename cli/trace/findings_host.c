@@ -3,11 +3,12 @@
  *
  * Idle time without submitted work is divided by the activity of the threads that submit to the
  * device:
- *    loading code       a kernel or library is used for the first time; its launch may be slow
- *    slow functions a function of hd_lane_run_native holds up the engine, which feeds the device
- *    waiting elsewhere they wait for another device's work: devices take turns waiting here they
- *    wait for the previous operation before they submit the next one between launches gaps shorter
- *    than launches take the rest the program does something else
+ *    loading code      a kernel or library is used for the first time; its launch may be slow
+ *    slow functions    a function of hd_lane_run_native holds up the engine, which feeds the device
+ *    waiting elsewhere the threads wait for another device's work: the devices take turns
+ *    waiting here      the threads wait for the previous operation before they submit the next one
+ *    between launches  the gaps are so short that the cost of a launch explains them
+ *    the rest          the threads do something else
  *
  * Threads, Locks: see model.h.
  */
