@@ -1,15 +1,16 @@
 /* activities.c - turns the activities that CUPTI reported into the times of operations. See
  * model.h.
  *
- * An ACTIVITY names a stream but no lane. A stream belongs to the lane whose stretches contain most
- * of its activities. Within a stretch, activities are compared with operations in order. If numbers
- * and kinds agree, they match one to one. Otherwise names identify kernels, and sizes identify
- * copies. If reports are missing and an activity fits several operations, it stays unmatched. A
- * product or a call of the program may launch any number of kernels. A single one takes all kernels
- * between its neighbours. Several share them only if each would get the same ones. CUPTI's
- * correlation refers to a driver call, which no other record names, so it is of no use here. If all
- * operations of a stretch match, each becomes a stretch of its own, so that gaps between them show.
- * Unmatched activities come from other libraries, and count as work of the device.
+ * A CUPTI activity names a stream but no lane. A stream belongs to the lane whose stretches contain
+ * most of the stream's activities. Within a stretch, activities are compared with operations in
+ * order. If numbers and kinds agree, they match one to one. Otherwise names identify kernels, and
+ * sizes identify copies. If reports are missing and an activity fits several operations, it stays
+ * unmatched. A product or a call of the program may launch any number of kernels. A single product
+ * or call takes all kernels between its neighbours. Several neighbouring ones share the kernels
+ * only if each of them gets the same kernels. CUPTI's correlation is of no use here, because it
+ * refers to a driver call that no other record names. If all operations of a stretch match, each
+ * becomes a stretch of its own, so that gaps between them show. Unmatched activities come from
+ * other libraries, and count as work of the device.
  *
  * Threads, Locks: see model.h.
  * Always: activities of a device are sorted by begin, and stretches by lane and begin. A product
@@ -19,12 +20,12 @@
 #include <string.h>
 #include "cli/trace/parts.h"
 
-/* An activity may start this much before its stretch, because clocks differ a little. A signal
- * of the engine is at most this large. */
+/* EARLY_NS: an activity may start this much before its stretch, because clocks differ a little.
+ * SIGNAL_BYTES: the most bytes that a signal of the engine writes. */
 enum { EARLY_NS = 20000, SIGNAL_BYTES = 8 };
 
-/* An activity this far from the host's times does not belong to the operation: clocks never
- * differ so much. */
+/* An activity this far from an operation's times on the host does not belong to the operation,
+ * because clocks never differ so much. */
 enum { APART_NS = 100000 };
 
 /* An activity and the lane of its stream. */
@@ -34,7 +35,8 @@ typedef struct seen {
     int64_t begin;
 } seen;
 
-/* At first one for each activity, then one for each stream and lane, with the count. */
+/* At first there is one vote for each activity, then one for each stream and lane, with the
+ * count. */
 typedef struct vote {
     uint64_t stream; /* includes its runtime */
     uint32_t lane;
@@ -52,8 +54,8 @@ typedef struct matcher {
     seen *list; /* activities whose lane is known, sorted by lane and begin */
     size_t n_votes, n_list;
     int32_t *early,
-        /* by index of list: the earliest and the latest operation of the stretch that it can
-         * match */
+        /* by index of list: the earliest and the latest operation of the stretch that the activity
+         * can match */
         *late;
     uint8_t *names; /* by name: NAME_* */
     /* by operation of a stretch: its first activity, an index of list, or TRACE_NONE */
@@ -116,8 +118,8 @@ static int activity_compare_seen(const void *a, const void *b)
     return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1) : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Each activity inside one of a lane's stretches votes for that lane. Of very many only each
- * `step`th votes. */
+/* Each activity inside one of a lane's stretches votes for that lane. If there are very many, only
+ * each `step`th votes. */
 static void activity_vote_for(matcher *m, size_t begin, size_t end, size_t step)
 {
     for (size_t i = m->first; i < m->first + m->n; i += step) {
@@ -157,8 +159,8 @@ static uint32_t activity_join_votes(matcher *m)
     return streams;
 }
 
-/* Keeps one vote for each stream: the lane with the most votes that still has enough operations,
- * because lanes run at the same time. False: out of memory. */
+/* Keeps one vote for each stream. As lanes run at the same time, it is for the lane with the most
+ * votes that still has enough operations. False: out of memory. */
 static bool activity_choose_lanes(matcher *m)
 {
     uint32_t streams = activity_join_votes(m);
@@ -218,7 +220,7 @@ static const trace_activity *activity_at(const matcher *m, size_t at)
     return &m->t->activities[m->list[at].activity];
 }
 
-/* Who uses a name. A launch is matched by name only if CUPTI reports that name at all. */
+/* The users of a name. A launch is matched by name only if CUPTI reports that name at all. */
 enum { NAME_OF_LAUNCH = 1, NAME_OF_REPORT = 2 };
 
 static bool activity_is_named(const matcher *m, int32_t name, uint8_t what)
@@ -266,13 +268,13 @@ static bool activity_match_all(const matcher *m, const int32_t *ops, size_t n, s
     return fits;
 }
 
-/* Gives each activity the first possible operation behind those of the activities before it.
- * `late`: the last possible one, from the other side. Products and calls take any number of
- * activities, other operations one. */
+/* Gives each activity the first possible operation behind those of the earlier activities. `late`:
+ * starts at the other end and gives the last possible operation. Products and calls take any number
+ * of activities, and other operations take one. */
 static void activity_place_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool late)
 {
     int32_t *put = late ? m->late : m->early;
-    /* operations already used, counted from its side */
+    /* operations already used, counted from the end where it starts */
     size_t steps = 64 * (n + end - begin) + 4096, used = 0;
     for (size_t k = 0; k < end - begin; k++) {
         size_t at = late ? end - 1 - k : begin + k, i = used;
@@ -315,8 +317,8 @@ static void activity_share_all(const matcher *m, const int32_t *ops, size_t i, s
     }
 }
 
-/* Matches activities that fit only one operation. The activities between those belong to the
- * products and calls there. */
+/* Matches activities that fit only one operation. The activities between two of them belong to the
+ * products and calls between the two operations. */
 static void activity_match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
 {
     for (size_t i = 0; i < n; i++) {
@@ -342,7 +344,7 @@ static void activity_match_some(const matcher *m, const int32_t *ops, size_t n, 
     }
 }
 
-/* Gives operations the times of their activities. Returns true if all have some. */
+/* Gives operations the times of their activities. Returns true if every operation has one. */
 static bool activity_take_times(matcher *m, const int32_t *ops, size_t n, bool approximate)
 {
     bool all = n > 0;
@@ -361,7 +363,7 @@ static bool activity_take_times(matcher *m, const int32_t *ops, size_t n, bool a
             m->t->n_reported++;
         }
         int64_t late =
-            /* error of CUPTI's clock */
+            /* how far CUPTI's clock is off */
             op->done == TRACE_UNSEEN ? 0 : trace_most(0, op->ended - op->done);
         op->began -= late;
         op->ended -= late;
@@ -386,8 +388,8 @@ static void activity_put_stretch(trace *t, size_t *n, trace_stretch one)
     t->stretches[(*n)++] = one;
 }
 
-/* True if no report of a stretch is known to be missing. `next`: behind its activities in the
- * list. */
+/* True if no report of a stretch is known to be missing. `next`: the place behind the stretch's
+ * activities in the list. */
 static bool activity_is_complete(const matcher *m, const trace_stretch *x, size_t next)
 {
     bool more = next < m->n_list && m->list[next].lane == x->lane;
@@ -395,7 +397,8 @@ static bool activity_is_complete(const matcher *m, const trace_stretch *x, size_
            (more || (m->t->ended && !m->t->ended_early));
 }
 
-/* Matches a stretch and adds what becomes of it. `ops` holds room for all its operations. */
+/* Matches a stretch, and adds it or the stretches that it becomes. `ops` has room for all
+ * operations of the stretch. */
 static void activity_match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *ops, size_t *n_out)
 {
     trace *t = m->t;

@@ -1,11 +1,11 @@
-/* estimate.c - estimates when operations without a device time ran, from measured ones of their
- * kind. See model.h.
+/* estimate.c - estimates when operations without a device time ran, from measured operations of
+ * their kind. See model.h.
  *
- * For such an operation the host saw the issue, and that it was done, often much later and together
- * with others. The estimate begins when it was issued and all its waits had ended, and takes the
- * mean time of its kind. A kind is the same work of about the same size on a device. So operations
- * of several lanes that the host saw done at once keep their order, and concurrent ones still
- * overlap.
+ * The host saw when such an operation was issued and when it was done, but the latter often much
+ * too late and together with others. The estimate begins when the operation was issued and all its
+ * waits had ended. It lasts the mean time of the kind. A kind is the same work of about the same
+ * size on a device. So operations of several lanes that the host saw done at once keep their order,
+ * and concurrent ones still overlap.
  *
  * Threads, Locks: see model.h.
  * Always: an estimate ends no later than the host saw its operation done, and no later than the
@@ -23,7 +23,7 @@ typedef struct kind_time {
 } kind_time;
 
 enum { NEW, OPEN, READY };
-enum { MEASURED_LEAST = 8 }; /* minimum number of operations: the mean of fewer is too uncertain */
+enum { MEASURED_LEAST = 8 }; /* the mean of fewer operations is too uncertain */
 
 typedef struct estimator {
     const trace_source *s;
@@ -78,8 +78,8 @@ static size_t estimate_note_span(estimator *e, const trace_run *span, size_t op,
     return op;
 }
 
-/* Reads all spans by lane. An operation without one ends by the time it was seen done, and by
- * the begin of the next span. */
+/* Reads all spans by lane. An operation without a span ends before it was seen done and before the
+ * next span begins. */
 static void estimate_note_spans(estimator *e)
 {
     const trace *t = e->s->t;
@@ -121,8 +121,8 @@ static void estimate_sum_kinds(estimator *e)
     e->n_kinds = n;
 }
 
-/* Requires that all its waits have a time. A mark ends with them, a claim when the program ends
- * it. */
+/* Estimates an operation, all of whose waits have a time. A mark ends with its waits, and a claim
+ * ends when the program ends it. */
 static void estimate_op(estimator *e, int32_t at)
 {
     const trace_op *op = &e->s->t->ops[at];
@@ -157,8 +157,8 @@ static void estimate_push_op(estimator *e, int32_t op)
     }
 }
 
-/* Estimates the top operation once its waits are estimated. A cycle, which no recorder writes,
- * is broken at one of them. */
+/* Estimates the top operation once its waits are estimated. No recorder writes a cycle. If there is
+ * one, it is broken at one of its operations. */
 static void estimate_top(estimator *e)
 {
     int32_t at = e->stack[e->n - 1];

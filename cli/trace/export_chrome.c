@@ -17,13 +17,13 @@
 #include "cli/trace/output.h"
 #include "cli/trace/parts.h"
 
-/* Far above process numbers, because devices appear as processes. */
+/* A device appears as a process, with a number far above those of real processes. */
 enum { DEVICE_PROCESS = 1000000000, HTA_FIRST_STREAM = 7 };
 
 typedef struct writer {
     const trace *t;
     FILE *out;
-    bool hta, some; /* some: an event was written */
+    bool hta, some; /* hta: the file is for HTA; some: an event was written */
     uint64_t flows;
 } writer;
 
@@ -42,7 +42,7 @@ static void export_chrome_put_us(writer *w, const char *key, int64_t ns)
             part < 0 ? -part : part);
 }
 
-/* Starts an event; export_chrome_put_end closes it. */
+/* Starts an event, which export_chrome_put_end ends. */
 static void export_chrome_put_event(writer *w, const char *phase, const char *category, const char *name, int64_t pid,
                                     int64_t tid, int64_t at)
 {
@@ -148,7 +148,7 @@ static void export_chrome_put_run(writer *w, int32_t index)
     export_chrome_put_end(w);
 }
 
-/* Several operations that share one time. */
+/* Writes several operations that share one time. */
 static void export_chrome_put_stretch(writer *w, const trace_stretch *s)
 {
     char name[TRACE_TEXT] = "work whose submits are missing", first[TRACE_TEXT];
@@ -315,7 +315,7 @@ static void export_chrome_put_threads(writer *w)
     for (size_t i = 0; i < t->n_activities; i++) {
         const trace_activity *a = &t->activities[i];
         if (a->op != TRACE_NONE) {
-            continue; /* appears as the operation */
+            continue; /* the operation stands for it */
         }
         export_chrome_put_event(w, "X", "cupti", trace_name(t, a->name), export_chrome_device_pid(w, a->device),
                                 (int64_t)HDI_RECORD_LANES + 1 + a->stream, a->begin);
@@ -324,7 +324,7 @@ static void export_chrome_put_threads(writer *w)
     }
 }
 
-/* Numbers them, because they may overlap and end in another thread. */
+/* Writes the intervals with numbers, because intervals may overlap and end in another thread. */
 static void export_chrome_put_intervals(writer *w)
 {
     const trace *t = w->t;

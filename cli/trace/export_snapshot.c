@@ -40,7 +40,7 @@ static void export_snapshot_put_integer(uint64_t value, FILE *out)
         export_snapshot_put_bytes(value, 4, out);
         return;
     }
-    export_snapshot_put_byte(0x8a, out); /* LONG1: with an extra byte, so that the sign is 0 */
+    export_snapshot_put_byte(0x8a, out); /* LONG1, with an extra byte that keeps the sign 0 */
     export_snapshot_put_byte(9, out);
     export_snapshot_put_bytes(value, 8, out);
     export_snapshot_put_byte(0, out);
@@ -72,7 +72,7 @@ static const trace_memory *export_snapshot_next_label(const trace *t, const trac
     return end && end->renames ? end + 1 : NULL; /* the next row */
 }
 
-/* All labels of a buffer. `m`: its first row, or the row with its end. */
+/* All labels of a buffer. `m`: the buffer's first row, or the row with its end. */
 static void export_snapshot_put_frames(const trace *t, const trace_memory *m, FILE *out)
 {
     int32_t before = TRACE_NONE;
@@ -141,7 +141,7 @@ static void export_snapshot_put_device(const trace *t, int device, FILE *out)
 /* The first row of the buffer whose last label begins with `m`. */
 static const trace_memory *export_snapshot_first_row(const trace *t, const trace_memory *m)
 {
-    while (m->renames && m[-1].other != TRACE_NONE) { /* the row before ends the previous label */
+    while (m->renames && m[-1].other != TRACE_NONE) { /* the previous row ends the previous label */
         m = &t->memory[m[-1].other];
     }
     return m;

@@ -24,8 +24,8 @@ typedef struct move {
     uint8_t way, src, dst;
     int64_t asked, began, ended; /* or TRACE_UNSEEN */
     uint64_t bytes, count;
-    int64_t off; /* it took at most so much longer; TRACE_UNSEEN: no bound is known */
-    bool part;   /* belongs to a copy through the library's chunks */
+    int64_t off; /* the move took at most this much longer; TRACE_UNSEEN: no bound is known */
+    bool part;   /* part of a copy through the library's chunks */
 } move;
 
 static int figures_compare_moves(const void *a, const void *b)
@@ -181,7 +181,7 @@ static int figures_compare_copies(const void *a, const void *b)
 typedef struct copies {
     one_copy *list;
     size_t n;
-    uint32_t *taken; /* at a thread's first copy: the end of its copies that earlier calls took */
+    uint32_t *taken; /* at a thread's first copy: the end of the thread's copies that earlier calls took */
 } copies;
 
 /* The first copy of a thread at or after a time. */
@@ -200,8 +200,8 @@ static size_t figures_copy_at(const copies *c, uint32_t thread, int64_t time)
     return low;
 }
 
-/* A transfer of the program takes the copies that its thread submitted during the call, up to
- * its own last one. A thread's calls follow each other, so each copy is visited once. The
+/* A transfer of the program takes the copies that its thread submitted during the call, up to the
+ * transfer's last copy. A thread's calls follow each other, so each copy is visited once. The
  * transfer began with the first copy. */
 static void figures_time_transfer(trace_transfer *x, trace *t, const copies *c)
 {

@@ -1,13 +1,13 @@
-/* findings.c - finds the problems in a trace that are worth a person's time, ranked by how much the
- * window may shrink. See model.h.
+/* findings.c - finds the problems in a trace that are worth a person's time, and ranks them by how
+ * much the window may shrink. See model.h.
  *
  * A finding of a trace needs both a share of the window and an absolute time, so a healthy program
  * has none.
- * Its gain is an upper bound. The busiest device still must do its work, so filling the idle time
- * of a device shortens the window only down to that. Only moving work to another device can do
- * more, which is what imbalance is about. So devices that wait for a slow one are not findings by
- * themselves. The file findings_host.c divides idle time without submitted work by what the
- * program's threads did meanwhile.
+ * Its gain is an upper bound. The busiest device still must do its work, so filling idle time
+ * shortens the window at most to that work. Only moving work to another device can shorten it
+ * further, and the finding about imbalance proposes that. So devices that wait for a slow device
+ * are no findings by themselves. The file findings_host.c divides idle time without submitted work
+ * by what the program's threads did meanwhile.
  *
  * Threads, Locks: see model.h.
  */
@@ -107,8 +107,8 @@ static gaps finding_gaps_of(const finder *f, int device, trace_cause cause, int 
     return g;
 }
 
-/* Removing idle time shrinks the window at most to the work of the busiest device. Dividing that
- * work anew is another remedy. */
+/* Removing idle time shrinks the window at most to the work of the busiest device. Only the finding
+ * about imbalance proposes to divide that work anew. */
 int64_t finding_bound(const finder *f, int64_t ns)
 {
     return trace_least(ns, f->window - f->most_busy);
@@ -141,7 +141,7 @@ static void finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, 
     one->gap = g->longest;
     bool waits = g->op != TRACE_NONE && g->holder != TRACE_NONE && g->holder != g->op;
     bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
-    /* other work may have ended the gap, so the waiting operation need not be the next one */
+    /* other work may have ended the gap, so the next operation need not be the one that waited */
     PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
         finding_of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
         g->op == TRACE_NONE ? ""
@@ -151,7 +151,8 @@ static void finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, 
         waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
 }
 
-/* Waited for many devices, for none of them long. `other`: the one it waited for longest. */
+/* Adds the finding that device `d` waited for many devices, for none of them long. `other`: the one
+ * it waited for longest. */
 static void finding_put_many(finder *f, int d, int other, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES];
@@ -223,9 +224,9 @@ static bool finding_is_copy_alone(const trace *t, const trace_piece *p)
                                           p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY);
 }
 
-/* Device time that calls with the program's own memory take. */
+/* Device time that calls on the program's own memory take. */
 typedef struct own_time {
-    int64_t idle;      /* within such a call, or for one of its copies */
+    int64_t idle;      /* idle time within such a call, or for one of its copies */
     trace_gap longest; /* its longest piece */
     int64_t waits;     /* the part whose cause is `copy` */
     uint64_t gaps, calls, bytes;
@@ -287,7 +288,7 @@ static void finding_put_own(finder *f, int d, const own_time *own, int64_t alone
         "at once. The content of a pinned buffer needs no copy: hd_map gives it.");
 }
 
-/* Counts copies that ran alone, if computing could have hidden them and their path is not the
+/* Finds copies that ran alone, if computing could have hidden them and their path is not the
  * cause. */
 static void finding_idle_for_copies(finder *f, int d)
 {
@@ -337,7 +338,8 @@ static void finding_idle_for_copies(finder *f, int d)
                      "lanes of their own, so the two overlap.");
 }
 
-/* The device whose lanes lacked most of that room, if it is another one; else TRACE_NONE. */
+/* The device whose full lanes explain most of the idle time of device `d` for room, if it is
+ * another device; else TRACE_NONE. */
 static int finding_device_full_elsewhere(const trace *t, int d)
 {
     int64_t by[TRACE_DEVICES] = {0};
@@ -428,7 +430,7 @@ static void finding_find_losses(finder *f)
 
 #define FAILED_ID "failed-operations"
 
-/* Comes first, because all other figures then describe a program that did not do its work.
+/* Comes first: if work failed, all other figures describe a program that did not do its work.
  * Operations that a loss ended belong to the finding about losses. */
 static void finding_find_failed(finder *f)
 {
@@ -494,7 +496,7 @@ static int32_t finding_longest_transfer(const trace *t, const trace_link *l)
     return op;
 }
 
-/* For smaller copies, the way of each to the device counts as time of the path. */
+/* For smaller copies, the way of each copy to the device counts as time of the path. */
 #define SMALL_BYTES (UINT64_C(512) << 10)
 
 /* `way`: the part of `busy` during which copies were on their way. */
@@ -539,8 +541,8 @@ static int finding_compare_paths(const void *a, const void *b)
     return p - q;
 }
 
-/* Idle time, by link, while its copies were on their way to the device. NULL: out of memory. The
- * links are sorted. */
+/* By link, the idle time while copies of the link were on their way to the device. NULL: out of
+ * memory. The links are sorted. */
 static int64_t *finding_ways_of_copies(finder *f)
 {
     const trace *t = f->t;
@@ -575,7 +577,7 @@ static int finding_compare_periods(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* How much of a device's transfer time lies within sorted periods, counted once. */
+/* How much of a device's transfer time lies within the sorted periods. Overlaps count once. */
 static int64_t finding_within_transfer(const trace_device *d, const period *list, size_t n)
 {
     int64_t sum = 0, covered = INT64_MIN;
@@ -660,7 +662,7 @@ static void finding_find_staged(finder *f, const trace_link *l, uint8_t device, 
         return;
     }
     trace_add(&f->slow[device], gain);
-    if (l->src < t->n_devices) { /* first half of the way */
+    if (l->src < t->n_devices) { /* the first half of the copy */
         trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
     }
     trace_finding *one = finding_add(f, "staged-peer", device, l->src, finding_bound_copies(f, gain));
@@ -752,7 +754,7 @@ static void finding_find_imbalance(finder *f)
     }
     const trace_device *light = &t->devices[least];
     int64_t waits = light->cause[TRACE_CAUSE_DEVICE];
-    /* it lacks work, nothing else */
+    /* the device lacks only work */
     bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2;
     if (!lacks) {
         return;

@@ -10,12 +10,12 @@
 typedef struct finder {
     trace *t;
     int64_t window;
-    /* mean: over the devices in use */
+    /* mean_busy: the mean over the devices in use */
     int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute;
     int64_t slow[TRACE_DEVICES];       /* time of copies that findings about paths explain */
     int64_t memory[TRACE_DEVICES];     /* idle time for memory that finding_memory explains */
     int64_t copy_way[TRACE_DEVICES];   /* idle time while copies were on their way */
-    bool ways_stated[TRACE_DEVICES];   /* a finding about copies reports that time */
+    bool ways_stated[TRACE_DEVICES];   /* a finding about copies reports that idle time */
     uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to the device */
     int64_t for_staged[TRACE_DEVICES]; /* idle time for halves of staged copies */
     trace_gap longest_staged[TRACE_DEVICES];
@@ -23,7 +23,7 @@ typedef struct finder {
     /* a finding reports the time of these copies, and of their way */
     bool own_stated[TRACE_DEVICES];
     bool used[TRACE_DEVICES];
-    /* some of its work failed or was lost, so less work is no imbalance */
+    /* some of the device's work failed or was lost, so its lack of work is no imbalance */
     bool lacks_work[TRACE_DEVICES];
     int n_used;
     int64_t *by_name; /* room for a sum by name */
@@ -32,8 +32,8 @@ typedef struct finder {
     trace_finding spare; /* written if memory ran out, never shown */
 } finder;
 
-/* Adds a finding. The pointer is valid until the next call. gain: the window may shrink by this
- * much at most. */
+/* Adds a finding. The pointer is valid until the next call. `gain`: the most by which the window
+ * may shrink. */
 trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain);
 /* True if this much time of a device is worth a finding: both a share of the window and an
  * absolute time. */
@@ -46,7 +46,7 @@ typedef struct measure {
     const trace_device *d;
     trace_cause cause;
     int64_t *before; /* n_pieces + 1; the owner frees it */
-    int64_t last;    /* time after this precedes no work, so waiting there delays nothing */
+    int64_t last;    /* no work follows after this time, so a later wait delays nothing */
 } measure;
 
 /* False: out of memory. */
@@ -56,7 +56,7 @@ int64_t finding_within(const measure *m, int64_t begin, int64_t end);
 
 /* Keeps `p` as the gap if more of it concerns the finding. */
 void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part);
-/* The same for all pieces of the measure between `begin` and `end`. */
+/* Calls finding_longer for all pieces of the measure between `begin` and `end`. */
 void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end);
 
 /* How much the window can shrink if this much idle time goes. */

@@ -25,8 +25,8 @@ enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
  * each. */
 enum { LONG_OPERATION_NS = 1000000 };
 
-/* If another device works for this share of the idle time, it may be the cause. For example,
- * nothing else shows threads that share a lock. */
+/* If another device works for this share of the idle time, it may be the cause. For example, only
+ * this shows that threads share a lock. */
 enum { TURNS_PERCENT = 80 };
 
 /* Every program has first launches. In a short, healthy program they take a few milliseconds,
@@ -45,9 +45,9 @@ typedef struct sums {
     int64_t code, here, brief, rest;
     trace_gap code_gap, here_gap, brief_gap, rest_gap, way_gap, call_gap, first_gap, turns_gap[TRACE_DEVICES];
     int64_t way;               /* work was on its way, for a normal time */
-    int64_t call;              /* the part of it in the driver's launch calls */
-    int64_t first, first_most; /* first launches: the time beyond normal; the longest way of one */
-    int32_t first_op, n_first; /* the longest one; their number */
+    int64_t call;              /* the part of `way` in the driver's launch calls */
+    int64_t first, first_most; /* of first launches: the time beyond normal, and the longest way of one */
+    int32_t first_op, n_first; /* the first launch with the longest way, and the number of first launches */
     int32_t call_op, way_op;   /* the operation whose call, or way, has the longest piece */
     int64_t held;              /* part of `way` within long functions of hd_lane_run_native */
     trace_gap held_gap;        /* its longest piece */
@@ -143,7 +143,7 @@ static bool finding_host_thread_asks(feeder *last, const trace *t, uint32_t thre
     return last->feeds;
 }
 
-/* Adds the part of a pause that earlier ones of its kind, up to `until`, do not cover. Several
+/* Adds the part of a pause after `until`, up to which earlier pauses of its kind reach. Several
  * threads may pause at once. */
 static void finding_host_add_pause(const measure *m, int device, int64_t begin, int64_t end, int64_t *until,
                                    int64_t *sum, trace_gap *gap)
@@ -193,7 +193,8 @@ static int finding_host_compare_stays(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Classifies each gap: had a thread waited when it began, and did it submit soon afterwards? */
+/* Classifies each gap: was a thread waiting when the gap began, and did it submit soon after its
+ * wait? */
 static void finding_host_classify_gaps(const trace_device *d, int device, const stay *stays, size_t n, sums *s)
 {
     size_t at = 0;
@@ -231,7 +232,7 @@ static void finding_host_classify_gaps(const trace_device *d, int device, const 
     }
 }
 
-/* The program's range with most of the idle time, and how much. */
+/* Finds the program's range with most of the idle time, and that time. */
 static int32_t finding_host_find_range(const finder *f, int device, const measure *m, int64_t *ns)
 {
     const trace *t = f->t;
@@ -245,7 +246,7 @@ static int32_t finding_host_find_range(const finder *f, int device, const measur
             continue;
         }
         trace_add(&f->by_name[r->name], finding_within(m, r->begin, r->end));
-        /* of nested ranges, the inner one */
+        /* of nested ranges, the inner one counts */
         if (f->by_name[r->name] >= *ns && f->by_name[r->name] > 0) {
             *ns = f->by_name[r->name];
             best = r->name;
@@ -254,8 +255,8 @@ static int32_t finding_host_find_range(const finder *f, int device, const measur
     return best;
 }
 
-/* A thread does one thing at a time, but several threads overlap. The rest excludes time that is
- * counted twice. */
+/* Takes at most `ns` from what is left. Several threads may overlap, so without this limit time
+ * would count twice. */
 static int64_t finding_host_take_share(int64_t *left, int64_t ns)
 {
     ns = trace_least(ns, *left);
@@ -268,7 +269,7 @@ static bool finding_host_is_long(const finder *f, int64_t ways)
     return ways >= LONG_WAYS_NS && finding_counts(f, ways, LONG_WAYS_PERCENT);
 }
 
-/* `n`: number of devices that it waited for; e: one of them. */
+/* `n`: the number of devices that device `d` waited for; `e`: one of them. */
 static void finding_host_put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
 {
     char time[HDI_AMOUNT_BYTES], whom[32];
@@ -413,7 +414,7 @@ static void finding_host_put_ways(finder *f, int d, const sums *s)
         "launches take to reach the device.");
 }
 
-/* The device that worked longest during another one's time without work, and for how long; or
+/* Finds the device that worked longest while device `d` had no work, and for how long; or
  * TRACE_NONE. */
 static int finding_host_find_other(const trace *t, const measure *m, int64_t *most)
 {
@@ -457,7 +458,7 @@ static void finding_host_put_rest(finder *f, int d, const sums *s, int64_t ns, c
         "and hd_range_pop name what the program does meanwhile.");
 }
 
-/* `first`: the part of it from first launches. */
+/* `first`: the part of the time from first launches. */
 static void finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
 {
     const trace *t = f->t;
@@ -485,7 +486,7 @@ static void finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, i
         "code of modules.");
 }
 
-/* Returns the part of the way to the device that it explains. */
+/* Returns the part of the way to the device that the functions explain. */
 static int64_t finding_host_put_functions(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
@@ -507,7 +508,7 @@ static int64_t finding_host_put_functions(finder *f, int d, const sums *s)
 static void finding_host_put_all(finder *f, int d, const sums *s, const measure *m)
 {
     int64_t left = m->before[m->d->n_pieces], code = finding_host_take_share(&left, s->code);
-    /* `left` does not include it, because its cause differs */
+    /* `left` does not include `first`, because its cause differs */
     int64_t first = finding_host_is_long(f, s->first) ? s->first : 0;
     trace_add(&code, first);
     if (finding_counts(f, code, 3)) {
@@ -600,8 +601,8 @@ static bool finding_host_find_functions(const trace *t, int device, functions *o
     return out->list != NULL;
 }
 
-/* Adds the part of a piece that lies within such functions. An engine runs one at a time. Call
- * it in the order of pieces. */
+/* Adds the part of a piece that lies within long functions, of which an engine runs one at a time.
+ * Call it in the order of pieces. */
 static void finding_host_add_functions(sums *s, int device, const trace_piece *p, functions *all)
 {
     int64_t sum = 0;
@@ -618,8 +619,8 @@ static void finding_host_add_functions(sums *s, int device, const trace_piece *p
     finding_longer(&s->held_gap, device, p, trace_least(sum, p->end - p->begin));
 }
 
-/* Adds an operation's way from the driver's call on. Before it, the engine gave other work to
- * the driver, or got no processor. */
+/* Adds an operation's way from the driver's call on. Before that call, the engine gave other work
+ * to the driver, or got no processor. */
 static void finding_host_add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
 {
     int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY && op->kind != HDI_RECORD_OP_CALL
@@ -645,7 +646,7 @@ static void finding_host_sum_ways(const finder *f, int device, int32_t *first, f
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
     uint64_t later = finding_host_find_first(t, device, first);
-    int64_t launches = 0; /* time of later ones */
+    int64_t launches = 0; /* time of later launches */
     memset(f->by_name, 0, (t->n_names + 1) * sizeof *f->by_name);
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];

@@ -1,7 +1,7 @@
 /* findings_memory.c - findings on full memory and on moved memory. See findings.h.
  *
- * The pauses of threads give the reason, and the idle time within them is the cost. A pause for
- * memory of one device may leave another one without work, because a thread may feed several.
+ * The pauses of threads give the reason, and the idle time within the pauses is the cost. As a
+ * thread may feed several devices, a pause for memory of one device may leave another without work.
  * `memory-pauses` excludes idle time that a finding here explains.
  *
  * Threads, Locks: see model.h.
@@ -68,7 +68,7 @@ static int64_t finding_memory_explained_ns(const trace *t, const measure *m, con
     return sum;
 }
 
-/* Names memory without a label, so that the sum adds up. */
+/* Also states the memory without a label, so that the sum adds up. */
 static void finding_memory_put_use(trace_finding *one, const trace_device *d, uint64_t most, uint64_t limit)
 {
     bool rest = trace_has_rest(d);
@@ -124,7 +124,7 @@ static int finding_memory_compare_pauses(const void *a, const void *b)
 }
 
 /* How long threads were held up within the window. A thread's pauses may nest, for example if
- * memory runs out and it asks the program. Its time counts once. */
+ * memory runs out and the thread asks the program. Nested time counts once. */
 static bool finding_memory_sum_pauses(const trace *t, reasons *r, bool *any)
 {
     trace_pause *list = trace_table(t->n_pauses, sizeof *list);

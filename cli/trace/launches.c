@@ -35,7 +35,7 @@ static void launches_count_stretches(const summer *s)
     }
 }
 
-/* True if its length does not come from the device. */
+/* True if the stretch's length does not come from the device. */
 static bool launches_stretch_is_guess(const trace_stretch *stretch)
 {
     return stretch->approximate || stretch->coarse;

@@ -1,5 +1,5 @@
-/* memory.c - joins allocations, frees and labels by buffer, and sums memory up by label. See
- * model.h.
+/* memory.c - joins the allocations, frees and labels of each buffer, and sums memory up by label.
+ * See model.h.
  *
  * A buffer's number can be reused as soon as the buffer is gone, and times of two threads may be
  * out of order. So each thread's rows keep the order of its records. If a number seems to be reused
@@ -119,7 +119,8 @@ static void trace_memory_sort_by_buffer(const trace *t, reference *list)
     trace_sort(list, t->n_memory, sizeof *list, trace_memory_compare_references);
 }
 
-/* If one thread gets a number before another thread's free of it, the free comes first. */
+/* If one thread gets a buffer number before another thread has freed it, moves the new allocation
+ * behind the free. */
 static void trace_memory_straighten_buffers(trace *t, reference *list)
 {
     bool live = false;
@@ -153,7 +154,7 @@ static void trace_memory_join_row(trace *t, int32_t alloc, int32_t end)
     e->kind = a->kind, e->device = a->device, e->since = a->since;
     e->bytes = a->bytes, e->address = a->address;
     if (a->label == TRACE_NONE && !a->renames && !e->renames) {
-        a->label = label; /* only the end names it */
+        a->label = label; /* only the end names the label */
     }
     e->label = a->label;
 }
@@ -333,8 +334,8 @@ static void trace_memory_take_row(use *u, const trace_memory *m)
     }
 }
 
-/* Takes the next row or figure, whichever is earlier. Both tables are sorted. A figure holds
- * until the next one. */
+/* Takes the next row or figure, whichever is earlier. Both tables are sorted. Counts a figure until
+ * the next one. */
 static void trace_memory_take_next(const trace *t, int device, size_t *figure, size_t *row, use *u)
 {
     bool is_row = *figure == t->n_figures || (*row < t->n_memory && t->memory[*row].time <= t->figures[*figure].time);

@@ -29,19 +29,20 @@ enum { TRACE_NONE = -1 };
 
 typedef enum trace_state { TRACE_COMPUTE, TRACE_TRANSFER, TRACE_IDLE } trace_state;
 
-/* Why a device stood still. The first cause that holds counts, in this order except for RING and
- * UNKNOWN. */
+/* Why a device stood still. The first cause that holds counts. They are tested in this order,
+ * except for RING and UNKNOWN. */
 typedef enum trace_cause {
     TRACE_CAUSE_LOSS,   /* the device was lost, or coming back */
     TRACE_CAUSE_DEVICE, /* its work waited for work of another device */
     TRACE_CAUSE_COPY,   /* its work waited for a transfer */
     /* its work waited for bytes that the program claimed, or for a stream of the program */
     TRACE_CAUSE_CLAIM,
-    TRACE_CAUSE_RING,     /* a thread waited for room in one of its lanes; tested after OVERHEAD */
-    TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed its memory */
-    TRACE_CAUSE_OVERHEAD, /* submitted work was ready to run: it was on its way to the device */
+    TRACE_CAUSE_RING,     /* a thread waited for room in one of the device's lanes; tested after OVERHEAD */
+    TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed the device's memory */
+    TRACE_CAUSE_OVERHEAD, /* submitted work was ready to run, and on its way to the device */
     TRACE_CAUSE_NOTHING,  /* nothing was submitted */
-    /* its work may have waited for operations missing from the trace; tested before OVERHEAD */
+    /* its work may have waited for operations that are missing from the trace; tested before
+     * OVERHEAD */
     TRACE_CAUSE_UNKNOWN,
     TRACE_CAUSES
 } trace_cause;
@@ -51,11 +52,11 @@ typedef struct trace_op {
     uint8_t kind;  /* HDI_RECORD_OP_* */
     uint8_t way;   /* COPY: HDI_RECORD_WAY_* */
     uint8_t src, dst;
-    /* began and ended are device times of this operation alone; else of its stretch, or seen by
-     * the host */
+    /* `began` and `ended` are device times of this operation alone; else those of its stretch, or
+     * of the host */
     bool measured;
     bool failed; /* refused, skipped after a failure, or lost before it began */
-    bool lost;   /* its device was lost first; `done` is then the time of the loss */
+    bool lost;   /* its device was lost before it ended; `done` is then the time of the loss */
     bool chunk;  /* COPY: to or from a pinned chunk of the library */
     bool leg;    /* COPY: one half of a staged copy */
     /* waits whose records are missing, or whose other operation is missing */
@@ -66,7 +67,7 @@ typedef struct trace_op {
     uint64_t bytes;
     /* TRACE_UNSEEN: not in the trace. */
     int64_t submitted, issued, began, ended, done;
-    /* when the driver's call for it returned; CALL: the program's function */
+    /* when the driver's call for it returned; CALL: when the program's function returned */
     int64_t returned;
     uint32_t first_wait, n_waits; /* range in `waits` */
     /* index of the operation before it in its lane, of the same runtime, or TRACE_NONE */
@@ -74,7 +75,7 @@ typedef struct trace_op {
     int32_t stretch; /* index of stretches, or TRACE_NONE */
     /* the last to end among its waits and the operation before it, or TRACE_NONE */
     int32_t holder;
-    /* index of the wait that names the holder; TRACE_NONE: the lane's order */
+    /* index of the wait that names the holder; TRACE_NONE: the lane's order made it wait */
     int32_t held_by;
     /* when the holder ended; TRACE_UNSEEN: no holder, or it never ended */
     int64_t ready;
@@ -86,9 +87,9 @@ typedef struct trace_op {
 enum { TRACE_POSITION_BITS = 48 };
 
 typedef struct trace_wait {
-    int32_t op, other; /* indices of ops; other TRACE_NONE: missing from the trace */
+    int32_t op, other; /* indices of ops; other: TRACE_NONE if it is missing from the trace */
     bool reads;
-    bool behind;   /* the bytes need less than `other`, but the lane's next event follows it */
+    bool behind;   /* the bytes need an earlier operation, but the lane's next event comes behind `other` */
     uint32_t lane; /* global number of the lane that it waits for */
     uint64_t buffer;
     int32_t label;      /* index of names, or TRACE_NONE */
@@ -102,14 +103,14 @@ typedef struct trace_piece {
     uint8_t cause; /* IDLE: trace_cause */
     /* DEVICE: the device that it waited for. COPY: the device at the other end. Else TRACE_NONE */
     int16_t other;
-    int32_t op;     /* IDLE: the operation that was held up, or TRACE_NONE. Else one that ran */
+    int32_t op;     /* IDLE: the operation that was held up, or TRACE_NONE. Else an operation that ran */
     int32_t holder; /* IDLE: the operation that held it up */
     int32_t wait;   /* IDLE: index of the wait that names the buffer, or TRACE_NONE */
 } trace_piece;
 
-/* How long launches take to reach the device. Issue counts from the submit, for launches whose
- * issue was recorded. Begin counts from the issue, for launches with a begin of their own. The
- * first launch of a stretch begins with it. Both times include waiting for other work. */
+/* How long launches take to reach the device. `issue` counts from the submit, for launches whose
+ * issue was recorded. `begin` counts from the issue, for launches with a begin of their own. The
+ * first launch of a stretch begins with the stretch. Both times include waiting for other work. */
 typedef struct trace_delays {
     uint64_t issued, begun; /* number of launches */
     int64_t issue_p50, issue_p99, begin_p50, begin_p99;
@@ -120,12 +121,13 @@ typedef struct trace_device {
     bool is_host;
     bool incomplete; /* its engine dropped records during the trace */
     uint64_t memory;
-    /* its window, the same for all: from the first submit or work of any device to the last end */
+    /* its window, the same for all devices: from the first submit or work of any device to the last
+     * end */
     int64_t begin, end;
     /* overlap: part of compute during which a transfer also ran */
     int64_t compute, transfer, idle, overlap;
     int64_t cause[TRACE_CAUSES];
-    int64_t for_device[32]; /* CAUSE_DEVICE, by the other device */
+    int64_t for_device[32]; /* the part of CAUSE_DEVICE for each other device */
     trace_piece *pieces;
     size_t n_pieces;
     trace_delays delays; /* delays of its launches */
@@ -133,10 +135,10 @@ typedef struct trace_device {
     double queue_mean;
     uint64_t queue_most;
     uint64_t in_use_most,
-        /* bytes that buffers took at most, as far as known; the part of it without an allocation
+        /* the most bytes that buffers took, as far as known; the part of them without an allocation
          * in the trace */
         in_use_rest;
-    int64_t clock_within; /* how closely its own times match the clock */
+    int64_t clock_within; /* how closely the device's own times match the clock */
 } trace_device;
 
 typedef struct trace_lane {
@@ -152,10 +154,11 @@ typedef struct trace_stretch {
     int64_t began, ended;
     int32_t first_op, last_op;
     uint8_t op;
-    /* approximate: no device time, but estimated from others of its kind, or seen by the host */
+    /* approximate: it has no device time, but one estimated from others of its kind or seen by the
+     * host */
     bool one, approximate;
     bool coarse; /* its ends come from two clocks, whose offset is too uncertain for its length */
-    int64_t off; /* it took at most so much longer than its ends show; unknown if approximate */
+    int64_t off; /* it took at most this much longer than its ends show; unknown if approximate */
 } trace_stretch;
 
 typedef struct trace_transfer {
@@ -171,17 +174,18 @@ typedef struct trace_transfer {
 typedef struct trace_memory {
     int64_t time, took, since; /* since: when the buffer was allocated, if the trace shows it */
     bool is_alloc;
-    /* a buffer changes its label: not an ALLOC or FREE, but the end of one label or the begin of
-     * the next */
+    /* no ALLOC or FREE, but a buffer's change of label: the end of one label or the begin of the
+     * next */
     bool renames;
-    /* changes the bytes held: the allocation succeeded, and the buffer's ALLOC is in the trace */
+    /* the row changes the bytes held: the allocation succeeded, and the buffer's ALLOC is in the
+     * trace */
     bool counts;
     /* the buffer's runtime, because each runtime counts buffers from the same number */
     uint32_t run;
     uint8_t kind, device; /* kind: 0 of a device, 1 pinned, 2 unified */
     uint32_t rungs, thread;
     uint64_t buffer, bytes, address;
-    int32_t label, other; /* other: index of the FREE of an ALLOC, and the reverse; or TRACE_NONE */
+    int32_t label, other; /* other: for an ALLOC the index of its FREE, for a FREE that of its ALLOC; or TRACE_NONE */
 } trace_memory;
 
 typedef struct trace_figure {
@@ -203,7 +207,8 @@ typedef struct trace_activity {
     uint8_t kind, device; /* kind: 1 a kernel, 2 a copy, 3 a fill */
     int32_t name;
     uint32_t run, stream; /* run: the runtime of the stream */
-    /* the operation that takes its times; TRACE_NONE: another library's work, or no match */
+    /* the operation that takes the activity's times; TRACE_NONE: another library's work, or no
+     * match */
     int32_t op;
     uint64_t bytes;
 } trace_activity;
@@ -221,8 +226,8 @@ typedef struct trace_label {
     /* bytes: its own peak, at the device's peak, at the end of the trace */
     uint64_t peak, at_peak, left;
     uint64_t allocs, frees, named; /* named: buffers that got the label later */
-    uint64_t beyond;               /* allocations that needed a fallback beyond the arena */
-    int64_t paused;                /* ns that those took */
+    uint64_t beyond;               /* allocations that the arena could not serve */
+    int64_t paused;                /* ns that the allocations beyond the arena took */
 } trace_label;
 
 typedef struct trace_loss {
@@ -254,18 +259,18 @@ typedef struct trace_interval {
 /* A piece of a device that shows a finding: idle time, or copies that ran alone. */
 typedef struct trace_gap {
     int64_t begin, end;
-    int64_t part; /* ns of it that the finding concerns; 0: no such piece */
+    int64_t part; /* ns of the piece that the finding concerns; 0: there is no such piece */
     int16_t device;
 } trace_gap;
 
 typedef struct trace_finding {
     const char *id;        /* "idle-for-device" */
     int16_t device, other; /* TRACE_NONE: none */
-    int64_t gain;          /* ns by which the window may shrink, at most; 0: not about time */
+    int64_t gain;          /* most ns by which the window may shrink; 0: the finding is not about time */
     int32_t op, wait, label;
-    trace_gap gap; /* the longest piece that it concerns */
-    /* link findings of one id, which a list shows as one: the indices of the first and of the
-     * next, TRACE_NONE at the end. A finding whose `first` is itself stands for all of them */
+    trace_gap gap; /* the longest piece that the finding concerns */
+    /* link the findings of one id, which a list shows as one: the indices of the first and the next
+     * finding, TRACE_NONE at the end. A finding that is its own `first` stands for all of them */
     int32_t first, next;
     char title[160], evidence[400], remedy[400];
 } trace_finding;
@@ -274,8 +279,8 @@ typedef struct trace_finding {
 typedef struct trace_link {
     uint8_t way, src, dst;
     uint64_t count, bytes;
-    int64_t busy;                  /* ns during which it moved bytes */
-    double rate, best;             /* bytes a second: mean over `busy`; the best large transfer */
+    int64_t busy;                  /* ns during which the path moved bytes */
+    double rate, best;             /* bytes a second: the mean over `busy`, and that of the best large transfer */
     double peak;                   /* measured by `heddle p2p`; 0: not given */
     int64_t p50, p99;              /* from submit to end */
     uint64_t own_count, own_bytes; /* without copies that pass through the library's chunks */
@@ -288,10 +293,10 @@ typedef struct trace_launch {
     uint64_t measured; /* launches with a time of their own */
     /* launches that never ran: they failed, or their device was lost */
     uint64_t failed;
-    int64_t total, least, median, p99, most; /* ns on the device, for the measured ones; 0: none */
+    int64_t total, least, median, p99, most; /* ns on the device, of the measured launches; 0: there are none */
     /* ns of stretches of several operations, divided by their number */
     int64_t shared;
-    /* those stretches also ran other operations, so `shared` is a guess; else it is exact */
+    /* the shared stretches also ran other operations, so `shared` is a guess; else it is exact */
     bool mixed;
     int64_t submit_to_begin_p50, submit_to_begin_p99;
     trace_delays delays;
@@ -372,14 +377,14 @@ typedef struct trace_peaks {
 /* Reads and analyses a file. False: `error` is one line. `peaks`: a file of `heddle p2p --json`,
  * or NULL. Each file is opened once. */
 bool trace_read(const char *file, const char *peaks, trace *out, char error[512]);
-/* The same for a file's content. `peaks` may be NULL. */
+/* Like trace_read, for a file's content. `peaks` may be NULL. */
 bool trace_read_content(const char *file, const void *bytes, size_t n, const trace_peaks *peaks, trace *out,
                         char error[512]);
-/* The same for bytes that belong to no file. */
+/* Like trace_read, for bytes that belong to no file. */
 bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512]);
 void trace_release(trace *t);
 
-/* The chain of waits from an operation back to one that waited for nothing: at most `most`
+/* Writes the chain of waits from an operation back to one that waited for nothing: at most `most`
  * indices of ops. Returns their number. */
 size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most);
 

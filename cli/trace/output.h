@@ -17,14 +17,14 @@ void trace_put_json(const trace *t, FILE *out);
  * why not. */
 bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512]);
 
-/* Checks the rules of a text, and prints each broken one with its value. Returns CLI_OK,
- * CLI_FAILED, or CLI_USAGE for an invalid rule, with `error`; then nothing is checked. */
+/* Checks the rules of a text, and prints each broken one with its value. Returns CLI_OK or
+ * CLI_FAILED. For an invalid rule it checks nothing, sets `error`, and returns CLI_USAGE. */
 int trace_check(const trace *t, const char *rules, FILE *out, char error[512]);
 
 /* Chrome's JSON format, which Perfetto opens. */
 void trace_export_chrome(const trace *t, FILE *out);
-/* One device for HTA, which needs the times of every operation and cannot read a file without
- * work. */
+/* True if HTA can show the device. HTA needs the times of every operation, and cannot read a file
+ * without work. */
 bool trace_hta_has(const trace *t, int device);
 void trace_export_hta(const trace *t, int device, FILE *out);
 /* PyTorch's memory snapshot, a pickle. */

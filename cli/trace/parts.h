@@ -1,4 +1,4 @@
-/* parts.h - shared by the files that build a trace's model. Others include model.h.
+/* parts.h - shared by the files that build a trace's model. Other files include model.h.
  *
  * Threads: one at a time. Locks: none.
  * Always: a function returns false only if memory runs out. Other faults of a file are counted in
@@ -30,7 +30,7 @@ typedef struct trace_places {
 
 typedef enum trace_row { TRACE_ROW_SUBMIT, TRACE_ROW_ISSUE, TRACE_ROW_SPAN, TRACE_ROW_DONE, TRACE_ROWS } trace_row;
 
-/* Operations of a lane, after `before` up to `position`, from an ISSUE, SPAN or DONE record. */
+/* The operations of a lane behind `before` up to `position`, from an ISSUE, SPAN or DONE record. */
 typedef struct trace_run {
     uint32_t lane;
     uint8_t kind, op;
@@ -38,7 +38,7 @@ typedef struct trace_run {
     uint32_t way;     /* SPAN: ns from the call's return to the begin on an idle device */
     uint64_t before, position;
     int64_t time, began, ended; /* SPAN: device times */
-    /* SPAN, in ns of the clock: it took at most so much longer than its ends show */
+    /* SPAN, in ns of the clock: it took at most this much longer than its ends show */
     int64_t off;
     /* SPAN: its ends come from two clocks, whose offset is too uncertain for its length */
     bool coarse;
@@ -47,7 +47,7 @@ typedef struct trace_run {
 typedef struct trace_clock {
     uint8_t device;
     uint64_t run;
-    uint64_t era; /* the period with one zero of the device time: by runtime and last restart */
+    uint64_t era; /* the period in which the device time counts from one zero, by runtime and last restart */
     int64_t time, own, within;
 } trace_clock;
 
@@ -60,7 +60,7 @@ typedef struct trace_restart {
 typedef struct trace_naming {
     uint8_t kind;
     uint64_t number;
-    /* the runtime that numbers it; 0 for a thread, whose number comes from the system */
+    /* the runtime that gave the number; 0 for a thread, whose number comes from the system */
     uint64_t run;
     int64_t time;
     size_t order;
@@ -72,8 +72,8 @@ typedef struct trace_naming {
 typedef struct trace_source {
     const uint8_t *bytes;
     size_t n; /* whole records */
-    /* The file ran out of room. Others are missing between the records from first_partial up to
-     * last_partial. Those are not read, and the trace ends before them. */
+    /* The file ran out of room. Records are missing between those from first_partial to
+     * last_partial. These are not read, and the trace ends before them. */
     bool is_full;
     size_t first_partial, last_partial;
     trace *t;
@@ -94,8 +94,8 @@ typedef struct trace_source {
     trace_naming *namings;
     size_t n_namings;
     int64_t last; /* time of the last record */
-    /* By device: reports of work that began before may be missing. INT64_MAX: at any time,
-     * operations too. */
+    /* By device: reports of work that began before this time may be missing. INT64_MAX: operations
+     * may be missing, too, at any time. */
     int64_t incomplete_until[TRACE_DEVICES];
 } trace_source;
 
@@ -114,7 +114,7 @@ int64_t trace_time(trace_source *s, int64_t clock);
 int trace_lane_device(uint32_t lane);
 uint64_t trace_position(const trace_source *s, uint64_t position);
 
-/* Before each pass over the records: starts with the first runtime. */
+/* Call before each pass over the records: starts with the first runtime. */
 void trace_first_run(trace_source *s);
 /* True if a TRACE record starts another runtime's records; `run` then advances. */
 bool trace_next_run(trace_source *s, const hdi_record *r);
@@ -138,10 +138,10 @@ bool trace_sum_memory(trace *t);
 
 /* estimate.c: when an operation ran, estimated from others of its kind. */
 typedef struct trace_estimate {
-    int64_t began, ended; /* began TRACE_UNSEEN: no estimate, and `ended` is an upper bound */
+    int64_t began, ended; /* began: TRACE_UNSEEN if there is no estimate; `ended` is then an upper bound */
 } trace_estimate;
-/* One for each operation. Needs the issues, the ends that the host saw, and the spans. NULL: out
- * of memory. The caller frees it. */
+/* Returns one estimate for each operation, which the caller frees. NULL: out of memory. It needs
+ * the issues, the ends that the host saw, and the spans. */
 trace_estimate *trace_estimates(const trace_source *s);
 
 /* times.c */
@@ -202,7 +202,7 @@ static inline int64_t trace_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The end, but not before `begin`: times of one thread may only be slightly out of order. */
+/* The end, but not before `begin`, because times of one thread may be slightly out of order. */
 static inline int64_t trace_end_of(int64_t begin, int64_t end)
 {
     return end < begin && end >= begin - TRACE_THREADS_NS ? begin : end;

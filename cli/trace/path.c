@@ -2,10 +2,10 @@
  * model.h.
  *
  * The critical path goes backwards from the work that ended last. An operation's predecessor is the
- * one that it waited for. If that had ended before the submit, the path continues with the thread
- * that submitted it, and with what that thread had waited for. Calls wait for operations: their
- * pauses name them, and a read ends with its last copy. An allocation waits for any operation that
- * frees memory of its device.
+ * one that it waited for. If the predecessor had ended before the operation was submitted, the path
+ * continues with the submitting thread, and with what that thread had waited for. Calls wait for
+ * operations, which their pauses name. A read ends with its last copy. An allocation waits for any
+ * operation that frees memory of its device.
  *
  * Threads, Locks: see model.h.
  * Always: both walks go back in time, and take at most as many steps as there are operations.
@@ -139,7 +139,7 @@ static stay *path_sort_waits(const trace *t, size_t *n)
         const ending *last = endings && x->way == HDI_RECORD_WAY_READ
                                  ? path_ended_last(endings, n_endings, x->src, true, x->returned)
                                  : NULL;
-        if (last) { /* several threads may submit a read's copies and wait for them */
+        if (last) { /* several threads may submit a read's copies and wait for the copies */
             waits[(*n)++] = (stay){x->thread, x->called, x->returned, last->op};
         }
     }
@@ -178,7 +178,7 @@ typedef struct walker {
     int64_t now;  /* all time after this is accounted for */
 } walker;
 
-/* Counts the time from `from` to `now` as that kind. */
+/* Counts the time from `from` to `now` as the given kind. */
 static void path_count_back(walker *w, int64_t from, trace_along along)
 {
     from = trace_most(from, w->t->begin);

@@ -165,7 +165,7 @@ static void trace_read_submit(trace_source *s, const hdi_record *r)
         .ended = TRACE_UNSEEN,
         .done = TRACE_UNSEEN,
         .ready = TRACE_UNSEEN,
-        .n_waits = r->submit.waits, /* the announced number, until the waits are found */
+        .n_waits = r->submit.waits, /* the number that the submit announced, until the waits are found */
         .before = TRACE_NONE,
         .stretch = TRACE_NONE,
         .holder = TRACE_NONE,
@@ -184,7 +184,7 @@ static bool trace_read_run_has_sense(const trace_run *span)
            (began != ended || span->began <= span->ended);
 }
 
-/* TRACE_ROWS: it belongs to no lane's table. */
+/* The table of a record's type. TRACE_ROWS: the record belongs to no lane's table. */
 static trace_row trace_read_row_of_type(uint8_t type)
 {
     return type == HDI_RECORD_SUBMIT  ? TRACE_ROW_SUBMIT
@@ -250,7 +250,7 @@ enum { OF_FILE = 2 }; /* DROPPED */
 static void trace_read_dropped(trace_source *s, const hdi_record *r)
 {
     enum { OF_ENGINE = 1 };
-    bool lasts = !(s->is_full && r->kind == OF_FILE); /* else its time lies outside the trace */
+    bool lasts = !(s->is_full && r->kind == OF_FILE); /* otherwise its time lies outside the trace */
     int64_t time = lasts ? trace_time(s, r->time) : TRACE_UNSEEN;
     trace_count(&s->t->dropped, r->dropped.count);
     for (int d = 0; d < TRACE_DEVICES && r->dropped.count > 0; d++) {
@@ -264,7 +264,7 @@ static void trace_read_dropped(trace_source *s, const hdi_record *r)
 /* Finds out if the file ran out of room. */
 static void trace_read_find_end(trace_source *s)
 {
-    for (size_t back = 1; back <= 2 && back < s->n; back++) { /* END, and the record before it */
+    for (size_t back = 1; back <= 2 && back < s->n; back++) { /* looks at END, and at the record before it */
         hdi_record r = trace_record(s, s->n - back);
         if (r.type == HDI_RECORD_DROPPED && r.kind == OF_FILE && r.dropped.count > 0) {
             s->is_full = true;
@@ -544,10 +544,10 @@ static void trace_read_wait(trace_source *s, const hdi_record *r, trace_wait *ou
     behind = lane ? trace_read_behind_near(t, lane, position, &hints[r->wait.other_lane]) : 0;
     int32_t other = lane ? trace_read_own_op_before(s, lane, behind) : TRACE_NONE;
     if (other != TRACE_NONE && t->ops[other].lane == t->ops[op].lane && other >= op) {
-        t->ignored++; /* no operation waits for a later one of its lane */
+        t->ignored++; /* no operation waits for a later operation of its lane */
         return;
     }
-    t->ops[op].first_wait++; /* a count, until the waits have their places */
+    t->ops[op].first_wait++; /* a count until the waits have their places, then an index */
     out[t->n_waits++] = (trace_wait){
         .op = op,
         .other = other,
@@ -569,7 +569,7 @@ static int trace_read_compare_waits(const void *a, const void *b)
     return order ? order : y->behind - x->behind;
 }
 
-/* By the operation waited for. */
+/* Sorts an operation's waits by the operation waited for. */
 static void trace_read_sort_waits(trace *t, const trace_op *op)
 {
     if (op->n_waits > 1) {
@@ -607,7 +607,7 @@ typedef struct further {
     uint32_t lane;
 } further;
 
-/* Within a lane the furthest comes last. */
+/* Within a lane, the entry that reaches furthest comes last. */
 static int trace_read_compare_further(const void *a, const void *b)
 {
     const further *x = a, *y = b;
@@ -650,8 +650,8 @@ static bool trace_read_behind(trace_source *s, const hdi_record *r, further *out
     return true;
 }
 
-/* In each lane, extends the furthest wait of an operation. `list` is sorted and concerns one
- * operation. `room` holds one entry for each of its waits. */
+/* For each lane, extends the furthest wait of an operation. `list` is sorted and concerns one
+ * operation. `room` has one entry for each wait of that operation. */
 static void trace_read_extend_waits(trace *t, const further *list, size_t n, numbered *room)
 {
     trace_op *op = &t->ops[list[0].op];
@@ -674,7 +674,7 @@ static void trace_read_extend_waits(trace *t, const further *list, size_t n, num
         }
         trace_wait *w = &waits[room[i].number];
         if (to > w->other) {
-            op->unknown_waits -= w->other == TRACE_NONE; /* the missing one ends before it */
+            op->unknown_waits -= w->other == TRACE_NONE; /* the missing operation ends before `other` */
             w->other = to;
             w->behind = true;
         }

@@ -228,7 +228,7 @@ static void records_read_loss(trace_source *s, size_t index, const hdi_record *r
     trace_text(s, index, loss->message, sizeof loss->message);
 }
 
-/* Each return ends the last earlier loss of its device in its runtime. Both tables are sorted. */
+/* Each return ends the last earlier loss of the same device and runtime. Both tables are sorted. */
 static void records_join_losses(trace *t, const comeback *returns, size_t n)
 {
     trace_loss *last[TRACE_DEVICES] = {NULL};
@@ -336,8 +336,8 @@ static int records_compare_ranges(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->depth > y->depth) - (x->depth < y->depth);
 }
 
-/* Joins the edges of one thread in one runtime, in order. Times out of order are slightly off.
- * `open` holds room for all edges. A range without an end ends at `last`. */
+/* Joins the edges of one thread in one runtime, in order. A time out of order becomes slightly
+ * wrong. `open` has room for all edges. A range without an end ends at `last`. */
 static void records_join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
     size_t depth = 0;
@@ -345,7 +345,7 @@ static void records_join_ranges(trace *t, edge *edges, size_t n, size_t *open, i
         edge *e = &edges[i];
         e->time = i > 0 ? trace_most(e->time, edges[i - 1].time) : e->time;
         if (!e->push) {
-            if (depth > 0) { /* else it began before the trace */
+            if (depth > 0) { /* otherwise the range began before the trace */
                 trace_range *range = &t->ranges[open[--depth]];
                 range->end = trace_most(range->begin, e->time);
             }

@@ -74,7 +74,7 @@ static bool sort_is_sorted(const char *items, size_t n, size_t item, comparison 
     return true;
 }
 
-/* Without memory for a second table it is slower. */
+/* Without memory for a second table the sort is slower. */
 void trace_sort(void *items, size_t n, size_t item, comparison compare)
 {
     if (sort_is_sorted(items, n, item, compare)) {

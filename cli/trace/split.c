@@ -2,13 +2,13 @@
  * causes. See model.h.
  *
  * A gap is explained from the operations that were submitted on the device but had not begun. In
- * each lane only the first one counts, because a lane runs in order. The walk goes backwards in
- * time to find what held it up. Before the operation was ready, the one of its waits that ended
- * last held it up. If that operation ran, it is the cause. If it had not begun, its own holder is
- * next, and so on to the far end. If nothing held an operation up, it was on its way to the device.
- * If no operation was submitted, threads are examined. If an operation's waits are incomplete, it
- * may not have been on its way, and the cause is unknown. The same holds if the engine dropped
- * records and none shows its end: it may have run.
+ * each lane only the first such operation counts, because a lane runs in order. A walk backwards in
+ * time finds what held this operation up. Before the operation was ready, the one of its waits that
+ * ended last held it up. If that operation ran, it is the cause. If it had not begun, the walk
+ * continues with its own holder, and so on to the far end. If nothing held an operation up, it was
+ * on its way to the device. If no operation was submitted, threads are examined. If an operation's
+ * waits are incomplete, it may not have been on its way, and the cause is unknown. The same holds
+ * if the engine dropped records and no record shows the operation's end, because it may have run.
  *
  * Threads, Locks: see model.h.
  * Always: pieces follow each other from the window's begin to its end. A walk takes a bounded
@@ -91,8 +91,8 @@ static void split_part_covers(covers *c)
     c->at = 0;
 }
 
-/* The cover at a time. If none, returns NULL and lowers *next to the begin of the next one.
- * Times must not decrease between calls. */
+/* The cover at a time. If there is none, returns NULL and lowers *next to the begin of the next
+ * cover. Times must not decrease between calls. */
 static const cover *split_cover_at(covers *c, int64_t time, int64_t *next)
 {
     while (c->at < c->n && c->list[c->at].end <= time) {
@@ -148,8 +148,8 @@ static int16_t split_other_end(const trace_op *op, int device)
     return other < TRACE_DEVICES && other != device ? other : TRACE_NONE;
 }
 
-/* `far` kept the head from running between `begin` and `end`. `ran`: `far` ran or was a claim;
- * else it was on its own way. */
+/* Notes that `far` kept `head` from running between `begin` and `end`. `ran`: `far` ran or was a
+ * claim; else it was on its way to its device. */
 static void split_blame_op(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t begin, int64_t end, bool ran)
 {
     const trace_op *op = &s->t->ops[far];
@@ -182,14 +182,14 @@ static void split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t e
         if (at != head) {
             int64_t ran = op->began == TRACE_UNSEEN ? INT64_MAX : trace_most(op->began, begin);
             if (op->kind == HDI_RECORD_OP_CLAIM && op->began == TRACE_UNSEEN && op->ready != TRACE_UNSEEN) {
-                ran = trace_most(op->ready, begin); /* the program had not noticed it yet */
+                ran = trace_most(op->ready, begin); /* the program had not noticed the end yet */
             }
             if (ran < end) {
                 split_blame_op(s, head, at, wait, ran, end, true);
                 end = ran;
             }
         }
-        /* while nothing held it up */
+        /* when nothing held it up any more */
         int64_t ready = op->holder == TRACE_NONE ? begin : op->ready == TRACE_UNSEEN ? end : op->ready;
         ready = trace_most(ready, begin);
         /* not submitted yet: its waits do not matter */
@@ -245,7 +245,7 @@ static void split_add_pause(splitter *s, const trace_pause *p)
     }
 }
 
-/* Shorter ones are normal allocations. */
+/* A shorter allocation is normal. */
 enum { LONG_ALLOC_NS = 20000 };
 
 static void split_add_memory(splitter *s, const trace_memory *m)
@@ -273,7 +273,8 @@ static void split_add_transfer(splitter *s, const trace_transfer *x)
     }
 }
 
-/* A loss without a return ends at the device's next loss: it had come back by then. */
+/* A loss without a return ends at the device's next loss, because the device had come back by
+ * then. */
 static int64_t split_loss_ends(const trace *t, size_t loss)
 {
     for (size_t i = loss + 1; i < t->n_losses; i++) {
@@ -333,8 +334,8 @@ static int32_t split_find_head(splitter *s, size_t lane, int64_t begin)
 /* The cause at a time, and the earliest time at which it may change. */
 static trace_cause split_cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
-    /* a thread that waits for room is a cause only if no operation is waiting: more room would
-     * not start that one */
+    /* a thread that waits for room is a cause only if no operation waits, because more room would
+     * not start that operation */
     static const uint8_t asked[] = {TRACE_CAUSE_LOSS,   TRACE_CAUSE_DEVICE,  TRACE_CAUSE_COPY,     TRACE_CAUSE_CLAIM,
                                     TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD, TRACE_CAUSE_RING};
     for (size_t i = 0; i < sizeof asked; i++) {

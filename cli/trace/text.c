@@ -40,7 +40,7 @@ static const char *trace_text_detail_text(int detail)
                                                : "times of stretches";
 }
 
-/* For the device whose times differ most from the host's times. A few microseconds are normal. */
+/* Names the device whose times differ most from the host's times. A few microseconds are normal. */
 static void trace_text_put_clock_note(const trace *t, FILE *out)
 {
     enum { FAR_NS = 50000 };
@@ -384,7 +384,7 @@ int32_t trace_range_at(const trace *t, uint32_t thread, int64_t time)
             return (int32_t)low - 1;
         }
         if (t->ranges[low - 1].depth == 0) {
-            break; /* the ranges before it ended before it began */
+            break; /* all earlier ranges ended before this one began */
         }
     }
     return TRACE_NONE;

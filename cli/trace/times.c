@@ -8,17 +8,17 @@
  * wrote it. The first CLOCK of an era may be later than its first spans.
  *
  * An idle lane passes the event before a span at once, even if the driver does not yet have the
- * span's first operation. So no span begins before the call for that operation. On an idle lane it
- * begins when the operation reaches the device: the engine measured that delay from the call's
- * return. The same holds for a lane that becomes idle during the call.
+ * span's first operation. So no span begins before the call for that operation. On an idle lane a
+ * span begins when the operation reaches the device. The engine measured the delay from the call's
+ * return until then. The same holds for a lane that becomes idle during the call.
  *
- * An operation without a DONE may still be over. A loss ends everything that its device had not
- * done. If an engine dropped records, the lane's next DONE covers it. If the file ran out of room,
- * unfinished work runs until the trace ends.
+ * An operation without a DONE may still be over. A loss ends all operations that the device had not
+ * done. If an engine dropped the DONE, the lane's next DONE covers the operation. If the file ran
+ * out of room, unfinished work runs until the trace ends.
  *
- * A device's clock is only known to a limit. A span may seem to end after the engine saw its last
- * operation done, or to begin after it saw its first one done. The clock is then off by that much,
- * and both times shift.
+ * A device's clock is only known to a limit. A span may seem to end after the engine saw the span's
+ * last operation done, or to begin after it saw the first one done. Then the device's clock is off
+ * by the difference, and both times are shifted back.
  *
  * An end by the engine's clock is slightly late. If it is later than the event before the lane's
  * next span, the lane had ended at that event.
@@ -35,7 +35,7 @@
 
 enum { CLOCK_WITHIN_MOST = 1000000000, SLOW_CALL_NS = 100000 };
 
-/* A closer comparison of the clocks leaves every time exact. */
+/* Lengths count as exact if the clocks match more closely than this. */
 enum { COARSE_NS = 50000 };
 
 static int times_compare_clocks(const void *a, const void *b)
@@ -100,7 +100,7 @@ static void times_thin_clocks(trace_source *s)
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
-        } else if (c.within < before->within) { /* it is also farther from the one before that */
+        } else if (c.within < before->within) { /* this clock is also farther from the one before the previous */
             *before = c;
         }
     }
@@ -236,7 +236,7 @@ static bool times_hold_end(trace_run *span, const seen *done)
 /* If a device's clock is off, a span's predecessor in the lane ends by the span's begin. */
 static void times_hold_ends(trace_source *s, const seen *done)
 {
-    bool off = false; /* of the next span */
+    bool off = false; /* the device's clock was off at the next span */
     for (size_t i = s->n_spans; i-- > 0;) {
         trace_run *span = &s->spans[i];
         const trace_run *behind = i + 1 < s->n_spans && span[1].lane == span->lane ? &span[1] : NULL;
@@ -285,8 +285,8 @@ static void times_part_spans(trace_run *before, trace_run *span)
 }
 
 /* Computes the error bound of a span's length. `by_call`: its begin comes from the call for its
- * first operation, made at `from`. `within`: how closely the clocks match. It does not matter if
- * both ends come from one clock. */
+ * first operation, made at `from`. `within`: how closely the clocks match. `within` does not matter
+ * if both ends come from one clock. */
 static void times_judge_length(trace_run *span, int64_t from, bool by_call, int64_t within)
 {
     bool ended_by_clock = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
@@ -454,7 +454,7 @@ static const lost_time *times_find_lost(const lost_time *table, size_t n, const 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const lost_time *x = &table[middle];
-        key.time = x->time; /* compare only when it was over */
+        key.time = x->time; /* the table is compared by the end of the loss */
         int is = times_compare_lost(x, &key);
         if (is < 0 || (is == 0 && x->until <= op->submitted)) {
             low = middle + 1;
@@ -520,8 +520,8 @@ typedef struct maker {
     const trace_lane *lane;
     size_t first; /* the lane's first stretch */
     int64_t next; /* begin of the lane's next span */
-    /* operations without a span that remain of the last stretch, and of those that the host saw
-     * done together */
+    /* how many operations without a span remain of the last stretch, and of the group that the host
+     * saw done together */
     size_t in_stretch, together;
 } maker;
 
@@ -556,7 +556,7 @@ static void times_put_op(maker *m, size_t index, trace_stretch *stretch)
     op->began = stretch->began;
     op->ended = stretch->ended;
     if (!stretch->one && op->done != TRACE_UNSEEN && op->done >= op->began) {
-        op->ended = trace_least(op->ended, op->done); /* in the middle of a stretch */
+        op->ended = trace_least(op->ended, op->done); /* the operation is in the middle of a stretch */
     }
 }
 
@@ -583,7 +583,7 @@ static int64_t times_issue_of(const trace_op *op)
     return op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
 }
 
-/* The next operation that the host saw done together with `index`, or `until`. */
+/* The next operation that the host saw done together with `index`; `until` if there is none. */
 static size_t times_next_together(const trace *t, size_t index, size_t until)
 {
     for (size_t i = index + 1; i < until; i++) {
@@ -622,8 +622,8 @@ static int64_t times_end_share(maker *m, size_t index, size_t until, int64_t beg
 
 /* Places an operation without a span by the estimate from its kind. Without an estimate it ran
  * from its issue, or the end of its waits, until the host saw it done. The lane's next span does
- * not change. If the driver had it and it is not done, it runs until the trace ends. In an
- * earlier runtime such an operation has no end. `until` is behind the last such operation. */
+ * not change. If the driver had the operation and it is not done, it runs until the trace ends. In
+ * an earlier runtime such an operation has no end. `until` is behind the last such operation. */
 static void times_put_approximate(maker *m, size_t index, size_t until)
 {
     trace *t = m->s->t;
@@ -754,7 +754,7 @@ static void times_end_without_work(trace_op *op)
     if (op->kind == HDI_RECORD_OP_CLAIM) {
         int64_t ready = op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN ? op->ready : op->submitted;
         op->ended = op->done;
-        if (op->ended != TRACE_UNSEEN) { /* a claim that ended had begun, seen or not */
+        if (op->ended != TRACE_UNSEEN) { /* a claim that ended had begun, even if nobody saw it begin */
             op->began = trace_least(op->began != TRACE_UNSEEN ? op->began : ready, op->ended);
         }
         return;
@@ -782,8 +782,8 @@ static void times_push_mark(holder *h, int32_t op)
     }
 }
 
-/* Completes the top operation once its waits are complete. A cycle, which no recorder writes, is
- * broken at one of them. */
+/* Completes the top operation once its waits are complete. No recorder writes a cycle. If there is
+ * one, it is broken at one of its operations. */
 static void times_hold_top(holder *h)
 {
     int32_t at = h->stack[h->n - 1];
@@ -798,7 +798,7 @@ static void times_hold_top(holder *h)
     }
     h->n--;
     if (h->state[at] == HELD) {
-        return; /* it was pushed twice */
+        return; /* the operation was pushed twice */
     }
     h->state[at] = HELD;
     times_hold_op(h->t, op);

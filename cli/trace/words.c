@@ -11,7 +11,7 @@
 static uint64_t trace_words_round_to(uint64_t value, uint64_t unit)
 {
     uint64_t whole = value / unit, tenths = (value % unit * 10 + unit / 2) / unit;
-    return whole * unit + (tenths * unit + 9) / 10; /* upwards, because the text is truncated */
+    return whole * unit + (tenths * unit + 9) / 10; /* rounds up, because the text is truncated */
 }
 
 const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES])
