@@ -16,7 +16,7 @@ enum { VENDOR = 0x10de, CLASS_DISPLAY = 0x03, CLASS_BRIDGE_OTHER = 0x0680 };
 
 #define DEVICES "/sys/bus/pci/devices"
 
-/* In a container not even root may read everything. */
+/* The reason why this user cannot read a file. In a container not even root may read everything. */
 const char *doctor_unreadable(void)
 {
     return geteuid() == 0 ? "it cannot be read, even by root; in a container, look from outside" : DOCTOR_ROOT;
@@ -96,7 +96,7 @@ static void bus_read_bound(const char *root, const char *bus_id, int i, doctor_s
     }
     snprintf(path, sizeof(path), "%s" DEVICES "/%s/config", root, bus_id);
     FILE *file = fopen(path, "re");
-    /* a device that is gone reads as ones */
+    /* the registers of a device that is gone read as ones */
     if (file && fread(config, 1, sizeof(config), file) == sizeof(config)) {
         doctor_put(s, config[0] == 0xff && config[1] == 0xff ? "gone" : "ok", "gpu.%d.config", i);
     } else {

@@ -1,5 +1,5 @@
-/* causes.c - the table of causes: which test results each can explain, and the facts that exclude
- * or show it (causes.h).
+/* causes.c - the table of causes (causes.h): which test results each cause can explain, and which
+ * facts exclude or show it.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -19,7 +19,7 @@ typedef struct look {
     doctor_case *c;
     int a, b;
     const doctor_fact *by;
-    int result; /* LOSES, SLOWS or REFUSES. 0: the pair works, ANY: not tested */
+    int result; /* LOSES, SLOWS or REFUSES. 0: the pair works. ANY: the pair was not tested */
 } look;
 
 static const doctor_fact *causes_find_fact(const doctor_snapshot *s, const char *format, ...)
@@ -94,8 +94,8 @@ static int cause_result_of(const doctor_fact *verdict)
                                                : ANY;
 }
 
-/* Applies the verdict of one pair to the devices. A bad pair clears the devices that are not in
- * it, and a good one those that are. */
+/* Applies the verdict of one pair to the devices. A bad pair clears all devices outside of it, and
+ * a good pair clears its own two devices. */
 static void cause_read_pair(doctor_case *c, int n, int a, int b, const doctor_fact *verdict, doctor_pairs *out)
 {
     int result = cause_result_of(verdict);
@@ -148,7 +148,8 @@ static doctor_leave cause_leave_iommu(look *l)
     return open ? DOCTOR_POSSIBLE : DOCTOR_EXCLUDED;
 }
 
-/* A bridge above both devices is in both lists, and the pair's traffic does not reach it. */
+/* A bridge above both devices is in both of their lists, and the pair's traffic does not reach
+ * it. */
 bool doctor_redirects(doctor_case *c, int a, int b)
 {
     const char *mine = doctor_maybe(c, "gpu.%d.acs", a);
@@ -168,8 +169,8 @@ bool doctor_redirects(doctor_case *c, int a, int b)
     return false;
 }
 
-/* Bridges do not slow copies down, unless one switch connects both devices: their traffic would
- * otherwise stay below it. */
+/* Bridges slow copies down only if one switch connects both devices, because without ACS their
+ * traffic would stay below it. */
 static doctor_leave cause_leave_acs(look *l)
 {
     const doctor_fact *path = causes_find_fact(l->c->s, "pair.%d.%d.path", l->a, l->b);
@@ -200,7 +201,7 @@ static doctor_leave cause_leave_guest(look *l)
 
 /* ---- the window ---- */
 
-/* 1: smaller than the memory, 0: not, -1: unknown. */
+/* 1: the window is smaller than the memory. 0: it is not. -1: unknown. */
 static int cause_window_is_small(doctor_case *c, int device)
 {
     long long window = doctor_number(c, 0, "gpu.%d.window_mib", device);
@@ -208,8 +209,8 @@ static int cause_window_is_small(doctor_case *c, int device)
     return window <= 0 || memory <= 0 ? -1 : window < memory;
 }
 
-/* If mapping failed, other pairs may have taken the room. Otherwise a working pair shows that
- * the window does not matter. */
+/* If mapping failed, other pairs may have taken the window's room. If it did not fail, a working
+ * pair shows that the window does not matter. */
 static doctor_leave cause_leave_window(look *l)
 {
     int small = cause_window_is_small(l->c, l->b);
@@ -367,9 +368,9 @@ static doctor_leave cause_leave_refusal(look *l)
 
 static const struct {
     const char *id, *name, *fix;
-    int results; /* that it can explain */
-    bool bus;    /* it concerns PCIe, and so not pairs connected by NVLink */
-    bool owner;  /* for a device, it concerns the users of its memory */
+    int results; /* test results that the cause can explain */
+    bool bus;    /* the cause concerns PCIe, so not pairs that NVLink connects */
+    bool owner;  /* if it is about a device, it concerns the users of its memory */
     doctor_leave (*leave)(look *l);
 } causes[DOCTOR_CAUSES] = {
     [DOCTOR_IOMMU] = {"iommu", "the IOMMU", "start the kernel with iommu=pt", LOSES, true, false, cause_leave_iommu},
@@ -421,8 +422,8 @@ const char *doctor_cause_fix(doctor_cause cause)
     return causes[cause].fix;
 }
 
-/* Excludes by the test of the pair, or, without a test, by the access that the driver reports.
- * DOCTOR_FOUND: not excluded so far. */
+/* Excludes a cause by the test of the pair or, without a test, by the access that the driver
+ * reports. DOCTOR_FOUND: the cause is not excluded so far. */
 static doctor_leave cause_leave_result(look *l, int results)
 {
     const doctor_snapshot *s = l->c->s;

@@ -1,9 +1,9 @@
 /* causes.h - each cause of the doctor: the facts that exclude it for a pair of devices, and the
  * causes that remain.
  *
- * A cause can be excluded by a test of the pair, by the path between the devices, or by facts about
- * the cause itself. Each check is in one place. A pair whose bytes arrive excludes every cause of
- * losing them, whatever else is true of the machine.
+ * A test of the pair, the path between the devices, or facts about the cause itself can exclude a
+ * cause. Each check is in one place. A pair whose bytes arrive excludes every cause of losing them,
+ * whatever else is true of the machine.
  *
  * Threads: one at a time. Locks: none.
  * Always: examining a cause adds no evidence. A missing fact is noted as the case's first missing
@@ -21,8 +21,8 @@ typedef enum doctor_leave {
     DOCTOR_FOUND
 } doctor_leave;
 
-/* For the pair: a uses memory of b. *by is the fact that excludes the cause; NULL: not excluded,
- * or the cause does not concern the pair. */
+/* Examines the cause for the pair in which a uses memory of b. *by is the fact that excludes the
+ * cause; NULL: not excluded, or the cause does not concern the pair. */
 doctor_leave doctor_leaves(doctor_case *c, doctor_cause cause, int a, int b, const doctor_fact **by);
 
 /* True if the cause is found for the case's subject: its pair, its device with any peer, or any
@@ -38,7 +38,7 @@ struct doctor_pairs {
     int bad, good; /* pairs that lose bytes, and pairs that work */
     /* verdict of a working pair over PCIe; NULL: none */
     const doctor_fact *works;
-    const doctor_fact *works_to[DOCTOR_GPUS_MAX]; /* the same with this owner */
+    const doctor_fact *works_to[DOCTOR_GPUS_MAX]; /* verdict of a working pair over PCIe with this owner; NULL: none */
     /* a verdict which shows that the device is not the common part of the bad pairs */
     const doctor_fact *clears[DOCTOR_GPUS_MAX];
 };
@@ -46,24 +46,24 @@ void doctor_pairs_read(const doctor_snapshot *s, doctor_pairs *out);
 
 /* ---- also for rules: these add the facts that they read as evidence ---- */
 
-/* True if NVML or CUDA reports that access is given. False and not answered if nothing is
- * reported. */
+/* True if NVML or CUDA reports that access is given. If neither reports anything, the result is
+ * false and the case stays unanswered. */
 bool doctor_is_given(doctor_case *c, int a, int b);
 
 /* True if both are on an NVSwitch or in its fabric, or if links connect them. */
 bool doctor_is_nvlink(doctor_case *c, int a, int b);
 
-/* Decides by the type of the IOMMU group. NULL: false. */
+/* True if an IOMMU group of this type translates addresses. False for NULL. */
 bool doctor_translates(const char *type);
 
-/* True if bridges of a below those that it shares with b redirect traffic. */
+/* True if bridges above a, but not above b, redirect traffic. */
 bool doctor_redirects(doctor_case *c, int a, int b);
 
 /* True if the device is in each pair that loses bytes and in none that works, and another pair
  * works. */
 bool doctor_is_culprit(const doctor_case *c, int device);
 
-/* True if a display or a graphics program uses it. */
+/* True if a display or a graphics program uses the device. */
 bool doctor_has_display(doctor_case *c, int device);
 
 /* True if the driver's keys map the whole memory into the window. */

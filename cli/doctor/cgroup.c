@@ -2,7 +2,7 @@
  * memory.
  *
  * Limits of parent groups hold, too, so the smallest one counts. In a container the path of the
- * group may be that of the host. Then the mounted folder is the group itself.
+ * group may be its path on the host. Then the mounted folder is the group itself.
  * Threads: one at a time. Locks: none.
  */
 #include <stdio.h>
@@ -17,8 +17,8 @@ enum { GROUP_BYTES = 256 };
 /* A version 1 group without a limit reports almost the largest number, rounded to pages. */
 #define UNLIMITED ((long long)1 << 60)
 
-/* Reads the path of the group from /proc/self/cgroup: of version 2 ("0::/x"), or with this
- * controller ("4:memory:/x"). */
+/* Reads the path of the group from /proc/self/cgroup: that of version 2 ("0::/x"), or that with
+ * this controller ("4:memory:/x"). */
 static bool cgroup_find_group(const char *root, const char *controller, char out[GROUP_BYTES])
 {
     char path[SYSTEM_PATH_BYTES], line[512];

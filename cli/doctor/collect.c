@@ -1,4 +1,4 @@
-/* collect.c - reads the sources of facts in order: later ones complete earlier ones.
+/* collect.c - reads the sources of facts in order, because later sources complete earlier ones.
  *
  * Threads: one. Locks: none. Blocking: see collect.h.
  */
@@ -39,7 +39,8 @@ static void collect_take_devices(doctor_buses *buses, const doctor_snapshot *s)
     }
 }
 
-/* Host devices are on no bus, and give another reason. */
+/* Notes why facts of the bus are missing. Host devices are on no bus, so their reason is another
+ * one. */
 static void collect_miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
 {
     const doctor_fact *provider = doctor_find(more, "driver.provider");

@@ -6,8 +6,8 @@
  *
  * Threads: one at a time, and no other thread may run, because it forks. Locks: none.
  * Blocking: at most DOCTOR_LIMIT_S for NVML, and as long for the driver.
- * Always: each source may be missing, which affects only its own facts. Nothing needs privileges,
- * and nothing is changed. No context is made on a device.
+ * Always: a missing source affects only its own facts. Nothing needs privileges, and nothing is
+ * changed. No context is made on a device.
  */
 #ifndef CLI_DOCTOR_COLLECT_H
 #define CLI_DOCTOR_COLLECT_H
@@ -31,7 +31,7 @@ void doctor_collect(doctor_snapshot *s);
 
 /* ---- the sources; `root` is put before /sys, /proc and /dev: "" but for tests ---- */
 
-/* process.c: the system and its limits, and environment.c: the environment. */
+/* process.c reads the system and its limits, and environment.c the environment. */
 void doctor_read_system(const char *root, doctor_snapshot *s);
 void doctor_read_environment(doctor_snapshot *s);
 
@@ -51,9 +51,10 @@ const char *doctor_unreadable(void);
 
 typedef void (*doctor_source)(void *context, doctor_snapshot *s);
 
-/* Runs a source in a child process, and takes over the facts it found. Announces a long wait on
- * stderr. Processes that the source started are killed when it ends, unless they left its
- * process group. Sets the fact "NAME.end" to "ordinary" or the error. */
+/* Runs a source in a child process, and takes over the facts that the source found. Announces a
+ * long wait on stderr. Processes that the source started are killed when it ends, unless they left
+ * its
+ * process group. Sets the fact "NAME.end" to "ordinary" or to the error. */
 void doctor_isolate(const char *name, doctor_source source, void *context, int limit_s, doctor_snapshot *s);
 
 #endif

@@ -17,15 +17,15 @@
 typedef struct one {
     hdcu_device device;
     hdcu_uuid uuid;
-    char bus_id[64]; /* in the driver's form */
-    int number;      /* in the snapshot; -1: too many */
+    char bus_id[64]; /* the device's bus id in the driver's form */
+    int number;      /* the device's number in the snapshot; -1: too many devices */
 } one;
 
 typedef struct look {
     const hdi_driver *driver;
     hdi_options options;
     hdi_result_machine machine;
-    char folder[PATH_MAX]; /* of result files; "": none */
+    char folder[PATH_MAX]; /* folder of the result files; "": none */
     one list[DOCTOR_GPUS_MAX];
     int n;
 } look;
@@ -89,7 +89,8 @@ static void driver_read_result(const look *l, const one *d, const one *o, doctor
 
 /* ---- the driver ---- */
 
-/* Parts of one device (MIG) share a bus id, and count once. */
+/* True if the driver has already listed this number. Parts of one device (MIG) share a bus id, and
+ * count once. */
 static bool driver_is_known(const look *l, int number)
 {
     for (int i = 0; i < l->n; i++) {
@@ -169,8 +170,8 @@ static void driver_read_started(look *l, doctor_buses *buses, doctor_snapshot *s
     driver_read_pairs(l, s);
 }
 
-/* The reason why the driver cannot be used: the library's message without its head and advice.
- * Of a path, which may contain an owner's name, only the last part. */
+/* Puts the reason why the driver cannot be used: the library's message without its head and advice.
+ * A path may contain an owner's name, so only its last part stays. */
 static void driver_put_reason(doctor_snapshot *s)
 {
     const char *message = hd_message(), *at = strstr(message, ": ");

@@ -53,7 +53,8 @@ static bool environment_is_word(const char *words, const char *text, size_t leng
 }
 
 /* True for "GPU-" or "MIG-" with a whole UUID, which the snapshot replaces by a hash. CUDA also
- * accepts the beginning of one. A hash would not hide that, because there are only a few. */
+ * accepts the beginning of a UUID. A hash would not hide a beginning, because there are too few of
+ * them. */
 static bool environment_is_whole_uuid(const char *text, size_t length)
 {
     enum { PREFIX = 4 };
@@ -61,7 +62,7 @@ static bool environment_is_whole_uuid(const char *text, size_t length)
            (strncmp(text, "GPU-", PREFIX) == 0 || strncmp(text, "MIG-", PREFIX) == 0) && doctor_is_uuid(text + PREFIX);
 }
 
-/* Cleans a list with commas: numbers and whole UUIDs stay. */
+/* Cleans a list with commas, of which numbers and whole UUIDs stay. */
 static void environment_clean_devices(const char *list, const char *words, char out[DOCTOR_VALUE_BYTES])
 {
     size_t used = 0;

@@ -174,7 +174,7 @@ typedef struct question {
     const doctor_rule *rule;
     doctor_finding finding;
     doctor_findings *out;
-    bool answered; /* for one device or pair at least */
+    bool answered; /* some device or pair had all facts of the rule */
 } question;
 
 static void doctor_finding_ask_rule(question *q, int a, int b)

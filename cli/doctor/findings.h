@@ -1,5 +1,5 @@
-/* findings.h - each finding of the doctor in a snapshot, with its devices or pairs and the facts
- * behind it.
+/* findings.h - the findings of the doctor in a snapshot, each with its devices or pairs and the
+ * facts behind it.
  *
  * Threads: one at a time. Locks: none.
  * Always: a rule makes at most one finding, with all its devices or pairs. Errors come first, then
@@ -23,7 +23,7 @@ typedef struct doctor_finding {
     const doctor_fact **evidence; /* without duplicates */
     size_t n_evidence, room_evidence;
     /* by suspect of the rule: the worst result for any subject, and the first fact that excludes
-     * it */
+     * the suspect */
     doctor_leave leaves[DOCTOR_CAUSES];
     const doctor_fact *by[DOCTOR_CAUSES];
 } doctor_finding;
@@ -31,7 +31,7 @@ typedef struct doctor_finding {
 /* A fact without which a rule was not answered, for one or several devices or pairs. */
 typedef struct doctor_gap {
     const doctor_rule *rule;
-    char key[DOCTOR_KEY_BYTES]; /* "gpu.N.mig" if several devices lack it */
+    char key[DOCTOR_KEY_BYTES]; /* "gpu.N.mig" if several devices lack the fact */
     char reason[DOCTOR_REASON_BYTES];
     int cases;
     bool root; /* root can read it */

@@ -24,7 +24,7 @@
 #include "process/spawn.h"
 
 enum {
-    PATIENCE = 10, /* a wait longer than this part of the limit is announced */
+    PATIENCE = 10, /* announces a wait that takes longer than this part of the limit */
     LOOK_MS = 10,  /* between checks for the child's end */
     LOOKS = 200    /* checks of a child that is about to end */
 };
@@ -69,12 +69,13 @@ static bool isolate_child_has_ended(pid_t child)
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
 }
 
-/* Reads until the child closes its end or has ended: another process may keep the pipe open.
+/* Reads until the child closes its end or has ended, because another process may keep the pipe
+ * open.
  * False: time is up. */
 static bool isolate_read_all(asked *a, int64_t deadline)
 {
     for (;;) {
-        /* checked before the pipe, so that all of its output is read */
+        /* checked before the pipe, so that all output of the child is read */
         bool ended = isolate_child_has_ended(a->child);
         int64_t left = (deadline - hdi_clock_ns()) / 1000000;
         struct pollfd p = {.fd = a->pipe, .events = POLLIN};
@@ -95,8 +96,8 @@ static bool isolate_read_all(asked *a, int64_t deadline)
     }
 }
 
-/* Kills the child's processes, and waits for the child, which is about to end. False: it does
- * not end. */
+/* Kills the child's processes, and waits for the child, which should end soon. False: it does not
+ * end. */
 static bool isolate_reap_child(pid_t child, int *status)
 {
     for (int i = 0; i < LOOKS; i++) {

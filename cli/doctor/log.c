@@ -2,7 +2,7 @@
  * and the driver's own lines.
  *
  * Threads: one at a time. Locks: none.
- * Always: it only reads lines about listed devices and lines of the driver. A line of the driver
+ * Always: only lines about listed devices and lines of the driver are read. A line of the driver
  * names no program and no user.
  */
 #include <ctype.h>
@@ -37,14 +37,14 @@ typedef struct of_device {
     failed window[FAILED_MAX];
     int windows;
     char window_line[LINE_KEPT];
-    char line[LINE_KEPT]; /* from the driver; "": none */
+    char line[LINE_KEPT]; /* line of the driver about this device; "": none */
 } of_device;
 
 typedef struct log_facts {
     const doctor_buses *buses;
     const system_chain *chains;
     of_device device[DOCTOR_GPUS_MAX];
-    char line[LINE_KEPT]; /* from the driver, without a device */
+    char line[LINE_KEPT]; /* line of the driver about no device */
 } log_facts;
 
 /* True if the text names the device: as "0000:3b:00.0", as "3b:00.0" in the first domain, and,
@@ -91,7 +91,7 @@ static void log_read_xid(log_facts *l, const char *record)
     }
     at += strlen("NVRM: Xid (PCI:");
     for (int i = 0; i < l->buses->n; i++) {
-        size_t length = strcspn(l->buses->id[i], "."); /* the log omits the function */
+        size_t length = strcspn(l->buses->id[i], "."); /* the log omits the function's number */
         if ((size_t)(close - at) >= length && strncasecmp(at, l->buses->id[i], length) == 0) {
             log_add_xid(&l->device[i], strtol(close + 3, NULL, 10));
         }
@@ -133,7 +133,8 @@ static long log_register_of(const char *record, bool bridge)
     return number <= BAR_LAST ? number : -1;
 }
 
-/* The kernel retries in other ways, and a window that is assigned in the end has room. */
+/* Notes a window that gets no room. The kernel retries in other ways, and a window that it assigns
+ * in the end has room. */
 static void log_note_window(of_device *d, const char *of, long number, bool fails, const char *record)
 {
     int i = 0;
@@ -174,8 +175,8 @@ static void log_read_window(log_facts *l, const char *record)
 
 /* ---- the driver ---- */
 
-/* True for a line that reports a failure. Results of the driver's internal checks are for its
- * developers. */
+/* True for a line that reports a failure. The driver's internal checks do not count, because they
+ * are for its developers. */
 static bool log_is_failure(const char *record)
 {
     static const char *const words[] = {"fail",       "invalid",  "is 0M",       "not supported", "requires",
@@ -191,7 +192,7 @@ static bool log_is_failure(const char *record)
     return false;
 }
 
-/* Copies without "NVRM: ". A newline inside a record appears as \x0a. */
+/* Copies the line without "NVRM: ". A newline inside a record appears as \x0a. */
 static void log_keep_line(char out[LINE_KEPT], const char *text)
 {
     size_t used = 0;
@@ -269,8 +270,8 @@ static void log_read_record(log_facts *l, char *record)
     }
 }
 
-/* A read of /dev/kmsg returns one record; EPIPE: records were lost in between. In tests it is a
- * file of lines. */
+/* A read of /dev/kmsg returns one record, or EPIPE if records were lost in between. In tests
+ * /dev/kmsg is a file of lines. */
 void doctor_read_log(const char *root, const doctor_buses *buses, const system_chain *chains, doctor_snapshot *s)
 {
     static log_facts l;

@@ -260,7 +260,7 @@ static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *b
     }
     int code = known                            ? NVML_OK
                : first == NVML_INVALID_ARGUMENT ? NVML_UNSUPPORTED
-                                                : first; /* without a first link it has none */
+                                                : first; /* a device without its first link has no links */
     nvml_put_count(s, code, (unsigned)up, "nvlinks", i);
     nvml_put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
     nvml_put_count(s, code, (unsigned)known, "nvlinks_all", i);
@@ -316,9 +316,9 @@ static void nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, int a, i
 
 /* Devices that NVML counts but cannot open. It does not name them. */
 typedef struct unopened {
-    int n, first; /* code of the first one */
-    bool alike;   /* all have the same code */
-    int broken;   /* those that do not just belong to others */
+    int n, first; /* n: their number; first: the code of the first one */
+    bool alike;   /* all of them have the same code */
+    int broken;   /* those that do not merely belong to others */
 } unopened;
 
 static void nvml_count_unopened(unopened *u, int code)
@@ -328,8 +328,8 @@ static void nvml_count_unopened(unopened *u, int code)
     u->broken += code != NVML_NO_PERMISSION;
 }
 
-/* `absent`: listed devices that NVML did not open; they may be the same ones. The remaining ones
- * are on no list. */
+/* `absent`: the number of listed devices that NVML did not open, which may be the same devices. The
+ * remaining ones are on no list. */
 static void nvml_put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
 {
     char text[NVML_TEXT];
@@ -390,7 +390,7 @@ void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s)
     char text[NVML_TEXT];
     unsigned count = 0;
     int code = n->nvmlInit_v2();
-    nvml_read_machine(n, s); /* the library's version is known without a driver */
+    nvml_read_machine(n, s); /* reads the library's version, which is known without a driver */
     if (code == NVML_OK) {
         code = n->nvmlDeviceGetCount_v2(&count);
         if (code == NVML_OK) {

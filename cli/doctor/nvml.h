@@ -61,7 +61,7 @@ typedef struct nvml_pci {
     char bus_id[32];
 } nvml_pci;
 
-typedef struct nvml_amounts { /* memory, and BAR1: both begin with the total */
+typedef struct nvml_amounts { /* for memory and for BAR1, whose structures begin with the total */
     unsigned long long total, second, third;
 } nvml_amounts;
 
@@ -82,7 +82,7 @@ typedef struct nvml_confidential {
 
 #define NVML_CONFIDENTIAL_VERSION ((unsigned)sizeof(nvml_confidential) | 1u << 24)
 
-/* X(name, parameters): any may be missing, except for the first five. */
+/* X(name, parameters). All but the first five may be missing. */
 #define NVML_ENTRIES(X)                                                                                                \
     X(nvmlInit_v2, (void))                                                                                             \
     X(nvmlShutdown, (void))                                                                                            \

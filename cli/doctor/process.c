@@ -29,7 +29,7 @@ static const char *process_yes_no(bool yes)
 
 /* ---- the system ---- */
 
-/* Reads whether a module is loaded. If neither folder exists, as in a sandbox, it is unknown. */
+/* Reads whether a module is loaded. If neither folder exists, as in a sandbox, that is unknown. */
 static void process_read_loaded(const char *root, const char *path, const char *other, const char *key,
                                 doctor_snapshot *s)
 {
@@ -171,7 +171,8 @@ static bool process_has_value(const doctor_snapshot *s, const char *key, const c
     return f && f->value && strcmp(f->value, value) == 0;
 }
 
-/* One namespace of its own means a container; both must be shared to exclude one. */
+/* One namespace that differs from the first means a container. Only if both are the first ones,
+ * there is no container. */
 static void process_read_container(doctor_snapshot *s)
 {
     bool own =
@@ -253,8 +254,8 @@ static void process_read_limits(const char *root, doctor_snapshot *s)
 
 /* ---- other programs ---- */
 
-/* A program that is not found counts as absent only if other users' processes are visible. The
- * first process belongs to another user. */
+/* A program that is not found counts as absent only if the processes of other users are visible.
+ * Process 1 belongs to another user and shows that. */
 static void process_put_program(bool found, bool all, const char *yes, const char *no, const char *key,
                                 doctor_snapshot *s)
 {
@@ -285,7 +286,7 @@ static void process_read_programs(const char *root, doctor_snapshot *s)
         closedir(directory);
     }
     process_put_program(mps, all, "yes", "no", "mps.server", s);
-    /* not visible from inside a container */
+    /* a container does not show these programs */
     if (fabric || !process_has_value(s, "system.container", "yes")) {
         process_put_program(fabric, all, "running", "not running", "fabric.manager", s);
     }

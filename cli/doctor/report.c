@@ -1,5 +1,5 @@
-/* report.c - prints each finding, then the areas without one, the skipped checks with reasons, and
- * what root would add.
+/* report.c - prints each finding, the areas without one, the skipped checks with reasons, and the
+ * checks that root could make.
  *
  * Threads: one at a time. Locks: none.
  * Always: the text shows a few pairs and facts of each finding, and counts the rest; the JSON lists
@@ -44,7 +44,7 @@ static void doctor_report_put_pairs(const doctor_finding *f, FILE *out)
     }
 }
 
-/* NULL: not in the snapshot. */
+/* The bus id of a device. NULL: it is not in the snapshot. */
 static const char *doctor_report_bus_of(const doctor_snapshot *s, int device)
 {
     char key[DOCTOR_KEY_BYTES];
@@ -152,7 +152,7 @@ static void doctor_report_add_words(words *w, const char *format, ...)
     w->used += n < 0 ? 0 : (size_t)n < w->room - w->used ? (size_t)n : w->room - w->used - 1;
 }
 
-/* Adds the suspects with that result: their fixes, or only their names. Returns their number. */
+/* Adds the suspects with the given result, by fix or only by name. Returns their number. */
 static int doctor_report_add_causes(words *w, const doctor_finding *f, doctor_leave leave, const char *before,
                                     bool fixes)
 {
@@ -169,8 +169,8 @@ static int doctor_report_add_causes(words *w, const doctor_finding *f, doctor_le
     return n;
 }
 
-/* First the fixes of causes that were found, then those that facts do not exclude. If facts
- * exclude all, it states that. */
+/* Adds the fixes of the causes that were found, then of those that facts do not exclude. If facts
+ * exclude all causes, it states that. */
 static void doctor_report_add_left(words *w, const doctor_finding *f)
 {
     if (doctor_report_add_causes(w, f, DOCTOR_FOUND, "", true)) {
@@ -247,7 +247,7 @@ static bool doctor_report_has_finding(const doctor_findings *f, const char *area
 }
 
 typedef struct area {
-    int answered, open; /* rules with all facts for some device or pair, and rules with none */
+    int answered, open; /* rules that found all facts for some device or pair, and rules that did for none */
     bool partly;        /* a fact is missing for one device or pair */
 } area;
 
@@ -277,7 +277,7 @@ static const struct {
              {"links", 1},  {"NUMA", 1},    {"limits", 0}, {"environment", 0}};
 enum { AREAS = sizeof(areas) / sizeof(areas[0]) };
 
-/* True if the machine lacks the area's subject: one device, or two. */
+/* True if the machine has too few devices for the area: none, or only one. */
 static bool doctor_report_area_is_void(const doctor_snapshot *s, int i)
 {
     return doctor_gpus(s) < areas[i].devices;
@@ -306,7 +306,7 @@ static bool doctor_report_is_same_group(const doctor_findings *f, size_t first, 
     return !f->gaps[i].root && strcmp(f->gaps[i].reason, f->gaps[first].reason) == 0;
 }
 
-/* The facts of a group of gaps in parentheses: a few of them, each once. */
+/* Prints a few facts of a group of gaps in parentheses, each once. */
 static void doctor_report_put_facts(const doctor_findings *f, size_t first, char *line, size_t bytes)
 {
     const char *shown[SHOWN_GAPS];
@@ -444,7 +444,7 @@ static void doctor_report_put_string(hdi_json *j, const char *key, const char *v
     hdi_json_string(j, value);
 }
 
-/* In the order of "devices"; "": unknown. */
+/* Writes the bus ids in the order of "devices". "": unknown. */
 static void doctor_report_put_buses_json(const doctor_snapshot *s, const doctor_finding *f, hdi_json *j)
 {
     hdi_json_key(j, "buses");
@@ -456,7 +456,7 @@ static void doctor_report_put_buses_json(const doctor_snapshot *s, const doctor_
     hdi_json_array_end(j);
 }
 
-/* The result for each suspect, and the fact that excludes it. */
+/* Writes the result for each suspect, and the fact that excludes it. */
 static void doctor_report_put_causes_json(const doctor_finding *f, hdi_json *j)
 {
     static const char *const texts[] = {"excluded", "possible", "found"};
@@ -535,7 +535,7 @@ static void doctor_report_put_areas_json(const doctor_snapshot *s, const doctor_
     hdi_json_object_end(j);
 }
 
-/* Rules that lack facts, once for each reason. */
+/* Writes the rules that lack facts, once for each reason. */
 static void doctor_report_put_gaps_json(const doctor_findings *f, hdi_json *j)
 {
     hdi_json_key(j, "not_checked");
@@ -554,7 +554,7 @@ static void doctor_report_put_gaps_json(const doctor_findings *f, hdi_json *j)
     hdi_json_array_end(j);
 }
 
-/* Rules that lack a fact which root can read. */
+/* Writes the rules that lack a fact which root can read. */
 static void doctor_report_put_root_json(const doctor_findings *f, hdi_json *j)
 {
     const doctor_rule *last = NULL;

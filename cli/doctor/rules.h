@@ -3,8 +3,8 @@
  *
  * A rule is a question about the machine, about each device, or about each ordered pair of devices.
  * It answers from facts alone. The facts that it reads are the evidence of its finding. If a fact
- * is missing, a rule returns false and counts as unanswered, and the fact is noted. So a rule reads
- * the most often missing facts last.
+ * is missing, the rule returns false, counts as unanswered, and notes the fact. So a rule reads
+ * those facts last that are missing most often.
  *
  * A rule that blames a cause finds nothing if facts exclude that cause (causes.h). So no rule needs
  * exceptions for tested pairs, or for devices that NVLink connects.
@@ -24,15 +24,15 @@ typedef enum doctor_scope { DOCTOR_MACHINE, DOCTOR_GPU, DOCTOR_PAIR } doctor_sco
 /* Possible causes for a pair that loses bytes, is slow or is refused. */
 typedef enum doctor_cause {
     DOCTOR_NO_CAUSE,
-    DOCTOR_IOMMU,      /* it translates addresses, and bytes get lost */
-    DOCTOR_IOMMU_SLOW, /* the same, but copies are slow */
+    DOCTOR_IOMMU,      /* the IOMMU translates addresses, and bytes get lost */
+    DOCTOR_IOMMU_SLOW, /* the IOMMU translates addresses, and copies are slow */
     DOCTOR_ACS,        /* bridges redirect traffic between peers upwards */
     DOCTOR_GUEST,      /* this is a virtual machine */
     DOCTOR_WINDOW,     /* the owner's memory window (BAR1) is smaller than its memory */
     DOCTOR_STATIC,     /* the driver does not map the whole memory into that window */
     DOCTOR_KEYS,       /* registry keys of the driver force some kind of peer access */
     DOCTOR_DISPLAY,    /* all bad pairs share a device with a display */
-    DOCTOR_DEVICE,     /* all bad pairs share another device */
+    DOCTOR_DEVICE,     /* all bad pairs share a device for another reason */
     DOCTOR_NVLINK,     /* NVLink connects them but does not work */
     DOCTOR_ROUTE,      /* the driver refuses peer access over PCIe */
     DOCTOR_REFUSAL,    /* the driver refuses for any reason */
@@ -43,8 +43,8 @@ typedef enum doctor_cause {
 
 enum { DOCTOR_CASE_FACTS = 16 };
 
-/* In a fix about devices: the bus id of one that was found, so that a command changes no other
- * device. */
+/* In a fix about devices: the bus id of one device that the rule found, so that a command changes
+ * no other device. */
 #define DOCTOR_BUS "{BUS}"
 
 /* In a fix with suspects: the fixes of the causes that facts do not exclude. */
@@ -69,7 +69,7 @@ typedef struct doctor_rule {
     const char *id; /* NULL ends the table */
     doctor_severity severity;
     doctor_scope scope;
-    /* fix "": none exists; DOCTOR_BUS in it stands for a device */
+    /* fix: "" if none exists; DOCTOR_BUS in it stands for a device */
     const char *area, *title, *why, *fix;
     bool fix_needs_root;
     bool (*judge)(doctor_case *c);
@@ -81,10 +81,10 @@ typedef struct doctor_rule {
 extern const doctor_rule doctor_rules_driver[], doctor_rules_health[], doctor_rules_peers[], doctor_rules_links[],
     doctor_rules_process[];
 
-/* The value of a fact that the answer needs; NULL: missing. */
+/* The value of a fact that the answer needs; NULL: the fact is missing. */
 const char *doctor_look(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
 
-/* The value of an optional fact; NULL: missing. */
+/* The value of an optional fact; NULL: the fact is missing. */
 const char *doctor_maybe(doctor_case *c, const char *key, ...) __attribute__((format(printf, 2, 3)));
 
 /* True if the fact exists and equals the text. */
@@ -103,7 +103,7 @@ long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *k
  * evidence. */
 bool doctor_hides_all(doctor_case *c);
 
-/* Removes facts from the position on: they are no evidence. */
+/* Removes the facts from the position on from the evidence. */
 void doctor_drop(doctor_case *c, int position);
 
 #endif

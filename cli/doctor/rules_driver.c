@@ -1,5 +1,5 @@
-/* rules_driver.c - rules about the driver: it is installed, its versions agree, it starts, and
- * other programs beside it.
+/* rules_driver.c - rules about the driver (is it installed, do its versions agree, does it start)
+ * and about other programs beside it.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -49,7 +49,7 @@ static bool driver_judge_refused(doctor_case *c)
            doctor_is(c, "none", "gpu.%d.kernel_driver", c->a) && doctor_is(c, "yes", "module.nvidia");
 }
 
-/* Log lines of the driver about a device that does not work. */
+/* Finds the driver's log lines about a device that does not work. */
 static bool driver_judge_device_log(doctor_case *c)
 {
     const char *state = doctor_maybe(c, "gpu.%d.nvml", c->a), *driver = doctor_maybe(c, "gpu.%d.kernel_driver", c->a);
@@ -61,7 +61,7 @@ static bool driver_judge_device_log(doctor_case *c)
     return line && strcmp(line, "none") != 0;
 }
 
-/* Log lines of the driver without a device, if CUDA does not start. */
+/* Finds the driver's log lines about no device, if CUDA does not start. */
 static bool driver_judge_driver_log(doctor_case *c)
 {
     if (!doctor_look(c, "driver.init") || !doctor_is_not(c, "0 (ok)", "driver.init") ||
@@ -72,7 +72,7 @@ static bool driver_judge_driver_log(doctor_case *c)
     return line && strcmp(line, "none") != 0;
 }
 
-/* For example vfio-pci. nouveau has its own rule. */
+/* Finds devices with another driver, such as vfio-pci. nouveau has its own rule. */
 static bool driver_judge_other(doctor_case *c)
 {
     const char *driver = doctor_look(c, "gpu.%d.kernel_driver", c->a);
@@ -80,7 +80,7 @@ static bool driver_judge_other(doctor_case *c)
            doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) && doctor_is_not(c, "yes", "system.wsl");
 }
 
-/* Two versions exist only with a module, and WSL has none to compare with. */
+/* There are two versions to compare only if there is a kernel module. WSL has none. */
 static bool driver_case_is_comparable(doctor_case *c)
 {
     return doctor_is_not(c, "no", "module.nvidia") && doctor_is_not(c, "yes", "system.wsl");
@@ -144,7 +144,7 @@ static bool driver_judge_fabric(doctor_case *c)
     return true;
 }
 
-/* 0: the device does not use this state; 3: completed. */
+/* State 0 means that the device is in no fabric, and state 3 that its setup is complete. */
 static bool driver_judge_fabric_state(doctor_case *c)
 {
     long long state = doctor_number_maybe(c, -1, "gpu.%d.fabric_state", c->a);
@@ -158,7 +158,7 @@ static bool driver_judge_fabric_state(doctor_case *c)
     return state == NVML_FABRIC_COMPLETED && doctor_number(c, 0, "gpu.%d.fabric_status", c->a) != 0;
 }
 
-/* Leaves failures to the rules that explain them. */
+/* Finds a failed start that no other rule explains. */
 static bool driver_judge_init(doctor_case *c)
 {
     doctor_case other = {.s = c->s, .a = -1, .b = -1};
@@ -172,7 +172,7 @@ static bool driver_judge_init(doctor_case *c)
     return true;
 }
 
-/* More devices than this tool handles, or a negative number. */
+/* Finds more devices than this tool handles, or a negative number. */
 static bool driver_judge_count(doctor_case *c)
 {
     if (!doctor_is(c, "0 (ok)", "driver.init")) {
@@ -212,21 +212,21 @@ static bool driver_judge_host(doctor_case *c)
     return init && doctor_number(c, -1, "driver.devices") == 0;
 }
 
-/* The module is loaded while a device exists, and stays after that is gone. */
+/* The module is loaded while a device exists, and stays when the device is gone. */
 static bool driver_judge_none(doctor_case *c)
 {
     return doctor_is(c, "0", "gpus") && doctor_is_not(c, "yes", "system.wsl") && doctor_is(c, "yes", "module.nvidia");
 }
 
-/* Neither the bus nor a library shows a device, and the bus cannot be read. */
+/* No library shows a device, and the bus cannot be read. */
 static bool driver_judge_hidden_bus(doctor_case *c)
 {
     const doctor_fact *bus = doctor_find(c->s, "system.bus");
     return doctor_is(c, "0", "gpus") && bus && bus->reason;
 }
 
-/* The devices that programs can use: by CUDA if it was asked, else those present and not known
- * to be broken. */
+/* The number of devices that programs can use. CUDA gives it if it was asked; otherwise all present
+ * devices count that are not known to be broken. */
 static long long driver_case_usable_devices(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "gpus"), broken = 0;
@@ -300,8 +300,8 @@ static bool driver_judge_confidential(doctor_case *c)
            doctor_is(c, "none", "confidential.multi_gpu");
 }
 
-/* The only branch for which a public report shows threads that wait for each other at launches.
- * Older ones are unknown. */
+/* Public reports show threads that wait for each other at launches only for this branch. Nothing is
+ * known about older branches. */
 static bool driver_judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&

@@ -1,4 +1,4 @@
-/* rules_health.c - rules about each device: presence, health, clocks, modes, and other users.
+/* rules_health.c - rules about each device: its presence, health, clocks, modes and other users.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -16,7 +16,7 @@ enum { FALLEN = 79 }; /* the Xid of a device that fell off the bus */
 /* Performance states: 0 is the fastest. GeForce cards compute in state 2. */
 enum { STATE_WORK = 2, STATE_IDLE = 8 };
 
-/* In percent; above it, clocks are those under load. */
+/* In percent. A device that is busier has its clocks under load. */
 enum { BUSY_LEAST = 50 };
 
 /* True if a list such as "31, 79" contains the number. */
@@ -33,7 +33,8 @@ static bool health_list_has_number(const char *list, long number)
     return false;
 }
 
-/* NVML, the bus and the log each may show it. A device that answers to NVML has come back. */
+/* NVML, the bus and the log may each show that a device is lost. A device that answers to NVML has
+ * come back. */
 static bool health_judge_lost(doctor_case *c)
 {
     const char *state = doctor_maybe(c, "gpu.%d.nvml", c->a);
@@ -95,7 +96,7 @@ static bool health_judge_xid(doctor_case *c)
     return false;
 }
 
-/* A window that holds all of the memory got its room. */
+/* A window that holds all of the memory got its room, whatever the log shows. */
 static bool health_judge_window_failed(doctor_case *c)
 {
     long long window = doctor_number_maybe(c, 0, "gpu.%d.window_mib", c->a);
@@ -111,7 +112,7 @@ static bool health_judge_remap_failed(doctor_case *c)
 
 static bool health_judge_remap_pending(doctor_case *c)
 {
-    /* newer devices; older ones count pages */
+    /* newer devices count rows; older ones count pages */
     const char *rows = doctor_maybe(c, "gpu.%d.rows_pending", c->a);
     if (rows) {
         return strcmp(rows, "yes") == 0;
@@ -140,7 +141,7 @@ static bool health_judge_brake(doctor_case *c)
     return true;
 }
 
-/* The brake sets the hardware bit, too. */
+/* The power brake sets the hardware bit, too. */
 static bool health_judge_hardware_slow(doctor_case *c)
 {
     int before = c->n;
@@ -170,7 +171,7 @@ static bool health_judge_power_limit(doctor_case *c)
     return limit > 0 && limit < usual;
 }
 
-/* A device under full load does that at its usual limit. */
+/* A device under full load reaches its usual limit, which is no finding. */
 static bool health_judge_power_cap(doctor_case *c)
 {
     if (!health_case_has_reason(c, NVML_SLOW_POWER_CAP) || health_judge_power_limit(c)) {
@@ -181,8 +182,8 @@ static bool health_judge_power_cap(doctor_case *c)
     return true;
 }
 
-/* Older data center cards start with application clocks below the maximum, which is no setting
- * of this machine. */
+/* Older data center cards start with application clocks below the maximum. Those are no setting of
+ * this machine. */
 static bool health_judge_clock_setting(doctor_case *c)
 {
     long long set = doctor_number_maybe(c, 0, "gpu.%d.clock_application_mhz", c->a);
@@ -198,7 +199,7 @@ static bool health_judge_clock_setting(doctor_case *c)
     return true;
 }
 
-/* If no other reason is given, clocks far below the application clocks are not held by them. */
+/* Application clocks do not explain clocks that are far lower and have no other reason. */
 static bool health_judge_clock_lock(doctor_case *c)
 {
     if (doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) != NVML_SLOW_SETTING) {
@@ -210,7 +211,7 @@ static bool health_judge_clock_lock(doctor_case *c)
     return usual > 0 && set >= usual && now > 0 && now * 10 < set * 9;
 }
 
-/* An idle device lowers this clock, too, but not one at work or in a state for work. */
+/* An idle device lowers its memory clock, but a device at work or in a state for work does not. */
 static bool health_judge_memory_clock(doctor_case *c)
 {
     long long now = doctor_number(c, 0, "gpu.%d.memory_clock_mhz", c->a);

@@ -41,7 +41,8 @@ static bool links_judge_slot_narrow(doctor_case *c)
     return slot > 0 && slot < device;
 }
 
-/* In MT/s. An idle device lowers its speed and clocks, so only one at work counts. */
+/* Speeds are in MT/s. An idle device lowers its speed and clocks, so only a device at work
+ * counts. */
 static bool links_judge_slow(doctor_case *c)
 {
     long long speed = doctor_number(c, 0, "gpu.%d.link_mts", c->a);
@@ -64,8 +65,8 @@ static bool links_judge_slot_slow(doctor_case *c)
 
 /* ---- NVLink ---- */
 
-/* Fewer links than another device of the same name. If all lack the same links, the machine is
- * built that way. */
+/* Finds devices with fewer links than another device of the same name. If all lack the same links,
+ * the machine is built that way. */
 static bool links_judge_nvlink(doctor_case *c)
 {
     if (doctor_gpus(c->s) < 2) {
@@ -84,9 +85,9 @@ static bool links_judge_nvlink(doctor_case *c)
     return false;
 }
 
-/* A broken direct link is missing at both ends, so no comparison shows it. Cards with so few
- * links use one bridge with all of them. Cards with more links may use several bridges, or leave
- * some links unused. */
+/* A broken direct link is missing at both ends, so no comparison shows it. Cards with few links use
+ * one bridge for all links. Cards with more links may use several bridges, or leave some links
+ * unused. */
 static bool links_judge_nvlink_part(doctor_case *c)
 {
     long long up = doctor_number(c, 0, "gpu.%d.nvlinks", c->a);
@@ -122,7 +123,7 @@ static bool links_judge_memory(doctor_case *c)
         return false;
     }
     long long node = doctor_number(c, -1, "gpu.%d.node", c->a);
-    /* snapshots of older versions lack it */
+    /* snapshots of older versions lack this fact */
     bool asked = doctor_find(c->s, "process.memory_nodes");
     const char *allowed = node >= 0 && asked ? doctor_look(c, "process.memory_nodes") : NULL;
     char near[24];

@@ -1,6 +1,7 @@
 /* rules_peers.c - rules about peer access: refusals, lost bytes, and the results of `heddle p2p`.
  *
- * The facts that exclude a cause are in causes.c. A rule here reads only its own subject.
+ * The facts that exclude a cause are in causes.c. A rule here reads only the facts of its own
+ * subject.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -14,8 +15,8 @@ enum { PEERS_MOST = 8, CODE_TOO_MANY = 711, WINDOW_MUCH = 4 };
 
 /* ---- lost bytes ---- */
 
-/* The test result of the pair. If access is refused, none exists, which also answers the
- * question. */
+/* True if the pair's test has this result. If access is refused, there is no result, which also
+ * answers the question. */
 static bool peers_case_has_verdict(doctor_case *c, const char *verdict)
 {
     int before = c->n;
@@ -66,7 +67,7 @@ static void peers_case_add_slow(doctor_case *c, int a, int b)
     }
 }
 
-/* A device's bridges count if they are on the path to a peer for which they matter. */
+/* The bridges of a device count if they are on the path to a peer for which they matter. */
 static bool peers_judge_acs(doctor_case *c)
 {
     for (int i = 0; i < 2 * doctor_gpus(c->s); i++) {
@@ -204,7 +205,7 @@ static bool peers_judge_registry_works(doctor_case *c)
 
 /* ---- refusals ---- */
 
-/* NVML gives reasons. If CUDA gives access, no reason is needed. */
+/* True if NVML gives this reason for the refusal. If CUDA gives access, no reason is needed. */
 static bool peers_case_is_refused_as(doctor_case *c, const char *reason)
 {
     int before = c->n;
@@ -257,7 +258,8 @@ static bool peers_judge_refused_kind(doctor_case *c)
     return true;
 }
 
-/* Other rules cover MIG, WSL and confidential computing. */
+/* True if access is refused and NVML gives no reason. Other rules cover MIG, WSL and confidential
+ * computing. */
 static bool peers_case_is_refused_unsaid(doctor_case *c)
 {
     bool plain = doctor_is_not(c, "yes", "gpu.%d.mig", c->a) && doctor_is_not(c, "yes", "gpu.%d.mig", c->b) &&
@@ -287,7 +289,7 @@ static bool peers_judge_refused_other(doctor_case *c)
     return true;
 }
 
-/* Unused NVLink links need no reason from NVML. Its reason against PCIe does not matter for
+/* Unused NVLink links need no reason from NVML. A reason of NVML against PCIe does not concern
  * them. */
 static bool peers_judge_refused_nvlink(doctor_case *c)
 {
@@ -362,7 +364,7 @@ static bool peers_judge_untested(doctor_case *c)
     return !verdict || strcmp(verdict, "inconclusive") == 0 || strcmp(verdict, "unknown") == 0;
 }
 
-/* That is normal over PCIe. */
+/* Missing atomics are normal over PCIe. */
 static bool peers_judge_atomics(doctor_case *c)
 {
     const char *atomics = doctor_maybe(c, "pair.%d.%d.atomics", c->a, c->b);

@@ -34,7 +34,7 @@ static bool process_judge_ipc(doctor_case *c)
     return doctor_number(c, 0, "gpus") > 1 && doctor_is(c, "own", "process.ipc_namespace");
 }
 
-/* CUDA pins memory beyond this limit; libraries for InfiniBand do not. */
+/* CUDA can pin memory beyond this limit, but libraries for InfiniBand cannot. */
 static bool process_judge_memlock(doctor_case *c)
 {
     if (doctor_number(c, 0, "system.infiniband") <= 0) {
@@ -44,8 +44,8 @@ static bool process_judge_memlock(doctor_case *c)
     return kib >= 0 && kib < MEMLOCK_LEAST_KIB;
 }
 
-/* One processor for each device, and one for the program. Host devices themselves are the
- * processors. */
+/* The limit should allow one processor for each device, and one for the program. Host devices are
+ * processors themselves. */
 static bool process_judge_cpu_limit(doctor_case *c)
 {
     long long limit = doctor_number(c, -1, "process.cpu_limit_milli");
@@ -53,7 +53,7 @@ static bool process_judge_cpu_limit(doctor_case *c)
            limit < 1000 * (doctor_number(c, 0, "gpus") + 1);
 }
 
-/* Less than the largest device's memory. */
+/* Finds a limit below the memory of the largest device. */
 static bool process_judge_memory_limit(doctor_case *c)
 {
     long long limit = doctor_number(c, -1, "process.memory_limit_mib");
@@ -91,7 +91,7 @@ static bool process_judge_lazy(doctor_case *c)
     return doctor_is(c, "LAZY", "env.CUDA_MODULE_LOADING");
 }
 
-/* The number of devices that NVML opens; without NVML, all. */
+/* The number of devices that NVML opens; without NVML, the number of all devices. */
 static int process_case_opened_devices(doctor_case *c)
 {
     int n = doctor_gpus(c->s), known = 0, good = 0, before = c->n;
@@ -129,7 +129,7 @@ static bool process_judge_hidden(doctor_case *c)
     return doctor_hides_all(c);
 }
 
-/* Uses CUDA's numbers if they are known, else differing kinds of devices. */
+/* Compares CUDA's numbers if they are known. Otherwise it looks for devices of different kinds. */
 static bool process_judge_order(doctor_case *c)
 {
     int n = doctor_gpus(c->s);

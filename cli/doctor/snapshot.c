@@ -125,7 +125,7 @@ static bool snapshot_is_key(const char *key)
            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == length;
 }
 
-/* One of value and reason is NULL. */
+/* Either value or reason is NULL. */
 static void snapshot_set_fact(doctor_snapshot *s, const char *key, const char *value, const char *reason)
 {
     if (!snapshot_is_key(key) || (s->n == DOCTOR_FACTS_MAX && !doctor_find(s, key))) {

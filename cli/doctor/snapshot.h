@@ -2,9 +2,9 @@
  * its JSON.
  *
  * Keys are, for example, "system.kernel", "gpu.0.mig" or "pair.0.1.read". Devices are numbered in
- * the order of their bus ids. A fact that could not be read is missing, with the reason. The JSON
- * is one object: "heddle_snapshot": 1, then "facts" and "missing" with text and whole numbers.
- * Other members, such as "source", are for people.
+ * the order of their bus ids. A fact that could not be read is listed as missing, with the reason.
+ * The JSON is one object: "heddle_snapshot": 1, then "facts" and "missing" with text and whole
+ * numbers. Other members, such as "source", are for people.
  *
  * Threads: one at a time. Locks: none.
  * Always: nothing in it identifies an owner. A hash replaces each UUID in a value. A key has at
@@ -30,12 +30,12 @@ enum {
 /* The reason for facts that a user without privileges cannot read. */
 #define DOCTOR_ROOT "only root can read it"
 
-/* The reason for facts that the device does not support: a rule about them is answered, and
+/* The reason for facts that the device does not support. A rule about such facts is answered, and
  * finds nothing. */
 #define DOCTOR_UNSUPPORTED "the device does not have it"
 
-/* NVML's report on a device that belongs to others: it is counted, and is neither broken nor
- * usable by this process. */
+/* NVML's report on a device that belongs to others. NVML counts the device, which is neither broken
+ * nor usable by this process. */
 #define DOCTOR_NOT_ALLOWED "the user may not read it"
 
 /* The reason for missing facts of the bus about a device that only NVML or CUDA lists. */
@@ -44,7 +44,7 @@ enum {
 typedef struct doctor_fact {
     char *key;
     char *value;  /* NULL: missing */
-    char *reason; /* why it is missing, else NULL */
+    char *reason; /* why the fact is missing, else NULL */
 } doctor_fact;
 
 typedef struct doctor_snapshot {
