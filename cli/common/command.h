@@ -1,4 +1,4 @@
-/* command.h - what the tool's commands and the benchmark program share: exit statuses, messages,
+/* command.h - shared by the tool's commands and the benchmark program: exit statuses, messages,
  * options, progress.
  *
  * Output goes to stdout; messages and progress go to stderr.
@@ -29,8 +29,8 @@ void cli_complain_list(const char *command, const char *format, va_list argument
  * `command` may be "". */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A command line that getopt_long reads word by word. The command sets the first members; the
- * rest starts as zero. */
+/* A command line that getopt_long reads word by word. The command sets the first members, and the
+ * others start as zero. */
 typedef struct cli_words {
     const char *command; /* for messages */
     int argc;
@@ -54,7 +54,7 @@ int cli_next(cli_words *words);
     }
 #define CLI_HELP_LETTER "h"
 
-/* Parses the value of --json [FILE]: JSON goes to the output, or to a file. */
+/* Parses the value of --json [FILE]. Without a file, JSON goes to the output. */
 void cli_parse_json(const char *value, bool *on_output, const char **file);
 
 /* A hint for a misspelt word: " (did you mean 'NAME'?)", else "". `next` returns the names one
@@ -66,7 +66,7 @@ void cli_hint(const char *word, const char *(*next)(const void *context, int ind
 /* Parses a whole number from 1 to `most`. */
 bool cli_parse_count(const char *text, int most, int *out);
 
-/* The command line for the record: "heddle", the command, then its words. It contains no
+/* Makes the command line for the record: "heddle", the command, then its words, all without
  * directories. `words` holds CLI_WORDS entries. Returns the number used. */
 enum { CLI_WORDS = 32 };
 int cli_record(const char *command, int argc, char **argv, char **words);
@@ -75,8 +75,8 @@ int cli_record(const char *command, int argc, char **argv, char **words);
  * pipe). */
 int cli_finish(const char *command, int status);
 
-/* A progress display. On a terminal it redraws one line in place and erases it at the end. In a
- * pipe it prints a plain line per stage. */
+/* A progress display. On a terminal it redraws one line in place, and erases the line at the end.
+ * In a pipe it prints one plain line for each stage. */
 typedef struct cli_progress {
     FILE *out;
     bool terminal; /* `out` is a terminal that can redraw a line */

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The text after "KEY :" in a file of such lines. False if no line matches. */
+/* Finds the text after "KEY :" in a file of such lines. False if no line matches. */
 static bool machine_find_line(const char *path, const char *key, char *out, size_t bytes)
 {
     FILE *file = fopen(path, "re");

@@ -30,16 +30,17 @@ void machine_driver_version_text(int version, char out[24]);
 /* "2026-01-31T12:00:00Z", from seconds since 1970 */
 void machine_date_text(double seconds, char out[32]);
 
-/* Each writes one object as the value of the key just written: the machine's facts, or driver,
- * placement and devices. */
+/* Both write an object as the value of the last key. The first writes the machine's facts, and the
+ * second driver, placement and devices. */
 void machine_json(hdi_json *j);
 void machine_runtime_json(hdi_json *j, hd_runtime *runtime);
 
-/* Writes an array of all options with the runtime's values, or the defaults for NULL. */
+/* Writes an array of all options with the runtime's values, or with the defaults if `runtime` is
+ * NULL. */
 void machine_options_json(hdi_json *j, const hd_runtime *runtime);
 
-/* Writes all of `heddle info --json`. `runtime` NULL: it could not be opened, and `failure` is
- * the reason. */
+/* Writes the whole output of `heddle info --json`. If `runtime` is NULL, it could not be opened,
+ * and `failure` is the reason. */
 void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
 
 #endif

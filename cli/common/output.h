@@ -1,4 +1,4 @@
-/* output.h - writing the tool's result files: as a whole, or not at all.
+/* output.h - writes the tool's result files, each as a whole or not at all.
  *
  * Threads: the tool's first. Locks: none.
  */
@@ -8,15 +8,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The first call of a program. It keeps files that the program or its children open away from
- * the numbers of closed standard descriptors. */
+/* Call it first in a program. It keeps files that the program or its children open away from the
+ * numbers of closed standard descriptors. */
 void output_begin(void);
 
-/* True if the file can be written. Leaves nothing behind. False with errno. */
+/* True if the file can be written, else false with errno. Leaves nothing behind. */
 bool output_may(const char *path);
 
-/* Checks, by device and inode, that the output does not overwrite an input. Else it prints a
- * message and returns false; nothing was written. Inputs may be NULL, and "-" is the standard
+/* Checks, by device and inode, that the output does not overwrite an input. If it does, prints a
+ * message and returns false, with nothing written. Inputs may be NULL, and "-" is the standard
  * input. The output "-" replaces nothing. */
 bool output_spares(const char *command, const char *output, const char *const *inputs, size_t n);
 

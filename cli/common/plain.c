@@ -2,8 +2,8 @@
  * built-in kernels.
  *
  * Threads, Locks: see plain.h.
- * Always: if plain_device_open fails, the plain_device owns nothing. Otherwise it holds a reference
- * to the primary context until plain_device_close.
+ * Always: after a failed plain_device_open, the plain_device owns nothing. After a successful one
+ * it holds a reference to the primary context until plain_device_close.
  */
 #include "cli/common/plain.h"
 
@@ -125,7 +125,7 @@ bool plain_kernels(const char *provider, const void *file, size_t bytes, const c
         image.driver = parts.ptx;
         image.driver_bytes = parts.ptx_bytes;
     }
-    hdi_kernel_file_release(&parts); /* the memory behind it stays valid */
+    hdi_kernel_file_release(&parts); /* the memory behind the parts stays valid */
     if (!image.driver) {
         snprintf(error, PLAIN_ERROR, "%s have no code for the driver '%s'", what, provider);
         return false;

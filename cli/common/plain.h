@@ -1,15 +1,16 @@
-/* plain.h - plain driver calls, used as efficiently as possible, to compare Heddle with.
+/* plain.h - plain driver calls, used as efficiently as possible. Benchmarks compare Heddle with
+ * them.
  *
  * That means:
  *   - the context is made current once per thread
- *   - a non-blocking stream of its own
+ *   - each device has a non-blocking stream
  *   - modules are loaded up front
- *   - events without timing
+ *   - events have no timing
  *   - argument arrays are made once, outside the loop
  *
  * Nothing here goes through a Heddle runtime. The entry points come from hd_driver_entry. Further
- * ones come from the provider's table (hdi_driver). Both are exactly the functions that Heddle's
- * engines call.
+ * entry points come from the provider's table (hdi_driver). All of them are exactly the functions
+ * that Heddle's engines call.
  *
  * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time.
  * Locks: none.
@@ -74,7 +75,7 @@ bool plain_open(const char *provider, plain_driver *out, char *error);
 bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
 #define PLAIN_TRY(d, error, entry, arguments) plain_check(d, (d)->entry arguments, #entry, error)
 
-/* The same for a call through the provider's own table. */
+/* Like plain_check, for a call through the provider's own table. */
 bool plain_try(hdcu_result result, const char *entry, char *error);
 #define DRIVER_TRY(d, error, entry, arguments) plain_try((d)->entry arguments, #entry, error)
 
@@ -85,7 +86,7 @@ bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, 
 /* The driver's number of the device with this UUID. */
 bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* The same for the plain table. */
+/* Like plain_find_device, for the plain table. */
 bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
 /* The number of the only device to open: `asked`, or for -1 the first device that HEDDLE_DEVICES
@@ -103,7 +104,7 @@ typedef struct plain_image {
 
 bool plain_builtin(const char *provider, plain_image *out, char *error);
 
-/* The same for any kernel file that stays in memory. Messages call it `what`. */
+/* Makes both forms of any kernel file that stays in memory. Messages call the file `what`. */
 bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
                    char *error);
 

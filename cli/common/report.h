@@ -1,5 +1,5 @@
-/* report.h - what every benchmark does besides measuring: flow, progress, durations as text, goals,
- * the JSON record.
+/* report.h - everything that benchmarks do besides measuring: flow, progress, durations as text,
+ * goals, the JSON record.
  *
  * Threads: the conductor of a benchmark. Locks: none. Nothing here measures.
  * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
@@ -15,8 +15,8 @@
 
 /* How a benchmark is run, apart from its own options. */
 typedef struct report_run {
-    bool json_on_output;   /* JSON to `output` instead of the table */
-    const char *json_file; /* JSON into this file as well; NULL: no file */
+    bool json_on_output;   /* writes JSON to `output` instead of the table */
+    const char *json_file; /* also writes JSON into this file; NULL: no file */
     FILE *output;
     char *const *command; /* the command line, for the record */
     int command_count;
@@ -30,13 +30,13 @@ typedef struct report_run {
 /* The first members of every experiment's record. */
 typedef struct report_record {
     const report_run *run;
-    double started, took_s; /* seconds since 1970, and the whole duration */
+    double started, took_s; /* started: in seconds since 1970; took_s: the whole duration */
 } report_record;
 
 void report_progress(const report_run *run, const char *stage, const char *item, double done);
 
-/* True for HD_OK. Else false, with hd_message in `error`. "WHAT: " precedes the message unless
- * it begins with that name. */
+/* Returns true for HD_OK, else false with hd_message in `error`. "WHAT: " precedes the message
+ * unless the message begins with that name. */
 bool report_check(hd_status status, const char *what, char *error);
 
 /* True if the JSON file can be written. Call it before the run. Does not change the file's
@@ -80,7 +80,7 @@ const char *report_duration(double ns, char out[REPORT_TEXT]);
 typedef struct report_goal {
     const char *id, *text;
     double limit, value; /* NaN: it could not be measured here */
-    bool at_least;       /* else the limit is an upper one */
+    bool at_least;       /* the limit is a lower one; else an upper one */
     const char *unit;    /* "ns", or "" for a share or a number */
     /* what the goals are about, such as "placement thread"; NULL: nothing more */
     const char *of;
@@ -103,7 +103,7 @@ void report_put_spread(hdi_json *j, const char *key, stats_spread s);
 /* the object stays open */
 void report_put_spread_begin(hdi_json *j, const char *key, stats_spread s);
 void report_put_values(hdi_json *j, const char *key, const double *values,
-                       int n); /* one value a round, with their spread */
+                       int n); /* values of the rounds, and their spread */
 
 /* Starts a record and writes the keys common to all: benchmark, version, date, command line,
  * machine, runtime, options. */

@@ -1,13 +1,13 @@
-/* stats.h - measuring and summing up: a tick counter for single calls, a histogram of fixed size,
+/* stats.h - measures and sums up: a tick counter for single calls, a histogram of fixed size,
  * medians.
  *
  * Ticks come from the processor's time-stamp counter if it is invariant (x86-64), else they are
- * nanoseconds of CLOCK_MONOTONIC. Two readings take time themselves. stats_clock_start measures
- * that time, and the code that reports a duration subtracts it.
+ * nanoseconds of CLOCK_MONOTONIC. The two readings take time themselves. The function
+ * stats_clock_start measures that time, and the code that reports a duration subtracts it.
  *
  * Threads: call stats_clock_start once, before any other thread measures; afterwards everything is
- * read-only. A histogram belongs to one thread at a time. Zeroes initialise it, so it may live in
- * shared memory.
+ * read-only. A histogram belongs to one thread at a time. Zeroes initialise a histogram, so it may
+ * live in shared memory.
  * Locks: none.
  */
 #ifndef CLI_COMMON_STATS_H
@@ -95,7 +95,7 @@ void stats_merge(stats_histogram *into, const stats_histogram *from);
  * empty histogram. */
 double stats_quantile(const stats_histogram *h, double q);
 
-/* Durations of calls in nanoseconds, the empty pair subtracted, never negative. */
+/* Durations of calls in nanoseconds, without that of the empty pair, and never negative. */
 typedef struct stats_calls {
     uint64_t count;
     double median_ns, p99_ns, max_ns;

@@ -262,8 +262,8 @@ int system_read_acs(const char *root, const char *bridge)
     }
     if (bytes < CONFIG_BYTES) {
         return bytes == CONFIG_EXTENDED ? 0
-                                        /* 256 bytes: conventional PCI, no extended capabilities;
-                                         * 64: no privilege */
+                                        /* 256 bytes: conventional PCI without extended
+                                         * capabilities; 64 bytes: no privilege to read more */
                                         : -1;
     }
     int at = CONFIG_EXTENDED;
@@ -271,7 +271,7 @@ int system_read_acs(const char *root, const char *bridge)
         unsigned header = config[at] | (unsigned)config[at + 1] << 8 | (unsigned)config[at + 2] << 16 |
                           (unsigned)config[at + 3] << 24;
         if (header == UINT32_MAX) {
-            return -1; /* reads as all ones: the device is gone */
+            return -1; /* all ones: the device is gone */
         }
         if ((header & 0xffff) == CAPABILITY_ACS) {
             return config[at + ACS_CONTROL] | config[at + ACS_CONTROL + 1] << 8;

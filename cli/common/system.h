@@ -39,12 +39,12 @@ bool system_is_bus_id(const char *name, size_t length);
 /* The bus id in the form of /sys: lower case, and a domain of four digits. */
 void system_bus_id(const char *given, char out[SYSTEM_BUS_ID]);
 
-/* The version of libcuda in this process, and the line with the kernel module's version. False:
- * `out` is "". */
+/* The first reads the version of libcuda in this process, the second the line with the kernel
+ * module's version. False: `out` is "". */
 bool system_read_library(const char *root, char *out, size_t bytes);
 bool system_read_module(const char *root, char *out, size_t bytes);
 
-/* True if the line contains the version as a word. */
+/* True if the line contains the version as a separate word. */
 bool system_has_version(const char *line, const char *version);
 
 /* ---- IOMMU ---- */
@@ -93,7 +93,7 @@ int system_read_acs(const char *root, const char *bridge);
 /* The path between two devices on the bus. */
 typedef enum system_path {
     SYSTEM_PATH_UNKNOWN,
-    SYSTEM_PATH_SAME_SWITCH, /* the same root port: a switch below it connects both */
+    SYSTEM_PATH_SAME_SWITCH, /* the same root port, below which a switch connects both */
     SYSTEM_PATH_SAME_ROOT,   /* the same host bridge */
     SYSTEM_PATH_OTHER_ROOT   /* two host bridges */
 } system_path;

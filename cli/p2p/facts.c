@@ -20,7 +20,7 @@ const char *p2p_state_text(p2p_state state)
 
 static p2p_fact *p2p_facts_add(p2p_facts *facts, int device, const char *id, const char *name)
 {
-    static p2p_fact left_out; /* a fallback: the table holds all facts of every device */
+    static p2p_fact left_out; /* a stand-in, never used because the table has room for all facts */
     p2p_fact *f = facts->n < P2P_FACTS_MAX ? &facts->list[facts->n++] : &left_out;
     *f = (p2p_fact){.state = P2P_UNKNOWN, .device = device, .id = id, .name = name, .remedy = ""};
     return f;
@@ -253,12 +253,12 @@ void p2p_facts_read(const char *root, const p2p_place *given, int n, p2p_facts *
 
 /* ---- problems that tests of pairs exclude ---- */
 
-/* The damage that each fact can do. Others, such as a narrow link, stay whatever a test has
+/* The damage that each fact can do. Other facts, such as a narrow link, stay whatever a test has
  * shown. */
 static const struct {
     const char *id;
-    bool refuses;  /* it can also cause refusals */
-    bool as_owner; /* for a device, it concerns the users of its memory */
+    bool refuses;  /* the fact can also cause refusals */
+    bool as_owner; /* a fact about a device that concerns the users of its memory */
 } harmful[] = {
     {"iommu", false, false},
     {"acs", false, false},
@@ -266,7 +266,7 @@ static const struct {
     {"registry", true, false},
 };
 
-/* True if all pairs that the fact can harm work, and there is one. */
+/* True if all pairs that the fact can harm work, and there is at least one such pair. */
 static bool p2p_facts_is_settled(int device, bool refuses, bool as_owner, int n,
                                  p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX])
 {

@@ -38,8 +38,8 @@ typedef struct p2p_facts {
 /* The result of testing a pair. */
 typedef enum p2p_outcome { P2P_UNTESTED, P2P_WORKS, P2P_REFUSED, P2P_BAD } p2p_outcome;
 
-/* Marks a problem as harmless if all pairs that it could harm passed their tests. So nobody
- * changes a working setup. outcome[d][o]: d uses memory of o. */
+/* Marks a problem as harmless if all pairs that it could harm passed their tests. Then nobody
+ * changes a working setup because of it. outcome[d][o]: d uses memory of o. */
 void p2p_facts_settle(p2p_facts *facts, int n, p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX]);
 
 /* `root` is put before /sys and /proc; outside of tests it is "". */

@@ -1,5 +1,5 @@
-/* heddle.c - hd_copy between devices: by its default route if one device may use the other's
- * memory, and with peers=off.
+/* heddle.c - measures hd_copy between devices: by its default route if one device may use the
+ * other's memory, and with peers=off.
  *
  * Threads: the conductor. Locks: none.
  * Always: Heddle's own launches fill and compare memory, so this works if the engines are in other
@@ -89,7 +89,7 @@ static bool p2p_heddle_compare_buffer(side *s, const char *what, int device, uin
     return true;
 }
 
-/* Copies that often from d to o, or in both directions in turns. Returns the seconds until all
+/* Makes so many copies from d to o, or in both directions in turns. Returns the seconds until all
  * have arrived. */
 static bool p2p_heddle_copy_many(side *s, int d, int o, bool both, size_t bytes, int copies, double *seconds,
                                  char *error)
@@ -169,7 +169,8 @@ static bool p2p_heddle_run_pair(side *s, int d, int o, char *error)
     return ok;
 }
 
-/* hd_copy uses either device's access to the other, if that is the faster way. */
+/* True if hd_copy goes directly. It uses either device's access to the other, if that is the faster
+ * way. */
 static bool p2p_heddle_goes_directly(const p2p_experiment *x, int d, int o)
 {
     return d != o && (x->peers[d][o].verdict == HD_PEER_USABLE || x->peers[o][d].verdict == HD_PEER_USABLE);

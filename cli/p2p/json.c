@@ -6,9 +6,9 @@
  * The schema follows nvbandwidth v0.8 (json_output.cpp). One object "nvbandwidth" contains the
  * versions, the list of devices and the test cases. A test case has a name, status, description,
  * matrix and sum. Matrices are numbers as strings of six digits, with "N/A" for missing figures. A
- * case with both directions prints three matrices as further rows; the sum is that of the last one.
- * A case without a matching pair on the machine is "Waived". One that could not be measured is
- * "Error".
+ * case with both directions prints three matrices as further rows, and its sum is that of the last
+ * matrix. A case without a matching pair on the machine is "Waived". A case that could not be
+ * measured is "Error".
  */
 #include <math.h>
 #include <string.h>
@@ -143,7 +143,7 @@ static void p2p_json_put_figures(const p2p_experiment *x, hdi_json *j)
 /* A case that both programs measure. Readers of the schema use name and description. */
 typedef struct shared_case {
     const char *name, *description;
-    int first, matrices; /* figures from `first` on; 0 matrices: `first` is a link, with one row */
+    int first, matrices; /* the figures from `first` on; 0 matrices: `first` is a link, with one row */
 } shared_case;
 
 /* In the order of nvbandwidth (nvbandwidth.cpp, createTestcases). */

@@ -1,5 +1,5 @@
-/* links.c - measures each device with pinned memory near it, and the device by itself, with the
- * driver's own calls.
+/* links.c - measures copies between each device and pinned memory near it, and copies within the
+ * device, with the driver's own calls.
  *
  * Threads: the conductor, which runs near the device meanwhile. Locks: none.
  * Always: afterwards the thread may run on the same processors as before.
@@ -10,8 +10,8 @@
 #include <string.h>
 #include "cli/p2p/parts.h"
 
-/* The memory for one device's cases. For both directions at once, the opposite copies are twice
- * as large. */
+/* The memory for one device's cases. In cases of both directions, the opposite copies are twice as
+ * large. */
 typedef struct link_memory {
     p2p_memory host[2], device[2];
 } link_memory;
@@ -31,8 +31,8 @@ static bool p2p_links_take_memory(p2p_experiment *x, int device, link_memory *m,
 }
 
 /* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp): HostToDevice*, DeviceToHost*,
- * HostToDeviceBidirCE, DeviceToHostBidirCE, HostDeviceLatencySM, DeviceLocalCopy. Of two
- * directions at once, only the first is reported. */
+ * HostToDeviceBidirCE, DeviceToHostBidirCE, HostDeviceLatencySM, DeviceLocalCopy. In cases of both
+ * directions, only the first is reported. */
 static bool p2p_links_run_device(p2p_experiment *x, int device, const link_memory *m, char *error)
 {
     char text[64];
@@ -72,9 +72,9 @@ static bool p2p_links_run_device(p2p_experiment *x, int device, const link_memor
     return ok && p2p_chase(x, text, device, &h[0], &x->links[P2P_HOST_LATENCY_SM][device], error);
 }
 
-/* nvbandwidth (inline_common.h, setOptimalCpuAffinity) moves to the processors next to the
- * device before it allocates pinned memory, so that the memory is there. The system lists these
- * processors, such as "0-31,64-95". False if it does not. */
+/* nvbandwidth (inline_common.h, setOptimalCpuAffinity) moves to the processors next to the device
+ * before it allocates pinned memory, so that the memory is near. The system lists these processors,
+ * such as "0-31,64-95". False: it lists none. */
 static bool p2p_links_near_processors(const char *bus_id, cpu_set_t *out)
 {
     char path[128], list[4096], *at = list;

@@ -4,11 +4,11 @@
  *   - the verdicts of hd_peers_check for every ordered pair
  *   - bandwidth and latency of every pair, by copy engine and by kernel if the verdict allows
  *     direct access
- *   - the same through pinned memory, by the driver and by hd_copy
+ *   - bandwidth and latency through pinned memory, by the driver and by hd_copy
  *   - copies between the devices and pinned memory
  *   - facts from /sys and /proc about the paths between the devices
  *
- * Threads: p2p_run is called on the program's first. Locks: none that callers see.
+ * Threads: p2p_run is called on the program's first thread. Locks: none that callers see.
  */
 #ifndef CLI_P2P_P2P_H
 #define CLI_P2P_P2P_H
@@ -24,8 +24,8 @@ enum {
 };
 
 typedef struct p2p_options {
-    const char *devices;          /* as the option `devices`; NULL: from the environment */
-    int size_mib;                 /* of the buffers; 0: depends on the kind of device */
+    const char *devices;          /* in the form of the option `devices`; NULL: from the environment */
+    int size_mib;                 /* size of the buffers; 0: depends on the kind of device */
     int samples;                  /* 0: 3 */
     bool quick;                   /* smaller buffers, one sample, fewer copies each */
     bool again;                   /* test all pairs again, including known ones */
@@ -41,7 +41,7 @@ typedef struct p2p_options {
  *   - 1: failed; prints the reason as one line on stderr, and the results so far */
 int p2p_run(const p2p_options *options);
 
-/* Help text: what is measured, and how to read it. */
+/* The help text, which explains the measurements and how to read their results. */
 extern const char p2p_help[];
 
 #endif

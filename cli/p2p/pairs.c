@@ -4,8 +4,8 @@
  * Threads: the conductor. Locks: none.
  * Always: a device touches another one's memory directly only if the verdict allows it. Peer access
  * is enabled for one pair at a time (a device can have eight peers), and disabled while the driver
- * is to stage. If the driver refuses a case for one pair, that is noted. The other pairs are still
- * measured, unless the driver has become unusable.
+ * is to stage. If the driver refuses a case for one pair, a note states that. The other pairs are
+ * still measured, unless the driver has become unusable.
  */
 #include <math.h>
 #include <string.h>
@@ -16,9 +16,9 @@
  *    read         d copies from o's memory into its own
  *    both, write  first: o copies into d's memory, second: d into o's memory (each from its own)
  *    both, read   first: d copies from o's memory, second: o from d's memory (each into its own)
- * Of both, each is timed separately; the total is their sum. */
+ * In the cases of both directions, each copy is timed separately, and the total is their sum. */
 typedef struct pair_case {
-    p2p_figure_id id; /* both: the first of three */
+    p2p_figure_id id; /* in a case of both directions, the first of three figures */
     bool by_kernel, reads, both;
     const char *text;
 } pair_case;
@@ -60,7 +60,7 @@ static bool p2p_pairs_take_pair(p2p_experiment *x, int d, int o, pair *out, char
             p2p_pairs_give_pair(x, out);
             return false;
         }
-        /* a chain may need more than a copy */
+        /* at least a copy's bytes; a chain may need more */
         out->mine[i].bytes = out->others[i].bytes = x->bytes;
     }
     return true;
@@ -158,9 +158,9 @@ static bool p2p_pairs_submit_staged(p2p_experiment *x, const pair *p, int direct
                                                         from->context, x->bytes, from->stream[0]));
 }
 
-/* Copies that often in one direction, or in both in turns. Returns the seconds until all have
- * arrived. It measures by the clock and holds nothing back: the driver stages in its own way,
- * and may need this thread for it. */
+/* Makes so many copies in one direction, or in both in turns. Returns the seconds until all have
+ * arrived. It measures by the clock and without a gate, because the driver may need this thread to
+ * stage the copies. */
 static bool p2p_pairs_copy_staged(p2p_experiment *x, const pair *p, bool both, int copies, double *seconds, char *error)
 {
     uint64_t begin = stats_monotonic();

@@ -15,7 +15,7 @@
  * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  *
  * Definitions marked "nvbandwidth" follow NVIDIA's nvbandwidth v0.8 (github.com/NVIDIA/nvbandwidth,
- * version.h). They were read there and reimplemented here. Each place names the original file.
+ * version.h). They were read there and written anew here. Each place names the original file.
  */
 #ifndef CLI_P2P_PARTS_H
 #define CLI_P2P_PARTS_H
@@ -33,7 +33,7 @@
 #define P2P_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 enum {
-    P2P_DEVICES_MAX = 32, /* limit of a runtime */
+    P2P_DEVICES_MAX = 32, /* most devices of a runtime */
     P2P_NOTES_MAX = 64,
     P2P_JOBS_MAX = 2, /* concurrent copies */
     P2P_STREAMS = 2,
@@ -43,16 +43,16 @@ enum {
     P2P_COPIES = 16,
     P2P_WARM = 4,
     P2P_SAMPLES = 3,
-    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block. Smaller buffers (MiB) are
-     * copied to the last 16 bytes. Then memory of a chain, bytes from one load to the next,
-     * total loads. */
+    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block. Buffers smaller than a limit
+     * (MiB) are copied up to the last 16 bytes. Then come the memory of a chain, the bytes from one
+     * load to the next, and the number of loads. */
     P2P_BLOCK = 512,
     P2P_SMALL_MIB = 64,
     P2P_CHAIN_BYTES = 2 << 20,
     P2P_CHAIN_STEP = 128,
     P2P_CHAIN_LOADS = 1000000,
-    /* only in this tool: staged copies, of which fewer are enough, and small copies that are
-     * waited for one by one */
+    /* only in this tool: staged copies, of which fewer are enough, and small copies, each with its
+     * wait */
     P2P_STAGED_COPIES = 4,
     P2P_STAGED_WARM = 1,
     P2P_SMALL_COPIES = 1000,
@@ -103,7 +103,7 @@ typedef enum p2p_figure_id {
     P2P_FIGURES
 } p2p_figure_id;
 
-/* For every device and pinned memory near it. */
+/* Figures of every device and pinned memory near it. */
 typedef enum p2p_link_id {
     P2P_TO_DEVICE_CE,
     P2P_TO_HOST_CE,
@@ -154,7 +154,7 @@ typedef struct p2p_experiment {
     char settings[256];       /* settings of the runtime, with which it was opened */
     plain_image image;
     hdcu_result code; /* result of the driver's last failed call */
-    uint32_t *gate;   /* pinned: [0] open, [1] a kernel gave up */
+    uint32_t *gate;   /* pinned memory: [0] is the gate, [1] notes that a kernel gave up */
     hdcu_deviceptr gate_address;
 
     size_t bytes; /* of a buffer */
@@ -186,11 +186,11 @@ void p2p_step(p2p_experiment *x, const char *stage, const char *item);
 bool p2p_check(p2p_experiment *x, hdcu_result result, const char *entry, char *error);
 #define P2P_TRY(x, error, entry, arguments) p2p_check(x, (x)->driver->entry arguments, #entry, error)
 
-/* The provider, every device with its kernels and streams, the gate. */
+/* Opens the provider, every device with its kernels and streams, and the gate. */
 bool p2p_plain_open(p2p_experiment *x, char *error);
 void p2p_plain_close(p2p_experiment *x);
 
-bool p2p_enter(p2p_experiment *x, int device, char *error); /* its context becomes current */
+bool p2p_enter(p2p_experiment *x, int device, char *error); /* the device's context becomes current */
 
 /* Lets d use o's memory, or ends that access. */
 bool p2p_connect(p2p_experiment *x, int d, int o, char *error);
@@ -207,8 +207,8 @@ typedef struct p2p_memory {
 bool p2p_take(p2p_experiment *x, int device, size_t bytes, p2p_memory *out, char *error);
 void p2p_give(p2p_experiment *x, p2p_memory *m); /* a zeroed one is ignored */
 
-/* Fills memory with the built-in pattern of a seed, or compares it, by kernels of `device`.
- * Waits. */
+/* Fills memory with the built-in pattern of a seed, or compares the memory with it, by kernels of
+ * `device`. Waits for the end. */
 bool p2p_fill(p2p_experiment *x, int device, const p2p_memory *m, size_t bytes, uint32_t seed, char *error);
 bool p2p_compare(p2p_experiment *x, int device, const p2p_memory *m, size_t bytes, uint32_t seed, uint64_t *wrong,
                  char *error);
@@ -222,10 +222,11 @@ typedef struct p2p_job {
     bool by_kernel;
 } p2p_job;
 
-/* GB/s of each job, as the median of the samples. NaN, with a note, if bytes arrived changed. */
+/* Measures the GB/s of each job, as the median of the samples. NaN, with a note, if bytes arrived
+ * changed. */
 bool p2p_measure(p2p_experiment *x, const char *what, const p2p_job *jobs, int n, double *out, char *error);
 
-/* Nanoseconds per load, for a kernel of `device` that follows a chain in m. */
+/* Measures nanoseconds per load, with a kernel of `device` that follows a chain in m. */
 bool p2p_chase(p2p_experiment *x, const char *what, int device, const p2p_memory *m, double *out, char *error);
 
 /* ---- cases ---- */

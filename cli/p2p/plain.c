@@ -30,7 +30,7 @@ bool p2p_enter(p2p_experiment *x, int device, char *error)
 
 /* ---- open and close ---- */
 
-/* Opens the provider in this process. It needs the settings, because Heddle's engines may run
+/* Opens the provider in this process with the runtime's settings, because Heddle's engines may run
  * elsewhere. */
 static bool p2p_plain_open_provider(p2p_experiment *x, char *error)
 {
@@ -182,7 +182,7 @@ void p2p_plain_close(p2p_experiment *x)
     if (!x->driver) {
         return;
     }
-    if (x->gate) { /* no kernel waits at the gate when it is freed */
+    if (x->gate) { /* no kernel waits at the gate any more when it is freed */
         *(volatile uint32_t *)x->gate = 1;
         for (int i = 0; i < x->n; i++) {
             for (int k = 0; k < P2P_STREAMS && p2p_enter(x, i, ignored); k++) {

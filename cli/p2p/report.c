@@ -17,7 +17,7 @@ enum {
     CELL = 8,        /* figure */
     HEADING = 4,     /* blanks before the heading of a matrix */
     BETWEEN = 4,     /* blanks between matrices */
-    WORDS_MOST = 8,  /* limit of devices for full verdicts */
+    WORDS_MOST = 8,  /* with more devices, verdicts are abbreviated */
     WORD = 13,       /* width of a full verdict */
     PAIRS_SHOWN = 12 /* with one reason */
 };
@@ -83,7 +83,7 @@ static const char *p2p_report_after_number(const char *at)
     return at + strspn(at, "0123456789abcdefABCDEFx.");
 }
 
-/* True if two sentences differ only in numbers: of devices, bytes, speeds. */
+/* True if two sentences differ only in numbers, such as those of devices, bytes or speeds. */
 static bool p2p_report_same_words(const char *a, const char *b)
 {
     while (*a && *b) {
@@ -123,7 +123,7 @@ static void p2p_report_print_finding(const p2p_experiment *x, int first_d, int f
     }
     const char *code = p->driver_code ? hdi_driver_code_name(p->driver_code) : "";
     bool told = strstr(p->reason, code) != NULL; /* "" always matches */
-    /* the numbers in the sentence belong to this pair */
+    /* the numbers in the sentence are those of this pair */
     char whose[32] = "";
     if (count > 1) {
         snprintf(whose, sizeof(whose), "%d -> %d: ", first_d, first_o);
@@ -254,7 +254,7 @@ static bool p2p_report_is_measured(const p2p_experiment *x, p2p_figure_id id)
     return any;
 }
 
-/* Matrices with a heading each, side by side if they fit. */
+/* Matrices, each with a heading, side by side if they fit. */
 typedef struct block {
     p2p_figure_id id;
     const char *text;

@@ -170,15 +170,16 @@ static uint64_t p2p_run_least_free(const p2p_experiment *x)
     return least;
 }
 
-/* nvbandwidth's sizes and counts for GPUs; less for host devices, or if memory is short. */
+/* Chooses nvbandwidth's sizes and counts for GPUs, and less for host devices or if memory is
+ * short. */
 static bool p2p_run_choose_sizes(p2p_experiment *x, char *error)
 {
     const p2p_options *o = x->options;
     int usual = x->on_host ? (o->quick ? P2P_QUICK_HOST_SIZE_MIB : P2P_HOST_SIZE_MIB)
                            : (o->quick ? P2P_QUICK_SIZE_MIB : P2P_SIZE_MIB);
     uint64_t room = p2p_run_least_free(x) / 8 /
-                    /* cases of one device with pinned memory need three buffers, the runtimes
-                     * two each */
+                    /* cases of one device with pinned memory need three buffers, and each runtime
+                     * needs two */
                     P2P_MIB;
     uint64_t size = o->size_mib ? (uint64_t)o->size_mib : (uint64_t)usual;
     if (size > room && o->size_mib) {

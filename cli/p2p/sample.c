@@ -1,9 +1,9 @@
 /* sample.c - copies behind a gate, timed by device events; dependent loads.
  *
  * Threads: the conductor. Locks: none.
- * Always: if anything fails while streams wait at the gate, the gate is opened. The streams are
- * waited for before anything is released. Before a sample counts, the owner of the destination
- * compares the copied bytes; for pinned memory, the copying device does.
+ * Always: if anything fails while streams wait at the gate, the gate is opened. Nothing is released
+ * before the streams have ended. Before a sample counts, the owner of the destination compares the
+ * copied bytes; for pinned memory, the copying device does.
  *
  * A sample follows nvbandwidth (v0.8, memcpy.cpp, MemcpyOperation::doMemcpyCore). Each stream runs,
  * in this order:
@@ -24,8 +24,8 @@ enum { CHAIN_WORD = 8 };
  * microsecond, a CPU in a few nanoseconds. */
 static const uint64_t looks_gpu = (uint64_t)1 << 23, looks_host = (uint64_t)1 << 33;
 
-/* The bytes that a copy moves. A kernel moves the same number of 16-byte elements with each
- * thread, unless the buffer is small. nvbandwidth: memcpy.cpp,
+/* Returns the bytes that a copy moves. Each thread of a kernel moves the same number of 16-byte
+ * elements, unless the buffer is small. nvbandwidth: memcpy.cpp,
  * MemcpyInitiatorSM::getAdjustedCopySize. */
 static size_t p2p_sample_moved_bytes(const p2p_experiment *x, const p2p_job *job)
 {
