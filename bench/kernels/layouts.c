@@ -65,8 +65,9 @@ HD_KERNEL_BOUNDS(hd_layouts_check, LAYOUT_THREADS, HD_INOUT(uint64_t, wrong), HD
 }
 
 /* The plain copies: a thread reads one element and writes it. In 2-D transposes neighbouring
- * threads read neighbouring elements and write far apart; otherwise they write neighbouring
- * elements. `rows` and `columns` are those of x; the grid covers columns by rows. */
+ * threads read neighbouring elements, and write elements that lie far apart. In other moves they
+ * write neighbouring elements. `rows` and `columns` are those of x; the grid covers columns by
+ * rows. */
 #define PLAIN_KERNELS(name, type)                                                                                      \
     HD_KERNEL_BOUNDS(hd_layouts_transpose_##name, LAYOUT_THREADS, HD_OUT(type, y), HD_IN(type, x),                     \
                      HD_VALUE(uint32_t, rows), HD_VALUE(uint32_t, columns))                                            \

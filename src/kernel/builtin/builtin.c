@@ -62,8 +62,8 @@ HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), H
 
 #define SUM_THREADS 256
 
-/* Any grid of blocks of 256: each thread takes every (threads of the grid)-th element, each block
- * adds its sum to *total. */
+/* Runs in any grid of blocks of 256. A thread adds elements at a distance of all threads of the
+ * grid, and each block adds its sum to *total. */
 HD_KERNEL_BOUNDS(hd_sum_f32, SUM_THREADS, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(uint64_t, n))
 {
     HD_SHARED float partial[SUM_THREADS];

@@ -1,6 +1,6 @@
 /* matmul.c - the built-in matrix product: c = alpha a b + beta c for all matrices of a batch, with
  * any strides. Types are f16, bf16, f32, f64, c64 and c128. It serves if no library can be opened,
- * and for products that a library does not take.
+ * and for products that no library takes.
  *
  * On a GPU it runs in blocks of HDI_MATMUL_THREADS threads (matmul_gpu.h). On the CPU it runs in
  * blocks of one thread without barriers (matmul_cpu.h), for the best instructions of the processor.
@@ -161,7 +161,7 @@ HD_DEVICE hdk_c128 hdk_make_c128(double re, double im)
 
 #define WORK_BYTES (384 * 1024)
 
-/* The thread's own memory: kernels run on small stacks. */
+/* The thread's own memory, because kernels run on small stacks. */
 HD_SHARED __attribute__((aligned(64))) unsigned char work[WORK_BYTES];
 
 #define SET(type) plain_##type

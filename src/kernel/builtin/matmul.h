@@ -1,9 +1,9 @@
 /* matmul.h - the parameters of the built-in matrix product, shared between its kernels (matmul.c)
- * and the code that launches them (src/tensor). Also the sizes of its tiles, which are tuned here.
- * Plain data; no threads, no locks.
+ * and the code that launches them (src/tensor). It also contains the sizes of the tiles. It has
+ * only plain data, so neither threads nor locks matter.
  *
- * A block makes one tile of c after the other, from its own number on, in steps of the grid: any
- * grid is right.
+ * A block makes one tile of c after the other, from its own number on, in steps of the number of
+ * blocks. So any grid is right.
  */
 #ifndef HDI_KERNEL_BUILTIN_MATMUL_H
 #define HDI_KERNEL_BUILTIN_MATMUL_H
@@ -27,9 +27,9 @@ typedef struct hdi_matmul_shape {
     int64_t step_a[HDI_MATMUL_BATCH], step_b[HDI_MATMUL_BATCH], step_c[HDI_MATMUL_BATCH];
 } hdi_matmul_shape;
 
-/* On a GPU: HDI_MATMUL_THREADS threads hold a tile of TILE x TILE in registers, in pieces of PIECE
- * x PIECE. They take slices of DEPTH columns of a and rows of b. 8 x 8 floats in each thread take 8
- * + 8 loads from shared memory for 64 multiplications. */
+/* On a GPU, HDI_MATMUL_THREADS threads hold a tile of TILE x TILE in registers, in pieces of PIECE
+ * x PIECE. They load slices of DEPTH columns of a and DEPTH rows of b. 8 x 8 floats in each thread
+ * take 8 + 8 loads from shared memory for 64 multiplications. */
 #define HDI_MATMUL_THREADS 256
 #define HDI_MATMUL_GPU_TILE_SMALL 128 /* elements of 4 bytes and less */
 #define HDI_MATMUL_GPU_PIECE_SMALL 8
@@ -37,7 +37,7 @@ typedef struct hdi_matmul_shape {
 #define HDI_MATMUL_GPU_PIECE 4
 #define HDI_MATMUL_GPU_DEPTH 8
 
-/* On the CPU: one thread packs ROWS x DEPTH of a and DEPTH x COLUMNS of b into its own memory,
+/* On the CPU, one thread packs ROWS x DEPTH of a and DEPTH x COLUMNS of b into its own memory,
  * which its caches hold. */
 #define HDI_MATMUL_CPU_ROWS 96
 #define HDI_MATMUL_CPU_COLUMNS 128      /* elements of up to 8 bytes */

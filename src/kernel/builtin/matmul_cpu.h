@@ -4,9 +4,10 @@
  *     complex); REAL: float or double; ELEMENT: its form in memory; PART_OF(element pointer, part):
  *     as REAL; STORE(element pointer, re, im); COLUMNS of a tile.
  *
- * Makes tile `number` of c. It packs the parts that it needs of a and b into strips as wide as the
- * inner loop takes them. The strips are in `work`, which belongs to the thread. It goes through
- * them with HEIGHT x WIDTH sums in registers. Outside the matrices strips are zero.
+ * Makes tile `number` of c. The function packs the parts of a and b that it needs into strips as
+ * wide as the inner loop takes them. The strips are in `work`, which belongs to the thread. The
+ * inner loop goes through the strips with HEIGHT x WIDTH sums in registers. Outside the matrices
+ * strips are zero.
  * Always: an element of c is read only if beta is not 0.
  */
 
@@ -14,7 +15,7 @@
 #define DEPTH (HDI_MATMUL_CPU_DEPTH_BYTES / (PARTS * (int)sizeof(REAL)))
 #define LANES (VECTOR / (int)sizeof(REAL))
 #define WIDTH (2 * LANES)                              /* columns of the inner loop */
-#define HEIGHT (PARTS == 2 ? 2 : VECTOR == 16 ? 4 : 6) /* rows: as many sums as fit the registers */
+#define HEIGHT (PARTS == 2 ? 2 : VECTOR == 16 ? 4 : 6) /* rows of the inner loop, so that the sums fit the registers */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define INNER PASTE(FUNCTION, _inner)
@@ -23,8 +24,8 @@ _Static_assert(ROWS % HEIGHT == 0 && COLUMNS % WIDTH == 0, "strips fit the tile"
 _Static_assert((ROWS + COLUMNS) * DEPTH * PARTS * sizeof(REAL) + ROWS * COLUMNS * PARTS * sizeof(REAL) <= WORK_BYTES,
                "a tile fits its thread's memory");
 
-/* sum[part][row][column] += a strip of a times a strip of b. Strips: for each step into the depth
- * HEIGHT (WIDTH) first parts, then the second ones. A row of sums takes COLUMNS. */
+/* sum[part][row][column] += a strip of a times a strip of b. For each step into the depth a strip
+ * holds the HEIGHT (or WIDTH) first parts, then the second parts. A row of sums takes COLUMNS. */
 TARGET static void INNER(const REAL *restrict a, const REAL *restrict b, REAL *restrict sum, uint64_t depth)
 {
     typedef REAL vector __attribute__((vector_size(VECTOR)));
@@ -65,7 +66,7 @@ TARGET static void INNER(const REAL *restrict a, const REAL *restrict b, REAL *r
     }
 }
 
-/* Packs `side` rows of `depth` elements in strips of `strip` rows; zeros up to a whole strip. */
+/* Packs `side` rows of `depth` elements in strips of `strip` rows. Zeros fill the last strip. */
 TARGET static void PASTE(FUNCTION, _pack)(REAL *to, uint64_t strip, const ELEMENT *from, int64_t side_stride,
                                           int64_t depth_stride, uint64_t side, uint64_t depth)
 {

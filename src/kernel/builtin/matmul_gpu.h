@@ -6,26 +6,26 @@
  *     SCALAR; TILE, PIECE; UNROLL: steps into the depth that are written out; PACK, TAKE(to, from):
  *     a load of PACK numbers.
  *
- * Threads: HDI_MATMUL_THREADS per block. A slice of a and one of b pass through shared memory, in
- * two turns. So the next one loads while this one is multiplied. Outside the matrices slices are
- * zero. Threads read memory in the order in which it lies, whichever of the two strides is the
- * short one.
+ * Threads: HDI_MATMUL_THREADS per block. Slices of a and b pass through shared memory, which has
+ * room for two of each. So the next slices load while the current ones are multiplied. Outside the
+ * matrices slices are zero. Neighbouring threads read neighbouring memory, whichever of the two
+ * strides is the short one.
  * Always: an element of c is read only if beta is not 0.
  */
 
 #define DEPTH HDI_MATMUL_GPU_DEPTH
 #define SIDE (TILE / PIECE)                       /* threads along each side of the tile */
-#define LOADS (TILE * DEPTH / HDI_MATMUL_THREADS) /* elements of a slice that each thread brings */
-/* Of a slice: stores along either side fall into different banks. */
+#define LOADS (TILE * DEPTH / HDI_MATMUL_THREADS) /* elements of a slice that each thread loads */
+/* The pitch of a slice, by which stores along either side fall into different banks. */
 #define PITCH (TILE + 16 / (int)sizeof(NUMBER))
-/* The place in the tile of the i-th row or column of a thread: PACK side by side, which are one
- * load from shared memory. */
+/* The place in the tile of a thread's i-th row or column. PACK of them lie side by side, so that
+ * one load from shared memory gets them. */
 #define SPOT(i, t) ((i) / PACK * (SIDE * PACK) + (t)*PACK + (i) % PACK)
 
 _Static_assert(SIDE *SIDE == HDI_MATMUL_THREADS && LOADS * HDI_MATMUL_THREADS == TILE * DEPTH,
                "every thread has its part");
 
-/* At least two blocks on a multiprocessor, so that one multiplies while the other waits. That
+/* At least two blocks fit on a multiprocessor, so that one multiplies while the other waits. This
  * bounds the registers, too. */
 #define BOUNDS HDI_MATMUL_THREADS, 2
 
@@ -36,8 +36,8 @@ HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(EL
     HD_SHARED __attribute__((aligned(16))) NUMBER slice_b[2][DEPTH][PITCH];
     const uint32_t t = hd_thread_x(), tx = t % SIDE, ty = t / SIDE;
     const SCALAR alpha = (SCALAR)s.alpha, beta = (SCALAR)s.beta;
-    /* A thread's first element of each slice, and the distance of the others, along the side of the
-     * tile or into the depth. */
+    /* A thread's first element of each slice, and the distance to its next ones, along the side of
+     * the tile or into the depth. */
     const bool a_deep = s.column_a == 1 || (s.row_a != 1 && s.column_a >= 0 && s.column_a < s.row_a);
     const bool b_deep = s.row_b == 1 && s.column_b != 1;
     const uint32_t a_side = a_deep ? t / DEPTH : t % TILE, a_depth = a_deep ? t % DEPTH : t / TILE;
@@ -121,7 +121,7 @@ HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(EL
             }
             turn ^= 1;
             if (more) {
-                KEEP(turn); /* nobody reads it: all threads passed the barrier since */
+                KEEP(turn); /* nobody reads this turn any more, because all threads have passed the barrier since */
             }
             hd_barrier();
         }

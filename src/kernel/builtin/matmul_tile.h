@@ -13,7 +13,7 @@ typedef struct hdk_tile {
     int64_t a, b, c; /* offsets of the batch's matrices */
 } hdk_tile;
 
-/* The tiles that follow each other lie in groups of rows, column by column. */
+/* Tiles with consecutive numbers lie in groups of GROUP rows, column by column. */
 HD_DEVICE hdk_tile hdk_tile_at(const hdi_matmul_shape *s, uint64_t number, uint32_t rows, uint32_t columns)
 {
     uint64_t down = (s->m + rows - 1) / rows, across = (s->n + columns - 1) / columns;
@@ -29,7 +29,7 @@ HD_DEVICE hdk_tile hdk_tile_at(const hdi_matmul_shape *s, uint64_t number, uint3
 #if HD_KERNEL_GPU
 #pragma unroll
 #endif
-    /* All of them, so that the arguments stay in place. */
+    /* Goes through all dimensions, so that the arguments stay where they are. */
     for (int d = HDI_MATMUL_BATCH - 1; d >= 0; d--) {
         if (d < (int)s->batch_dims) {
             int64_t index = (int64_t)(matrix % s->batch[d]);

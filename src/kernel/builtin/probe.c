@@ -1,8 +1,8 @@
 /* probe.c - kernels with which one device stores to, loads from and counts in the memory of
  * another.
  *
- * Bytes are touched `width` at a time (1, 4, 8 or 16), to which all addresses are aligned; the rest
- * at the end, one by one. Any grid.
+ * The kernels touch `width` bytes at a time (1, 4, 8 or 16), to which all addresses are aligned. At
+ * the end they touch the remaining bytes one by one. Any grid works.
  */
 #include <heddle/kernel.h>
 
@@ -21,7 +21,7 @@ HD_DEVICE uint8_t pattern_byte(uint64_t seed, uint64_t j)
     return (uint8_t)(pattern_word(seed, j / 8) >> (j % 8 * 8));
 }
 
-/* Moved by one instruction. */
+/* One instruction moves it. */
 typedef uint64_t two_words __attribute__((vector_size(16)));
 
 HD_KERNEL(hd_probe_store, HD_OUT(uint8_t, y), HD_VALUE(uint64_t, bytes), HD_VALUE(uint64_t, seed),

@@ -1,5 +1,5 @@
-/* tensor.c - kernels that move tensors between layouts; tensor.h describes their parameters,
- * src/tensor/plan.c chooses. */
+/* tensor.c - kernels that move tensors between layouts. tensor.h describes their parameters, and
+ * src/tensor/plan.c chooses the kernel. */
 #include <heddle/kernel.h>
 
 #if HD_KERNEL_GPU

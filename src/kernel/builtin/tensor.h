@@ -6,12 +6,12 @@
  * They serve layouts that agree in their fastest dimension, and everything that fits nowhere else.
  * *Tiles* serve layouts that do not agree there. `i` counts elements that are adjacent in the
  * source, `j` elements that are adjacent in the destination. A block moves a rectangle of both, so
- * that either side is walked along its own rows. `i` and `j` may each count several dimensions of
- * the tensor, one after another.
+ * that it can walk either side along that side's rows. `i` and `j` may each count several
+ * dimensions of the tensor, one after another.
  *
  * When a position is split into the indices of several dimensions, each index is a *digit* with a
- * fixed number of values. GPUs count in 32 bits: a digit, and the position that is split, are below
- * 2^31; distances in bytes use 64 bits.
+ * fixed number of values. GPUs count in 32 bits, so a digit and the split position are below 2^31.
+ * Distances in bytes use 64 bits.
  */
 #ifndef HD_BUILTIN_TENSOR_H
 #define HD_BUILTIN_TENSOR_H
@@ -19,8 +19,8 @@
 #include <heddle/kernel.h>
 
 #define HD_TENSOR_DIGITS 12      /* of units */
-#define HD_TENSOR_ROW_DIGITS 4   /* of i, and of j */
-#define HD_TENSOR_BATCH_DIGITS 9 /* of all other dimensions */
+#define HD_TENSOR_ROW_DIGITS 4   /* digits of i, and of j */
+#define HD_TENSOR_BATCH_DIGITS 9 /* digits of all other dimensions */
 #define HD_TENSOR_COUNT_MAX 0x7fffffffu
 
 /* x / n for x and n below 2^31, as (high half of x * multiplier + x) >> shift. */
@@ -30,8 +30,8 @@ typedef struct hd_tensor_divisor {
 
 typedef struct hd_tensor_digit {
     hd_tensor_divisor by;
-    /* A dimension that is cut into a low and a high digit: the amount that this digit adds to its
-     * index; see hd_tensor_units.limit. */
+    /* If a dimension is cut into a low and a high digit: the amount that this digit adds to the
+     * dimension's index; see hd_tensor_units.limit. */
     uint32_t weight[2];
     int64_t dst, src; /* bytes from one value to the next */
 } hd_tensor_digit;
@@ -50,11 +50,11 @@ typedef struct hd_tensor_units {
     uint32_t digits, inner;
     uint32_t count, piece;
     hd_tensor_divisor pieces; /* blocks for each position of the outer digits */
-    /* GPU. `common`: the first digits that are the same for all units of a thread, because their
-     * values together divide HD_TENSOR_UNITS_THREADS. And `apart`: the growth of the position in
-     * the others from unit to unit. */
+    /* GPU. `common`: how many of the first digits are the same for all units of a thread, because
+     * their values together divide HD_TENSOR_UNITS_THREADS. `apart`: by how much the position in
+     * the other digits grows from unit to unit. */
     uint32_t common, apart;
-    uint32_t limit[2]; /* of the sums of weights: sums not below it are outside the tensor */
+    uint32_t limit[2]; /* limits of the sums of weights; a sum that is not below its limit is outside the tensor */
     uint32_t flags;
     int64_t collect_step; /* bytes */
     hd_tensor_digit digit[HD_TENSOR_DIGITS];
@@ -67,10 +67,9 @@ typedef struct hd_tensor_row_digit {
 } hd_tensor_row_digit;
 
 enum {
-    /* The source's rows are without gaps, and, for GPUs, begin at multiples of 16 bytes ... */
+    /* The source's rows have no gaps and, for GPUs, begin at multiples of 16 bytes. */
     HD_TENSOR_WIDE_LOADS = 1,
-    /* ... the destination's rows, likewise; with shifted windows: only that they are without
-     * gaps */
+    /* The same for the destination's rows. With shifted windows they only have no gaps. */
     HD_TENSOR_WIDE_STORES = 2,
     HD_TENSOR_STREAM = 4 /* CPU: the output is so large that it leaves the caches anyway */
 };
@@ -78,10 +77,10 @@ enum {
 /* Parameters of hd_tensor_tile_*. */
 typedef struct hd_tensor_tile {
     uint32_t ni, nj;
-    uint32_t size_i, size_j; /* of a tile; GPU kernels know their own sizes */
+    uint32_t size_i, size_j; /* size of a tile; GPU kernels know their own sizes */
     uint32_t tiles_i, tiles_j;
-    /* The order of tiles: strips of `group` tiles along j; in a strip first along j, then along
-     * i. */
+    /* The order of tiles: strips of `group` tiles along j. In a strip the order is first along j,
+     * then along i. */
     uint32_t group;
     uint32_t flags;
     hd_tensor_divisor across[2]; /* tiles along j of a whole strip, and of the last one */
@@ -103,8 +102,8 @@ typedef struct hd_tensor_tile {
 /* How a tile's kernel works (`kind` below). */
 #define HD_TENSOR_TILE_PLAIN 0  /* i and j are one dimension each */
 #define HD_TENSOR_TILE_DIGITS 1 /* or several */
-/* Either, and each row of the destination is written from a multiple of 32 bytes on; rows may begin
- * anywhere. */
+/* Any i and j. Each row of the destination is written from a multiple of 32 bytes on, and rows may
+ * begin anywhere. */
 #define HD_TENSOR_TILE_SHIFTED 2
 
 /* The kernels for tiles: X(name, element, size_i, size_j, threads, blocks, kind);
@@ -142,7 +141,7 @@ typedef struct hd_tensor_tile {
  * row. */
 /* Elements. */
 #define HD_TILE_MARGIN(element, kind) ((kind) == HD_TENSOR_TILE_SHIFTED ? 32 / (element) : 0)
-/* Without the chunks that keep the banks apart. */
+/* The chunks of a row, without those that keep the banks apart. */
 #define HD_TILE_ROW_CHUNKS(element, size_j, kind) (((size_j) + HD_TILE_MARGIN(element, kind)) * (element) / 16)
 #define HD_TILE_CELLS(element, size_i, size_j, kind) ((size_i) * (HD_TILE_ROW_CHUNKS(element, size_j, kind) + 1) + 1)
 #define HD_TILE_ROWS(element, size_i, size_j, kind)                                                                    \

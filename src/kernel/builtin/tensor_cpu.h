@@ -4,11 +4,11 @@
  * Units: a block copies some rows of the fastest digit, one after another.
  * Tiles: a block reads a rectangle along the source's rows and transposes squares of 16 bytes in
  * registers. It gathers the result in its own buffer, in the destination's order. From there it
- * writes whole rows. So only a few rows are in use at once, however far apart they lie. (Powers of
- * two are usual distances, and map to the same few cache lines.)
+ * writes whole rows. So only a few rows are in use at once, however far apart they lie. (Usual
+ * distances are powers of two, for which rows share the same few cache lines.)
  *
- * Threads: one per block, no barriers. Always: addresses may be any; bytes outside the tensors are
- * neither written nor read.
+ * Threads: one per block, no barriers. Always: any address is allowed. Bytes outside the tensors
+ * are neither written nor read.
  */
 #ifndef HD_BUILTIN_TENSOR_CPU_H
 #define HD_BUILTIN_TENSOR_CPU_H
@@ -93,7 +93,7 @@ HD_INLINE void hd_units(HD_SELF, unsigned char *dst, const unsigned char *src, c
         }
         for (uint32_t k = 1; k < p->digits; k++) {
             const hd_tensor_digit *digit = &p->digit[k];
-            /* Wraps: back to the first. */
+            /* the step leads to the next value, or from the last one back to the first */
             uint32_t steps = index[k] + 1 < digit->by.n ? 1 : 0 - index[k];
             int64_t way = steps == 1 ? 1 : -(int64_t)index[k];
             index[k] += steps;
@@ -165,7 +165,7 @@ HD_INLINE void hd_turn_16(unsigned char *out, uint32_t pitch, const unsigned cha
 }
 
 #define HD_TILE_MOST 128    /* elements along i, and along j */
-#define HD_TILE_BYTES 32768 /* of a tile, at most */
+#define HD_TILE_BYTES 32768 /* most bytes of a tile */
 #define HD_TILE_PAD 64      /* bytes between the buffer's rows */
 /* Rows of the source that are fetched ahead. */
 #define HD_TILE_AHEAD(each) ((each) < 8 ? 8 : (each))
@@ -246,11 +246,12 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
     const uint32_t pitch = p->size_j * element + HD_TILE_PAD;
     uint32_t i_square = p->flags & HD_TENSOR_WIDE_LOADS ? ni / each * each : 0;
     uint32_t j_square = i_square ? nj / each * each : 0;
-    /* Past the caches only whole lines: parts of them cost more than they save. */
+    /* Only whole cache lines go past the caches, because parts of lines cost more than they
+     * save. */
     int streams =
         (p->flags & HD_TENSOR_STREAM) && ((uintptr_t)(dst + dst_row[0]) & 15) == 0 && (p->i_row[0].step & 15) == 0;
     for (uint32_t j = 0; j < j_square; j += each) {
-        /* The processor does not predict where short rows continue. */
+        /* Fetches rows ahead, because the processor does not predict where short rows continue. */
         for (uint32_t k = j + HD_TILE_AHEAD(each); k < j + HD_TILE_AHEAD(each) + each && k < j_square; k++) {
             for (uint32_t at = 0; at < i_square * element; at += 64) {
                 __builtin_prefetch(src + src_row[k] + at);

@@ -1,6 +1,6 @@
-/* tensor_gpu.h - the kernels of tensor.h as GPUs run them: the accesses, elements, and the kernels
- * for units. Tiles are in tensor_tiles_gpu.h. Except for the accesses it is plain C, so that tests
- * can run it on the CPU, too.
+/* tensor_gpu.h - the kernels of tensor.h as GPUs run them: memory accesses, elements, and the
+ * kernels for units. Tiles are in tensor_tiles_gpu.h. Except for the accesses it is plain C, so
+ * that tests can run it on the CPU, too.
  *
  * Threads: all threads of a block take the same way at every barrier. Always: bytes outside the
  * destination's elements are not written. Every byte read shares its aligned 16 bytes with an
@@ -24,7 +24,7 @@ typedef uint32_t hd_chunk __attribute__((vector_size(16)));
 #define HD_UNROLL _Pragma("clang loop unroll(full)")
 #define HD_UNROLL_BY(n) _Pragma(#n)
 
-/* The source is not written while the kernel runs. */
+/* Loads from the source, which nobody writes while the kernel runs. */
 #define HD_LOADER(name, type, form, constraint)                                                                        \
     HD_INLINE type name(const unsigned char *at)                                                                       \
     {                                                                                                                  \
@@ -155,7 +155,7 @@ HD_INLINE hd_chunk hd_element_at(const unsigned char *cell, const uint32_t eleme
     return v;
 }
 
-/* Element k of a chunk, likewise. */
+/* The same for element k of a chunk. */
 HD_INLINE hd_chunk hd_element_of(hd_chunk from, uint32_t k, const uint32_t element)
 {
     hd_chunk v = from;
@@ -184,7 +184,7 @@ HD_INLINE void hd_store_element(unsigned char *to, hd_chunk v, const uint32_t el
 
 /* ---- units ---- */
 
-/* The places of a thread's positions; their loads shall be under way together. */
+/* The places of a thread's positions, found first so that all loads are under way together. */
 typedef struct hd_places {
     const unsigned char *from[HD_TENSOR_UNITS_EACH];
     unsigned char *to[HD_TENSOR_UNITS_EACH];
@@ -221,7 +221,7 @@ HD_INLINE void hd_find_places(hd_places *at, unsigned char *dst, const unsigned 
         HD_UNROLL
         for (int u = 0; u < HD_TENSOR_UNITS_EACH; u++) {
             uint32_t index = position[u];
-            if (k + 1 < p->inner) { /* nothing is left of the last one */
+            if (k + 1 < p->inner) { /* the last digit leaves nothing to split */
                 position[u] = hd_tensor_divide(index, &digit->by);
                 index -= position[u] * digit->by.n;
             }

@@ -1,21 +1,22 @@
 /* tensor_tiles_gpu.h - the kernels for tiles as GPUs run them.
  *
  * A block of a tile's kernel reads a rectangle of size_i by size_j elements along the source's rows
- * and writes it along the destination's rows. In between it lies in shared memory, in *chunks* of
- * 16 bytes: elements that are neighbours in the destination. Each thread makes chunks in its
- * registers, from as many rows as a chunk has elements. So it accesses shared memory only 16 bytes
- * at a time.
+ * and writes it along the destination's rows. In between the rectangle lies in shared memory, in
+ * *chunks* of 16 bytes. A chunk holds elements that are neighbours in the destination. Each thread
+ * makes chunks in its registers, from as many rows as a chunk has elements. So it accesses shared
+ * memory only 16 bytes at a time.
  *
  * Chunk c of row i of the destination lies at i * (chunks of a row) + (i >> skew) + c. This spreads
- * the eight lanes of an access over all banks. If the source is read 16 bytes at a time, lanes that
- * store are one chunk's worth of elements apart in i (skew: log2 of that). If it is read by
- * elements, they are adjacent in i (skew 0). Lanes that load share one i, and their c are adjacent.
+ * the eight lanes of an access over all banks. If threads read the source 16 bytes at a time, lanes
+ * that store are a chunk's number of elements apart in i. The skew is then log2 of that number. If
+ * threads read it by elements, the lanes are adjacent in i, and the skew is 0. Lanes that load
+ * share one i, and their c are adjacent.
  *
  * With *shifted windows* the tile of each destination row begins at a multiple of 32 bytes, at most
- * 32 bytes in front of the rectangle. The rectangle is wider by that. So neighbouring blocks read a
- * few rows of the source twice, at about the same time. But no two blocks write parts of the same
- * sector of the destination. Rows of the source may begin anywhere, too: 16 bytes of one are two
- * aligned chunks, realigned in registers.
+ * 32 bytes in front of the rectangle. The rectangle is wider by this margin. So neighbouring blocks
+ * read a few rows of the source twice, at about the same time. But no two blocks write parts of the
+ * same sector of the destination. Rows of the source may begin anywhere, too. A thread then loads
+ * two aligned chunks and realigns 16 bytes in registers.
  *
  * The code of a block is compiled twice: for rectangles entirely inside the tensor, whose accesses
  * are not guarded, and for the others.
@@ -69,8 +70,8 @@ HD_INLINE void hd_turn(const hd_chunk *row, hd_chunk *column, const uint32_t ele
     }
 }
 
-/* Chooses between values. A choice between places would become an address, and move its operands
- * from registers to memory. */
+/* Chooses between values. A choice between variables would become an address, and move the
+ * variables from registers to memory. */
 HD_INLINE uint32_t hd_either(uint32_t which, uint32_t a, uint32_t b)
 {
     return which ? a : b;
@@ -113,13 +114,13 @@ HD_INLINE int64_t hd_row_offset(uint32_t at, const hd_tensor_row_digit *digit, u
 typedef struct hd_tile_form {
     uint32_t element, size_i, size_j, threads;
     int shifted;
-    /* A table in shared memory lists the start of each row; else row x begins at x * src_row, x *
-     * dst_row. */
+    /* A table in shared memory lists the start of each row; otherwise row x begins at x * src_row
+     * or x * dst_row. */
     int listed;
     uint32_t each;   /* elements of a chunk */
     uint32_t margin; /* elements */
     uint32_t width;  /* chunks of a row in shared memory, without padding */
-    uint32_t log;    /* of each, to base 2 */
+    uint32_t log;    /* the logarithm of `each` to base 2 */
 } hd_tile_form;
 
 /* The tile of a block. Rows and columns are counted from the tile's first ones on: j is below 0 in
@@ -145,10 +146,10 @@ HD_INLINE int64_t hd_dst_row(const hd_tile_form f, const hd_tile_place *at, uint
     return f.listed ? at->rows_dst[i] : i * at->dst_row;
 }
 
-/* From a source whose rows are without gaps to shared memory, 16 bytes at a time; `full`: all of
- * the rectangle is inside the tensor. Rows of shifted tiles may begin anywhere: for each chunk, the
- * two aligned ones that it lies in are read. Outside of the tensor its last chunks and rows are
- * read again, so that no branch keeps the loads apart. */
+/* Copies from a source whose rows have no gaps to shared memory, 16 bytes at a time. `full`: the
+ * whole rectangle is inside the tensor. Rows of shifted tiles may begin anywhere, so each chunk
+ * takes loads of the two aligned chunks around it. In place of chunks and rows outside the tensor,
+ * threads read the tensor's last ones again, so that no branch keeps the loads apart. */
 HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_place *at, hd_chunk *cells, const int full)
 {
     const uint32_t across = f.size_i / f.each, squares = across * f.width / f.threads, apart = f.threads / across;
@@ -212,7 +213,7 @@ HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
     }
 }
 
-/* The same for any source, by elements. */
+/* Does the same for any source, by elements. */
 HD_INLINE void hd_stage_elements(HD_SELF, const hd_tile_form f, const hd_tile_place *at, hd_chunk *cells)
 {
     /* Each thread takes as many chunks at a time as keep about 36 elements under way, always the
@@ -247,7 +248,7 @@ HD_INLINE void hd_stage_elements(HD_SELF, const hd_tile_form f, const hd_tile_pl
     }
 }
 
-/* From shared memory to rows that begin at multiples of 16 bytes. */
+/* Writes from shared memory to rows that begin at multiples of 16 bytes. */
 HD_INLINE void hd_write_chunks(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const hd_chunk *cells,
                                uint32_t skew, const int full)
 {
@@ -273,7 +274,7 @@ HD_INLINE void hd_write_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
     }
 }
 
-/* To rows without gaps that begin anywhere: from multiples of 32 bytes on. */
+/* Writes to rows without gaps that begin anywhere, from multiples of 32 bytes on. */
 HD_INLINE void hd_write_windows(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const hd_chunk *cells,
                                 uint32_t skew, const int full)
 {
@@ -285,8 +286,8 @@ HD_INLINE void hd_write_windows(HD_SELF, const hd_tile_form f, const hd_tile_pla
         return;
     }
     unsigned char *line = at->dst + (f.listed ? 0 : hd_dst_row(f, at, x));
-    /* If a thread's rows are a multiple of 32 bytes apart, whatever the row holds, all of them
-     * begin alike. */
+    /* If the distance of a thread's rows is always a multiple of 32 bytes, all of its rows begin
+     * alike. */
     const int alike = !f.listed && apart * f.element % 32 == 0;
     uint32_t early = (uint32_t)(uintptr_t)line & 31; /* bytes by which the window begins earlier */
     uint32_t cell = x * f.width + (x >> skew) + (32 - early) / 16 + y;
@@ -320,7 +321,7 @@ HD_INLINE void hd_write_windows(HD_SELF, const hd_tile_form f, const hd_tile_pla
     }
 }
 
-/* To any destination, by elements. */
+/* Writes to any destination, by elements. */
 HD_INLINE void hd_write_elements(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const hd_chunk *cells,
                                  uint32_t skew)
 {
@@ -391,8 +392,8 @@ HD_INLINE void hd_list_rows(HD_SELF, const hd_tile_form f, const hd_tensor_tile 
 HD_INLINE void hd_move_tile(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const uint32_t flags,
                             hd_chunk *cells)
 {
-    /* 16 bytes at a time if the part of a row in the tile is a multiple of that, or rows may begin
-     * anywhere. */
+    /* Moves 16 bytes at a time if the part of a row in the tile is a multiple of 16 bytes, or if
+     * rows may begin anywhere. */
     int whole = (at->left_i >= (int32_t)f.size_i) & (at->left_j >= (int32_t)f.size_j) & (at->j0 >= f.margin);
     int wide_in = (flags & HD_TENSOR_WIDE_LOADS) &&
                   (f.shifted || at->left_i >= (int32_t)f.size_i || (uint32_t)at->left_i % f.each == 0);
