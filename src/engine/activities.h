@@ -1,8 +1,8 @@
 /* activities.h - CUPTI's reports about a device (driver/cupti.h), on their way into the records of
  * its engine.
  *
- * Threads: begin and end run on any thread, one at a time. Take runs on the thread that runs the
- * engine. Release runs there, too, once the engine stopped.
+ * Threads: begin and end run on any thread, one at a time. The function _take runs on the thread
+ * that runs the engine, and _release once the engine stopped.
  * Locks, blocking: as in driver/cupti.h; take waits for nothing.
  * Always: only the engine writes its ring. Records without room there count as dropped.
  */

@@ -2,11 +2,12 @@
  *
  * NVIDIA's driver spreads the work of all streams over a few hardware queues, 8 by default. A
  * waiting stream occupies one queue. Once too many queues are occupied, other streams stand still,
- * whatever they depend on. Measured on an H200: with 4 of 8 queues occupied, 8 of 16, or 14 of 32,
- * all other streams went on. With 5 of 8 occupied, 40 of 122 others stood still; with 16 of 32
- * occupied, 9 of 111 did. Streams of the program occupy queues, too. So at most three streams per
- * eight queues wait inside the driver. The other waiting lanes wait in their engine, and go on when
- * it sees that the awaited lane is done. This costs them some microseconds.
+ * whatever they depend on. In a test on an H200, all other streams went on while 4 of 8 queues were
+ * occupied, or 8 of 16, or 14 of 32. With 5 of 8 queues occupied, 40 of 122 other streams stood
+ * still. With 16 of 32 occupied, 9 of 111 stood still. Streams of the program occupy queues, too.
+ * So at most three streams per eight queues wait inside the driver. The other waiting lanes wait in
+ * their engine, and go on when the engine sees that the awaited lane is done. Such a wait costs
+ * some microseconds more.
  *
  * Threads: the thread that runs the device's engine.
  * Locks: none.

@@ -88,7 +88,7 @@ enum {
 #define HDI_OP_OF_MAP(op, call, name, entries, rank) HDI_OP_##op,
     HDI_OP_MAP(HDI_OP_OF_MAP)
 #undef HDI_OP_OF_MAP
-        HDI_OPS,           /* the rest passes between a lane and its engine, and is no operation */
+        HDI_OPS,           /* the commands below pass between a lane and its engine, and are no operations */
     HDI_OP_SKIP = HDI_OPS, /* does nothing; fills the ring up to its end */
     HDI_OP_WAIT,           /* the lane goes on when another lane finishes a position */
     HDI_OP_RESUME,         /* a failed lane accepts work again */
@@ -114,7 +114,7 @@ typedef union hdi_command {
     /* All commands share these first bytes. */
     struct {
         uint8_t op;
-        uint8_t slots; /* of the whole command */
+        uint8_t slots; /* number of slots of the whole command */
         union {
             uint16_t kernel; /* LAUNCH: number in the runtime's table */
             uint16_t kind;   /* COPY, COPY_BOX: HDI_COPY_*, with flags */
@@ -165,7 +165,7 @@ typedef union hdi_command {
         /* position whose result the lane reads; `behind` lists further such positions, as distances
          * behind it */
         uint64_t position;
-        uint32_t behind[HDI_SOURCES_MOST - 1]; /* 0: no further one */
+        uint32_t behind[HDI_SOURCES_MOST - 1]; /* 0: there is no further position */
     } sources;
     unsigned char bytes[HDI_SLOT_BYTES];
 } hdi_command;
@@ -182,7 +182,7 @@ static inline bool hdi_op_is_work(unsigned op)
 
 #define HDI_SHARED_UNIT 16
 
-/* x and y up to 2047, z up to 1023: more than any device allows. */
+/* Packs x and y up to 2047 and z up to 1023, which is more than any device allows. */
 static inline uint32_t hdi_block_pack(uint32_t x, uint32_t y, uint32_t z)
 {
     return x | y << 11 | z << 22;
@@ -205,7 +205,7 @@ _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is
 /* ---- the shared state ---- */
 
 #define HDI_LANES_MAX 512 /* per device */
-/* So many of them serve the program, transfers and claims; the rest are parking lanes
+/* This many lanes serve the program, transfers and claims. The others are parking lanes
  * (parked.h). */
 #define HDI_LANES_OF_PROGRAM 256
 /* No lane of the runtime has this number. */
@@ -217,13 +217,13 @@ _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is
 /* Operations at positions from..to failed. */
 typedef struct hdi_failure {
     uint64_t from, to;
-    uint64_t position; /* of the operation to blame, in lane `lane` */
+    uint64_t position; /* position of the operation to blame, in lane `lane` */
     uint32_t lane;     /* global number */
     int32_t driver_code;
     /* For a launch: number in the runtime's table. For a claim or a call: how it ended
      * (claims.h). */
     uint32_t kernel;
-    uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
+    uint8_t op;        /* the HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
     uint8_t inherited; /* this lane's operation read the result of the operation to blame */
     /* For a lost device: this lane waited for the operation to blame, which is in another lane. */
@@ -241,8 +241,8 @@ _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied 
  * A fence on one side is enough. Submitters do this far more often than engines. */
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
-    /* Submitters fence, until a worker's engine takes this over. It can, since the application
-     * called hdi_biased_join(). */
+    /* Submitters fence, until a worker's engine takes this over. The engine can do so, since the
+     * application called hdi_biased_join(). */
     HDI_FENCES_EITHER = 1,
     /* The engine fences for submitters, on their processors (engine_see_heads). */
     HDI_FENCES_ENGINE = 2,
@@ -253,11 +253,11 @@ typedef struct hdi_engine_shared {
     /* The engine sleeps, or is about to: ring the doorbell. */
     _Alignas(HDI_LINE) _Atomic uint32_t asleep;
     _Atomic uint32_t fences; /* HDI_FENCES_*: which side fences */
-    /* Bit per lane with commands, or with work in flight. Submitters set it, the engine clears it.
-     * The bits of most lanes are in the cache line of `asleep`. */
+    /* One bit for each lane, set if the lane has commands or work in flight. Submitters set it, and
+     * the engine clears it. The bits of most lanes are in the cache line of `asleep`. */
     _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    /* Bit per lane that a thread waits for, or waited for. Threads that wait set it, the engine
-     * clears it. */
+    /* One bit for each lane, set if a thread waits or waited for the lane. Waiting threads set it,
+     * and the engine clears it. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
     /* Application: a thread waits for claims (src/claim). */
     _Alignas(HDI_LINE) _Atomic uint32_t bell_wanted;
@@ -306,14 +306,14 @@ typedef struct hdi_lane_shared {
     _Atomic uint32_t awaited;
 
     /* Any thread or engine raises this and the next two fields, and nobody lowers them. A thread
-     * waits for this position: publish it without delay. */
+     * waits for this position, so the engine publishes it without delay. */
     _Alignas(HDI_LINE) _Atomic uint64_t wanted_host;
-    /* Another lane waits for this position: record an event behind it. */
+    /* Another lane waits for this position, so the engine records an event behind it. */
     _Atomic uint64_t wanted_event;
-    /* Another lane stands at a wait for this position, which is issued already: record an event at
-     * once. */
+    /* Another lane stands at a wait for this position, which is already issued. So the engine
+     * records an event at once. */
     _Atomic uint64_t wanted_now;
-    /* Bit per device whose engine, in another process, sleeps until `done` moves. */
+    /* One bit for each device, set if its engine, in another process, sleeps until `done` moves. */
     _Atomic uint32_t watchers;
     /* Application: the program ended the claim up to `failed_at` without success, with the outcome
      * `failed_as` (claims.h). Written before `ended`. */
@@ -391,7 +391,7 @@ static inline uint32_t hdi_awaited_bits(uint64_t from, uint64_t to)
     return (uint32_t)(bits | bits >> 32);
 }
 
-/* The word with the requests for a position, and their place in it. */
+/* The word with the requests for a position, and the place of the requests in the word. */
 static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint32_t lane, uint64_t position,
                                                 unsigned *shift)
 {

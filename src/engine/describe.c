@@ -181,8 +181,8 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
     *out = error;
 }
 
-/* For how long the lane stands still. A worker may have written any time there, so an impossible
- * one is left out. */
+/* Describes for how long the lane has stood still. A worker may have written any time there, so an
+ * impossible time is left out. */
 static void describe_standing_time(hd_runtime *rt, uint32_t lane, char *out, size_t bytes)
 {
     char amount[HDI_AMOUNT_BYTES];
@@ -229,8 +229,8 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
 
 /* ---- failures of operations ---- */
 
-/* Given instead of a position for a call that is refused because of a failure, and that is no
- * operation. Positions begin with 1. */
+/* Takes the place of a position if a call was refused because of a failure, and is no operation.
+ * Positions begin with 1. */
 #define NO_OPERATION 0
 
 /* The effect of a loss on the operation at `position` of a lane, which is not the one to blame. */

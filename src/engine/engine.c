@@ -40,8 +40,8 @@
 #define WATCH_PART 4 /* of the option: the most that one gap counts */
 #define SEEN_NS 1000 /* several times as long as a processor delays a store */
 /* The maximum of unfinished entries of a lane in the driver's queue. The driver takes 1021 for a
- * stream that stands still. The next call then waits, and all other lanes wait with it. Measured
- * with 580.159: launches, fills and graphs count alike, events do not count. On a device with more
+ * stream that stands still. The next call then waits, and all other lanes wait with it. With driver
+ * 580.159, launches, fills and graphs count alike, and events do not count. On a device with more
  * streams than queues, streams may share a queue, so a lane gets a quarter of it. In the placement
  * inline a call that waits blocks only the caller, which may not call again for long. So the limit
  * is higher there. */
@@ -52,7 +52,7 @@
 
 /* Words with a bit per lane. Passes look only at the words of lanes that were made. */
 #define WORDS (HDI_LANES_MAX / 64)
-#define LITTLE 8     /* commands: a lane with no more to issue is not full */
+#define LITTLE 8     /* a lane with no more commands than this to issue is not full */
 #define LOOKED_AT 16 /* in each turn, a pass also checks the progress of so many full lanes */
 /* So many visits of other lanes for each turn of a full lane: together they leave time for it. */
 #define LIGHT_PER_TURN 32
@@ -146,8 +146,8 @@ static void engine_visit_lane(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
-    /* If less than that is left of a backlog, it does not wait for another turn. This counts slots,
-     * since it would have to read commands to count them. */
+    /* A backlog with no more left than this does not wait for another turn. The code counts slots,
+     * since it would have to read the commands to count them. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
     engine_put_bit(engine->full, lane, more && head - stream->issued > LITTLE);
 }
@@ -226,8 +226,8 @@ static bool engine_lane_is_quiet(const hdi_engine *engine, uint32_t lane)
            (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || engine_lane_is_done(shared));
 }
 
-/* Removes lanes that were quiet for a while from the active ones. Not at once: most lanes get work
- * again soon, and a submitter that finds its lane active has less to do. */
+/* Removes lanes that were quiet for a while from the active ones. It waits that long, because most
+ * lanes get work again soon, and a submitter that finds its lane active has less to do. */
 static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
@@ -586,8 +586,9 @@ static hd_status engine_start_thread(hdi_engine *engine)
     return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
-/* A lane that gets no stream here makes its own. If another runtime is open, this makes none: its
- * kernels may run, and hd_open must not wait for them. */
+/* Makes the streams of the first lanes ahead; any other lane makes its own. If another runtime is
+ * open, this makes none, because that runtime's kernels may run, and hd_open must not wait for
+ * them. */
 static void engine_make_streams(hdi_engine *engine)
 {
     const hdi_device *device = engine->device;

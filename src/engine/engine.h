@@ -56,7 +56,8 @@ static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
     if (__builtin_expect(!(atomic_load_explicit(&engine->active[lane / 64], memory_order_seq_cst) & bit), 0)) {
         atomic_fetch_or_explicit(&engine->active[lane / 64], bit, memory_order_seq_cst);
     }
-    /* Likewise with the engine's store of `asleep`, followed by its last look for work. */
+    /* Also sequentially consistent with the engine, which stores `asleep` and then looks for work a
+     * last time. */
     if (__builtin_expect(atomic_load_explicit(&engine->asleep, memory_order_seq_cst) != 0, 0)) {
         hdi_engine_ring(engine);
     }

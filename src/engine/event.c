@@ -1,15 +1,15 @@
 /* event.c - the events of a lane, which other lanes and streams of the program wait for.
  *
- * A lane records sixteen events in turn. An event that stands further behind than a waiter needs
- * makes it wait for more work. That is safe if all work in between ends by itself. Work of the
- * program may not end by itself: kernels of NCCL in several lanes wait for each other, which Heddle
- * cannot see. Another kernel may wait for a flag. So the engine *cuts* a lane in front of each call
- * of a function of the program, and of each kernel that may run long. It also cuts in front of each
- * wait, because the awaited work may be such work. It puts a signal at each cut. If a cut is behind
- * the position that a waiter needs, the waiter uses no event behind that cut. So the end of work in
- * front of a cut is seen, whatever is behind the cut. The engine also records an event at a cut if
- * a waiter may need one. At a wait it does so only once the program's own work may be in lanes
- * (has_calls).
+ * A lane records sixteen events in turn. An event may stand further behind than a waiter needs.
+ * Then the waiter waits for more work, which is safe if all work in between ends by itself. Work of
+ * the program may not end by itself: for example, kernels of NCCL in several lanes wait for each
+ * other, which Heddle cannot see. Another kernel may wait for a flag. So the engine *cuts* a lane
+ * in front of each call of a function of the program, and of each kernel that may run long. It also
+ * cuts in front of each wait, because the awaited work may be such work. It puts a signal at each
+ * cut. If a cut is behind the position that a waiter needs, the waiter uses no event behind that
+ * cut. So the end of work in front of a cut is seen, whatever is behind the cut. The engine also
+ * records an event at a cut if a waiter may need one. At a wait it does so only once the program's
+ * own work may be in lanes (has_calls).
  *
  * Threads: the thread that runs the device's engine records and cuts. Any thread holds an event.
  * Locks: none. While a waiter holds an event, for the length of one driver call, the engine does

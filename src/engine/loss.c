@@ -112,14 +112,14 @@ typedef struct walk {
     const hdi_device *device;
     int rank;  /* the rank to look for */
     bool next; /* true: look for the first operation that the driver did not get; false: for all that it got */
-    bool one;  /* stop at the first one */
+    bool one;  /* stop at the first operation found */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far the walk went through each lane */
     /* The depth of the recursion over lanes that wait for each other: a dead process may have
      * written long chains. */
     uint32_t depth;
     bool across;         /* at a WAIT for another device, continue on that device */
-    hdi_point elsewhere; /* if so: the target of that WAIT; position 0: none */
+    hdi_point elsewhere; /* where to continue: the target of that WAIT; position 0: none */
 } walk;
 
 typedef struct stretch {
@@ -808,7 +808,8 @@ void hdi_device_reactivate(hdi_device *device)
             /* Lost work may still wait for other work. Results behind it do not show that it is
              * over. */
             atomic_store_explicit(&device->lanes[i]->resumed, device->lanes[i]->head, memory_order_relaxed);
-            /* The lane did not make the waits that are left in its ring. */
+            /* The lane never made the waits that are left in its ring, so they do not count as
+             * made. */
             size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
             memset(device->lanes[i]->seen, 0, n_lanes * sizeof device->lanes[i]->seen[0]);
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);

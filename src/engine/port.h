@@ -1,7 +1,7 @@
 /* port.h - rare requests to a device, beside the work in its lanes.
  *
- * They are about facts, lanes, mapping and pinning memory, modules and kernels. The engine's hot
- * path makes none of them. Two kinds of ports exist, which do the same:
+ * The requests concern facts, lanes, mapping and pinning memory, modules and kernels. The engine's
+ * hot path makes no such request. Two kinds of ports exist, which do the same:
  * - The local one calls the driver on the calling thread. It serves the placements inline and
  *   thread, and each worker process.
  * - The remote one sends the request to the device's worker process and waits for its reply
@@ -76,7 +76,7 @@ typedef struct hdi_code {
 typedef struct hdi_kernel_facts {
     uint32_t max_threads;   /* per block, as the driver reports it */
     uint32_t static_shared; /* bytes */
-    uint32_t n_params;      /* of `params`, UINT32_MAX: the driver does not report them */
+    uint32_t n_params;      /* number of entries in `params`; UINT32_MAX: the driver does not report parameters */
     struct {
         uint16_t offset, size;
     } params[HDI_FUNCTION_PARAMS_MAX];

@@ -225,7 +225,7 @@ static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
         return;
     }
     for (unsigned i = 0; i < n; i++) {
-        driver->cuFuncLoad(functions[i]); /* if this fails, the driver copies it at its look-up */
+        driver->cuFuncLoad(functions[i]); /* if this fails, the driver copies the kernel when it is looked up */
     }
 }
 
@@ -241,7 +241,7 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
     int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)HDI_CODE_LOG_BYTES};
     hdcu_module module = NULL;
-    bool held = hdi_descriptors_hold(); /* meanwhile the driver opens files of its compiler's cache */
+    bool held = hdi_descriptors_hold(); /* during the load, the driver opens files of its compiler's cache */
     answer = hdi_local_answer(p->config.driver->cuModuleLoadDataEx(&module, code->bytes, 2, options, values),
                               "cuModuleLoadDataEx");
     hdi_descriptors_release(held);
@@ -262,7 +262,7 @@ static void local_leave_table(hdi_local_port *p, uint64_t module, uint64_t kerne
     hd_runtime *rt = p->config.runtime;
     for (uint32_t number = 0; number < HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS; number++) {
         if (!hdi_kernel_exists(rt, number)) {
-            number += HDI_KERNEL_CHUNK - 1; /* without this kernel, its chunk contains none */
+            number += HDI_KERNEL_CHUNK - 1; /* the table lacks the whole chunk, so skip it */
             continue;
         }
         _Atomic uint64_t *at = &hdi_kernel_at(rt, number)->module[p->config.index];

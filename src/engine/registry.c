@@ -1,5 +1,5 @@
-/* registry.c - the list of open runtimes. By it, calls refuse a null or closed runtime, and a
- * thread that ends finds the runtimes of its lanes.
+/* registry.c - the list of open runtimes. With the list, calls refuse a null or closed runtime, and
+ * a thread that ends finds the runtimes of its lanes.
  *
  * Threads: any. A thread that asks whether a runtime is open is inside a call on it (presence.h),
  * so hd_close waits for the thread.

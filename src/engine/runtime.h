@@ -104,7 +104,7 @@ typedef struct hdi_room_waiter {
 } hdi_room_waiter;
 
 struct hd_lane {
-    hdi_handle_head handle; /* if it is not live, the lane was given back and can be given out again */
+    hdi_handle_head handle; /* if the handle is not live, the lane was given back and can be given out again */
     uint32_t number;        /* on its device */
     uint32_t global;        /* in the runtime: device * HDI_LANES_MAX + number */
     /* True for lanes of the application: after a failure the lane refuses work. False: only
@@ -236,7 +236,7 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNKS 256
 
 struct hd_runtime {
-    hdi_handle_head head; /* a runtime's handle is its address: one generation */
+    hdi_handle_head head; /* a runtime's handle is its address, so there is only one generation */
     _Atomic bool closing; /* waits return */
     /* hd_close ends all handles, or ended them: objects that a call still makes get stale handles
      * (below). */
@@ -254,7 +254,7 @@ struct hd_runtime {
     int n_devices;
     _Atomic int threads; /* threads that have default lanes in this runtime */
     hdi_device *devices[HDI_DEVICES_MAX];
-    hdi_mutex cold; /* for rare work: kernels, modules, staging */
+    hdi_mutex cold; /* protects rare work: kernels, modules, staging */
     /* Chunks of HDI_KERNEL_CHUNK kernels, which engines read. */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS];
     uint32_t n_kernels;
@@ -262,7 +262,8 @@ struct hd_runtime {
      * NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     hdi_mutex restarting; /* one device at a time restarts */
-    /* A device's restart sees all of a load or an unload of a module, or nothing of it. */
+    /* Held by loads and unloads of modules, and by restarts. So a restart sees such a load or
+     * unload as a whole or not at all. */
     hdi_mutex refilling;
     hdi_lock outcomes_lock;
     /* How claims ended without success (claims.h); NULL: all succeeded. */

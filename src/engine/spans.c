@@ -5,7 +5,7 @@
 #include "engine/activities.h"
 #include "engine/stream.h"
 
-#define STANDS_NS 500            /* a span ends once its lane had no commands for so long */
+#define STANDS_NS 500            /* a span ends once its lane has had no commands for so long */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
 /* The delay after a comparison that failed or was not close; it doubles each time. */
 #define CLOCK_AGAIN_NS 20000000
@@ -25,16 +25,16 @@
  * front. */
 #define WAY_MOST_NS 6000
 #define CLOCK_COST_NS 100000  /* a comparison that took so long is not tried again */
-#define IDLE_NS 10000         /* once no work was given or done for so long, the engine asks for times */
-#define UNSETTLED_NS 20000000 /* it asks at least so often, and then in each pass until none is left */
-#define SETTLE_ONE_NS 200000  /* if the budget limits events, it asks for one so often */
+#define IDLE_NS 10000         /* the engine asks for times once no work was given or done for so long */
+#define UNSETTLED_NS 20000000 /* the engine asks at least so often, then in each pass until all have times */
+#define SETTLE_ONE_NS 200000  /* if the budget limits events, the engine asks for the time of one this often */
 /* For so long after a call the device is busy, and no thread waits for the engine. */
 #define GIVEN_NS 1000
 /* The most spans that get times in one pass: each may cost the driver several microseconds. */
 #define SETTLED_AT_ONCE 2
 #define OPEN_NS 100000000       /* a span open for longer ends with the next signal */
 #define ENDING_NS 200000000     /* how long the end of a trace waits for spans whose operations are not done */
-#define BUDGET_FIRST_NS 1000000 /* the time for events at first; after that, one of so many nanoseconds */
+#define BUDGET_FIRST_NS 1000000 /* the budget for events at first; 1 / BUDGET_SHARE of all time is added to it */
 #define BUDGET_SHARE 200
 /* The budget is so many times as large if a busy lane begins another span, since no signal shows
  * that edge. */
@@ -535,7 +535,7 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
 {
     hdi_spans *spans = stream->spans;
     if (!spans || !spans->open || stream->entries - stream->entries_done >= engine->entries_most) {
-        return; /* in the last case the device has more than enough work */
+        return; /* if the queue is full, the device has more than enough work */
     }
     bool comes_again = !engine->device->runtime->is_inline; /* soon */
     if (!spans->stood_at && comes_again) {

@@ -29,8 +29,8 @@
 
 /* The kind of a lane's last work, which decides how its end is signalled (hdi_stream.tail). */
 enum {
-    TAIL_KERNEL, /* also work that the driver does with kernels: fills, copies inside the device */
-    TAIL_COPY,   /* by a copy engine */
+    TAIL_KERNEL, /* work of kernels, by which the driver also fills, and copies inside the device */
+    TAIL_COPY,   /* work of a copy engine */
 };
 /* Copies to the device of up to so many bytes end like kernels. */
 #define SENT_ALONG_MOST ((uint64_t)16 << 10)
@@ -45,7 +45,8 @@ enum {
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
 #define LINGER_NS 10000 /* an empty lane gets a signal after so long, sooner if a thread waits */
-/* No progress for this long: query the stream's status, since only that shows errors. */
+/* After so long without progress the engine queries the stream's status, since only the status
+ * shows errors. */
 #define LOOK_NS 1000000
 /* So many failed status queries in a row mean that the device is unusable. */
 #define BAD_LOOKS_MAX 8
@@ -368,7 +369,7 @@ static bool stream_read_flag(hdi_engine *engine, hdi_stream *stream)
 
 void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
-    /* Progress of another lane may have shown that the device passed them. */
+    /* Progress of another lane may have shown that the device passed these signals. */
     stream_pass_signals(engine, stream);
     if (stream->passed > stream->done && stream_passed(engine, stream, stream->passed)) {
         pass->progress = true; /* the results that the lane read from another lane are done by now */
@@ -675,7 +676,7 @@ static bool stream_command_is_named(const hdi_command *c)
     return hdi_op_is_work(c->op) || c->op == HDI_OP_RESUME;
 }
 
-/* The command that ends at `end` cannot be issued now. */
+/* Handles a command that cannot be issued now. It ends at `end`. */
 static void stream_block(hdi_engine *engine, hdi_stream *stream, const hdi_lane_shared *shared, const hdi_command *c,
                          uint64_t end, bool records)
 {
@@ -686,7 +687,8 @@ static void stream_block(hdi_engine *engine, hdi_stream *stream, const hdi_lane_
     }
 }
 
-/* Commands from `c` up to `end` are issued. `rests`: none of them is on the device. */
+/* Notes that the commands from `c` up to `end` are issued. `rests`: none of them is on the
+ * device. */
 static void stream_pass_issued(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *shared, const hdi_command *c,
                                uint64_t end, bool rests, bool lost)
 {

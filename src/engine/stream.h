@@ -126,7 +126,7 @@ typedef struct hdi_stream {
     /* The device passed this position; `done` follows once the dependencies are done. */
     uint64_t passed;
     bool loss_recorded; /* of the device */
-    /* No completion write was possible: query the stream's status instead. */
+    /* No completion write was possible, so the engine queries the stream's status instead. */
     bool flag_missing;
     /* Queries of the status in a row that failed, but did not make the device lost. */
     uint32_t bad_looks;
@@ -175,7 +175,7 @@ struct hdi_engine {
     int64_t unwatched;      /* clock time that the watchdog does not count: engine_watch_time */
     int64_t now;            /* clock at the beginning of the pass, or after the last driver call */
     uint64_t entries_most;  /* the most entries of the driver's queue for each lane */
-    bool fences;            /* the engine fences, submitters do not: HDI_FENCES_ENGINE */
+    bool fences;            /* the engine fences and submitters do not (HDI_FENCES_ENGINE) */
     int64_t retired_at;     /* clock when idle lanes were last taken off the active ones */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
@@ -201,7 +201,7 @@ struct hdi_engine {
     uint64_t full[HDI_LANES_MAX / 64]; /* lanes with more to issue at their last visit */
     int64_t company_at;                /* clock when a lane with little to do was beside others */
     bool has_company;                  /* `company_at` is less than COMPANY_NS ago */
-    hdi_times times;                   /* what the times of all lanes share */
+    hdi_times times;                   /* the data that the times of all lanes share */
     hdi_recording recording;           /* of a trace */
     /* The number of turns of full lanes so far, and the lanes that got the last turns and looks. */
     uint32_t turns, full_turn, awaited_turn, looked_at;
@@ -323,8 +323,8 @@ static inline void hdi_stream_rest(hdi_engine *engine, hdi_stream *stream, uint6
     atomic_store_explicit(&engine->device->channel.flags[stream->number].position, (uint32_t)position,
                           memory_order_relaxed);
 }
-/* A driver call for the command that begins at `begin` failed. Unless the device is lost by that,
- * the command did not happen. */
+/* A driver call for the command that begins at `begin` failed. Unless this failure loses the
+ * device, the command did not happen. */
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code);
 
 /* Makes the device write the position once it finishes all work issued so far. */
@@ -335,9 +335,9 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream);
 /* True if the lane exists. If not, the command was overwritten, and the device is lost. */
 bool hdi_stream_lane_exists(hdi_engine *engine, uint32_t lane);
 
-/* Waits for a lane whose engine is in another process, whose events mean nothing here. This lane
- * goes on when the other one is done. The other side moves `done` and rings this engine's doorbell,
- * also when it loses its device. True if the other lane has reached `target`. */
+/* Waits for a lane whose engine is in another process, so that its events mean nothing here. This
+ * lane goes on when the other lane is done. The other side moves `done` and rings this engine's
+ * doorbell, even if its device is lost. True if the other lane has reached `target`. */
 bool hdi_stream_wait_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target);
 
 /* Handles a WAIT. True if the lane may go on behind it. */

@@ -79,8 +79,8 @@ static bool stream_wait_event(hdi_engine *engine, hdi_stream *stream, const hdi_
         }
         return false;
     }
-    /* There is no memory now, or too many streams would wait in the driver's queues. So the lane
-     * goes on when the other one is done. */
+    /* Without memory, or with too many streams in the driver's queues, the lane goes on when the
+     * other one is done. */
     if ((source && !stream_room_for_dependency(stream)) || !hdi_blocked_add(engine, stream, c)) {
         hdi_stream_release_event(other_stream, held);
         hdi_stream_wait_host(engine, other, lane, c->wait.position);
@@ -130,7 +130,7 @@ bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *
         return true;
     }
     uint64_t target = c->wait.position;
-    /* A failed lane needs no second failure. */
+    /* A failed lane needs no second failure, so it drops the source. */
     uint64_t source = stream->failed ? 0 : c->wait.source;
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_device *owner = hdi_lane_owner(rt, lane);

@@ -1,8 +1,8 @@
 /* ticket.c - waits for positions in lanes, and checks whether reported positions are possible.
  *
- * A worker shares memory with the application, and may write anything there. A kernel on the CPU,
- * or the driver, may write to a wrong address. Or the process may not be the worker that it should
- * be. So this file compares the worker's reports about lanes with the application's own records. An
+ * A worker shares memory with the application, and may write anything there: a kernel on the CPU,
+ * or the driver, may use a wrong address. The process may even be another one than the worker. So
+ * this file compares the worker's reports about lanes with the application's own records. An
  * impossible report makes it give the device up (hdi_device_give_up). The thread that watches the
  * workers sees that and kills the process. Then the device is lost like any other whose worker
  * ended.
@@ -26,8 +26,8 @@
 /* The longest sleep in the placement process: the worker may fail to wake this thread, or this
  * thread to wake the worker. */
 #define LOOK_NS 1000000000
-/* A caller whose deadline is this close only looks at the position. Clocks of records are off by
- * less. */
+/* A caller whose deadline is this close only looks at the position. So a trace shows no pause for
+ * it. */
 #define LOOK_MOST_NS 1000
 /* No living writer takes so long for a record of the log. Both this limit and the next one apply,
  * since the application may have been stopped for a while. */
@@ -233,7 +233,7 @@ static bool __attribute__((noinline))
 ticket_wait_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     if (hdi_calling_here == HDI_CALLS_LANE || ticket_position_is_done(hdi_lane_shared_of(rt, lane), position)) {
-        /* The engine that the call might wait for is this thread. */
+        /* The call cannot wait for the engine, which runs on this very thread. */
         return ticket_position_is_done(hdi_lane_shared_of(rt, lane), position);
     }
     HDI_CALLER_WAITS();
