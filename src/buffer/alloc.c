@@ -439,7 +439,7 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
             return HD_OK;
         }
     }
-    HDI_CALL(); /* noted only here, since the call cannot fail before */
+    HDI_CALL(); /* the call is noted only here, since it cannot fail before */
     return hdi_alloc_of_kind(handle, bytes, NULL, NULL, __builtin_return_address(0), out);
 }
 
@@ -612,7 +612,7 @@ static void __attribute__((noinline)) alloc_end_buffer(struct hd_buffer *b)
     if (alloc_put_into_full(b)) {
         return;
     }
-    /* blocks that wait to leave the thread's cache keep other blocks out */
+    /* while blocks wait to leave the thread's cache, no other blocks can enter it */
     alloc_flush_leaving(rt);
     bool on_device = hdi_buffer_is_of_arena(b) || hdi_buffer_is_piece(b);
     if (on_device) {

@@ -39,8 +39,8 @@ static bool piece_is_of_now(const hdi_region *r)
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
-/* NVIDIA's driver ignores a requested address that is no multiple of this step, and a request for
- * fewer bytes. Measured with driver 580. */
+/* Driver 580 of NVIDIA ignores a requested address that is no multiple of this step, and any
+ * requested address for fewer bytes. */
 #define ADDRESS_STEP ((uint64_t)32 << 20)
 
 /* The bytes of addresses that a piece reserves. With worker processes they are whole steps. */

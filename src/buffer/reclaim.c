@@ -207,8 +207,8 @@ static bool reclaim_is_possible(hd_runtime *rt)
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
 
-/* Bytes in blocks that are not freed. This excludes memory in magazines, which belongs to no buffer
- * of the program. */
+/* Bytes in blocks that are not freed, without memory in magazines, which belongs to no buffer of
+ * the program. */
 static uint64_t reclaim_live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);

@@ -29,14 +29,14 @@ enum {
 
 typedef struct pool {
     hdi_lock lock;
-    /* Claims not in use. `over` lists those whose work is over. Its front is the one that ended
-     * last, so that memory in the cache is used and few lanes stay active. From `first` to `last`
-     * are the others, in the order of their ends. */
+    /* Claims not in use. `over` lists those whose work is over. The claim that ended last comes
+     * first, so that memory in the cache is used and few lanes stay active. The list from `first`
+     * to `last` has the other claims, in the order of their ends. */
     struct hd_claim *over, *first, *last;
     uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
     _Atomic uint64_t stream_id;     /* the last stream found to be of this device; 0: none */
-    hdcu_event events[EVENTS_MOST]; /* spare, for streams of the program; the rest is destroyed */
+    hdcu_event events[EVENTS_MOST]; /* spare events, for streams of the program; others are destroyed */
 } pool;
 
 struct hdi_claims {
@@ -436,8 +436,7 @@ static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_u
     return -1;
 }
 
-/* Takes a claim that may be on any device: on the first device that is not lost and can give a
- * lane. */
+/* Takes a claim on the first device that is not lost and can give a lane. */
 static hd_status claim_take_anywhere(hd_runtime *rt, struct hd_claim **out)
 {
     hdi_attempt attempt;

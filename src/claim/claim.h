@@ -27,7 +27,7 @@ struct hd_claim {
     bool at_once; /* the program got the bytes at once */
     bool asked;   /* a callback was asked for; under the pool's lock */
     uint32_t n_uses;
-    void **pointers; /* host address of each use; `near`, or an array if that is too small */
+    void **pointers; /* host address of each use; the list is `near`, or an array if `near` is too small */
     void *near[HDI_POINTERS_NEAR];
     void *stream;       /* the stream of the program; only for a claim on a stream */
     uint64_t stream_id; /* the driver's id, never reused; 0: the driver provides none */
@@ -43,8 +43,8 @@ struct hd_claim {
  * HANDLE, RANGE, LIMIT, UNREACHABLE, DEVICE_LOST. */
 hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
-/* Like hdi_uses_from, for a runtime that the program names, and that may not be open. Errors: also
- * HANDLE. */
+/* Like hdi_uses_from, for a runtime that the program names, and that may not be open. Errors: as
+ * hdi_uses_from, and HANDLE. */
 hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
 /* ---- claim.c ---- */

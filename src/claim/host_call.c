@@ -4,8 +4,8 @@
  * A *watcher* for each device sleeps until some claim in a lane of that device is ready or over.
  * It passes ready claims to the *callers*. There are as many callers as are needed, up to the
  * option call_threads. So a call that is not ready occupies no thread. Threads start when they are
- * first needed. A caller that waits inside Heddle may wait for another call. So it does not count
- * against the option, and another caller may start. Later, a surplus caller ends.
+ * first needed. A caller that waits inside Heddle may wait for another call. Such a caller does not
+ * count against the option, so another caller may start. Later, a surplus caller ends.
  *
  * Threads: any; watchers and callers are library threads.
  * Locks: one for the lists, for a short time; none while the program's functions run.
@@ -46,7 +46,7 @@ typedef struct waiting {
     struct hd_claim *claim;
     hd_claim *handle;
     hdi_point ready;
-    bool own; /* a claim of the library: no program can end it */
+    bool own; /* the claim belongs to the library, so no program can end it */
     ready_function function;
     const void *of_program; /* the program's function, for messages */
     void *context;

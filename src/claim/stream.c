@@ -8,8 +8,8 @@
  * to the driver yet. In that case the calling thread waits for the engine, but not for the device.
  * An earlier claim on the same stream needs no wait, since the stream keeps its order. An earlier
  * claim on another stream provides the event at its end.
- * The claim's own lane waits like that of any claim. At the end of the claim, the CUDA stream of
- * that lane waits for an event of the program's stream.
+ * The claim's own lane waits like the lane of any claim. At the end of the claim, the CUDA stream
+ * of that lane waits for an event of the program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, for a short time.
  * Blocking: hd_claim_begin_stream, for an engine that is behind (option submit_timeout).

@@ -2,8 +2,8 @@
  * submission.
  *
  * Threads: any. Locks: none. Blocking: the first use of another device's memory waits for the test
- * of the pair. Always: nothing changes. Facts checked here may change before the submission, which
- * checks the handles again.
+ * of the pair. Always: these checks change nothing. The checked facts may change before the
+ * submission, which checks the handles again.
  */
 #include "base/error.h"
 #include "claim/claim.h"

@@ -16,7 +16,8 @@
 #include "memory/arena_internal.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
-/* Address space per memory, if the config gives no size; docs/design.md explains why. */
+/* The address space in units of the device's memory, if the config gives no size. docs/design.md
+ * explains it. */
 #define RANGE_TIMES 16
 
 hd_status hdi_arena_status_of(hdi_answer answer)
@@ -278,7 +279,7 @@ hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *g
             t = mappings_move_run(p, g, k, count);
             k += hdi_is_trouble(t) ? 0 : count;
         } else {
-            /* The rest, or a mapping of several granules, which does not move. */
+            /* Takes the rest, or a mapping of several granules, which does not move. */
             count = mappings_missing_run(p, k, into_end / p->granule) == 0 ? end - g : p->of[g].count;
             mappings_unshare_run(p, g, count);
             t.answer = mappings_end_run(p, g, count);
@@ -748,7 +749,7 @@ typedef struct audit {
     size_t why_bytes;
 } audit;
 
-/* Mapped memory has no gap in `large`, and every span is one live block there. */
+/* True if mapped memory has no gap in `large`, and every span is one live block there. */
 static bool arena_audit_large(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     audit *a = context;
@@ -767,7 +768,7 @@ static bool arena_audit_large(void *context, size_t from, size_t to, hdi_block_k
     return true;
 }
 
-/* `small` has gaps exactly outside the spans. */
+/* True if `small` has gaps exactly outside the spans. */
 static bool arena_audit_small(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     audit *a = context;

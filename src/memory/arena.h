@@ -54,16 +54,16 @@
 typedef struct hdi_arena hdi_arena;
 
 typedef struct hdi_arena_config {
-    hdi_port *port; /* of the device; valid as long as the arena */
-    int index;      /* of the device in the runtime */
-    /* Of physical memory, rounded down to granules; 0: all memory of the device. */
+    hdi_port *port; /* the device's port; valid as long as the arena */
+    int index;      /* the device's number in the runtime */
+    /* The limit of physical memory, rounded down to granules; 0: all memory of the device. */
     size_t limit_bytes;
     uint64_t total_bytes, granule; /* as in hdi_facts; 0: not known, so the arena asks the port */
     /* The size of the address range; 0: sixteen times the device's memory. If too few addresses are
      * free and the range is not fixed, the range is smaller, but at least the limit. */
     uint64_t range_bytes;
-    uint64_t address; /* of the range, a multiple of the granule; 0: any */
-    bool fixed;       /* fail if the range cannot lie at `address` (not 0) */
+    uint64_t address; /* address of the range, a multiple of the granule; 0: any */
+    bool fixed;       /* the call fails if the range cannot lie at `address` (not 0) */
 
     /* Lets the device `peer` (number in the runtime) use one mapping. NULL: the port's `grant` does
      * it. A lost peer is no failure: it is revoked, and gets the mapping again after its restart.
@@ -129,22 +129,22 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
  * points to wait for before the first use, see hdi_blocks_alloc; the caller releases it.
  * It tries these ways in order:
  * 1. A free block without an unfinished use outside `lane`.
- * 2. More physical memory, if the only block is one that another lane still uses. Not if the mapped
- *    bytes would then exceed 5/4 of the most that was ever taken plus 256 MiB. In that case the
- *    owner gets that block and waits in its lane.
+ * 2. More physical memory, if the only block is one that another lane still uses. But the mapped
+ *    bytes must not exceed 5/4 of the most that was ever taken plus 256 MiB. Otherwise the owner
+ *    gets that block and waits in its lane.
  * 3. The place in the range that lacks the fewest granules. A place without unfinished uses of
- *    other lanes goes first, under the bound of 2.
+ *    other lanes goes first, under the bound of way 2.
  * 4. A place that divides a mapping which work still uses, and which is larger than the block.
  * 5. For a small block, a place between large ones.
  *
- * In 3, the granules come from fresh physical memory while the mapped bytes then stay below a
+ * In way 3, the granules come from fresh physical memory as long as the mapped bytes stay below a
  * bound. The bound is 1.025 times the most that was ever taken, this block included, or 64 MiB if
  * that is more. It rises while memory moves often. Above the bound, idle mappings move first, and
  * the rest is fresh. If the limit leaves no other way, the place is chosen as if all idle mappings
  * were unmapped.
- * For a small block, 3 maps several granules if that moves nothing: up to a thirty-second of the
- * memory of small blocks. If the device has less memory than the limit, the same ways apply to the
- * memory that it has. Blocks for requests to the port, and for other threads that map or unmap.
+ * For a small block, way 3 maps several granules if that moves nothing: up to a thirty-second of
+ * the memory of small blocks. If the device has less memory than the limit, the same ways apply to
+ * the memory that it has. Blocks for requests to the port, and for other threads that map or unmap.
  * Errors (outputs untouched): ARGUMENT (0 bytes), MEMORY (the message gives the figures),
  * HOST_MEMORY, DEVICE_LOST, DRIVER. MEMORY, DEVICE_LOST and DRIVER are also returned if new memory
  * could not be shared with a granted peer. */
@@ -196,15 +196,16 @@ hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes,
 hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes);
 void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used);
 
-/* Lets another device (number in the runtime) use everything mapped now or later. HD_OK at once if
- * it is already granted, and for the owner itself. On failure the peer is not granted. It keeps the
- * mappings that it got until they are unmapped, and the next grant gives it the others.
+/* Lets another device (number in the runtime) use everything mapped now or later. Returns HD_OK at
+ * once for a peer that is already granted, and for the owner itself. On failure the peer is not
+ * granted. It keeps the mappings that it got until they are unmapped, and the next grant gives it
+ * the others.
  * Blocks for requests to the port.
  * Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_grant(hdi_arena *arena, int peer);
 
-/* Removes a lost peer that was granted or got any mapping: its mappings went with it. Makes no
- * request. */
+/* Removes a lost peer that was granted or got any mapping. The mappings ended with the peer. Makes
+ * no request. */
 void hdi_arena_revoke(hdi_arena *arena, int peer);
 
 /* The address of the range; 0 after a restart that failed. */

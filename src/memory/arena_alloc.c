@@ -21,13 +21,13 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-/* So much may be mapped to avoid waiting, beyond 5/4 of the most that was ever taken. */
+/* To avoid waiting, this much may be mapped beyond 5/4 of the most that was ever taken. */
 #define SLACK ((size_t)256 << 20)
 #define ALWAYS ((size_t)64 << 20) /* nothing moves while no more than this is mapped */
 /* A 40th of the most that was ever taken may be mapped beyond it before anything moves. */
 #define SLACK_PART 40
 #define BATCH_MOST ((size_t)16 << 20) /* most that is mapped at once for small blocks */
-#define BATCH_PART 32                 /* the same as a part of the memory of small blocks */
+#define BATCH_PART 32                 /* the same limit, as a part of the memory of small blocks */
 /* All memory may have moved this many times lately before the slack grows. */
 #define MOVED_FREE 20
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
@@ -303,8 +303,8 @@ static hdi_choice arena_pick_one_mapping(void *context, size_t *from, size_t *to
 }
 
 /* As arena_plan_try_place. A block never gets a part of a mapping that could be given back as a
- * whole. If it would, the plan is to map the same memory again, granule by granule. So a block that
- * stays keeps no more memory than the granules that it touches. */
+ * whole. Instead, the plan is then to map the same memory again, granule by granule. So a block
+ * that stays keeps no more memory than the granules that it touches. */
 static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t bytes, size_t target, size_t bound,
                                   plan *out)
 {
@@ -341,9 +341,10 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
     return hdi_smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
-/* Plans several granules for small blocks. They need one at a time, but with a driver call for
- * each, all threads of a growing program would wait for each other. The whole place is unmapped,
- * and is a small part of the memory that small blocks hold already. NOT_FOUND: no such place. */
+/* Plans several granules for small blocks. Small blocks need one granule at a time. But with a
+ * driver call for each, all threads of a growing program would wait for each other. The whole place
+ * is unmapped, and is a small part of the memory that small blocks hold already. NOT_FOUND: no such
+ * place. */
 static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
@@ -364,7 +365,8 @@ static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceilin
 
 /* Chooses the place for the block of a request. NOT_FOUND: no place exists, or it is not worth the
  * memory.
- * - `request`: for `large`, so for a small block it is a granule. `divide`: no other way is left.
+ * - `request`: the request to `large`, which for a small block is one granule. `divide`: no other
+ *   way is left.
  * - `many`: a small block may get more granules than it needs, for later small blocks.
  * - `ceiling`: the most bytes that may be mapped.
  * - `would_wait`: a mapped block fits, but another lane still uses it. */

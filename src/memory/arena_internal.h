@@ -37,7 +37,7 @@
 
 typedef struct hdi_mappings_config {
     hdi_port *port;
-    int index;    /* of the device in the runtime */
+    int index;    /* the device's number in the runtime */
     size_t limit; /* the most bytes that may be mapped */
     /* As in hdi_arena_config. */
     hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
@@ -49,7 +49,7 @@ typedef struct hdi_mappings_config {
 typedef struct hdi_mapping {
     uint32_t first;  /* 1 + the first granule of its mapping; 0: not mapped */
     uint32_t count;  /* first granule only: the number of granules in the mapping */
-    uint64_t shared; /* first granule only: bit per device that got the mapping */
+    uint64_t shared; /* first granule only: one bit for each device that got the mapping */
 } hdi_mapping;
 
 typedef struct hdi_mappings {
@@ -85,7 +85,7 @@ struct hdi_arena {
     size_t pieces;         /* bytes of pieces beside the range, which count against the limit */
     uint64_t pieces_total; /* bytes of all pieces ever made */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
-    uint64_t moved_lately; /* halved at intervals, see slack() in arena_alloc.c */
+    uint64_t moved_lately; /* halved at intervals, see arena_slack_bytes in arena_alloc.c */
     int64_t moved_since;   /* clock time of the last halving */
 
     hdi_lock blocks_lock;

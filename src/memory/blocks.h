@@ -38,7 +38,7 @@
 #define HDI_POINTS_FEW 2
 typedef struct hdi_points {
     size_t count;
-    size_t room; /* of `many`; 0: the points are in `few` */
+    size_t room; /* room in `many`; 0: the points are in `few` */
     union {
         hdi_point few[HDI_POINTS_FEW];
         hdi_point *many;
@@ -100,10 +100,10 @@ typedef struct hdi_blocks_info {
     size_t managed_bytes; /* the range covered so far */
     size_t live_bytes, free_bytes, gap_bytes, pledged_bytes;
     size_t waiting_bytes; /* in free blocks with points that no check has found finished */
-    size_t retired_bytes; /* lost because host memory ran out, see hdi_blocks_free */
+    size_t retired_bytes; /* bytes lost because host memory ran out, see hdi_blocks_free */
     size_t largest_free;
     size_t live_blocks, free_blocks, retired_blocks;
-    size_t pending_points; /* in all sets of free blocks */
+    size_t pending_points; /* number of points in all sets of free blocks */
 } hdi_blocks_info;
 
 /* Makes an empty range; hdi_blocks_grow adds bytes.
@@ -144,12 +144,12 @@ typedef struct hdi_blocks_request {
 typedef struct hdi_blocks_taken {
     size_t offset;
     hdi_points inherited;
-    /* Also set if nothing was taken. WAITED: only `no_wait` prevented it; NONE: any other
-     * reason. */
+    /* Also set if nothing was taken. WAITED: only `no_wait` prevented a block. NONE: there was
+     * another reason. */
     hdi_origin origin;
 } hdi_blocks_taken;
 
-/* As hdi_blocks_alloc, with all choices. Records no message. NOT_FOUND and HOST_MEMORY write only
+/* Like hdi_blocks_alloc, with all choices. Records no message. NOT_FOUND and HOST_MEMORY write only
  * out->origin. */
 hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_blocks_taken *out);
 

@@ -188,7 +188,7 @@ static int points_by_lane(const void *left, const void *right)
     return a->position == b->position ? 0 : a->position > b->position ? -1 : 1;
 }
 
-/* By rising lane, keeping the highest point of each lane. */
+/* Sorts the points by rising lane, and keeps the highest point of each lane. */
 static size_t points_put_in_order(hdi_point *points, size_t count)
 {
     if (count < 2) {

@@ -51,8 +51,8 @@ struct hdi_blocks {
     size_t limit, wall; /* in granules */
     hdi_block *first, *last;
 
-    uint64_t rows;              /* bit: some class of the row holds blocks */
-    uint16_t classes[HDI_ROWS]; /* bit: the class holds blocks */
+    uint64_t rows;              /* one bit for each row: some class of the row holds blocks */
+    uint16_t classes[HDI_ROWS]; /* one bit for each class: the class holds blocks */
     hdi_block *heads[HDI_ROWS][HDI_SPLIT];
     hdi_block *gaps;
     hdi_block *oldest, *newest; /* the queue: free blocks with a set or a free neighbour */

@@ -32,7 +32,7 @@
 typedef struct superblock {
     hdi_pinned pinned;
     size_t at;    /* its place in the offsets of its hdi_host_space */
-    bool tainted; /* it was in use when a device was lost that may still write */
+    bool tainted; /* the superblock was in use when a device was lost that may still write */
 } superblock;
 
 typedef struct hdi_host_space {
@@ -85,7 +85,7 @@ static bool host_pool_taint_if_live(void *context, size_t from, size_t to, hdi_b
     return true;
 }
 
-/* Closes the current space if a device was lost since the last call; then returns true. Live memory
+/* If a device was lost since the last call, closes the current space and returns true. Live memory
  * may be written for ever from then on. Free memory with unfinished points keeps those points. */
 static bool host_pool_notice_losses(hdi_host_pool *pool)
 {

@@ -31,12 +31,12 @@ typedef struct hdi_host_pool hdi_host_pool;
 
 typedef struct hdi_host_pool_config {
     hdi_pinned_pool *pinned; /* must outlive the pool */
-    uint64_t limit_bytes;    /* of pinned memory, rounded down to pages */
+    uint64_t limit_bytes;    /* limit of pinned memory, rounded down to pages */
     /* The next two functions are called under `lock`. `finished` works as in hdi_blocks_config. It
      * stays false for a point of a lost device that may still write. */
     bool (*finished)(void *context, hdi_point point);
-    /* Bit per lost device that may still write. The bit is set before any point is finished by the
-     * loss. NULL: no device can be in this state. */
+    /* One bit for each lost device that may still write. The bit is set before the loss finishes
+     * any point. NULL: no device can be in this state. */
     uint64_t (*lost)(void *context);
     void *context;
 } hdi_host_pool_config;

@@ -30,14 +30,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PART_LEAST ((size_t)8 << 20) /* the system needs some 4 ms for so much; a thread costs 50 us */
+#define PART_LEAST ((size_t)8 << 20) /* the system needs some 4 ms for this part; a thread costs 50 us */
 #define PARTS_MOST 4
 
 typedef struct hdi_pinned_record {
     struct hdi_pinned_record *before, *after; /* in the pool's list */
     hdi_pinned_pool *pool;
     hdi_shm shm;
-    uint64_t by; /* bit per device whose port has registered the memory */
+    uint64_t by; /* one bit for each device whose port has registered the memory */
 } record;
 
 struct hdi_pinned_pool {
@@ -47,8 +47,8 @@ struct hdi_pinned_pool {
     hdi_mutex lock;
     record *first;      /* under lock, as are the records; list of all live memory */
     hdi_blocks *blocks; /* under lock; allocator of the window's offsets */
-    /* Under lock, with `everywhere`: bit per device that gets no requests: its port reported a
-     * loss, or a repin failed, and none has succeeded since. */
+    /* Under lock, with `everywhere`: one bit for each device that gets no requests. Its port
+     * reported a loss, or a repin failed, and no repin has succeeded since. */
     uint64_t away;
 };
 

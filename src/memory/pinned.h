@@ -31,7 +31,7 @@
 typedef struct hdi_pinned_pool hdi_pinned_pool;
 
 typedef struct hdi_pinned_config {
-    int n_devices; /* of the runtime, at most HDI_PINNED_DEVICES_MAX */
+    int n_devices; /* number of the runtime's devices, at most HDI_PINNED_DEVICES_MAX */
     /* The device's current port; NULL: the device is lost. Must not call the pool. */
     hdi_port *(*port)(void *context, int device);
     void *context;

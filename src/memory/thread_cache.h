@@ -32,7 +32,7 @@
 /* The classes are multiples of 256 bytes up to 2 KiB, then eight per doubling up to 1 MiB: 80
  * classes. A block is at most 255 bytes, or an eighth, larger than its request. */
 #define HDI_CLASSES 80
-#define HDI_CLASS_LARGE HDI_CLASSES /* instead of a class, for a block of its own size */
+#define HDI_CLASS_LARGE HDI_CLASSES /* takes the place of a class for a block of its own size */
 
 /* The class of 1 <= bytes <= HDI_SMALL_BYTES (arena.h). */
 static inline uint32_t hdi_class_of(size_t bytes)

@@ -289,7 +289,7 @@ static void box_gather_item(void *context, size_t item)
     }
 }
 
-/* Where the rows of a load lie, whose offsets and pitches are wanted. */
+/* The side of a load whose offsets and pitches are wanted. */
 typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
 
 static uint64_t box_part_offset(const hdi_load *load, int i, lie how, uint64_t *pitch)

@@ -208,7 +208,7 @@ static size_t copy_pool_nodes_with_devices(const hd_runtime *rt)
     return count;
 }
 
-/* The most workers of the whole pool. */
+/* The most workers that the whole pool may have. */
 static size_t copy_pool_limit_of(const hd_runtime *rt)
 {
     size_t known = atomic_load_explicit(&hdi_transfer_of(rt)->copy_pool->limit, memory_order_relaxed);
@@ -291,7 +291,8 @@ static void copy_pool_settle_worker(const worker *w)
     if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
         hdi_cpus_stay(&both);
     } else if (w->pool->own_known) {
-        /* Without this it would stay on the processors of the thread that started it. */
+        /* Without this call the worker would stay on the processors of the thread that started
+         * it. */
         hdi_cpus_stay(&w->pool->own);
     }
     /* This thread accesses the program's memory. So the signals by which the program handles
@@ -373,7 +374,7 @@ static void copy_pool_start_workers(hd_runtime *rt, const job *j)
     }
 }
 
-/* How many sleepers of each group to wake. They are woken without the mutex. */
+/* How many sleepers of each group to wake, which the caller does without the mutex. */
 typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;

@@ -50,8 +50,8 @@
 
 typedef struct pageable_part {
     size_t at, bytes;   /* of the transfer */
-    size_t page_offset; /* its offset in the chunk: as far behind the begin of a page as on the device */
-    bool signalled;     /* a completion write follows it */
+    size_t page_offset; /* the part's offset in the chunk: as far into a page as on the device */
+    bool signalled;     /* a completion write follows the part */
 } pageable_part;
 
 typedef struct pageable {
@@ -96,7 +96,7 @@ static inline bool pageable_goes_on(const pageable *t)
     return !pageable_failed(t) && atomic_load_explicit(&t->next, memory_order_relaxed) < t->bytes;
 }
 
-/* The time until which a turn waits for the device. */
+/* The time limit of a turn's wait for the device. */
 static inline int64_t pageable_timeout(const pageable *t, bool caller)
 {
     int64_t soon = caller ? t->deadline : hdi_clock_ns() + HELPER_TIMEOUT_NS;
@@ -104,7 +104,7 @@ static inline int64_t pageable_timeout(const pageable *t, bool caller)
 }
 
 #define PAGE 4096
-#define CHUNKS_PER_FLAG 8 /* in a stream of small writes, so many chunks share one completion write */
+#define CHUNKS_PER_FLAG 8 /* in a stream of small writes, this many chunks share one completion write */
 
 /* ---- pinned buffers ---- */
 
@@ -467,7 +467,7 @@ typedef enum front {
     FRONT_TAKEN,
     FRONT_UNDER_WAY, /* not there yet */
     FRONT_IN_HANDS,  /* nothing is under way, but a thread may send something */
-    FRONT_NONE,      /* no chunk at all, but more to read */
+    FRONT_NONE,      /* the transfer has no chunk, but there is more to read */
     FRONT_OVER
 } front;
 

@@ -58,7 +58,8 @@ hdi_route hdi_route_plan(const hdi_route_facts *f)
     if (f->src == f->dst) {
         return route_plan_straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
-    /* Writes to a peer need no answer and reads do, so the source's device copies if it can. */
+    /* Reads from a peer need an answer over the link and writes do not, so the source's device
+     * copies if it can. */
     if (f->src_to_dst == HDI_LINK_GOOD) {
         return route_plan_straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }

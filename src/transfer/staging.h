@@ -117,9 +117,9 @@ hd_status hdi_staging_await(hdi_staging *pool, hdi_staging_wish wish, int64_t de
  * completion write follows `last`. */
 void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool signalled);
 
-/* The use of a chunk to wait for. Also the completion write that will show the end of that use, if
- * it is submitted already. Another write would delay the link. But the work in front of that write
- * may take much longer than the use, so the wait for the write is short. */
+/* The use of a chunk to wait for, and the completion write that will show its end, if that write is
+ * submitted already. One more write would delay the link. But the work in front of the submitted
+ * write may take much longer than the use, so the wait for it is short. */
 typedef struct hdi_awaited {
     hdi_point last;   /* position 0: nothing */
     uint64_t flagged; /* the position of that write in the same lane; 0: none */

@@ -77,8 +77,8 @@ typedef struct hdi_walk {
     bool ended;
 } hdi_walk;
 
-/* The sides on which a device must be able to copy a part at once. Processors copy the other side,
- * which may have any layout. */
+/* The sides on which one operation of a device must be able to copy a part. Processors copy the
+ * other side, which may have any layout. */
 enum {
     HDI_WALK_DST = 1,
     HDI_WALK_SRC = 2,
