@@ -4,11 +4,10 @@
  * library, the thread would keep its locks, and hd_close would wait for it. So calls hold a
  * cancellation off until they return:
  * - HDI_INSIDE holds it off for the whole call.
- * - Calls that programs make by the million do not hold it off as a whole. There, only waits do,
- *   and the few other places that could end the thread (wait.h, lock.h, driver/current.h, and
- *   functions with HDI_UNCANCELLED).
- * Waits on futexes are no cancellation points. Asynchronous cancellation is not supported, as in
- * most functions of the C library.
+ * - Calls that programs make by the million do not hold it off as a whole. In such a call, only
+ *   waits hold it off, and the few other places that could end the thread (wait.h, lock.h,
+ *   driver/current.h, functions with HDI_UNCANCELLED). Waits on futexes are no cancellation points.
+ *   Asynchronous cancellation is not supported, as in most functions of the C library.
  *
  * Threads: any. Locks: none. Blocking: none.
  * Always: a thread leaves a call with the cancellation state with which it entered.

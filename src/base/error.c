@@ -61,7 +61,7 @@ static void error_state_give_back(state *s)
 
 static void error_thread_ends(void *value)
 {
-    own = NULL; /* a later failure in this thread makes another state */
+    own = NULL; /* a later failure in this thread makes a new state */
     error_state_give_back(value);
 }
 

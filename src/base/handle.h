@@ -47,8 +47,8 @@ enum {
     /* the object exists, but its device memory is gone: it can only be released */
     HDI_HANDLE_LOST = 2,
     HDI_HANDLE_CAREFUL =
-        /* valid, but users take a slow path. They may use the bits above this value: a state takes
-         * 16 bits */
+        /* valid, but users take a slow path. Users may store their own bits above this value, since
+         * a state has 16 bits */
     3
 };
 

@@ -78,7 +78,7 @@ static hdi_presence *presence_take(void)
     if (p) {
         p->taken = true;
         p->outer = NULL;
-        p->records = NULL; /* the former thread used another number */
+        p->records = NULL; /* the former thread of this record had another number */
         p->library = hdi_thread_is_own();
     }
     hdi_mutex_unlock(&lock);

@@ -180,8 +180,8 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
  * itself makes no such call. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
 
-/* Goes around a callback of the program, so that calls in it do not end the announcement of the
- * outer call. Pass the result to hdi_presence_together at the end. */
+/* Call it before a callback of the program, so that calls in the callback do not end the
+ * announcement of the outer call. After the callback, pass the result to hdi_presence_together. */
 typedef struct hdi_apart {
     hdi_presence *own;
     bool was_fast, was_covered;

@@ -50,7 +50,7 @@ typedef struct hdi_caller {
     void (*waits)(struct hdi_caller *caller, bool begins); /* called when the caller begins to wait, or goes on */
 } hdi_caller;
 /* Notes that the calling thread is this caller from here on. Without memory for the note, the
- * thread counts as one that never waits. */
+ * thread counts as a caller that never waits. */
 void hdi_caller_note(hdi_caller *caller);
 /* The caller that the calling thread is; NULL: it is none. */
 hdi_caller *hdi_caller_here(void);
@@ -119,7 +119,8 @@ bool hdi_cpus_common(const hdi_cpus *a, const hdi_cpus *b, hdi_cpus *out);
 static inline void hdi_prefetch_to_write(const void *address)
 {
 #if defined(__x86_64__)
-    /* Every x86-64 processor decodes it; one that does not support it does nothing. */
+    /* Every x86-64 processor decodes the instruction, and one that does not support it does
+     * nothing. */
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)address));
 #else
     __builtin_prefetch(address, 1);

@@ -25,7 +25,7 @@ struct hdi_checkpoint {
     hdi_mutex lock;
     struct hd_buffer *copy[2];
     hdi_point saved[2]; /* the last save into each copy; position 0: none */
-    bool good[2];       /* that save is known to have worked */
+    bool good[2];       /* the last save into this copy is known to have worked */
     int newest;         /* the copy of the last save */
 };
 

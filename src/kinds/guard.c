@@ -450,7 +450,7 @@ static void guard_take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 static hd_status guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        /* this fails, and its message reports that there is not so much memory */
+        /* fails with the message that there is not so much memory */
         return hdi_buffer_place_plain(b, lane, bytes);
     }
     hd_status status = hdi_buffer_place_plain(b, lane, guard_block_bytes(bytes));

@@ -41,11 +41,11 @@ struct hdi_mirror {
     hdi_mutex lock; /* protects all that follows; `pinned` is constant */
     struct hd_buffer *pinned;
     uint64_t host_newer, device_newer; /* chunks that are newer on one side; none is in both */
-    /* those of host_newer for which a copy to the device was submitted; the sides are equal unless
-     * it fails */
+    /* the chunks of host_newer for which a copy to the device was submitted; both sides are equal
+     * unless the copy fails */
     uint64_t pushed;
-    uint64_t pulled;  /* those of device_newer for which a copy to the host was submitted */
-    uint64_t changes; /* how often operations and the host changed these four */
+    uint64_t pulled;  /* the chunks of device_newer for which a copy to the host was submitted */
+    uint64_t changes; /* how often operations and the host changed these four sets */
     uint32_t maps;    /* mappings under way */
     bool writing;     /* some mappings are for writing; set until all have ended */
 };
@@ -353,7 +353,7 @@ static void unified_put_back(const hdi_undo_kind *was)
     hdi_mutex_lock(&m->lock);
     if (was->changes && m->changes == was->changes) {
         uint64_t kept = ~was->chunks;
-        m->changes--; /* as before the operation, for its other uses of the buffer */
+        m->changes--; /* restores the count, so that the operation's other uses of the buffer find it unchanged */
         m->host_newer = (m->host_newer & kept) | (was->was[0] & was->chunks);
         m->pushed = (m->pushed & kept) | (was->was[1] & was->chunks);
         m->device_newer = (m->device_newer & kept) | (was->was[2] & was->chunks);
@@ -363,7 +363,7 @@ static void unified_put_back(const hdi_undo_kind *was)
 }
 
 /* Submits an operation that uses such buffers, among others. After a failure some copies may have
- * been submitted, which change no content. Errors: also ACCESS (mapped), and those of the
+ * been submitted, which change no content. Errors: as hdi_submit, ACCESS (mapped), and those of the
  * copies. */
 static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                 hdi_linked link, hd_ticket *out)
