@@ -1,8 +1,8 @@
 /* import.c - tensors of other libraries: hd_dlpack_import, and the call of the producer's deleter.
  *
  * The memory is imported like any other (buffer/import.c), and the end of the import calls the
- * deleter. To order the import behind the producer's stream, it begins a claim on that stream,
- * behind the work there, and ends it at once. The claim counts as the writer of the bytes.
+ * deleter. To order the import behind the producer's stream, the call begins a claim on that
+ * stream, behind its work. It ends the claim at once. The claim counts as the writer of the bytes.
  *
  * Threads: any; a deleter is called like an hd_released_function. Locks: none. Blocking: as
  * hd_import, and hd_claim_begin_stream.
@@ -124,7 +124,8 @@ static hd_status dlpack_import_find_bytes(const hdi_dlpack_tensor *from, plan *p
     return HD_OK;
 }
 
-/* Memory of a host device is memory of the CPU for others, and stays the device's memory here. */
+/* For other libraries, memory of a host device is memory of the CPU. For Heddle it stays memory of
+ * the device. */
 static void dlpack_import_find_host_device(plan *p)
 {
     hd_runtime *rt = p->runtime;

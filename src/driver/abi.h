@@ -220,7 +220,7 @@ typedef struct hdcu_kernel_node_params { /* CUDA_KERNEL_NODE_PARAMS_v2 */
     unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
     unsigned shared_bytes;
     void **parameters, **extra;
-    void *kernel;         /* CUkernel; NULL: `function` is used */
+    void *kernel;         /* a CUkernel; NULL: `function` is used */
     hdcu_context context; /* NULL: the current one */
 } hdcu_kernel_node_params;
 

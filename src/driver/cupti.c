@@ -17,9 +17,9 @@
 #define WAITING_MOST 65536 /* the most activities of a device that are not taken yet: some megabytes */
 #define WAITING_LEAST 256
 #define FLUSH_MS 200 /* the time between two deliveries of CUPTI's records */
-/* CUPTI computes times of the device: they may be somewhat before the start of the session */
+/* CUPTI computes times of the device, which may be somewhat before the start of the session */
 #define SLACK_NS 1000000000
-#define AT_ONCE 32 /* so many activities are added at once under the lock */
+#define AT_ONCE 32 /* at most this many activities are added at once under the lock */
 #define NAMES 1024 /* chains of the table */
 
 typedef struct entries {
@@ -419,7 +419,7 @@ static bool cupti_open_library(const hdi_driver *driver, const char *option, cha
         cupti_say_why(why, "CUPTI reports nothing of devices of driver=%s", driver->provider->name);
         return false;
     }
-    sigset_t all, before; /* its threads take no signals of the program */
+    sigset_t all, before; /* the library's threads must take no signals of the program */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool opened = is_auto ? cupti_open_auto(why) : option[0] && cupti_take_entries(option, why);

@@ -40,9 +40,9 @@ static const char *const entry_names[] = {
 typedef struct rule {
     uint64_t from;  /* the Nth call; 0: no rule */
     int entry;      /* -1: any */
-    bool onward;    /* the calls after the Nth, too */
-    bool scattered; /* one call in N, without a pattern */
-    int64_t value;  /* a code, or microseconds */
+    bool onward;    /* the rule also applies to the calls after the Nth */
+    bool scattered; /* the rule applies to one call in N, without a pattern */
+    int64_t value;  /* the code to fail with, or the delay in microseconds */
 } rule;
 
 static hdi_mutex wrapping = HDI_MUTEX_INIT(FAULTS);

@@ -246,7 +246,7 @@ bool hdi_code_cache_load(const char *folder, const hdi_code_key *key, hdi_made_c
         hdi_made_code_release(&made);
         return false;
     }
-    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* so that the time of the latest use counts */
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* sets the time of the latest use */
     *out = made;
     return true;
 }

@@ -21,7 +21,7 @@
 #define MAGIC 0xba55ed50u
 #define PACKED_LZ4 ((uint64_t)0x2000) /* flags */
 #define PACKED_ZSTD ((uint64_t)0x8000)
-#define UNPACKED_MOST ((uint64_t)256 << 20) /* so that a damaged size does not take all memory */
+#define UNPACKED_MOST ((uint64_t)256 << 20) /* limits a damaged size */
 
 enum { PTX = 1, CUBIN = 2, INTERMEDIATE = 8, CONTAINER_BYTES = 16, PART_BYTES_LEAST = 64 };
 

@@ -326,8 +326,7 @@ static hd_status launch_check_shape(hd_lane *lane, struct hd_kernel *kernel, uin
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        /* A kernel that was looked up since then would have none of the facts that are used
-         * below. */
+        /* A kernel that was looked up since the loss would lack the facts that are used below. */
         return hdi_lane_refuses(lane);
     }
     const hdi_limits *limits = &device->limits;

@@ -30,7 +30,7 @@ typedef struct hdi_listed_param {
 
 /* A kernel, or a variable in memory of the device. */
 typedef struct hdi_listed {
-    char *symbol;   /* as in the image */
+    char *symbol;   /* the symbol as in the image */
     char *readable; /* demangled; NULL: the symbol is not mangled, or no demangler is installed */
     bool constant;  /* a variable: in constant memory, so no kernel writes it */
     bool described; /* a kernel: the fields below are known */
@@ -51,8 +51,8 @@ typedef struct hdi_listing {
     /* The name of a texture, surface or sampler reference; "": none. */
     char texture[HDI_LISTED_NAME_BYTES];
     char missing[HDI_LISTED_NAME_BYTES]; /* a function still to be linked in; "": none known */
-    bool intermediate;                   /* it contains code that a link compiles */
-    bool relocatable;                    /* device code still to be linked */
+    bool intermediate;                   /* the image contains code that a link compiles */
+    bool relocatable;                    /* the image contains device code that still needs a link */
     /* The reason why part of the image was not read, so that kernels may be missing; "": all was
      * read. */
     char unread[HDI_LISTED_NAME_BYTES];

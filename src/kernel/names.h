@@ -26,11 +26,11 @@ bool hdi_name_has_demangler(void);
 
 enum { HDI_NAME_NONE = -1, HDI_NAME_AMBIGUOUS = -2, HDI_NAME_NO_MEMORY = -3 };
 
-/* The index of the name that `wanted` stands for, or one of the above. With AMBIGUOUS `candidates`
- * lists the possible names, cut to `room`. */
+/* The index of the name that `wanted` stands for, or one of the codes above. With AMBIGUOUS
+ * `candidates` lists the possible names, cut to `room`. */
 int hdi_name_find(const hdi_listed_names *names, const char *wanted, char *candidates, size_t room);
 
-/* A name for messages, "ns::scale<float>" for the above, cut to `room`. */
+/* The name for messages, such as "ns::scale<float>", cut to `room`. */
 void hdi_name_short(const hdi_listed *listed, char *out, size_t room);
 
 /* The type of parameter `index` of `n`, as in the signature: "float*". False: unknown. */

@@ -2,7 +2,7 @@
  *
  * An unload looks through the commands of all lanes that are not done, and notes the last launch of
  * the module in each. The driver unloads the module once these are done, whatever else is in
- * flight. The unload notes more work in two cases:
+ * flight. In two cases the unload notes more work:
  * - Copies use the bytes of variables, too. If variables were requested, all work in flight counts.
  * - The driver of GPUs waits for all work that runs on the device before it unloads
  *   (hdi_provider.unload_waits). With such a driver, all work in flight on the devices that loaded
@@ -22,7 +22,7 @@
 #include "engine/engine.h"
 #include "kernel/module_internal.h"
 
-/* So many commands are looked at in one go under an order lock. */
+/* At most this many commands are looked at in one go under an order lock. */
 #define WALK_MOST 1024
 
 /* ---- a module's work in flight ---- */
@@ -219,7 +219,7 @@ hd_status hd_module_unload(hd_module *handle)
     hd_runtime *rt = m->runtime;
     /* A restart changes the module's numbers. */
     hdi_mutex_lock(&rt->refilling);
-    bool there = hdi_module_from_handle(handle) != NULL; /* without this check, it may be another module by now */
+    bool there = hdi_module_from_handle(handle) != NULL; /* checked again: it may be another module by now */
     if (there) {
         unload_module(m);
     }

@@ -61,7 +61,7 @@ bool hdi_unpack_lz4(const void *packed, size_t bytes, void *out, size_t room)
         if (back == 0 || back > done || match > room - done) {
             return false;
         }
-        /* Byte by byte: the match may overlap its own output. */
+        /* Copies byte by byte, since the match may overlap its own output. */
         for (size_t i = 0; i < match; i++, done++) {
             to[done] = to[done - back];
         }

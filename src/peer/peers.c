@@ -5,8 +5,8 @@
  * 2. The result files.
  * 3. The test, whose results go into the table and into files.
  *
- * To use 2 and 3, a thread needs the turn. It marks the pairs that it asks about, so that other
- * threads wait for their results.
+ * To use sources 2 and 3, a thread needs the turn. It marks the pairs that it asks about, so that
+ * other threads wait for their results.
  *
  * Threads, locks, blocking, and guarantees: see peers.h.
  */
@@ -63,7 +63,7 @@ static void peers_find_places(hd_runtime *rt)
     hdi_attempt_begin(&attempt);
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
                          sizeof peers->program) != HD_OK) {
-        peers->program[0] = 0; /* hd_open does not fail because of that; all pairs are then inconclusive */
+        peers->program[0] = 0; /* hd_open does not fail for lack of the program; all pairs are then inconclusive */
         snprintf(peers->why_none, sizeof peers->why_none, "%s", attempt.error.message);
     }
     hdi_attempt_end(&attempt);
@@ -86,7 +86,7 @@ static hd_status peers_create(hd_runtime *rt)
     if (!hdi_peer_of(rt)->peers) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    /* the worker program, so that tests use the same one */
+    /* the worker program, which tests use, too */
     hdi_peer_of(rt)->peers->worker = rt->is_process ? hdi_worker_program(rt) : "";
     peers_find_places(rt);
     hdi_mutex_init(&hdi_peer_of(rt)->peers->lock, HDI_RANK_PEERS);
@@ -520,7 +520,7 @@ static void peers_ask_pair(hd_runtime *rt, int device, int owner, bool inconclus
 
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out)
 {
-    HDI_UNCANCELLED; /* a launch may ask */
+    HDI_UNCANCELLED; /* a launch may ask, and launches do not hold off cancellation */
     peers_ask_pair(rt, device, owner, false, later, out);
 }
 

@@ -38,9 +38,9 @@ static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner
 }
 
 /* Gets the result for `device` using memory of `owner`. If there is no result, this reads the
- * result files and tests the pair; also the other direction, if that is unknown. It ignores the
- * option peers. `later`: threads that wait for another pair's test go first.
- * Blocks for the test.
+ * result files and tests the pair, and also the other direction if that has no result. It ignores
+ * the option peers. `later`: threads that wait for another pair's test go first. Blocks for the
+ * test.
  * Never fails. A failure gives INCONCLUSIVE, which counts as a result. UNKNOWN: the runtime is
  * being closed. */
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out);
@@ -78,7 +78,7 @@ void hdi_peers_forget(hd_runtime *rt, int device);
 /* The facts that a result depends on. The strings may contain anything, and stay with the
  * caller. */
 typedef struct hdi_result_facts {
-    const char *boot, *kernel; /* boot id, and command line of the system's kernel */
+    const char *boot, *kernel; /* boot id, and the command line of the system's kernel */
     const char *driver;        /* versions */
     const char *program;       /* the build of the test program */
     const char *provider, *placement, *faults;

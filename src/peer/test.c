@@ -20,7 +20,7 @@
 #include "process/spawn.h"
 
 #define END_NS 5000000000 /* time for a process to end after its last record, or after a kill */
-/* the same if the results are no longer needed, since hd_close waits for this end */
+/* the same time if the results are no longer needed, since hd_close waits for this end */
 #define LEAVE_NS 2000000000
 #define END_SLEEP_NS 1000000 /* the time between checks for its end, on kernels without pidfd */
 #define LOOK_MS 25           /* the time between checks whether this process was stopped, and whether *ended is set */
@@ -256,7 +256,7 @@ static hdi_parsed peer_test_take_failed(hdi_peer_parser *h, const hdi_probe_reco
     bool loss = peer_test_is_loss(r);
     bool timing = h->step.step == HDI_STEP_TIME_DIRECT || h->step.step == HDI_STEP_TIME_STAGED;
     if (timing && !loss) {
-        h->untimed = true; /* the verdict needs no rates */
+        h->untimed = true; /* the pair gets its verdict without rates */
         return HDI_PARSED_MORE;
     }
     h->info.driver_code = r->code > 0 ? r->code : 0;
@@ -452,7 +452,7 @@ typedef struct run {
     hdi_peer_parser parser;
     hdi_process process;
     int pipe;
-    unsigned char bytes[sizeof(hdi_probe_record)]; /* of an incomplete record */
+    unsigned char bytes[sizeof(hdi_probe_record)]; /* the bytes of an incomplete record */
     size_t n_bytes;
 } run;
 

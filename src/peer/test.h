@@ -25,15 +25,15 @@
 /* ---- records: the reports of the program heddle-probe on the pairs that it tests, and its
  * arguments ----
  *
- * It gets a descriptor of a pipe, and three arguments:
+ * The program gets a descriptor of a pipe, and three arguments:
  * 1. Settings for hd_open.
  * 2. Pairs, as positions in the list of devices in those settings: "0>1,1>0".
  * 3. Hexadecimal UUIDs of these devices, one after the other. In the process, numbers of devices
  *    may mean other devices, for example after the application changed CUDA_VISIBLE_DEVICES.
  *
- * It writes records of one size to the pipe, each in one write. It reports a step before it takes
- * it, so the last record names the step in which it hung or died. It also reports its results. The
- * pairs come in the order of the arguments. */
+ * The program writes records of one size to the pipe, each in one write. It reports a step before
+ * it takes the step, so the last record names the step in which it hung or died. It also reports
+ * its results. The pairs come in the order of the arguments. */
 
 #define HDI_PROBE_NAME "heddle-probe"
 /* The version of records, arguments and tests. A result of another version is ignored. */

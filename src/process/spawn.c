@@ -144,7 +144,7 @@ static bool search_is_in(search *s, const char *folder)
     search_note_folder(s, real);
     int n = snprintf(s->out, s->bytes, "%s/%s", strcmp(real, "/") == 0 ? "" : real, s->name);
     if (n < 0 || (size_t)n >= s->bytes || lstat(s->out, &entry) != 0 || stat(s->out, &file) != 0 ||
-        !S_ISREG(file.st_mode)) { /* such as a folder of the same name */
+        !S_ISREG(file.st_mode)) { /* excludes a folder of the same name */
         return false;
     }
     const char *why = search_distrust(s, &entry);
@@ -354,7 +354,7 @@ void hdi_program_begin(void)
     /* If the parent died before this call, the program finds its connections to the parent
      * closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* so a limit on the size of files is an error and does not end the process, even in the
-     * driver */
+    /* so that a limit on the size of files is an error, even in the driver, and does not end the
+     * process */
     signal(SIGXFSZ, SIG_IGN);
 }

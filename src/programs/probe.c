@@ -6,8 +6,8 @@
  * worker processes. So it tests the same mappings that the runtime will use.
  *
  * Threads: one. Locks: none. Blocking: in the driver, forever if a device hangs.
- * Always: a step is reported before it is taken. The process itself gives nothing back; its end
- * does.
+ * Always: a step is reported before it is taken. The process itself gives nothing back, because its
+ * end does that.
  */
 #include <errno.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size
                                8 << 10};
 
 #define MARGIN ((size_t)64 << 10) /* bytes in front of and behind the bytes that the cases use */
-#define AROUND ((size_t)4 << 10)  /* so many of these bytes are checked */
+#define AROUND ((size_t)4 << 10)  /* the checked part of the margin */
 
 /* An ordered pair under test. */
 typedef struct subject {
@@ -53,7 +53,7 @@ typedef struct subject {
     /* `near` is on `device`, `far` on `owner`; each has room for the cases, and margins */
     hd_buffer *near, *far;
     size_t room;
-    uint8_t *scratch; /* as large as a buffer */
+    uint8_t *scratch; /* memory of the program, as large as a buffer */
     uint64_t seed;    /* the seed of the last pattern */
 } subject;
 

@@ -168,7 +168,7 @@ typedef union hdi_record {
         uint8_t type;   /* HDI_RECORD_* */
         uint8_t kind;   /* see the comments below */
         uint8_t device; /* the number of the device in the runtime, if the record is about one device */
-        uint8_t texts;  /* so many TEXT records follow */
+        uint8_t texts;  /* this many TEXT records follow */
         /* The system's number of the thread that wrote it; 0: an engine or the writer. */
         uint32_t thread;
         int64_t time;
@@ -235,7 +235,7 @@ typedef union hdi_record {
         uint64_t other_position;   /* the position of the other operation, or of earlier work in its lane */
         uint64_t buffer;           /* as in ALLOC */
         uint32_t label;            /* NAME of the buffer's label; 0: none */
-        uint32_t low_unit;         /* the range that it uses: in units of `unit` bytes, as */
+        uint32_t low_unit;         /* the range that the operation uses, in units of `unit` bytes */
         uint32_t high_unit, unit;
     } wait;
     struct { /* BEHIND */
@@ -355,8 +355,8 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time;
         uint64_t count; /* how many records were dropped since the last DROPPED of the same source */
-        /* For the file: so many records in front of this one are of a time from which other records
-         * are missing. */
+        /* For the file: how many records in front of this one are of a time from which other
+         * records are missing. */
         uint64_t partial;
         uint64_t reserved[4];
     } dropped;

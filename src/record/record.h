@@ -65,7 +65,7 @@ typedef struct hdi_recorder {
     hdi_record_sharer *sharers[HDI_RECORD_SHARERS]; /* under the lock, by the thread's number */
 } hdi_recorder;
 
-/* Initializes a recorder of zeros. `stable`: of the runtime. */
+/* Initializes a recorder of zeros. `stable`: that of the runtime. */
 void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable);
 /* Prepares for the first trace, with rings of at most so many bytes. Errors: HOST_MEMORY. */
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes);

@@ -68,7 +68,7 @@
 #define RELEASE_NS 5000000000 /* the time beyond close_timeout to give everything back */
 #define LOOK_SLEEP_NS 1000000
 
-/* so many times as many addresses as memory, so that no pattern of allocations runs out of them */
+/* addresses in units of the memory, so many that no pattern of allocations runs out of them */
 #define RANGE_TIMES 16
 
 /* ---- the parts of a runtime ---- */
@@ -142,7 +142,7 @@ static hd_status runtime_device_create(hd_runtime *rt, int index, int ordinal, h
 static void runtime_device_line_broken(void *context, uint64_t connection, int code)
 {
     hdi_device *device = context;
-    if (code != HDI_GONE_CLOSED) { /* closed by a worker that is already ending */
+    if (code != HDI_GONE_CLOSED) { /* a worker that is already ending closed the line */
         hdi_worker_kill(device->runtime, device->index, connection, code);
     }
 }
@@ -505,7 +505,7 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
         *left = left->status ? *left : report;
     }
     if (!stopped) {
-        return; /* all of this stays, since the stuck engine would use it if it ever returned */
+        return; /* everything stays, since the stuck engine would use it if it ever returned */
     }
     /* With worker processes nothing hangs: their resources end with them. */
     hdi_workers_release(rt);
@@ -529,7 +529,7 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_mutex_destroy(&rt->cold);
     hdi_mutex_destroy(&hdi_peer_of(rt)->linking);
     hdi_options_release(&rt->options);
-    hdi_stable_clear(rt->stable); /* with the runtime's own structure */
+    hdi_stable_clear(rt->stable); /* also clears the runtime's own structure */
 }
 
 /* ---- hd_open: the devices ---- */
@@ -843,7 +843,7 @@ static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
         /* Waits for work in flight come after this, in the closing thread, and must run their full
          * time. */
         atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
-    } else { /* calls that still wait return with a failure */
+    } else { /* makes calls that still wait return with a failure */
         *left = hdi_error_blank(HD_ERROR_TIMEOUT);
         snprintf(left->message, sizeof left->message,
                  "a call of another thread did not come back within close_timeout=%" PRId64

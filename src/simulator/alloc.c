@@ -7,7 +7,7 @@
  * beyond the threshold is given back when the program waits for a stream, an event or a context.
  * Threads: any. Locks: the host lock.
  * Blocking: freeing waits for the work of the context; freeing pinned memory waits for the work of
- * all contexts. The real driver does so, too. So queued work never uses memory that is gone.
+ * all contexts. The real driver waits, too. So queued work never uses memory that is gone.
  * cuMemAllocAsync waits for the work of the context if memory is short and frees are queued.
  * Always: device memory is charged to its device in whole pages. An inaccessible page lies behind
  * every block made here. A slot that is free is in its class's list. A segment is released only
@@ -329,7 +329,7 @@ static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_h
         return HDCU_SUCCESS;
     }
     uint64_t more = mempool_class_bytes(class);
-    if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory is given back first */
+    if (more > SMALL && p->reserved + more > p->reserved_high) { /* gives idle memory back first */
         mempool_trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
     }
     hdcu_result r = mempool_add_segment(p, context, class);

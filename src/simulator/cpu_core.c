@@ -257,7 +257,7 @@ HDI_FIBER_CODE static void cpu_core_barrier(hd_kernel_thread *self)
     hdi_cpu_core *core = (hdi_cpu_core *)fiber->set;
     if (core->started == core->n_threads && core->n_arrived == 0 && core->ready_next == core->n_ready &&
         core->n_meeting == 0) {
-        return; /* this is the only thread that still runs */
+        return; /* no other thread still runs */
     }
     cpu_core_need_fibers(core, fiber);
     core->arrived[core->n_arrived++] = fiber;

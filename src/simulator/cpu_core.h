@@ -65,8 +65,9 @@ void hdi_cpu_core_flush(hdi_cpu_core *core);
 /* Calls copy(data) on a fiber, as hdi_cpu_guarded. */
 hdcu_result hdi_cpu_core_run_guarded(hdi_cpu_core *core, void (*copy)(void *), void *data, uintptr_t *fault_address);
 
-/* Waits a moment for memory. Running work was accepted long ago, so the device would be lost for a
- * lack of memory, which may be over soon. False: the wait was long enough. `tries`: 0 at first. */
+/* Waits a moment for memory. Running work was accepted long ago, so without the wait a lack of
+ * memory that is over soon would lose the device. False: the wait was long enough. `tries`: 0 at
+ * first. */
 bool hdi_cpu_wait_for_memory(int *tries);
 
 #endif

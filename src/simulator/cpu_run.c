@@ -27,8 +27,8 @@
 #include "base/wait.h"
 #include "simulator/cpu_core.h"
 
-#define SPARE_CORES 16 /* so many cores are kept for later callers, beyond the cores of callers that prepared */
-#define TURN_BLOCKS 32 /* after so many blocks a worker checks whether another launch needs help */
+#define SPARE_CORES 16 /* this many cores are kept for later callers, beyond the cores of callers that prepared */
+#define TURN_BLOCKS 32 /* after this many blocks, a worker checks whether another launch needs help */
 #define ARGUMENT_BYTES 4096
 
 /* ---- launches ---- */

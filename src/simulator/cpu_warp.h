@@ -1,7 +1,7 @@
 /* cpu_warp.h - the warps of the block that a worker runs: their threads, and the values that these
  * bring to a meeting.
  *
- * It keeps accounts only. cpu_core.c parks the threads and continues them.
+ * These functions only count. cpu_core.c parks the threads and continues them.
  * Threads: warps are used by one thread at a time. Locks: none.
  * Always: a lane that arrived is alive. Between meetings no lane is marked as arrived.
  */
@@ -15,9 +15,9 @@ typedef struct hdi_warp {
     uint32_t arrived; /* a bit for each lane that is at the meeting */
     uint32_t what;    /* HD_WARP_* of the meeting */
     uint32_t turn;
-    hdi_fiber *waiting[32]; /* of the lanes that arrived */
-    /* The lanes take their results from one, and may come to the next meeting meanwhile. No lane
-     * gets further before all arrive there. */
+    hdi_fiber *waiting[32]; /* the fibers of the lanes that arrived */
+    /* The lanes take their results from one of them, and may come to the next meeting meanwhile. No
+     * lane gets further before all arrive there. */
     hd_warp_values values[2];
 } hdi_warp;
 

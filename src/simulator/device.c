@@ -5,8 +5,8 @@
  * Blocking: the last release of a context waits for its running work; a retain waits while a
  * context is taken down.
  * Always: a device has at most one context object. While the context is taken down (retained == 0),
- * a retain waits for the end of that. The stacks hold handles, so a context that is gone is
- * detected and not used. A thread uses one stack, from its first context to its end.
+ * a retain waits until that is over. The stacks hold handles, so a context that is gone is detected
+ * and not used. A thread uses one stack, from its first context to its end.
  */
 #include <stdio.h>
 #include <stdlib.h>

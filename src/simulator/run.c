@@ -13,10 +13,10 @@
  * Fills reach the memory that their device may access. Argument values are copied during the call,
  * and a queued launch keeps its module loaded.
  *
- * With the option host_corrupt, peers fail on purpose, and the test of peer access must detect
- * that. Only a device's writes to another device's memory are affected. Stores of kernels are
- * undone afterwards, from a copy of all memory of the other device that the writer may access. So
- * other writes to that memory at the same time may be undone, too.
+ * With the option host_corrupt, peers fail on purpose, so that tests can see whether the test of
+ * peer access detects it. Only a device's writes to another device's memory are affected. Stores of
+ * kernels are undone afterwards, from a copy of all memory of the other device that the writer may
+ * access. So other writes to that memory at the same time may be undone, too.
  */
 #include <ctype.h>
 #include <stdlib.h>

@@ -63,7 +63,7 @@ static hd_status page_ready(hd_runtime *rt)
         hdi_stats_of(rt)->memory_page = page;
         hdi_page_publish(rt);
     }
-    return HD_OK; /* this is no failure: only other processes cannot read the figures */
+    return HD_OK; /* this is no failure, because only other processes lack the figures */
 }
 
 static void page_release(hd_runtime *rt)
@@ -158,9 +158,9 @@ bool hdi_page_publish(hd_runtime *rt)
 
 #define LINK "/memfd:" HDI_PAGE_NAME " "
 #define TRIES 50       /* tries for one page; two publications during one read are rare */
-#define PAGES_MOST 256 /* pages of one process, which may open so many runtimes */
+#define PAGES_MOST 256 /* the most pages of one process, as it may open this many runtimes */
 
-/* The reports found, by rising process and descriptor. */
+/* The reports that were found, by rising process and descriptor. */
 typedef struct found {
     hdi_report *reports;
     size_t n, room;

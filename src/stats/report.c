@@ -166,7 +166,7 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
 static size_t report_list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room)
 {
     uint64_t *bytes = malloc(2 * HDI_LANES_MAX * sizeof *bytes),
-             *items = bytes + HDI_LANES_MAX; /* on the heap, since it is too much for small stacks */
+             *items = bytes + HDI_LANES_MAX; /* on the heap, since the arrays are too large for small stacks */
     size_t n = 0;
     if (!bytes) {
         return 0;
@@ -834,7 +834,7 @@ static size_t report_join_lines(char *text, size_t length)
             text[kept++] = text[i++];
         }
     }
-    text[kept++] = '\n'; /* instead of the last line break */
+    text[kept++] = '\n'; /* takes the place of the last line break */
     return kept;
 }
 

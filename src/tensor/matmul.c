@@ -24,7 +24,8 @@
 
 /* The most calls of a library. A product with more is one launch of the built-in kernel. */
 #define CALLS_MOST 64
-/* The least m, n and k for packing: each element of a packed operand must be used so often. */
+/* The least m, n and k for packing. Each element of a packed operand is then used at least this
+ * often. */
 #define PACK_LEAST 64
 
 /* ---- operands that fit together ---- */
@@ -577,7 +578,7 @@ static hd_status matmul_check_all(product *p)
 
 /* ---- submitting ---- */
 
-/* The operands that the plan uses. The last one is c. */
+/* Lists the operands that the plan uses. The last one is c. */
 static size_t matmul_uses_of(const product *p, const hdi_matmul_plan *plan, hdi_use uses[HDI_OPERANDS])
 {
     size_t n = plan->reads_factors ? HDI_OPERANDS : 1;

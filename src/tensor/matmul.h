@@ -51,7 +51,7 @@ typedef enum hdi_matmul_kind {
 
 /* The facts of a library, and the parts of it that the plan may use. */
 typedef struct hdi_matmul_facts {
-    uint32_t types; /* bit t: it takes hd_type t; 0: no library */
+    uint32_t types; /* bit t: the library takes hd_type t; 0: no library */
     uint64_t most;  /* the largest size and pitch */
     uint64_t most_count;
     bool gpu;      /* selects the built-in kernel's tiles */

@@ -123,7 +123,7 @@ static const struct {
     uint32_t element, size_i, size_j;
 } cpu_tiles[] = {{1, 128, 128}, {2, 128, 128}, {4, 64, 64}, {8, 64, 64}, {16, 32, 32}};
 
-/* GPU: up to so many elements of i or j are few; with few of both, units find their lines in the
+/* GPU: up to this many elements of i or j are few; with few of both, units find their lines in the
  * cache */
 #define FEW 32
 #define GPU_TILE_LEAST 8 /* GPU: tiles need this many elements of i, and of j */
@@ -136,7 +136,7 @@ static const struct {
 #define CPU_STRETCH 4096 /* CPU: likewise */
 /* GPU: bytes of neighbouring rows on both sides that are copied before other rows */
 #define ROWS_TOGETHER 2048
-/* GPU: at least so many pieces, so that a last one that is not full costs little */
+/* GPU: at least this many pieces, so that a last piece that is not full costs little */
 #define PIECES_LEAST 32
 /* CPU: with rows of fewer elements, the inner loop goes along the longest dimension */
 #define CPU_ROW_LEAST 16
@@ -499,7 +499,7 @@ static bool plan_group_is_wide(const hdi_layout *l, uint64_t address, const int6
     for (int k = 0; k < l->dims; k++) {
         bool along = false;
         for (int n = 0; n < g->n; n++) {
-            along |= g->dims[n] == k; /* without gaps along the group, no multiple is needed */
+            along |= g->dims[n] == k; /* the dimension is along the group, so it needs no multiple */
         }
         all |= along ? 0 : (uint64_t)stride[k];
     }

@@ -44,14 +44,14 @@ typedef struct attributes {
 } attributes;
 
 #define NAME_BYTES HDI_RECORD_TEXT_ROOM
-#define RECORDERS 256 /* as many as runtimes */
+#define RECORDERS 256 /* as many recorders as there can be runtimes */
 #define DEPTH 64      /* the most nested ranges of a thread; deeper ones are left out */
 #define INTERVALS 512 /* the most intervals that are open at a time */
 
 /* ---- active recorders ---- */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(NVTX);
-static hdi_recorder *recorders[RECORDERS]; /* under the mutex, with */
+static hdi_recorder *recorders[RECORDERS]; /* under the mutex, like the following two */
 static int64_t since[RECORDERS];           /* clock when it began */
 static _Atomic uint32_t n_recorders;       /* also loaded without the mutex, as a hint */
 

@@ -14,7 +14,7 @@
 #include "base/wait.h"
 
 #define NAMES_MOST 10000
-#define PIECE 4096 /* a pipe takes all of it or nothing (PIPE_BUF) */
+#define PIECE 4096 /* a pipe takes a piece of this size as a whole or not at all (PIPE_BUF) */
 #define LOOK_NS 100000000
 
 /* ---- opening ---- */
@@ -102,7 +102,7 @@ static size_t output_write_file(hdi_output *o, const char *data, size_t bytes)
         return bytes;
     }
     int error = errno;
-    off_t end = lseek(o->descriptor, 0, SEEK_CUR); /* the place behind the part that fit */
+    off_t end = lseek(o->descriptor, 0, SEEK_CUR); /* the end of the part that fit */
     errno = error;
     uint64_t more = end > 0 && (uint64_t)end > o->bytes ? (uint64_t)end - o->bytes : 0;
     return more < bytes ? (size_t)more : bytes;

@@ -34,10 +34,10 @@ struct hdi_writer {
     hd_runtime *rt;
     hdi_output output;
     uint64_t limit; /* bytes of the file */
-    int error;      /* an errno: write nothing any more */
+    int error;      /* an errno, after which nothing is written any more */
     /* `left_out` counts those of `dropped` that did not fit into the file. */
     uint64_t records, dropped, left_out;
-    /* The number of records up to the last look before any record was left out. */
+    /* The number of records up to the last look before the first record was left out. */
     uint64_t whole;
     pthread_t thread;
     _Atomic uint32_t stop; /* futex word */
@@ -47,7 +47,7 @@ struct hdi_writer {
     _Atomic uint32_t looked;
     struct hdi_writer *next;                             /* in the list of writers */
     uint64_t figures[HDI_DEVICES_MAX][4];                /* as last written */
-    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* bit per lane whose record was written */
+    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* one bit for each lane whose record was written */
     uint32_t look;                                       /* counts them */
     uint32_t kernel_look[KERNELS];                       /* the last look that compared the kernel's name */
     uint64_t kernel_name[KERNELS];                       /* number of the written name; 0: none */
@@ -134,7 +134,7 @@ static named *writer_name_place(named *table, size_t places, uint8_t kind, uint6
     return &table[at];
 }
 
-/* Makes room for one more. False: no memory. */
+/* Makes room for one more name. False: no memory. */
 static bool writer_room_for_name(hdi_writer *w)
 {
     if (2 * (w->n_named + 1) <= w->named_room) {
@@ -513,7 +513,7 @@ static void writer_put_first(hdi_writer *w, uint32_t detail)
 {
     hd_runtime *rt = w->rt;
     uint64_t limit = w->limit;
-    w->limit = UINT64_MAX; /* without these records the rest is meaningless */
+    w->limit = UINT64_MAX; /* writes these records in any case, since the rest is meaningless without them */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     hdi_record *at = writer_room(w, 1);
@@ -613,7 +613,7 @@ hd_status hdi_writer_stop(hdi_writer *w, hd_trace_info *info)
     }
     writer_sample(w, true);
     uint64_t limit = w->limit;
-    w->limit = UINT64_MAX; /* these two are always written */
+    w->limit = UINT64_MAX; /* these two records are always written */
     uint64_t dropped = w->dropped;
     writer_report_dropped(w, 2, HDI_RECORD_NO_DEVICE, w->left_out, w->records - w->whole);
     hdi_record *at = writer_room(w, 1);

@@ -20,7 +20,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 6u       /* raise it with every change of this file or of its includes */
+#define HDI_MESSAGE_PROTOCOL 6u       /* raise this number with every change of this file or of its includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -37,11 +37,11 @@ enum {
     HDI_MESSAGE_UNRESERVE = 5,
     HDI_MESSAGE_MAP = 6,
     HDI_MESSAGE_UNMAP = 7,
-    HDI_MESSAGE_EXPORT = 8, /* descriptor with a successful reply: the memory */
+    HDI_MESSAGE_EXPORT = 8, /* a successful reply carries a descriptor of the memory */
     HDI_MESSAGE_IMPORT = 9, /* descriptor: the memory */
-    HDI_MESSAGE_PIN = 10,   /* descriptor: the file whose first bytes to map at `at` and pin */
+    HDI_MESSAGE_PIN = 10,   /* carries a descriptor of the file whose first bytes are mapped at `at` and pinned */
     HDI_MESSAGE_UNPIN = 11,
-    HDI_MESSAGE_LOAD = 12, /* descriptor: the file with the code */
+    HDI_MESSAGE_LOAD = 12, /* carries a descriptor of the file with the code */
     HDI_MESSAGE_UNLOAD = 13,
     HDI_MESSAGE_KERNEL = 14,
     HDI_MESSAGE_KERNEL_SHARED = 15,
@@ -53,7 +53,7 @@ enum {
     HDI_MESSAGE_MOVE = 21,
     /* between the worker's main program and its parent process; hdi_serve refuses them */
     HDI_MESSAGE_DISCOVER = 32,
-    /* descriptors: the files of all channels, one per device of the runtime, in order */
+    /* carries descriptors of all channels' files, one per device of the runtime, in order */
     HDI_MESSAGE_HELLO = 33,
     HDI_MESSAGE_KINDS = 34
 };

@@ -34,7 +34,7 @@ enum { OPEN, TAKEN, AWAITED };
 typedef struct line {
     _Atomic uint32_t turn; /* futex word */
     int socket;            /* changed under the turn and `lock`; -1: none */
-    int gone;              /* under `lock`: 0, or the code that ended the line */
+    int gone;              /* under `lock`: the code that ended the line; 0: the line works */
     uint64_t serial;       /* all below: under the turn */
     hdi_message message;   /* request, then reply: 16 KiB, kept off the stacks of the application */
 } line;
@@ -57,7 +57,7 @@ typedef struct question {
     uint32_t kind;
     const void *request;
     size_t request_bytes;
-    uint64_t amount; /* bytes that the worker processes for it */
+    uint64_t amount; /* bytes that the worker processes for the request */
     int descriptor;  /* the descriptor that is sent along; -1: none */
     void *reply;     /* gets the payload of a successful reply */
     size_t reply_bytes;
@@ -149,7 +149,7 @@ uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_soc
 {
     remote *r = (remote *)port;
     int fresh[LINES] = {memory_socket, code_socket}, old[LINES];
-    hdi_remote_port_disconnect(port); /* so that the turns become free soon */
+    hdi_remote_port_disconnect(port); /* ends the requests under way, so that the turns become free soon */
     for (int i = 0; i < LINES; i++) {
         remote_take_turn(&r->lines[i]);
     }
@@ -185,7 +185,7 @@ static int remote_exchange(line *l, const question *q, int64_t deadline, int *re
     uint64_t serial = m->header.serial;
     hdi_wire_result result =
         hdi_wire_send(l->socket, m, hdi_message_bytes(q->kind), &q->descriptor, q->descriptor >= 0 ? 1 : 0, deadline);
-    int descriptors[2]; /* one more than any reply carries, so that a surplus one is noticed */
+    int descriptors[2]; /* room for one more than any reply carries, so that a surplus descriptor is noticed */
     int n_descriptors = 0;
     size_t bytes = 0;
     if (result == HDI_WIRE_OK) {

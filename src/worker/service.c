@@ -260,7 +260,7 @@ static hdi_answer service_load(serving *s)
     uint64_t offset = s->in->load.offset, size = s->in->load.size;
     int seals = fcntl(s->descriptor, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || !service_file_holds(s->descriptor, offset, size)) {
-        return service_senseless(); /* reading it could fault */
+        return service_senseless(); /* reading the file could fault */
     }
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
     char *base = mmap(NULL, before + size, PROT_READ, MAP_SHARED, s->descriptor, (off_t)(offset - before));

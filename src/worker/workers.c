@@ -57,7 +57,8 @@
 #define DRAINING_MS 1      /* the tick while work of a lost device waits for other devices */
 #define KILL_NS 5000000000 /* a killed process gets this long to end */
 #define QUIT_NS 2000000000 /* a process that was asked to end gets this long, before it is killed */
-/* so many times worker_timeout, for an engine whose driver call may wait for running work */
+/* for an engine whose driver call may wait for running work, the limit is this many times
+ * worker_timeout */
 #define BEHIND_WORK 10
 #define IN_FLIGHT_MANY 256 /* with so many operations in flight, the driver call may wait */
 #define DRIVER_CODES 1000  /* the driver's own codes are below */
@@ -67,10 +68,10 @@
 #define THREADS_MOST 65536
 
 #define END_NS 5000000000 /* how long a start waits for the end of the previous process */
-/* the delay of spares after hd_open or a restart: a starting spare must not share the driver with
- * the first work */
+/* the delay of spares after hd_open or a restart, because a starting spare must not share the
+ * driver with the first work */
 #define LATER_NS 2000000000
-#define GONE_MOST 3 /* after so many in a row have ended, another one would not help */
+#define GONE_MOST 3 /* after this many spares in a row have ended, another one would not help */
 
 #define LINGERING_MAX 64
 #define SPARES_MAX 8
@@ -92,13 +93,13 @@ typedef struct child {
     child_state state;
     hdi_process process;    /* pid 0: none */
     int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once passed on */
-    bool asked;             /* a DISCOVER was sent and its answer not taken yet; goes with `ours` */
+    bool asked;             /* a DISCOVER was sent, and its answer was not taken yet; belongs to `ours` */
     int spawn_error;        /* errno */
     int code;               /* why the last process ended: an HDI_GONE_*, or the driver's code */
     int killed;             /* the reason why it was killed; 0: not killed */
     int64_t killed_at;
     uint64_t connection; /* the connection of its port; 0: it never drove a device */
-    uint64_t heartbeat;  /* the heartbeat of its engine; the next field: since when it is the same */
+    uint64_t heartbeat;  /* the heartbeat of its engine, and since when it is the same */
     int64_t heartbeat_at;
     int64_t stopped_at; /* 0: it is not stopped */
 } child;
@@ -115,8 +116,8 @@ struct hdi_workers {
     child of[CHILDREN];
     /* the request to spares; NULL: no spares. Constant once it is set */
     hdi_message *spare_request;
-    bool spares_held;               /* start no spares now: a restart needs the machine */
-    int64_t spares_from;            /* clock: start no spares before this time */
+    bool spares_held;               /* no spare starts now, because a restart needs the machine */
+    int64_t spares_from;            /* clock: no spare starts before this time */
     int spares_gone;                /* spares that ended by themselves since the last useful one */
     pid_t lingering[LINGERING_MAX]; /* processes that were killed, but did not end in time */
     int n_lingering;
@@ -318,7 +319,7 @@ static int child_code_of_end(hdi_workers *workers, int index, const child *c, co
         return c->killed ? c->killed : cause;
     }
     if (info->si_pid == 0) {
-        return HDI_GONE_CLOSED; /* the application waited for it itself */
+        return HDI_GONE_CLOSED; /* the application itself waited for the process */
     }
     return info->si_code == CLD_EXITED ? HDI_GONE_EXIT - info->si_status : HDI_GONE_SIGNAL - info->si_status;
 }
@@ -673,7 +674,7 @@ bool hdi_spare_take(hd_runtime *rt, int index)
         }
     }
     if (taken) {
-        workers_wake_watcher(workers); /* so that the watcher watches the process in its new place */
+        workers_wake_watcher(workers); /* the watcher must watch the process in its new place */
     }
     hdi_mutex_unlock(&workers->lock);
     return taken;
