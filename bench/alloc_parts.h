@@ -378,8 +378,9 @@ struct alloc_experiment {
     plain_image image;
     uint64_t room; /* bytes of device memory that a case may use */
     int rounds;
-    double budget_s;          /* total measuring time */
-    uint64_t begun, slice_ns; /* begun: CLOCK_MONOTONIC; slice_ns: the time of one allocator in one round */
+    double budget_s; /* total measuring time */
+    /* begun: CLOCK_MONOTONIC; slice_ns: the time of one allocator in one round */
+    uint64_t begun, slice_ns;
     alloc_log logs[ALLOC_REPLAYS_MAX];
     int n_logs;
     alloc_step steps[ALLOC_STEPS_MAX];
@@ -392,8 +393,9 @@ struct alloc_experiment {
     alloc_reclaim reclaim;
     alloc_unified unified;
     alloc_pinned pinned;
-    uint64_t checked, tagged; /* verified blocks, and the part of them whose bytes were verified, too */
-    uint64_t results;         /* kernel results that were compared with the expected ones */
+    /* verified blocks, and the part of them whose bytes were verified, too */
+    uint64_t checked, tagged;
+    uint64_t results; /* kernel results that were compared with the expected ones */
 };
 
 /* A fresh case with the step's names. */

@@ -138,7 +138,8 @@ struct copy_experiment {
     void *from, *to; /* memory of the program, touched before: `most` bytes each */
     size_t large, most;
     int rounds;
-    double budget_s, slice_ns; /* budget_s: the whole time; slice_ns: the time of one side in one round */
+    /* budget_s: the whole time; slice_ns: the time of one side in one round */
+    double budget_s, slice_ns;
     copy_row rows[COPY_ROWS_MAX];
     int n_rows;
     copy_submits submits;

@@ -169,7 +169,8 @@ static bool size_sample(const copy_experiment *x, int which, side *s, copy_kind 
 {
     double ns = 0;
     s->repetitions = kind == COPY_TIME ? TRIPS_LEAST : 1;
-    for (int i = 0; i < 3; i++) { /* the first repetition maps and pins memory, and starts threads */
+    /* the first repetition maps and pins memory, and starts threads */
+    for (int i = 0; i < 3; i++) {
         if (!time_side(which, s, kind, works, count, &ns, error)) {
             return false;
         }

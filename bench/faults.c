@@ -22,7 +22,8 @@ enum {
     SETTLE_BATCHES = 4,
     /* most time from the failed wait to the report of the loss */
     TOLD_NS = 1000 * 1000 * 1000,
-    BEFORE_GPU_NS = 400 * 1000 * 1000, /* time before a fault in which the normal rate is measured */
+    /* time before a fault in which the normal rate is measured */
+    BEFORE_GPU_NS = 400 * 1000 * 1000,
     BEFORE_HOST_NS = 800 * 1000 * 1000
 };
 

@@ -83,7 +83,8 @@ typedef struct tensor_row {
     const tensor_spec *spec;
     uint64_t shape[TENSOR_SPEC_DIMS]; /* the source's shape on this device */
     uint64_t view[TENSOR_SPEC_DIMS];  /* of the destination */
-    bool cut;                         /* the shape is smaller than in the spec, because memory is short */
+    /* the shape is smaller than in the spec, because memory is short */
+    bool cut;
     uint64_t elements;
     /* bytes of the destination's elements, which the device copy copies */
     size_t payload;

@@ -189,7 +189,8 @@ int cc_depend(const cc_settings *s)
         fprintf(out, " \\\n  %s", files.arguments[i]);
     }
     fputs("\n", out);
-    for (size_t i = 0; i < files.n; i++) { /* with its empty rule, a missing header causes a rebuild */
+    /* with its empty rule, a missing header causes a rebuild */
+    for (size_t i = 0; i < files.n; i++) {
         if (!results_list_has(&s->sources, files.arguments[i])) {
             fprintf(out, "\n%s:\n", files.arguments[i]);
         }

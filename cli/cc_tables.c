@@ -195,7 +195,8 @@ static void tables_find_uses(tables *t, piece text)
             t->used = 0;
         }
         table *of = tables_element_of(t, line, &index);
-        if (*line.at == '@') { /* in the definition of a variable, only the text after its own name matters */
+        /* in the definition of a variable, only the text after its own name matters */
+        if (*line.at == '@') {
             piece name = tables_name_at(line);
             tables_keep_mentioned(t, (piece){line.at + name.length, line.length - name.length});
         } else if (of != NULL) {

@@ -90,7 +90,8 @@ void cli_process_begin(void)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
-    action.sa_handler = cli_process_on_stop; /* without SA_RESTART, so that a signal ends the wait */
+    /* without SA_RESTART, so that a signal ends the wait */
+    action.sa_handler = cli_process_on_stop;
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
         sigaction(stops[i], NULL, &before[i]);

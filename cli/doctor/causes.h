@@ -38,7 +38,8 @@ struct doctor_pairs {
     int bad, good; /* pairs that lose bytes, and pairs that work */
     /* verdict of a working pair over PCIe; NULL: none */
     const doctor_fact *works;
-    const doctor_fact *works_to[DOCTOR_GPUS_MAX]; /* verdict of a working pair over PCIe with this owner; NULL: none */
+    /* verdict of a working pair over PCIe with this owner; NULL: none */
+    const doctor_fact *works_to[DOCTOR_GPUS_MAX];
     /* a verdict which shows that the device is not the common part of the bad pairs */
     const doctor_fact *clears[DOCTOR_GPUS_MAX];
 };

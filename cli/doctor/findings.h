@@ -1,4 +1,4 @@
-/* findings.h - the findings of the doctor in a snapshot, each with its devices or pairs and the
+/* findings.h - makes each finding of the doctor from a snapshot, with its devices or pairs and the
  * facts behind it.
  *
  * Threads: one at a time. Locks: none.

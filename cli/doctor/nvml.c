@@ -260,7 +260,8 @@ static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *b
     }
     int code = known                            ? NVML_OK
                : first == NVML_INVALID_ARGUMENT ? NVML_UNSUPPORTED
-                                                : first; /* a device without its first link has no links */
+                                                /* a device without its first link has no links */
+                                                : first;
     nvml_put_count(s, code, (unsigned)up, "nvlinks", i);
     nvml_put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
     nvml_put_count(s, code, (unsigned)known, "nvlinks_all", i);

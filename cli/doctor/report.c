@@ -247,8 +247,9 @@ static bool doctor_report_has_finding(const doctor_findings *f, const char *area
 }
 
 typedef struct area {
-    int answered, open; /* rules that found all facts for some device or pair, and rules that did for none */
-    bool partly;        /* a fact is missing for one device or pair */
+    /* rules that found all facts for some device or pair, and rules that did for none */
+    int answered, open;
+    bool partly; /* a fact is missing for one device or pair */
 } area;
 
 static area doctor_report_area_of(const doctor_findings *f, const char *name)

@@ -143,7 +143,8 @@ static void p2p_json_put_figures(const p2p_experiment *x, hdi_json *j)
 /* A case that both programs measure. Readers of the schema use name and description. */
 typedef struct shared_case {
     const char *name, *description;
-    int first, matrices; /* the figures from `first` on; 0 matrices: `first` is a link, with one row */
+    /* the figures from `first` on; 0 matrices: `first` is a link, with one row */
+    int first, matrices;
 } shared_case;
 
 /* In the order of nvbandwidth (nvbandwidth.cpp, createTestcases). */

@@ -24,7 +24,8 @@ enum {
 };
 
 typedef struct p2p_options {
-    const char *devices;          /* in the form of the option `devices`; NULL: from the environment */
+    /* in the form of the option `devices`; NULL: from the environment */
+    const char *devices;
     int size_mib;                 /* size of the buffers; 0: depends on the kind of device */
     int samples;                  /* 0: 3 */
     bool quick;                   /* smaller buffers, one sample, fewer copies each */

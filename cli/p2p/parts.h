@@ -190,7 +190,8 @@ bool p2p_check(p2p_experiment *x, hdcu_result result, const char *entry, char *e
 bool p2p_plain_open(p2p_experiment *x, char *error);
 void p2p_plain_close(p2p_experiment *x);
 
-bool p2p_enter(p2p_experiment *x, int device, char *error); /* the device's context becomes current */
+/* the device's context becomes current */
+bool p2p_enter(p2p_experiment *x, int device, char *error);
 
 /* Lets d use o's memory, or ends that access. */
 bool p2p_connect(p2p_experiment *x, int d, int o, char *error);

@@ -181,7 +181,8 @@ static int figures_compare_copies(const void *a, const void *b)
 typedef struct copies {
     one_copy *list;
     size_t n;
-    uint32_t *taken; /* at a thread's first copy: the end of the thread's copies that earlier calls took */
+    /* at a thread's first copy: the end of the thread's copies that earlier calls took */
+    uint32_t *taken;
 } copies;
 
 /* The first copy of a thread at or after a time. */

@@ -44,16 +44,18 @@ typedef struct stay {
 typedef struct sums {
     int64_t code, here, brief, rest;
     trace_gap code_gap, here_gap, brief_gap, rest_gap, way_gap, call_gap, first_gap, turns_gap[TRACE_DEVICES];
-    int64_t way;               /* work was on its way, for a normal time */
-    int64_t call;              /* the part of `way` in the driver's launch calls */
-    int64_t first, first_most; /* of first launches: the time beyond normal, and the longest way of one */
-    int32_t first_op, n_first; /* the first launch with the longest way, and the number of first launches */
-    int32_t call_op, way_op;   /* the operation whose call, or way, has the longest piece */
-    int64_t held;              /* part of `way` within long functions of hd_lane_run_native */
-    trace_gap held_gap;        /* its longest piece */
-    int64_t held_most;         /* the longest of those functions */
-    int32_t held_op;           /* its operation */
-    uint64_t n_held;           /* their number */
+    int64_t way;  /* work was on its way, for a normal time */
+    int64_t call; /* the part of `way` in the driver's launch calls */
+    /* of first launches: the time beyond normal, and the longest way of one */
+    int64_t first, first_most;
+    /* the first launch with the longest way, and the number of first launches */
+    int32_t first_op, n_first;
+    int32_t call_op, way_op; /* the operation whose call, or way, has the longest piece */
+    int64_t held;            /* part of `way` within long functions of hd_lane_run_native */
+    trace_gap held_gap;      /* its longest piece */
+    int64_t held_most;       /* the longest of those functions */
+    int32_t held_op;         /* its operation */
+    uint64_t n_held;         /* their number */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;

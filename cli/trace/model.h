@@ -37,7 +37,8 @@ typedef enum trace_cause {
     TRACE_CAUSE_COPY,   /* its work waited for a transfer */
     /* its work waited for bytes that the program claimed, or for a stream of the program */
     TRACE_CAUSE_CLAIM,
-    TRACE_CAUSE_RING,     /* a thread waited for room in one of the device's lanes; tested after OVERHEAD */
+    /* a thread waited for room in one of the device's lanes; tested after OVERHEAD */
+    TRACE_CAUSE_RING,
     TRACE_CAUSE_MEMORY,   /* a thread allocated, mapped or reclaimed the device's memory */
     TRACE_CAUSE_OVERHEAD, /* submitted work was ready to run, and on its way to the device */
     TRACE_CAUSE_NOTHING,  /* nothing was submitted */
@@ -89,7 +90,8 @@ enum { TRACE_POSITION_BITS = 48 };
 typedef struct trace_wait {
     int32_t op, other; /* indices of ops; other: TRACE_NONE if it is missing from the trace */
     bool reads;
-    bool behind;   /* the bytes need an earlier operation, but the lane's next event comes behind `other` */
+    /* the bytes need an earlier operation, but the lane's next event comes behind `other` */
+    bool behind;
     uint32_t lane; /* global number of the lane that it waits for */
     uint64_t buffer;
     int32_t label;      /* index of names, or TRACE_NONE */
@@ -103,7 +105,8 @@ typedef struct trace_piece {
     uint8_t cause; /* IDLE: trace_cause */
     /* DEVICE: the device that it waited for. COPY: the device at the other end. Else TRACE_NONE */
     int16_t other;
-    int32_t op;     /* IDLE: the operation that was held up, or TRACE_NONE. Else an operation that ran */
+    /* IDLE: the operation that was held up, or TRACE_NONE. Else an operation that ran */
+    int32_t op;
     int32_t holder; /* IDLE: the operation that held it up */
     int32_t wait;   /* IDLE: index of the wait that names the buffer, or TRACE_NONE */
 } trace_piece;
@@ -185,7 +188,8 @@ typedef struct trace_memory {
     uint8_t kind, device; /* kind: 0 of a device, 1 pinned, 2 unified */
     uint32_t rungs, thread;
     uint64_t buffer, bytes, address;
-    int32_t label, other; /* other: for an ALLOC the index of its FREE, for a FREE that of its ALLOC; or TRACE_NONE */
+    /* other: for an ALLOC the index of its FREE, for a FREE that of its ALLOC; or TRACE_NONE */
+    int32_t label, other;
 } trace_memory;
 
 typedef struct trace_figure {
@@ -266,7 +270,8 @@ typedef struct trace_gap {
 typedef struct trace_finding {
     const char *id;        /* "idle-for-device" */
     int16_t device, other; /* TRACE_NONE: none */
-    int64_t gain;          /* most ns by which the window may shrink; 0: the finding is not about time */
+    /* most ns by which the window may shrink; 0: the finding is not about time */
+    int64_t gain;
     int32_t op, wait, label;
     trace_gap gap; /* the longest piece that the finding concerns */
     /* link the findings of one id, which a list shows as one: the indices of the first and the next
@@ -279,8 +284,9 @@ typedef struct trace_finding {
 typedef struct trace_link {
     uint8_t way, src, dst;
     uint64_t count, bytes;
-    int64_t busy;                  /* ns during which the path moved bytes */
-    double rate, best;             /* bytes a second: the mean over `busy`, and that of the best large transfer */
+    int64_t busy; /* ns during which the path moved bytes */
+    /* bytes a second: the mean over `busy`, and that of the best large transfer */
+    double rate, best;
     double peak;                   /* measured by `heddle p2p`; 0: not given */
     int64_t p50, p99;              /* from submit to end */
     uint64_t own_count, own_bytes; /* without copies that pass through the library's chunks */
@@ -293,7 +299,8 @@ typedef struct trace_launch {
     uint64_t measured; /* launches with a time of their own */
     /* launches that never ran: they failed, or their device was lost */
     uint64_t failed;
-    int64_t total, least, median, p99, most; /* ns on the device, of the measured launches; 0: there are none */
+    /* ns on the device, of the measured launches; 0: there are none */
+    int64_t total, least, median, p99, most;
     /* ns of stretches of several operations, divided by their number */
     int64_t shared;
     /* the shared stretches also ran other operations, so `shared` is a guess; else it is exact */

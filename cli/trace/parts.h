@@ -47,7 +47,8 @@ typedef struct trace_run {
 typedef struct trace_clock {
     uint8_t device;
     uint64_t run;
-    uint64_t era; /* the period in which the device time counts from one zero, by runtime and last restart */
+    /* the period in which the device time counts from one zero, by runtime and last restart */
+    uint64_t era;
     int64_t time, own, within;
 } trace_clock;
 
@@ -138,7 +139,8 @@ bool trace_sum_memory(trace *t);
 
 /* estimate.c: when an operation ran, estimated from others of its kind. */
 typedef struct trace_estimate {
-    int64_t began, ended; /* began: TRACE_UNSEEN if there is no estimate; `ended` is then an upper bound */
+    /* began: TRACE_UNSEEN if there is no estimate; `ended` is then an upper bound */
+    int64_t began, ended;
 } trace_estimate;
 /* Returns one estimate for each operation, which the caller frees. NULL: out of memory. It needs
  * the issues, the ends that the host saw, and the spans. */

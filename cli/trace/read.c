@@ -165,7 +165,8 @@ static void trace_read_submit(trace_source *s, const hdi_record *r)
         .ended = TRACE_UNSEEN,
         .done = TRACE_UNSEEN,
         .ready = TRACE_UNSEEN,
-        .n_waits = r->submit.waits, /* the number that the submit announced, until the waits are found */
+        /* the number that the submit announced, until the waits are found */
+        .n_waits = r->submit.waits,
         .before = TRACE_NONE,
         .stretch = TRACE_NONE,
         .holder = TRACE_NONE,
@@ -250,7 +251,8 @@ enum { OF_FILE = 2 }; /* DROPPED */
 static void trace_read_dropped(trace_source *s, const hdi_record *r)
 {
     enum { OF_ENGINE = 1 };
-    bool lasts = !(s->is_full && r->kind == OF_FILE); /* otherwise its time lies outside the trace */
+    /* otherwise its time lies outside the trace */
+    bool lasts = !(s->is_full && r->kind == OF_FILE);
     int64_t time = lasts ? trace_time(s, r->time) : TRACE_UNSEEN;
     trace_count(&s->t->dropped, r->dropped.count);
     for (int d = 0; d < TRACE_DEVICES && r->dropped.count > 0; d++) {
@@ -264,7 +266,8 @@ static void trace_read_dropped(trace_source *s, const hdi_record *r)
 /* Finds out if the file ran out of room. */
 static void trace_read_find_end(trace_source *s)
 {
-    for (size_t back = 1; back <= 2 && back < s->n; back++) { /* looks at END, and at the record before it */
+    /* looks at END, and at the record before it */
+    for (size_t back = 1; back <= 2 && back < s->n; back++) {
         hdi_record r = trace_record(s, s->n - back);
         if (r.type == HDI_RECORD_DROPPED && r.kind == OF_FILE && r.dropped.count > 0) {
             s->is_full = true;
@@ -674,7 +677,8 @@ static void trace_read_extend_waits(trace *t, const further *list, size_t n, num
         }
         trace_wait *w = &waits[room[i].number];
         if (to > w->other) {
-            op->unknown_waits -= w->other == TRACE_NONE; /* the missing operation ends before `other` */
+            /* the missing operation ends before `other` */
+            op->unknown_waits -= w->other == TRACE_NONE;
             w->other = to;
             w->behind = true;
         }

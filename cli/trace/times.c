@@ -556,7 +556,8 @@ static void times_put_op(maker *m, size_t index, trace_stretch *stretch)
     op->began = stretch->began;
     op->ended = stretch->ended;
     if (!stretch->one && op->done != TRACE_UNSEEN && op->done >= op->began) {
-        op->ended = trace_least(op->ended, op->done); /* the operation is in the middle of a stretch */
+        /* the operation is in the middle of a stretch */
+        op->ended = trace_least(op->ended, op->done);
     }
 }
 
@@ -754,7 +755,8 @@ static void times_end_without_work(trace_op *op)
     if (op->kind == HDI_RECORD_OP_CLAIM) {
         int64_t ready = op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN ? op->ready : op->submitted;
         op->ended = op->done;
-        if (op->ended != TRACE_UNSEEN) { /* a claim that ended had begun, even if nobody saw it begin */
+        /* a claim that ended had begun, even if nobody saw it begin */
+        if (op->ended != TRACE_UNSEEN) {
             op->began = trace_least(op->began != TRACE_UNSEEN ? op->began : ready, op->ended);
         }
         return;

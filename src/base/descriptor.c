@@ -261,7 +261,8 @@ void hdi_descriptors_fill(void)
 {
     for (int n = 0; n < STANDARD; n++) {
         if (fcntl(n, F_GETFD) < 0) {
-            open("/", O_PATH); /* this gets the lowest free number, which is n: only one thread runs */
+            /* this gets the lowest free number, which is n: only one thread runs */
+            open("/", O_PATH);
         }
     }
 }

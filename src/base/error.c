@@ -47,7 +47,8 @@ static _Thread_local state *own;
 static _Thread_local hdi_attempt *attempts; /* the innermost */
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
-static int own_error; /* not 0: the program uses all keys, so no state is given back when a thread ends */
+/* not 0: the program uses all keys, so no state is given back when a thread ends */
+static int own_error;
 
 static void error_state_give_back(state *s)
 {

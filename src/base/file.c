@@ -112,7 +112,8 @@ static bool file_write_all(int descriptor, const char *text, size_t length, int6
 
 bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
 {
-    HDI_UNCANCELLED; /* needed, since a call that does not hold cancellation off may report something */
+    /* needed, since a call that does not hold cancellation off may report something */
+    HDI_UNCANCELLED;
     quiet_state quiet;
     quiet_begin(&quiet);
     bool ok = file_write_all(descriptor, text, length, deadline);
@@ -123,8 +124,9 @@ bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t 
 /* ---- replaced as a whole ---- */
 
 #define SUFFIX ".XXXXXX"
-#define NAMES 64      /* this many names are tried; mostly the first one is free */
-#define LEFT_AFTER 60 /* leftovers are deleted after so many seconds, since no write takes so long */
+#define NAMES 64 /* this many names are tried; mostly the first one is free */
+/* leftovers are deleted after so many seconds, since no write takes so long */
+#define LEFT_AFTER 60
 
 /* Splits a path into the folder and the file's own name. */
 static bool file_split_path(const char *path, char folder[PATH_MAX], const char **name)

@@ -74,7 +74,8 @@ static void *stable_cut(size_t bytes)
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         size_t wanted = bytes > YARD_BYTES ? bytes : YARD_BYTES;
         void *more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
-        if (more == MAP_FAILED && wanted > bytes) { /* the system limits addresses, so this takes no more than needed */
+        /* the system limits addresses, so this takes no more than needed */
+        if (more == MAP_FAILED && wanted > bytes) {
             wanted = bytes;
             more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
         }

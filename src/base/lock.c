@@ -37,7 +37,8 @@ typedef struct held {
     uint64_t of[HELD_MOST];
 } held;
 
-static _Atomic(held *) every; /* these are never freed: after the end of its thread, one serves another thread */
+/* these are never freed: after the end of its thread, one serves another thread */
+static _Atomic(held *) every;
 
 _Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
 
@@ -351,7 +352,8 @@ void hdi_biased_visit(hdi_biased_lock *lock)
         if (rounds < VISIT_YIELDS) {
             sched_yield();
         } else {
-            hdi_sleep_for(VISIT_SLEEP_NS); /* the owner lost its processor, perhaps to this thread */
+            /* the owner lost its processor, perhaps to this thread */
+            hdi_sleep_for(VISIT_SLEEP_NS);
         }
     }
 }

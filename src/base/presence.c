@@ -12,7 +12,8 @@
 
 _Thread_local hdi_presence_thread hdi_presence_here;
 static _Thread_local hdi_presence *fenced_own; /* the thread's record, also if owners fence */
-static _Thread_local bool covered;             /* the thread is in a callback without a record of its own */
+/* the thread is in a callback without a record of its own */
+static _Thread_local bool covered;
 
 static hdi_mutex lock = HDI_MUTEX_INIT(PRESENCE);
 static hdi_presence *all;

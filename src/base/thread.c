@@ -51,7 +51,8 @@ void hdi_caller_note(hdi_caller *caller)
 
 hdi_caller *hdi_caller_here(void)
 {
-    bool may_be = hdi_calling_here == HDI_CALLS_HOST; /* a caller has noted itself, so the key exists */
+    /* a caller has noted itself, so the key exists */
+    bool may_be = hdi_calling_here == HDI_CALLS_HOST;
     return may_be && has_caller_key ? pthread_getspecific(caller_key) : NULL;
 }
 

@@ -46,8 +46,9 @@ extern _Thread_local uint8_t hdi_calling_here;
 
 /* A thread of the library that calls functions of the program (HDI_CALLS_HOST), for one runtime. */
 typedef struct hdi_caller {
-    const void *runtime;                                   /* only for comparison */
-    void (*waits)(struct hdi_caller *caller, bool begins); /* called when the caller begins to wait, or goes on */
+    const void *runtime; /* only for comparison */
+    /* called when the caller begins to wait, or goes on */
+    void (*waits)(struct hdi_caller *caller, bool begins);
 } hdi_caller;
 /* Notes that the calling thread is this caller from here on. Without memory for the note, the
  * thread counts as a caller that never waits. */

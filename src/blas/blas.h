@@ -110,7 +110,8 @@ typedef struct hdi_blas_source {
     /* Opens the library of that name, as hdi_blas_open does. Without a library, *out is unchanged
      * and `why` gets the reason. */
     hdcu_result (*open)(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why, const char **call);
-    uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: it needs no device memory */
+    /* for hdi_blas_workspace; NULL: it needs no device memory */
+    uint64_t (*workspace)(int compute_major);
 } hdi_blas_source;
 
 /* ---- between blas.c and the files of libraries ---- */

@@ -24,7 +24,8 @@
 #include "simulator/host.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
-#define ALONE_FLOPS (1 << 18) /* from this value of m n or m n k on, a library may use threads of its own */
+/* from this value of m n or m n k on, a library may use threads of its own */
+#define ALONE_FLOPS (1 << 18)
 
 typedef void fortran_gemm(const char *op_a, const char *op_b, const int64_t *m, const int64_t *n, const int64_t *k,
                           const void *alpha, const void *a, const int64_t *lda, const void *b, const int64_t *ldb,

@@ -273,7 +273,8 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
     hd_status status = hdi_take_or_wait(device, taken, losses, alloc_take_block, &to);
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* the message of the loss gives the reason */
+        /* the message of the loss gives the reason */
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     }
     if (status) {
         return status;

@@ -210,7 +210,8 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
      * live, and the loop below finds it. */
     hdi_thread_caches_drain(rt, device->index);
     hdi_mutex_lock(&list->lock);
-    hdi_lock_take(&device->order); /* under the lock, so that no operation of the device sees only a part of the loss */
+    /* under the lock, so that no operation of the device sees only a part of the loss */
+    hdi_lock_take(&device->order);
     for (slab *s = list->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
@@ -289,7 +290,8 @@ static void buffers_release(hd_runtime *rt)
             struct hd_buffer *b = &s->places[i].buffer;
             hdi_uses_release(&b->uses); /* also frees the records of buffers in magazines */
             if (buffer_has_memory(b) && b->kind && b->kind->forget) {
-                b->kind->forget(b); /* `forget` leaves the kind's pinned buffers alone, which are in this list, too */
+                /* `forget` leaves the kind's pinned buffers alone, which are in this list, too */
+                b->kind->forget(b);
             }
         }
     }

@@ -36,12 +36,14 @@ enum {
     HDI_BUFFER_OWN = 8,
     HDI_BUFFER_BORROWED = 16, /* memory of a module: in no arena, and out of reach for peers */
     HDI_BUFFER_IMPORTED = 32, /* memory of the program: in no arena and no pool (region.h) */
-    HDI_BUFFER_PIECE = 64     /* set together with IMPORTED: one piece, which the library allocated (piece.h) */
+    /* set together with IMPORTED: one piece, which the library allocated (piece.h) */
+    HDI_BUFFER_PIECE = 64
 };
 
 struct hd_buffer {
     hdi_self self;
-    uint64_t locks;   /* bit mask: the order locks to take for a use, and HDI_KIND_BIT, HDI_DIRECT_BIT */
+    /* bit mask: the order locks to take for a use, and HDI_KIND_BIT, HDI_DIRECT_BIT */
+    uint64_t locks;
     uint64_t address; /* the address as kernels see it */
     uint64_t bytes;
     /* Chunks that the program may read or write at `host` now. Pinned memory is one chunk, which
@@ -58,7 +60,8 @@ struct hd_buffer {
     int32_t owner;           /* device, or HDI_OWNER_HOST */
     uint8_t order;           /* number of the order lock, see hdi_order_lock */
     _Atomic uint8_t special; /* HDI_BUFFER_*, 0 for most */
-    bool restoring;          /* under the list's lock: a restart restores the content, and hd_free waits for its end */
+    /* under the list's lock: a restart restores the content, and hd_free waits for its end */
+    bool restoring;
     /* under the list's lock, with memory_debug: the structure is taken, but has no handle yet */
     bool making;
     hdi_uses uses; /* under the order lock */

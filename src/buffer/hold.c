@@ -26,7 +26,8 @@ struct hd_hold {
     struct hd_hold *next, *next_free;
     struct hd_buffer **buffers;
     size_t count, room;
-    bool outside; /* a consumer outside of the library uses the memory; under the mutex for the holds */
+    /* a consumer outside of the library uses the memory; under the mutex for the holds */
+    bool outside;
     char label[HD_LABEL_BYTES];
 };
 
@@ -320,7 +321,8 @@ hd_status hd_hold_destroy(hd_hold *handle)
         hdi_hold_end(h->buffers[i]);
     }
     hdi_mutex_lock(&holds->lock);
-    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all handles of the structure have been used */
+    /* 0: all handles of the structure have been used */
+    if (hdi_handle_head_generation(&h->head) != 0) {
         h->next_free = holds->free_list;
         holds->free_list = h;
     }

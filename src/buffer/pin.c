@@ -620,7 +620,8 @@ static void pins_release(hd_runtime *rt)
             free(own);
         }
         if (!p->busy && p->device &&
-            p->device->runtime == rt) { /* a busy pin is left to the thread that ends it or makes it */
+            /* a busy pin is left to the thread that ends it or makes it */
+            p->device->runtime == rt) {
             pin_hand_over(rt, p);
         }
     }

@@ -348,8 +348,9 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 typedef struct watched {
     _Atomic bool wanted; /* growth is wanted */
     uint64_t mapped_total, allocations;
-    int64_t grew, allocated; /* clock of the last change of the mapped total, and of the number of allocations */
-    int64_t asked;           /* clock of the last request to the driver for its free memory */
+    /* clock of the last change of the mapped total, and of the number of allocations */
+    int64_t grew, allocated;
+    int64_t asked; /* clock of the last request to the driver for its free memory */
 } watched;
 
 struct hdi_maintenance {
@@ -579,7 +580,8 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
-        hdi_engine_run_inline(rt->devices[i]); /* with placement inline no other thread notices finished work */
+        /* with placement inline no other thread notices finished work */
+        hdi_engine_run_inline(rt->devices[i]);
     }
     size_t returned = 0;
     hd_status status = HD_OK;

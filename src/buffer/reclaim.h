@@ -36,7 +36,8 @@ typedef struct hdi_installed {
 
 typedef struct hdi_hook {
     hdi_mutex lock;
-    pthread_cond_t ended;                     /* signalled when the last call of a replaced callback ends */
+    /* signalled when the last call of a replaced callback ends */
+    pthread_cond_t ended;
     hdi_installed *current;                   /* NULL: none */
     void (*changed)(void *owner, bool there); /* under the lock; may be NULL */
     void *owner;

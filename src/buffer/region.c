@@ -358,7 +358,8 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
         memcpy(e->points, points, n_points * sizeof *points);
         e->n_points = n_points;
     }
-    for (size_t i = e->n_points; i < n_points; i++) { /* without memory for the points, this waits for them */
+    /* without memory for the points, this waits for them */
+    for (size_t i = e->n_points; i < n_points; i++) {
         hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
     }
     bool at_once = n_points == 0 && !lost && !e->give_back && !hdi_thread_is_own();

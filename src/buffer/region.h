@@ -26,8 +26,9 @@ struct hdi_region {
     bool own;                 /* the memory belongs to the library, so it is no import */
     uint64_t losses;          /* the device's count of losses when the memory was taken */
     uint64_t charged;         /* bytes that count against a limit */
-    hdi_pin *pin;             /* the pin of host memory; NULL: the program pinned the memory, or it is device memory */
-    uint64_t mapped_for;      /* under `linking`: one bit per peer with a mapping of its own */
+    /* the pin of host memory; NULL: the program pinned the memory, or it is device memory */
+    hdi_pin *pin;
+    uint64_t mapped_for; /* under `linking`: one bit per peer with a mapping of its own */
     /* Unpins or unmaps the memory, once nothing uses it. `closing`: the runtime is ending. NULL:
      * there is nothing to do. May wait for the driver. */
     void (*give_back)(hdi_region *r, bool closing);

@@ -17,7 +17,8 @@
 
 typedef struct hdi_use {
     struct hd_buffer *buffer;
-    uint64_t losses; /* the value of hdi_buffer_losses when the handle was good and the address was read */
+    /* the value of hdi_buffer_losses when the handle was good and the address was read */
+    uint64_t losses;
     /* the hdi_self_word of the handle, which is compared again under the order locks; 0: the
      * library uses the buffer, and no thread frees it meanwhile */
     uint64_t word;

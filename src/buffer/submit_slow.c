@@ -33,7 +33,8 @@
 
 /* ---- the submission ---- */
 
-#define MOVES_MOST 8 /* moves between lanes; an operation's dependencies may change between two moves */
+/* moves between lanes; an operation's dependencies may change between two moves */
+#define MOVES_MOST 8
 /* in a log that is not corrupted, each archiving moves something or waits for something */
 #define ARCHIVINGS_MOST 1000
 /* about the time of another thread's walk over thousands of segments */
@@ -44,7 +45,8 @@ typedef struct submission {
     hd_lane *lane;
     const hdi_use *uses;
     size_t n_uses;
-    const hdi_command *command; /* NULL: the submission only looks for roots, and ends with NOT_FOUND */
+    /* NULL: the submission only looks for roots, and ends with NOT_FOUND */
+    const hdi_command *command;
     hdi_linked link;
     uint64_t locks;
     bool parked;      /* the operation has roots in its lane */
@@ -447,7 +449,8 @@ static void submission_write_all(submission *s, uint64_t gap, hdi_leaf **garbage
 static hd_status submission_not_in_time(submission *s, const char *what)
 {
     hdi_point held_up = s->awaited;
-    if (!held_up.position) { /* the submission is held up by the first unfinished operation of the lane */
+    /* the submission is held up by the first unfinished operation of the lane */
+    if (!held_up.position) {
         held_up.lane = s->lane->global;
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
     }
@@ -674,8 +677,9 @@ static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           hdi_linked link, uint64_t locks, hd_ticket *out)
 {
-    HDI_INSIDE_STILL(lane->runtime); /* it may wait for room, and hd_close must then wait for this call */
-    submission s;                    /* set member by member: most members matter only for waits */
+    /* it may wait for room, and hd_close must then wait for this call */
+    HDI_INSIDE_STILL(lane->runtime);
+    submission s; /* set member by member: most members matter only for waits */
     s.rt = lane->device->runtime;
     s.lane = lane;
     s.uses = uses;

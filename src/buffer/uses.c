@@ -541,7 +541,8 @@ void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
     if (other != u->parts && !other->detached) {
         parts_prune_leaf(rt, other);
     }
-    if (u->parts && u->parts->n_leaves > 1) { /* if there is only one leaf, it was settled already */
+    /* if there is only one leaf, it was settled already */
+    if (u->parts && u->parts->n_leaves > 1) {
         parts_prune_leaf(rt, u->parts);
         uses_collapse(u);
     }

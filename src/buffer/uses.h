@@ -41,7 +41,8 @@ typedef struct hdi_segment {
     bool failed;        /* the writer finished, and failed */
     uint32_t n_readers; /* the readers since the last write: one point per lane, by rising lane */
     uint32_t room;      /* the room in `many`; 0: the points are in `few` */
-    uint32_t looks;     /* if there are many readers: the number of uses since the last search for finished readers */
+    /* if there are many readers: the number of uses since the last search for finished readers */
+    uint32_t looks;
     union {
         hdi_point few[HDI_READERS_FEW];
         hdi_point *many;

@@ -24,7 +24,8 @@
 enum {
     EVENTS_MOST = 64,
     CLAIMS_MOST = 160, /* claims of a device; the program gets the other lanes */
-    SETTLED_MOST = 2   /* so many claims are checked for each claim taken, so that ended ones do not pile up */
+    /* so many claims are checked for each claim taken, so that ended ones do not pile up */
+    SETTLED_MOST = 2
 };
 
 typedef struct pool {
@@ -35,8 +36,9 @@ typedef struct pool {
     struct hd_claim *over, *first, *last;
     uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
-    _Atomic uint64_t stream_id;     /* the last stream found to be of this device; 0: none */
-    hdcu_event events[EVENTS_MOST]; /* spare events, for streams of the program; others are destroyed */
+    _Atomic uint64_t stream_id; /* the last stream found to be of this device; 0: none */
+    /* spare events, for streams of the program; others are destroyed */
+    hdcu_event events[EVENTS_MOST];
 } pool;
 
 struct hdi_claims {
@@ -333,7 +335,8 @@ void hdi_claim_give(struct hd_claim *c)
 static hd_status claim_note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n_uses)
 {
     if (n_uses > HDI_POINTERS_NEAR && c->pointers == c->near) {
-        void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers); /* the array is kept for later claims */
+        /* the array is kept for later claims */
+        void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers);
         if (!pointers) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
         }

@@ -27,7 +27,8 @@ struct hd_claim {
     bool at_once; /* the program got the bytes at once */
     bool asked;   /* a callback was asked for; under the pool's lock */
     uint32_t n_uses;
-    void **pointers; /* host address of each use; the list is `near`, or an array if `near` is too small */
+    /* host address of each use; the list is `near`, or an array if `near` is too small */
+    void **pointers;
     void *near[HDI_POINTERS_NEAR];
     void *stream;       /* the stream of the program; only for a claim on a stream */
     uint64_t stream_id; /* the driver's id, never reused; 0: the driver provides none */

@@ -33,8 +33,9 @@
 #define CALLS_MOST 64
 /* the maximum of call_threads, plus one waiting caller for each call */
 #define CALLERS_MOST (256 + CALLS_MOST)
-#define SETTLE_NS 1000000 /* the time between two looks of hd_close at claims that the program must end */
-#define LACKS_NS 1000000  /* the time between two tries to start a thread after a failure */
+/* the time between two looks of hd_close at claims that the program must end */
+#define SETTLE_NS 1000000
+#define LACKS_NS 1000000 /* the time between two tries to start a thread after a failure */
 /* placement inline: the time between two rounds in which the watcher runs the engines */
 #define INLINE_SLEEP_NS 50000
 
@@ -81,7 +82,8 @@ typedef struct caller {
 struct hdi_callers {
     hd_runtime *runtime;
     hdi_mutex lock;
-    pthread_cond_t changed; /* signalled when a call is due, when nothing is left, or when the threads must end */
+    /* signalled when a call is due, when nothing is left, or when the threads must end */
+    pthread_cond_t changed;
     bool stop;
     bool lacks; /* a wanted thread could not be started: watchers try again */
     bool woken; /* hd_close: its time was up while some function waited inside Heddle */
@@ -304,7 +306,8 @@ static int callers_start(struct hdi_callers *all, watcher *own, hdi_device *devi
         error = hdi_thread_start(&own->thread, callers_run_watcher, own);
         own->runs = error == 0;
     }
-    if (!error && all->n_threads == 0) { /* starts at least one caller, so that submitted calls can run */
+    /* starts at least one caller, so that submitted calls can run */
+    if (!error && all->n_threads == 0) {
         error = callers_start_caller(all);
     }
     return error;

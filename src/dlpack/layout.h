@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 #define HDI_DLPACK_MAJOR 1
-#define HDI_DLPACK_MINOR 3 /* the version of exports: their strides are never NULL, which older versions allow */
+/* the version of exports: their strides are never NULL, which older versions allow */
+#define HDI_DLPACK_MINOR 3
 
 /* DLDeviceType */
 enum { HDI_DLPACK_CPU = 1, HDI_DLPACK_CUDA = 2, HDI_DLPACK_CUDA_HOST = 3, HDI_DLPACK_CUDA_MANAGED = 13 };

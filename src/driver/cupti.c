@@ -14,7 +14,8 @@
 #include "record/record.h"
 
 #define BUFFER_BYTES ((size_t)1 << 20)
-#define WAITING_MOST 65536 /* the most activities of a device that are not taken yet: some megabytes */
+/* the most activities of a device that are not taken yet: some megabytes */
+#define WAITING_MOST 65536
 #define WAITING_LEAST 256
 #define FLUSH_MS 200 /* the time between two deliveries of CUPTI's records */
 /* CUPTI computes times of the device, which may be somewhat before the start of the session */
@@ -222,7 +223,8 @@ static void cupti_keep_activity(const reported *r, int64_t now)
     }
     hdi_activity made = r->activity;
     bool good = a && cupti_place_times(r, now, &made.record);
-    for (; a; a = a->next) { /* several runtimes may have the device, and each one gets the activity */
+    /* several runtimes may have the device, and each one gets the activity */
+    for (; a; a = a->next) {
         if ((uint32_t)a->ordinal != r->device) {
             continue;
         }

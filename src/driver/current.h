@@ -21,8 +21,9 @@ typedef struct hdi_current {
     const hdi_driver *driver;
     hdcu_context context, before;
     bool pushed;
-    int cancel; /* the state for hdi_cancel_restore: the driver may wait, and the caller may hold locks */
-    int mode;   /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
+    /* the state for hdi_cancel_restore: the driver may wait, and the caller may hold locks */
+    int cancel;
+    int mode; /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
 } hdi_current;
 
 #define HDI_MODE_UNKNOWN (-1)

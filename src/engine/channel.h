@@ -88,7 +88,8 @@ enum {
 #define HDI_OP_OF_MAP(op, call, name, entries, rank) HDI_OP_##op,
     HDI_OP_MAP(HDI_OP_OF_MAP)
 #undef HDI_OP_OF_MAP
-        HDI_OPS,           /* the commands below pass between a lane and its engine, and are no operations */
+    /* the commands below pass between a lane and its engine, and are no operations */
+    HDI_OPS,
     HDI_OP_SKIP = HDI_OPS, /* does nothing; fills the ring up to its end */
     HDI_OP_WAIT,           /* the lane goes on when another lane finishes a position */
     HDI_OP_RESUME,         /* a failed lane accepts work again */
@@ -150,7 +151,8 @@ typedef union hdi_command {
     } fill;
     struct {
         uint32_t first, reserved;
-        uint64_t function, context; /* addresses in the program, so only an engine in its process gets them */
+        /* addresses in the program, so only an engine in its process gets them */
+        uint64_t function, context;
     } call;
     struct {
         uint32_t first;
@@ -228,7 +230,8 @@ typedef struct hdi_failure {
     uint8_t inherited; /* this lane's operation read the result of the operation to blame */
     /* For a lost device: this lane waited for the operation to blame, which is in another lane. */
     uint8_t waited;
-    uint64_t loss;  /* for a lost device: number of the loss, see hdi_loss_suspects; 0: not recorded */
+    /* for a lost device: number of the loss, see hdi_loss_suspects; 0: not recorded */
+    uint64_t loss;
     uint64_t begun; /* for a lost device: work behind this position of this lane had not begun */
 } hdi_failure;
 

@@ -48,7 +48,8 @@
 #define ENTRIES_MOST 256
 #define ENTRIES_MOST_INLINE 768
 
-#define TIDY_NS 500000000 /* the longest sleep without work in flight, while chains must be given back */
+/* the longest sleep without work in flight, while chains must be given back */
+#define TIDY_NS 500000000
 
 /* Words with a bit per lane. Passes look only at the words of lanes that were made. */
 #define WORDS (HDI_LANES_MAX / 64)

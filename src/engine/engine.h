@@ -41,7 +41,8 @@ static inline void hdi_engine_publish(const hdi_engine_shared *engine, _Atomic u
         atomic_store_explicit(word, position, memory_order_seq_cst);
     } else {
         atomic_store_explicit(word, position, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst); /* the compiler must move no later load in front of the store */
+        /* the compiler must move no later load in front of the store */
+        atomic_signal_fence(memory_order_seq_cst);
     }
 }
 

@@ -324,8 +324,9 @@ typedef struct entry {
     uint64_t length;
     uint32_t lane;
     int32_t driver_code;
-    uint32_t distance; /* from the begin of one stretch to the begin of the next; 0: there is only one */
-    uint32_t step;     /* of the position to blame */
+    /* from the begin of one stretch to the begin of the next; 0: there is only one */
+    uint32_t distance;
+    uint32_t step; /* of the position to blame */
     uint16_t kernel;
     uint8_t op;
     uint8_t flags; /* LOST and so on */

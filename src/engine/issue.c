@@ -258,7 +258,8 @@ hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_co
         HDI_OP_MAP(CALL)
 #undef CALL
     };
-    uint8_t op = *(const volatile uint8_t *)&c->op; /* loaded once: another process may write over the ring */
+    /* loaded once: another process may write over the ring */
+    uint8_t op = *(const volatile uint8_t *)&c->op;
     return hdi_op_is_work(op) ? calls[op](engine, stream, c) : HDCU_ERROR_NOT_SUPPORTED;
 }
 
@@ -389,7 +390,8 @@ static void chain_unmake(hdi_engine *engine, chain *c, uint32_t size)
     }
     for (int i = 0; i < 2; i++) {
         if (c->exec[i]) {
-            driver->cuGraphExecDestroy(c->exec[i]); /* the driver destroys an executable that still runs when it ends */
+            /* the driver destroys an executable that still runs when it ends */
+            driver->cuGraphExecDestroy(c->exec[i]);
         }
     }
     if (c->graph) {
@@ -464,7 +466,8 @@ void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WOR
             }
         }
     }
-    for (int i = 0; i < HDI_KERNEL_WORDS; i++) { /* other kernels will get these numbers, and were not seen to end */
+    /* other kernels will get these numbers, and were not seen to end */
+    for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
         if (kernels[i]) {
             atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);
             atomic_fetch_and_explicit(&engine->lasting[i], ~kernels[i], memory_order_relaxed);
@@ -674,7 +677,8 @@ static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint3
             if (hdi_driver_code_is_fatal(r)) {
                 engine->chain_fatal = r;
             }
-            return false; /* the engine issues these launches one by one, so that the bad one fails alone */
+            /* the engine issues these launches one by one, so that the bad one fails alone */
+            return false;
         }
     }
     /* If this process ends in the call, or before `issued` passes the commands, their work may have

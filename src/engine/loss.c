@@ -110,9 +110,10 @@ HDI_OP_MAP(RANK_IS_THERE)
 
 typedef struct walk {
     const hdi_device *device;
-    int rank;  /* the rank to look for */
-    bool next; /* true: look for the first operation that the driver did not get; false: for all that it got */
-    bool one;  /* stop at the first operation found */
+    int rank; /* the rank to look for */
+    /* true: look for the first operation that the driver did not get; false: for all that it got */
+    bool next;
+    bool one; /* stop at the first operation found */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far the walk went through each lane */
     /* The depth of the recursion over lanes that wait for each other: a dead process may have
@@ -610,7 +611,8 @@ static bool loss_drain_lane(hdi_device *device, uint32_t number)
     /* This does what stream_store_done does. `done_least` comes first, since only the application
      * writes it: see hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
-    hdi_raise(&lane->done, reach); /* the program may end a claim at the same time (hdi_claim_end_lane) */
+    /* the program may end a claim at the same time (hdi_claim_end_lane) */
+    hdi_raise(&lane->done, reach);
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
     hdi_futex_wake(&lane->wake, INT32_MAX);
     hdi_lane_ring_watchers(device->runtime, lane);
@@ -639,7 +641,8 @@ bool hdi_device_is_drained(const hdi_device *device)
 static void loss_drain(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
-    for (bool moved = true; moved;) { /* lanes of lost devices may wait for each other, so this repeats */
+    /* lanes of lost devices may wait for each other, so this repeats */
+    for (bool moved = true; moved;) {
         moved = false;
         for (uint32_t i = 0; i < made; i++) {
             moved |= loss_drain_lane(device, i);

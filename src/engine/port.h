@@ -39,7 +39,8 @@ static inline bool hdi_answered(hdi_answer answer)
 typedef struct hdi_limits {
     uint32_t threads_per_block;
     uint32_t block[3], grid[3];
-    uint64_t shared_default, shared_max; /* bytes of shared memory per block: without opting in, and at most */
+    /* bytes of shared memory per block: without opting in, and at most */
+    uint64_t shared_default, shared_max;
 } hdi_limits;
 
 /* The properties of a device that stay the same while it is open. Plain data: it travels between
@@ -76,7 +77,8 @@ typedef struct hdi_code {
 typedef struct hdi_kernel_facts {
     uint32_t max_threads;   /* per block, as the driver reports it */
     uint32_t static_shared; /* bytes */
-    uint32_t n_params;      /* number of entries in `params`; UINT32_MAX: the driver does not report parameters */
+    /* number of entries in `params`; UINT32_MAX: the driver does not report parameters */
+    uint32_t n_params;
     struct {
         uint16_t offset, size;
     } params[HDI_FUNCTION_PARAMS_MAX];

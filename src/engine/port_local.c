@@ -225,7 +225,8 @@ static void local_load_kernels(const hdi_driver *driver, hdcu_module module)
         return;
     }
     for (unsigned i = 0; i < n; i++) {
-        driver->cuFuncLoad(functions[i]); /* if this fails, the driver copies the kernel when it is looked up */
+        /* if this fails, the driver copies the kernel when it is looked up */
+        driver->cuFuncLoad(functions[i]);
     }
 }
 
@@ -241,7 +242,8 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
     int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)HDI_CODE_LOG_BYTES};
     hdcu_module module = NULL;
-    bool held = hdi_descriptors_hold(); /* during the load, the driver opens files of its compiler's cache */
+    /* during the load, the driver opens files of its compiler's cache */
+    bool held = hdi_descriptors_hold();
     answer = hdi_local_answer(p->config.driver->cuModuleLoadDataEx(&module, code->bytes, 2, options, values),
                               "cuModuleLoadDataEx");
     hdi_descriptors_release(held);

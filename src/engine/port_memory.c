@@ -555,7 +555,8 @@ hdi_answer hdi_local_export_memory(hdi_port *owner, uint64_t at, uint64_t bytes,
     hdi_answer answer = local_export_as(owner, at, bytes, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, &file);
     hdi_descriptors_release(held);
     if (hdi_answered(answer)) {
-        fcntl(file, F_SETFD, FD_CLOEXEC); /* so no program that another thread starts inherits the descriptor */
+        /* so no program that another thread starts inherits the descriptor */
+        fcntl(file, F_SETFD, FD_CLOEXEC);
         *descriptor = file;
     }
     return answer;

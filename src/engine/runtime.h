@@ -46,7 +46,8 @@
 
 typedef struct hdi_device hdi_device;
 
-#define HDI_PARKING_LANES (HDI_LANES_MAX - HDI_LANES_OF_PROGRAM) /* the most parking lanes of a device */
+/* the most parking lanes of a device */
+#define HDI_PARKING_LANES (HDI_LANES_MAX - HDI_LANES_OF_PROGRAM)
 #define HDI_CLAIM_LABEL_WORDS 4
 /* hd_lane.failures_known: no operation takes the fast path any more. */
 #define HDI_FAILURES_UNKNOWN UINT64_MAX
@@ -104,9 +105,10 @@ typedef struct hdi_room_waiter {
 } hdi_room_waiter;
 
 struct hd_lane {
-    hdi_handle_head handle; /* if the handle is not live, the lane was given back and can be given out again */
-    uint32_t number;        /* on its device */
-    uint32_t global;        /* in the runtime: device * HDI_LANES_MAX + number */
+    /* if the handle is not live, the lane was given back and can be given out again */
+    hdi_handle_head handle;
+    uint32_t number; /* on its device */
+    uint32_t global; /* in the runtime: device * HDI_LANES_MAX + number */
     /* True for lanes of the application: after a failure the lane refuses work. False: only
      * operations that depend on the failed one fail. */
     bool sticky_failure;
@@ -125,13 +127,16 @@ struct hd_lane {
     _Atomic uint64_t submitted; /* `head` as published: any thread may read it */
     /* The lane was seen done this far, in a report that was possible. */
     _Atomic uint64_t done_least;
-    _Atomic uint64_t changes_least; /* the lane's `failure_changes` as last seen in a possible report */
+    /* the lane's `failure_changes` as last seen in a possible report */
+    _Atomic uint64_t changes_least;
     /* Watcher: clock when changes_least was last seen even, or seen to move. */
     int64_t unsettled_since;
-    int unsettled_looks;                /* watcher: how often it looked at changes_least since then */
-    _Atomic uint64_t failures_first;    /* how many records left the lane's log; see failures.h */
-    _Atomic uint64_t failures_archived; /* the last position that the records in the archive cover */
-    uint64_t done_seen;                 /* `done` as last loaded, for the check for space */
+    /* watcher: how often it looked at changes_least since then */
+    int unsettled_looks;
+    _Atomic uint64_t failures_first; /* how many records left the lane's log; see failures.h */
+    /* the last position that the records in the archive cover */
+    _Atomic uint64_t failures_archived;
+    uint64_t done_seen; /* `done` as last loaded, for the check for space */
     /* No failure recorded so far covers a position behind this one. */
     uint64_t failed_to;
     uint64_t failures_known; /* the lane's `failure_changes` when that was true */
@@ -174,7 +179,8 @@ struct hd_lane {
     hd_lane *before;
     /* Position of the last command that made the lane accept work again; 0: none. */
     _Atomic uint64_t resumed;
-    hdi_parked parked; /* for a lane of the library; changed under the order lock and the lock in it */
+    /* for a lane of the library; changed under the order lock and the lock in it */
+    hdi_parked parked;
 };
 
 typedef struct hdi_engine hdi_engine; /* stream.h */
@@ -269,7 +275,8 @@ struct hd_runtime {
     /* How claims ended without success (claims.h); NULL: all succeeded. */
     struct hdi_outcomes *outcomes;
     struct hdi_losses *losses;
-    hdcu_device handles[HDI_DEVICES_MAX]; /* the driver's handles, if the driver is in this process */
+    /* the driver's handles, if the driver is in this process */
+    hdcu_device handles[HDI_DEVICES_MAX];
     /* In a worker process: ends the process, instead of recording the loss of the device. Does not
      * return. */
     void (*end_process)(hdi_device *device, int code);
@@ -285,7 +292,8 @@ struct hd_runtime {
      * streams. Once true, it stays true. */
     _Atomic bool has_calls;
     int64_t close_by; /* hd_close: the deadline for the program's work under way */
-    bool claimed;     /* hd_close: the program did not end some claim or export, so its memory stays */
+    /* hd_close: the program did not end some claim or export, so its memory stays */
+    bool claimed;
     /* hd_close: no work is under way, so it can destroy streams and events although `hung`. */
     bool quiet;
     /* hd_close: work never ended, so memory that it may use is neither freed nor unmapped. */
@@ -413,9 +421,10 @@ static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
  * failed. */
 typedef struct hdi_lifetime {
     hd_status (*create)(hd_runtime *rt);
-    hd_status (*create_in)(hdi_device *device); /* called for each device, for all devices at the same time */
-    hd_status (*ready)(hd_runtime *rt);         /* all devices work */
-    void (*close)(hd_runtime *rt);              /* ends handles */
+    /* called for each device, for all devices at the same time */
+    hd_status (*create_in)(hdi_device *device);
+    hd_status (*ready)(hd_runtime *rt); /* all devices work */
+    void (*close)(hd_runtime *rt);      /* ends handles */
     /* Ends threads of the library that submit work or copy. */
     void (*stop)(hd_runtime *rt);
     void (*release)(hd_runtime *rt); /* called when no work is under way, or `hung` */

@@ -14,7 +14,8 @@
  * free. */
 #define CLOCK_WAIT_NS 60000
 #define CLOCK_FIRST_NS 1000000 /* the same limit, before the first comparison */
-#define CLOCK_LAST_NS 20000000 /* the same limit at the end of a trace: without any comparison no span gets a time */
+/* the same limit at the end of a trace: without any comparison no span gets a time */
+#define CLOCK_LAST_NS 20000000
 #define CLOCK_TRIES 6
 /* The longest time between two events without work in between. If they are farther apart, there was
  * work. */
@@ -24,17 +25,22 @@
 /* The longest way from the return of a call to the device. If it takes longer, other work was in
  * front. */
 #define WAY_MOST_NS 6000
-#define CLOCK_COST_NS 100000  /* a comparison that took so long is not tried again */
-#define IDLE_NS 10000         /* the engine asks for times once no work was given or done for so long */
-#define UNSETTLED_NS 20000000 /* the engine asks at least so often, then in each pass until all have times */
-#define SETTLE_ONE_NS 200000  /* if the budget limits events, the engine asks for the time of one this often */
+#define CLOCK_COST_NS 100000 /* a comparison that took so long is not tried again */
+/* the engine asks for times once no work was given or done for so long */
+#define IDLE_NS 10000
+/* the engine asks at least so often, then in each pass until all have times */
+#define UNSETTLED_NS 20000000
+/* if the budget limits events, the engine asks for the time of one this often */
+#define SETTLE_ONE_NS 200000
 /* For so long after a call the device is busy, and no thread waits for the engine. */
 #define GIVEN_NS 1000
 /* The most spans that get times in one pass: each may cost the driver several microseconds. */
 #define SETTLED_AT_ONCE 2
-#define OPEN_NS 100000000       /* a span open for longer ends with the next signal */
-#define ENDING_NS 200000000     /* how long the end of a trace waits for spans whose operations are not done */
-#define BUDGET_FIRST_NS 1000000 /* the budget for events at first; 1 / BUDGET_SHARE of all time is added to it */
+#define OPEN_NS 100000000 /* a span open for longer ends with the next signal */
+/* how long the end of a trace waits for spans whose operations are not done */
+#define ENDING_NS 200000000
+/* the budget for events at first; 1 / BUDGET_SHARE of all time is added to it */
+#define BUDGET_FIRST_NS 1000000
 #define BUDGET_SHARE 200
 /* The budget is so many times as large if a busy lane begins another span, since no signal shows
  * that edge. */

@@ -56,9 +56,10 @@ typedef struct hdi_span {
     /* `began` NULL: the span begins at `began_at`, or at the end of the span before. `ended` NULL:
      * the span is open. */
     hdcu_event began, ended;
-    int64_t began_at;          /* clock; 0: the span's first operation comes next */
-    uint64_t before, position; /* the span's operations are those behind `before`, up to `position` */
-    uint8_t op;                /* HDI_RECORD_OP_* */
+    int64_t began_at; /* clock; 0: the span's first operation comes next */
+    /* the span's operations are those behind `before`, up to `position` */
+    uint64_t before, position;
+    uint8_t op; /* HDI_RECORD_OP_* */
     bool one;
     bool follows; /* the span begins with the event that ends the span before */
     /* A library or the program gave its first operation to the driver, and returned some time

@@ -37,7 +37,8 @@ enum {
 
 /* The most commands that a visit issues. Other lanes wait for at most that many. */
 #define COMMANDS_PER_VISIT HDI_CHAIN_MOST
-#define COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2) /* the same while lanes with little to do have work */
+/* the same while lanes with little to do have work */
+#define COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2)
 
 /* The length of a visit. A driver call takes one to ten microseconds; a chain of 32 takes as long
  * as a visit. */
@@ -372,7 +373,8 @@ void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
     /* Progress of another lane may have shown that the device passed these signals. */
     stream_pass_signals(engine, stream);
     if (stream->passed > stream->done && stream_passed(engine, stream, stream->passed)) {
-        pass->progress = true; /* the results that the lane read from another lane are done by now */
+        /* the results that the lane read from another lane are done by now */
+        pass->progress = true;
     }
     if (stream_read_flag(engine, stream)) {
         stream->checked = pass->now;
@@ -473,7 +475,8 @@ static uint64_t stream_entries_of(const hdi_command *c)
         HDI_OP_MAP(ENTRIES)
 #undef ENTRIES
     };
-    uint8_t op = *(const volatile uint8_t *)&c->op; /* `volatile`: loaded once, since it is used twice */
+    /* `volatile`: loaded once, since it is used twice */
+    uint8_t op = *(const volatile uint8_t *)&c->op;
     return hdi_op_is_work(op) ? entries_of_op[op] : 1;
 }
 
@@ -491,7 +494,8 @@ static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_comma
         }
         return true;
     }
-    hdi_command own; /* this copy of the command does not change if something writes into the ring */
+    /* this copy of the command does not change if something writes into the ring */
+    hdi_command own;
     switch (c->op) {
     case HDI_OP_WAIT:
         own = *c;

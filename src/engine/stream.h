@@ -93,8 +93,9 @@ typedef struct hdi_stream {
     struct hdi_chains *chains; /* issue.c; NULL: none */
     struct {
         uint32_t kernel;
-        uint64_t from, position;   /* the signals around the launch */
-        int64_t begun;             /* clock when the work in front of the launch was seen done; 0: not yet */
+        uint64_t from, position; /* the signals around the launch */
+        /* clock when the work in front of the launch was seen done; 0: not yet */
+        int64_t begun;
     } new_kernels[HDI_STREAM_NEW]; /* launches of kernels that stand between signals */
     uint32_t n_new;
     uint64_t event_last; /* the highest position with an event behind it */
@@ -159,8 +160,9 @@ static inline void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
 typedef struct hdi_blocked {
     uint32_t most, n;
     struct {
-        uint32_t stream;   /* its number */
-        bool several;      /* the stream makes several waits: only its own progress shows their end */
+        uint32_t stream; /* its number */
+        /* the stream makes several waits: only its own progress shows their end */
+        bool several;
         uint64_t position; /* the position behind the last wait */
         hdi_point target;  /* the target of the wait, if it is the only one */
     } at[HDI_BLOCKED_MOST];

@@ -157,7 +157,9 @@ bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     }
     if (logged == HDI_LOGGED_YES) {
         hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
-        source = 0; /* only the result is dropped, the wait stays: operations behind the failing one rely on it */
+        /* only the result is dropped, the wait stays: operations behind the failing one rely on
+         * it */
+        source = 0;
     }
     if (self && source && !done) {
         /* Work in one lane is in order anyway. But the earlier operation may still turn out to have

@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "engine/stream.h"
 
-#define ANCHOR_NS 50000000 /* an event farther away becomes the anchor: 2^-24 of this time is 3 ns */
+/* an event farther away becomes the anchor: 2^-24 of this time is 3 ns */
+#define ANCHOR_NS 50000000
 
 /* ---- events ---- */
 
@@ -111,7 +112,8 @@ hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
     if (times_is_not_yet(r)) {
         return HDI_TIME_NOT_YET;
     }
-    if (r != HDCU_SUCCESS) { /* this ignores a fatal error, too: the next look at the device finds it */
+    /* this ignores a fatal error, too: the next look at the device finds it */
+    if (r != HDCU_SUCCESS) {
         hdi_times_give(engine, event);
         return HDI_TIME_NEVER;
     }

@@ -68,7 +68,8 @@ static hd_status fatbin_add_content(hdi_listing *listing, uint16_t kind, const c
     if (kind == CUBIN) {
         return hdi_listing_add_cubin(listing, content, bytes);
     }
-    hdi_attempt attempt; /* the PTX may be of a later version; the driver may then take a cubin instead */
+    /* the PTX may be of a later version; the driver may then take a cubin instead */
+    hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_status status = hdi_listing_add_ptx(listing, content, bytes);
     if (status == HD_ERROR_IMAGE) {

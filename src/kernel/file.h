@@ -53,7 +53,8 @@ typedef struct hdi_kernel_param {
     uint32_t access; /* hd_access for buffers, else 0 */
     uint32_t offset; /* the place in the argument block */
     uint32_t size;
-    uint32_t element; /* for a buffer: hd_arg_kind of its elements, and from bit 8 on their size; 0: unknown */
+    /* for a buffer: hd_arg_kind of its elements, and from bit 8 on their size; 0: unknown */
+    uint32_t element;
 } hdi_kernel_param;
 
 typedef struct hdi_kernel_entry {

@@ -94,7 +94,8 @@ hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t 
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant)
 {
     if (memchr(symbol, '$', length)) {
-        return HD_OK; /* such a name is that of a compiler's own variable: no name of C++ contains a $ */
+        /* such a name is that of a compiler's own variable: no name of C++ contains a $ */
+        return HD_OK;
     }
     hdi_listed *variable = listing_add_name(&listing->variables, symbol, length);
     if (!variable) {

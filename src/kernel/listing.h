@@ -52,7 +52,8 @@ typedef struct hdi_listing {
     char texture[HDI_LISTED_NAME_BYTES];
     char missing[HDI_LISTED_NAME_BYTES]; /* a function still to be linked in; "": none known */
     bool intermediate;                   /* the image contains code that a link compiles */
-    bool relocatable;                    /* the image contains device code that still needs a link */
+    /* the image contains device code that still needs a link */
+    bool relocatable;
     /* The reason why part of the image was not read, so that kernels may be missing; "": all was
      * read. */
     char unread[HDI_LISTED_NAME_BYTES];

@@ -51,7 +51,9 @@ static hd_status load_file_read_open(const char *path, int descriptor, char **ou
             return load_file_refused(path, error);
         }
         if (got == 0) {
-            break; /* the file became shorter meanwhile; the bytes that were read are checked like any image */
+            /* the file became shorter meanwhile; the bytes that were read are checked like any
+             * image */
+            break;
         }
         n += (size_t)got;
     }

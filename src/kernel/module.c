@@ -204,7 +204,8 @@ static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
     if (!p) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
-    if (!params_are_alike(p, signature)) { /* if they are alike, a thread may still read the piece */
+    /* if they are alike, a thread may still read the piece */
+    if (!params_are_alike(p, signature)) {
         params_fill(p, signature);
     }
     params_give(k); /* gives back the former parameters, of a kernel that was not described */
@@ -385,7 +386,8 @@ static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signa
 hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
-    HDI_INSIDE_STILL(rt); /* the load may wait for work that runs there, and hd_close must wait for this call */
+    /* the load may wait for work that runs there, and hd_close must wait for this call */
+    HDI_INSIDE_STILL(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }

@@ -57,7 +57,8 @@ static const char stdint_header[] =
     "#define INT64_MIN (-INT64_MAX - 1)\n#define UINT8_MAX 255\n#define UINT16_MAX 65535\n"
     "#define UINT32_MAX 4294967295U\n#define UINT64_MAX 18446744073709551615UL\n";
 static const char stddef_header[] = "#pragma once\n#ifndef NULL\n#define NULL 0\n#endif\n";
-static const char instead[] = "#include <heddle/kernel.h>\n"; /* the text that replaces the system's headers */
+/* the text that replaces the system's headers */
+static const char instead[] = "#include <heddle/kernel.h>\n";
 
 /* The headers of the library come first, in the order of header.S. */
 #define HEADERS_OWN 7

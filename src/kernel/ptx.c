@@ -197,7 +197,8 @@ static hd_status ptx_read_declaration(scanner *s, word *name, uint32_t *size, ui
             if (!ptx_read_number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
                 return ptx_damaged(s, "an alignment");
             }
-            given = pointer ? given : value; /* behind .ptr this number is the alignment of the target */
+            /* behind .ptr this number is the alignment of the target */
+            given = pointer ? given : value;
         } else if (ptx_now_is(s, ".v2") || ptx_now_is(s, ".v4")) {
             vector = ptx_now_is(s, ".v2") ? 2 : 4;
         } else if (ptx_now_is(s, ".ptr")) {
@@ -562,7 +563,8 @@ static hd_status ptx_scan(scanner *s)
             ptx_next_word(s);
             ptx_note_reference(s);
         } else if (ptx_now_is(s, "{")) {
-            status = ptx_read_body(s, NULL); /* the body of a function, or the initial value of a variable */
+            /* the body of a function, or the initial value of a variable */
+            status = ptx_read_body(s, NULL);
         } else {
             external = external && !ptx_now_is(s, ";");
             ptx_next_word(s);

@@ -219,7 +219,8 @@ hd_status hd_module_unload(hd_module *handle)
     hd_runtime *rt = m->runtime;
     /* A restart changes the module's numbers. */
     hdi_mutex_lock(&rt->refilling);
-    bool there = hdi_module_from_handle(handle) != NULL; /* checked again: it may be another module by now */
+    /* checked again: it may be another module by now */
+    bool there = hdi_module_from_handle(handle) != NULL;
     if (there) {
         unload_module(m);
     }

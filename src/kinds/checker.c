@@ -135,7 +135,8 @@ bool hdi_checker_keep(struct hd_buffer *b)
     bool kept = hdi_service_start(&all->thread);
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
-        hdi_hold_begin(b, 0); /* no handle leads to the buffer, so this succeeds, and the hold keeps its memory */
+        /* no handle leads to the buffer, so this succeeds, and the hold keeps its memory */
+        hdi_hold_begin(b, 0);
         hdi_hold_keeps(b);
         checker_add(all, b);
         hdi_service_wake(&all->thread);

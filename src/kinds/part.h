@@ -16,7 +16,8 @@
 typedef struct hdi_kinds_part {
     hdi_transfer_part below;       /* first, since all parts share the runtime's address */
     struct hdi_findings *findings; /* of the option memory_debug; NULL: it is off */
-    struct hdi_checker *checker;   /* with the option memory_debug: freed buffers whose guards are not checked yet */
+    /* with the option memory_debug: freed buffers whose guards are not checked yet */
+    struct hdi_checker *checker;
 } hdi_kinds_part;
 
 /* The part of a const runtime may still change. */

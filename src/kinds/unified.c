@@ -261,7 +261,9 @@ static hd_status unified_push_for(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
     uint64_t chunks = unified_chunks_of(b, use->low, use->high);
-    if (!use->read) { /* a chunk that is written in part becomes newer on the device, so its other bytes must be there */
+    /* a chunk that is written in part becomes newer on the device, so its other bytes must be
+     * there */
+    if (!use->read) {
         chunks &= ~unified_whole_chunks(b, use->low, use->high);
     }
     chunks &= unified_mirror_of(b)->host_newer;
@@ -353,7 +355,8 @@ static void unified_put_back(const hdi_undo_kind *was)
     hdi_mutex_lock(&m->lock);
     if (was->changes && m->changes == was->changes) {
         uint64_t kept = ~was->chunks;
-        m->changes--; /* restores the count, so that the operation's other uses of the buffer find it unchanged */
+        /* restores the count, so that the operation's other uses of the buffer find it unchanged */
+        m->changes--;
         m->host_newer = (m->host_newer & kept) | (was->was[0] & was->chunks);
         m->pushed = (m->pushed & kept) | (was->was[1] & was->chunks);
         m->device_newer = (m->device_newer & kept) | (was->was[2] & was->chunks);

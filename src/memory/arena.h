@@ -227,7 +227,8 @@ typedef struct hdi_arena_kept {
     size_t granule, count; /* count: granules examined */
     uint64_t bytes;        /* kept in all */
     uint32_t *first;       /* by granule: 1 + the first granule of its mapping; 0: none */
-    size_t *share;         /* by first granule of a mapping: the bytes that each block in it keeps */
+    /* by first granule of a mapping: the bytes that each block in it keeps */
+    size_t *share;
 } hdi_arena_kept;
 
 /* Looks at all blocks. False: no host memory, *out is empty. Blocks while another thread maps or

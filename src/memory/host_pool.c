@@ -534,7 +534,8 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
     }
     hdi_host_pool_info *info = &pool->info;
     hdi_mutex_lock(&pool->lock);
-    host_pool_notice_losses(pool); /* this comes before the free, since only live memory gets tainted */
+    /* this comes before the free, since only live memory gets tainted */
+    host_pool_notice_losses(pool);
     hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
     info->taken_bytes -= hdi_round_up(block->bytes, pool->page);
     if (block->own) {

@@ -30,7 +30,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PART_LEAST ((size_t)8 << 20) /* the system needs some 4 ms for this part; a thread costs 50 us */
+/* the system needs some 4 ms for this part; a thread costs 50 us */
+#define PART_LEAST ((size_t)8 << 20)
 #define PARTS_MOST 4
 
 typedef struct hdi_pinned_record {

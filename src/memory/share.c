@@ -122,7 +122,8 @@ static void shares_retire_view(struct hdi_shares *shares, hdi_device *peer, view
 {
     retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->points[0]);
     if (!r) {
-        return; /* without memory for the entry, the view stays mapped until the peer's worker ends */
+        /* without memory for the entry, the view stays mapped until the peer's worker ends */
+        return;
     }
     *r = (retired){.peer = peer->index, .view = v};
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {

@@ -73,7 +73,8 @@ typedef struct hdi_item {
 
 typedef struct hdi_magazine {
     hdi_item *top;
-    uint32_t count, most; /* the number of items, and the most; `most` is set when the magazines of the lane are made */
+    /* the number of items, and the most; `most` is set when the magazines of the lane are made */
+    uint32_t count, most;
 } hdi_magazine;
 
 typedef struct hdi_lane_cache {
@@ -98,7 +99,8 @@ typedef struct hdi_thread_cache {
     struct hdi_thread_cache *next_own; /* the next cache of this thread, for another runtime */
     struct hdi_thread_cache *next;     /* the next cache in the runtime's list */
     uint32_t number;                   /* the thread's number in the runtime, never 0 */
-    _Atomic int owners;                /* the thread and the list of the runtime; thread_cache_drop removes one */
+    /* the thread and the list of the runtime; thread_cache_drop removes one */
+    _Atomic int owners;
     uint32_t n_lanes;
     int n_devices;
     size_t cached_bytes; /* bytes in small blocks of all devices */

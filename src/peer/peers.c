@@ -48,8 +48,9 @@ struct hdi_peers {
     _Atomic bool ended; /* hd_close: no test begins or goes on, and no thread waits for one */
     /* Constant from here to `cache`. Paths are absolute, since the application may change its
      * folder. */
-    char program[PATH_MAX];                     /* "": none */
-    char why_none[sizeof(hd_error)];            /* the message that explains why there is no program */
+    char program[PATH_MAX]; /* "": none */
+    /* the message that explains why there is no program */
+    char why_none[sizeof(hd_error)];
     const char *worker;                         /* the worker program; "": none */
     char cache[PATH_MAX];                       /* as in the option, with an absolute path */
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* under lock; by device and owner */
@@ -63,7 +64,8 @@ static void peers_find_places(hd_runtime *rt)
     hdi_attempt_begin(&attempt);
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
                          sizeof peers->program) != HD_OK) {
-        peers->program[0] = 0; /* hd_open does not fail for lack of the program; all pairs are then inconclusive */
+        /* hd_open does not fail for lack of the program; all pairs are then inconclusive */
+        peers->program[0] = 0;
         snprintf(peers->why_none, sizeof peers->why_none, "%s", attempt.error.message);
     }
     hdi_attempt_end(&attempt);

@@ -23,7 +23,8 @@
 /* the same time if the results are no longer needed, since hd_close waits for this end */
 #define LEAVE_NS 2000000000
 #define END_SLEEP_NS 1000000 /* the time between checks for its end, on kernels without pidfd */
-#define LOOK_MS 25           /* the time between checks whether this process was stopped, and whether *ended is set */
+/* the time between checks whether this process was stopped, and whether *ended is set */
+#define LOOK_MS 25
 #define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 

@@ -108,9 +108,10 @@ typedef struct hdi_pair {
 } hdi_pair;
 
 typedef enum hdi_ending {
-    HDI_ENDING_EXIT,      /* `detail`: the status */
-    HDI_ENDING_SIGNAL,    /* `detail`: the signal */
-    HDI_ENDING_SILENT,    /* the process reported nothing for `detail` milliseconds and was killed */
+    HDI_ENDING_EXIT,   /* `detail`: the status */
+    HDI_ENDING_SIGNAL, /* `detail`: the signal */
+    /* the process reported nothing for `detail` milliseconds and was killed */
+    HDI_ENDING_SILENT,
     HDI_ENDING_GONE,      /* it is unknown how the process ended */
     HDI_ENDING_MALFORMED, /* the process sent a wrong record and was killed */
     HDI_ENDING_UNWANTED   /* the process was killed since its result is no longer needed */
@@ -163,15 +164,17 @@ hd_peer_info hdi_peer_inconclusive(const char *format, ...) __attribute__((forma
 
 /* ---- running it for some pairs, in a process of its own ---- */
 
-#define HDI_TEST_DEVICES 8 /* the most devices in one process, so that no driver refuses the number of peers */
+/* the most devices in one process, so that no driver refuses the number of peers */
+#define HDI_TEST_DEVICES 8
 
 typedef struct hdi_test {
     const char *program;        /* path of heddle-probe */
     const char *settings;       /* settings for hd_open in that process, without the devices */
     const int *ordinals;        /* the devices' numbers in the driver, by number in the runtime */
     const uint8_t (*uuids)[16]; /* by number in the runtime */
-    int64_t limit_ms;           /* the limit for each pair, and for the start before the first pair */
-    double slow_margin;         /* as in hdi_peer_parser_begin */
+    /* the limit for each pair, and for the start before the first pair */
+    int64_t limit_ms;
+    double slow_margin; /* as in hdi_peer_parser_begin */
     /* Called once for every pair, in any order, on the calling thread. `fleeting`: no descriptor,
      * process or memory was available for the test, or `ended` was set. The next attempt may
      * succeed. */

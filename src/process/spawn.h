@@ -40,7 +40,8 @@ extern const char hdi_programs_place[];
 
 typedef struct hdi_process {
     pid_t pid; /* 0: none */
-    int pidfd; /* readable when the process has ended; -1: there is none, as on kernels without pidfds */
+    /* readable when the process has ended; -1: there is none, as on kernels without pidfds */
+    int pidfd;
 } hdi_process;
 
 /* Moves a descriptor above those that a program starts with, so that placing one never overwrites

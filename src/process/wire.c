@@ -66,7 +66,8 @@ static bool wire_await_socket(int socket, short events, int64_t deadline)
             return true; /* the same for an error: the next try returns it */
         }
         if (ready < 0 && errno != EINTR) {
-            hdi_sleep_for(SLEEP_NS); /* the system lacks memory for the call, so this waits a little */
+            /* the system lacks memory for the call, so this waits a little */
+            hdi_sleep_for(SLEEP_NS);
         }
         /* nothing came yet: `left` is true while time remains */
     }

@@ -36,7 +36,8 @@ enum {
     HDI_RECORD_TRACE,
     HDI_RECORD_TEXT,   /* continues the text of the record before */
     HDI_RECORD_DEVICE, /* a device; text: its name */
-    HDI_RECORD_LANE,   /* a lane; this record comes before or soon after the records that name the lane */
+    /* a lane; this record comes before or soon after the records that name the lane */
+    HDI_RECORD_LANE,
     HDI_RECORD_NAME,   /* the meaning of a number; text: the name */
     HDI_RECORD_SUBMIT, /* an operation was submitted */
     /* A dependency of an operation; before its SUBMIT. */
@@ -79,13 +80,14 @@ enum {
 
 /* LANE: its purpose. */
 enum {
-    HDI_RECORD_LANE_PROGRAM = 1, /* a lane of the program: a default lane, or one that the program made */
-    HDI_RECORD_LANE_IN,          /* copies to the device */
-    HDI_RECORD_LANE_OUT,         /* copies to the host */
-    HDI_RECORD_LANE_ON,          /* copies on the device */
-    HDI_RECORD_LANE_PEER,        /* copies to and from peers */
-    HDI_RECORD_LANE_CLAIM,       /* claims */
-    HDI_RECORD_LANE_OTHER        /* the library's lane for anything else */
+    /* a lane of the program: a default lane, or one that the program made */
+    HDI_RECORD_LANE_PROGRAM = 1,
+    HDI_RECORD_LANE_IN,    /* copies to the device */
+    HDI_RECORD_LANE_OUT,   /* copies to the host */
+    HDI_RECORD_LANE_ON,    /* copies on the device */
+    HDI_RECORD_LANE_PEER,  /* copies to and from peers */
+    HDI_RECORD_LANE_CLAIM, /* claims */
+    HDI_RECORD_LANE_OTHER  /* the library's lane for anything else */
 };
 
 /* SUBMIT: the operation. */
@@ -94,9 +96,10 @@ enum {
     HDI_RECORD_OP_COPY,
     HDI_RECORD_OP_FILL,
     HDI_RECORD_OP_MATMUL,
-    HDI_RECORD_OP_CALL,  /* a function of the program that gives the driver work */
-    HDI_RECORD_OP_MARK,  /* no work: it ends with the work in front of it */
-    HDI_RECORD_OP_CLAIM, /* the program may use the bytes from `claimed` (see DONE) until the operation's end */
+    HDI_RECORD_OP_CALL, /* a function of the program that gives the driver work */
+    HDI_RECORD_OP_MARK, /* no work: it ends with the work in front of it */
+    /* the program may use the bytes from `claimed` (see DONE) until the operation's end */
+    HDI_RECORD_OP_CLAIM,
     HDI_RECORD_OPS
 };
 
@@ -105,7 +108,8 @@ enum {
     HDI_RECORD_WAY_TO_DEVICE = 1, /* from pinned memory */
     HDI_RECORD_WAY_TO_HOST,       /* to pinned memory */
     HDI_RECORD_WAY_ON_DEVICE,
-    HDI_RECORD_WAY_PEER,   /* between two devices, by a device that reaches the memory of the other */
+    /* between two devices, by a device that reaches the memory of the other */
+    HDI_RECORD_WAY_PEER,
     HDI_RECORD_WAY_HOST,   /* between pinned buffers */
     HDI_RECORD_WAY_STAGED, /* TRANSFER only: between two devices through pinned chunks */
     /* TRANSFER only: from the program's memory, through pinned chunks or by the host. */
@@ -165,10 +169,11 @@ enum {
 typedef union hdi_record {
     /* All records share these first bytes. */
     struct {
-        uint8_t type;   /* HDI_RECORD_* */
-        uint8_t kind;   /* see the comments below */
-        uint8_t device; /* the number of the device in the runtime, if the record is about one device */
-        uint8_t texts;  /* this many TEXT records follow */
+        uint8_t type; /* HDI_RECORD_* */
+        uint8_t kind; /* see the comments below */
+        /* the number of the device in the runtime, if the record is about one device */
+        uint8_t device;
+        uint8_t texts; /* this many TEXT records follow */
         /* The system's number of the thread that wrote it; 0: an engine or the writer. */
         uint32_t thread;
         int64_t time;
@@ -223,7 +228,8 @@ typedef union hdi_record {
         /* Slots of the lane's ring that unfinished work took, including this operation. */
         uint32_t ring;
         uint8_t src, dst; /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
-        uint16_t waits;   /* the number of WAIT records in front of it, including dropped ones; at most 65,535 */
+        /* the number of WAIT records in front of it, including dropped ones; at most 65,535 */
+        uint16_t waits;
     } submit;
     /* WAIT; kind: 1 if the operation reads bytes that the other one writes, 0 for the order
      * alone. */
@@ -232,10 +238,11 @@ typedef union hdi_record {
         int64_t time;
         uint32_t lane, other_lane; /* the lanes of the operation and of the other one */
         uint64_t position;         /* the position of the operation, as in its SUBMIT */
-        uint64_t other_position;   /* the position of the other operation, or of earlier work in its lane */
-        uint64_t buffer;           /* as in ALLOC */
-        uint32_t label;            /* NAME of the buffer's label; 0: none */
-        uint32_t low_unit;         /* the range that the operation uses, in units of `unit` bytes */
+        /* the position of the other operation, or of earlier work in its lane */
+        uint64_t other_position;
+        uint64_t buffer;   /* as in ALLOC */
+        uint32_t label;    /* NAME of the buffer's label; 0: none */
+        uint32_t low_unit; /* the range that the operation uses, in units of `unit` bytes */
         uint32_t high_unit, unit;
     } wait;
     struct { /* BEHIND */
@@ -263,11 +270,13 @@ typedef union hdi_record {
          * 0: unknown */
         uint32_t lane, way;
         uint64_t before, position; /* the operations from behind `before` up to `position` */
-        int64_t began, ended;      /* in the device's own time, corrected by the time that events take */
+        /* in the device's own time, corrected by the time that events take */
+        int64_t began, ended;
         /* HDI_RECORD_OP_* of all operations; LAUNCH also stands for fills, products and calls among
          * them. */
         uint32_t op;
-        uint32_t by_clock; /* the HDI_RECORD_SPAN_*_BY_CLOCK, combined: these ends are times of hdi_clock_ns */
+        /* the HDI_RECORD_SPAN_*_BY_CLOCK, combined: these ends are times of hdi_clock_ns */
+        uint32_t by_clock;
     } span;
     /* DONE. At the position before its end, a claim gave its bytes to the program. If no DONE shows
      * that position, the claim did so at once. The thread that ends such a claim may write its
@@ -292,7 +301,8 @@ typedef union hdi_record {
         uint32_t lane;    /* of its last operation */
         uint8_t src, dst; /* devices, HDI_RECORD_NO_DEVICE */
         uint16_t reserved;
-        uint64_t position; /* the position of its last operation; 0: the host moved the bytes within the call */
+        /* the position of its last operation; 0: the host moved the bytes within the call */
+        uint64_t position;
         uint64_t bytes;
         int64_t returned; /* when the call returned */
         uint32_t src_label, dst_label;
@@ -354,7 +364,8 @@ typedef union hdi_record {
     struct { /* DROPPED; kind: 0 of a thread, 1 of an engine, 2 of the file */
         uint32_t first, thread;
         int64_t time;
-        uint64_t count; /* how many records were dropped since the last DROPPED of the same source */
+        /* how many records were dropped since the last DROPPED of the same source */
+        uint64_t count;
         /* For the file: how many records in front of this one are of a time from which other
          * records are missing. */
         uint64_t partial;

@@ -54,11 +54,13 @@ typedef struct hdi_record_thread {
 
 typedef struct hdi_recorder {
     _Atomic uint32_t detail; /* HDI_RECORD_DETAIL_*; 0: record nothing */
-    hdi_quick_clock clock;   /* the clock of the records; the trace's writer relates it to the system's clock */
+    /* the clock of the records; the trace's writer relates it to the system's clock */
+    hdi_quick_clock clock;
     hdi_stable *stable;
     uint64_t id; /* never used again in this process */
     hdi_lock lock;
-    hdi_record_ring *common;              /* for threads without a ring; NULL: nothing was ever recorded */
+    /* for threads without a ring; NULL: nothing was ever recorded */
+    hdi_record_ring *common;
     _Atomic(hdi_record_thread *) threads; /* only grows */
     uint32_t n_threads, threads_most;
     _Atomic uint32_t trace;                         /* counts the traces */

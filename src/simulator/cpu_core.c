@@ -362,7 +362,8 @@ HDI_FIBER_CODE static void cpu_core_end_meeting(hdi_cpu_core *core, hdi_warp *w,
 {
     uint32_t lanes = hdi_warp_end_meeting(w);
     uint32_t first = core->launch->schedule != 0 ? (uint32_t)(hdi_random(&core->random) % 32) : 0;
-    if (core->ready_next > 0) { /* there is room for all, since each fiber is in the list at most once */
+    /* there is room for all, since each fiber is in the list at most once */
+    if (core->ready_next > 0) {
         core->n_ready -= core->ready_next;
         memmove(core->ready, core->ready + core->ready_next, core->n_ready * sizeof *core->ready);
         core->ready_next = 0;
@@ -418,7 +419,8 @@ HDI_FIBER_CODE static void cpu_core_leave_warp(hdi_cpu_core *core, const hd_kern
 HDI_FIBER_CODE __attribute__((noreturn)) static void
 cpu_core_fail_assertion(hd_kernel_thread *self, const char *assertion, const char *file, int line)
 {
-    enum { FILE_MOST = 80 }; /* a long path is cut at its start, since its end is of more interest */
+    /* a long path is cut at its start, since its end is of more interest */
+    enum { FILE_MOST = 80 };
     hdi_fiber *fiber = (hdi_fiber *)self;
     hdi_cpu_core *core = (hdi_cpu_core *)fiber->set;
     size_t length = strlen(file);

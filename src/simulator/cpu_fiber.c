@@ -133,7 +133,8 @@ static void signal_pass_on(int signal, siginfo_t *info, void *context, uintptr_t
             signal_by_default(signal, info->si_code);
         }
     } else {
-        passed_signal before = last_passed; /* the state of an outer handler, which faulted itself */
+        /* the state of an outer handler, which faulted itself */
+        passed_signal before = last_passed;
         atomic_store_explicit(&spent[i], (p->sa_flags & (int)SA_RESETHAND) != 0, memory_order_relaxed);
         last_passed.frame = frame;
         last_passed.context = (uintptr_t)context;
@@ -366,7 +367,8 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
     set->fibers = list;
     hdi_mutex_lock(&lock);
     if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
-        fibers_free_extras(set); /* gives its fibers back first, since a wait with fibers could be a deadlock */
+        /* gives its fibers back first, since a wait with fibers could be a deadlock */
+        fibers_free_extras(set);
         while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
             hdi_mutex_wait(&lock, &freed);
@@ -516,7 +518,8 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
             f->fake_stack = NULL;
             set->main.fake_stack = NULL;
         }
-        __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* clears the marks of frames that were not left */
+        /* clears the marks of frames that were not left */
+        __asan_unpoison_memory_region(f->stack, f->stack_bytes);
     }
 #endif
     fibers_end_tsan(set); /* the sanitizer's record of calls is deeper than it should be */

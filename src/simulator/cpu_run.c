@@ -27,8 +27,10 @@
 #include "base/wait.h"
 #include "simulator/cpu_core.h"
 
-#define SPARE_CORES 16 /* this many cores are kept for later callers, beyond the cores of callers that prepared */
-#define TURN_BLOCKS 32 /* after this many blocks, a worker checks whether another launch needs help */
+/* this many cores are kept for later callers, beyond the cores of callers that prepared */
+#define SPARE_CORES 16
+/* after this many blocks, a worker checks whether another launch needs help */
+#define TURN_BLOCKS 32
 #define ARGUMENT_BYTES 4096
 
 /* ---- launches ---- */
@@ -41,7 +43,8 @@ typedef struct job {
     uint64_t n_blocks;
     uint64_t run_blocks;         /* blocks handed out at a time */
     uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: the usual order */
-    _Atomic uint64_t next_block; /* the blocks handed out so far; relaxed, since the job was published under lock */
+    /* the blocks handed out so far; relaxed, since the job was published under lock */
+    _Atomic uint64_t next_block;
     /* The first failure; relaxed as a hint, read after `helpers` is 0 under lock. */
     _Atomic int result;
     /* The address of that failure; written by the thread that set `result`. */
@@ -55,7 +58,8 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* the last helper left a
 static job *jobs;                                      /* circular, NULL when empty */
 static uint32_t n_idle;
 static bool started;
-static hdi_cpu_core *all_cores; /* this list lets a forked child, and a leak checker, find the cores */
+/* this list lets a forked child, and a leak checker, find the cores */
+static hdi_cpu_core *all_cores;
 static hdi_cpu_core *spare;
 /* n_prepared: callers that prepared; at least as many cores exist besides those of workers. */
 static uint32_t n_spare, n_prepared;

@@ -42,7 +42,8 @@ struct hdi_host_file {
     bool made_here;
     off_t bytes, used; /* offsets from `used` on are free */
     unsigned pieces;   /* 0: the file is in no list any more */
-    atomic_uint users; /* pieces, including those still to be cleared; the last one closes the file */
+    /* pieces, including those still to be cleared; the last one closes the file */
+    atomic_uint users;
     dev_t file_system;
     ino_t number;
 };
@@ -242,7 +243,8 @@ hdcu_result hdi_host_piece_import(int descriptor, int *device, hdi_host_piece *o
 void hdi_host_piece_forget(hdi_host_piece *piece)
 {
     piece->file->pieces--;
-    atomic_fetch_sub_explicit(&piece->file->users, 1, memory_order_relaxed); /* another piece still uses the file */
+    /* another piece still uses the file */
+    atomic_fetch_sub_explicit(&piece->file->users, 1, memory_order_relaxed);
 }
 
 bool hdi_host_piece_same(const hdi_host_piece *a, const hdi_host_piece *b)

@@ -25,13 +25,15 @@ typedef struct graph_node {
     int device;
     size_t *before; /* nodes that this one waits for; all have smaller numbers */
     size_t before_count;
-    uint64_t handle; /* the handle of a node that was added by itself; 0 in captured graphs and in copies */
+    /* the handle of a node that was added by itself; 0 in captured graphs and in copies */
+    uint64_t handle;
 } graph_node;
 
 /* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. If
  * more than its handle refers to a graph, only the handle may change. */
 struct hdi_host_graph {
-    uint64_t handle; /* 0: the graph is destroyed, still being captured, or owned by an executable graph */
+    /* 0: the graph is destroyed, still being captured, or owned by an executable graph */
+    uint64_t handle;
     unsigned references;
     graph_node *nodes;
     size_t count, capacity;
@@ -776,7 +778,8 @@ static hdcu_result host_graph_exec_launch(executable *e, hdi_host_stream *stream
     hdi_host_op work = {.kind = HDI_HOST_OP_GRAPH, .u.graph = e->graph};
     e->graph->references++;
     if (stream->capture) {
-        return hdi_host_submit(stream, &work); /* during a capture, the launch becomes a node of another graph */
+        /* during a capture, the launch becomes a node of another graph */
+        return hdi_host_submit(stream, &work);
     }
     hdi_host_point *point = hdi_host_point_make();
     hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;

@@ -208,8 +208,9 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span);
 
 typedef enum hdi_host_reach {
     HDI_HOST_REACHABLE,
-    HDI_HOST_UNKNOWN,    /* not our memory */
-    HDI_HOST_UNMAPPED,   /* memory of the provider, but not mapped from end to end, or accessible to no device */
+    HDI_HOST_UNKNOWN, /* not our memory */
+    /* memory of the provider, but not mapped from end to end, or accessible to no device */
+    HDI_HOST_UNMAPPED,
     HDI_HOST_UNREACHABLE /* memory of the provider, but not accessible to this device */
 } hdi_host_reach;
 
@@ -338,9 +339,10 @@ struct hdi_host_op {
             uintptr_t dst, src;
             size_t bytes; /* of a row */
             size_t rows;
-            size_t dst_pitch, src_pitch;     /* of several rows */
-            bool dst_is_known, src_is_known; /* these are memory of the provider, which is checked again at the start */
-            bool src_is_data;                /* the source is the snapshot in `data` */
+            size_t dst_pitch, src_pitch; /* of several rows */
+            /* these are memory of the provider, which is checked again at the start */
+            bool dst_is_known, src_is_known;
+            bool src_is_data; /* the source is the snapshot in `data` */
         } copy;
         struct {
             uintptr_t dst;

@@ -363,7 +363,9 @@ static bool host_reservation_take(reservation *v, uintptr_t wanted, size_t bytes
          * that flag into an attempt at address 0. */
         base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
         if (base == MAP_FAILED) {
-            return false; /* the system has no memory: for addresses in use, it would have returned other addresses */
+            /* the system has no memory: for addresses in use, it would have returned other
+             * addresses */
+            return false;
         }
         if ((uintptr_t)base != wanted) {
             munmap(base, total);

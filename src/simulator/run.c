@@ -441,7 +441,8 @@ static hdcu_result host_op_look_up_and_submit(hdi_host_stream *stream, hdi_host_
         return r;
     }
     if (!stream->capture && hdi_host_owner_of(op->u.copy.dst) < 0 && hdi_host_owner_of(op->u.copy.src) < 0) {
-        wait = true; /* as driver 580 does between host memory and host memory, even if both are pinned */
+        /* as driver 580 does between host memory and host memory, even if both are pinned */
+        wait = true;
     } else if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
         void *data;
         if (op->u.copy.dst_is_known && rows == 1 && bytes <= PAGEABLE_SNAPSHOT_BYTES &&

@@ -22,7 +22,8 @@
 
 #define TABLE_FIRST 512
 #define LINE_HOLDERS 5
-#define KEPT_LEAST ((uint64_t)2 << 20) /* one granule: less memory cannot be the reason for a shortage */
+/* one granule: less memory cannot be the reason for a shortage */
+#define KEPT_LEAST ((uint64_t)2 << 20)
 
 /* A hash table of groups; a slot with count 0 is free. */
 typedef struct table {

@@ -166,7 +166,8 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
 static size_t report_list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room)
 {
     uint64_t *bytes = malloc(2 * HDI_LANES_MAX * sizeof *bytes),
-             *items = bytes + HDI_LANES_MAX; /* on the heap, since the arrays are too large for small stacks */
+             /* on the heap, since the arrays are too large for small stacks */
+        *items = bytes + HDI_LANES_MAX;
     size_t n = 0;
     if (!bytes) {
         return 0;

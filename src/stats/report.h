@@ -76,7 +76,8 @@ typedef struct hdi_report_device {
     hd_lane_memory lanes[HDI_REPORT_LANES];
     hdi_report_holder holders[HDI_REPORT_HOLDERS];
     uint64_t other_lanes, other_lanes_bytes;
-    uint64_t other_holders, others_bytes, others_count; /* the other groups, and the buffers in them */
+    /* the other groups, and the buffers in them */
+    uint64_t other_holders, others_bytes, others_count;
 } hdi_report_device;
 
 typedef struct hdi_report {

@@ -358,7 +358,8 @@ static hd_status tensor_job_move_parts(staging *s, hdi_layout l)
         uint64_t fit = s->bytes / (bytes / l.shape[dim]);
         hdi_layout rest;
         hdi_layout_cut(&l, dim, fit ? fit : 1, &rest);
-        hd_status status = tensor_job_move_parts(s, l); /* the recursion has at most one level for each dimension */
+        /* the recursion has at most one level for each dimension */
+        hd_status status = tensor_job_move_parts(s, l);
         if (status) {
             return status;
         }

@@ -691,7 +691,8 @@ static hd_status matmul_run_packed(const product *p, const bool *pack, hd_ticket
     hdi_attempt_begin(&attempt);
     for (int i = 0; i < HDI_OPERANDS; i++) {
         if (pack[i] && dense.tensor[i].buffer != p->tensor[i].buffer) {
-            hdi_free(dense.tensor[i].buffer); /* submitted operations keep the memory until they are done */
+            /* submitted operations keep the memory until they are done */
+            hdi_free(dense.tensor[i].buffer);
         }
     }
     hdi_attempt_end(&attempt);

@@ -499,7 +499,8 @@ static bool plan_group_is_wide(const hdi_layout *l, uint64_t address, const int6
     for (int k = 0; k < l->dims; k++) {
         bool along = false;
         for (int n = 0; n < g->n; n++) {
-            along |= g->dims[n] == k; /* the dimension is along the group, so it needs no multiple */
+            /* the dimension is along the group, so it needs no multiple */
+            along |= g->dims[n] == k;
         }
         all |= along ? 0 : (uint64_t)stride[k];
     }

@@ -229,7 +229,8 @@ static int nvtx_pop(const void *domain)
 /* ---- ranges that are started and ended ---- */
 
 typedef struct interval {
-    uint64_t id; /* 0: none. An id contains the interval's number in the table, and is never used again */
+    /* 0: none. An id contains the interval's number in the table, and is never used again */
+    uint64_t id;
     uint64_t name;
     int64_t began;
     uint32_t thread;

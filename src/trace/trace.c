@@ -159,7 +159,8 @@ static hd_status trace_stop_file(hd_runtime *rt, hd_trace_info *info)
     hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
     if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        trace_end_reports(rt, rt->n_devices); /* this comes before the engines end, since they take the reports */
+        /* this comes before the engines end, since they take the reports */
+        trace_end_reports(rt, rt->n_devices);
     }
     trace_set_engines(rt, 0);
     hdi_writer *writer = tracer->writer;

@@ -18,7 +18,8 @@
 _Static_assert(HDI_RECORD_LANES == HDI_LANES_MAX, "a lane's number in a file is its number in the runtime");
 
 #define OUT_RECORDS 4096
-#define LOOK_NS 10000000 /* the time between two looks at the rings, and between two samples of memory */
+/* the time between two looks at the rings, and between two samples of memory */
+#define LOOK_NS 10000000
 #define KERNELS (HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 #define NAMED_LEAST 256
 #define EXIT_NS 1000000000 /* the time for all writers together when the program ends */
@@ -45,12 +46,14 @@ struct hdi_writer {
     _Atomic uint32_t asked;
     /* How many of these looks happened; futex word. */
     _Atomic uint32_t looked;
-    struct hdi_writer *next;                             /* in the list of writers */
-    uint64_t figures[HDI_DEVICES_MAX][4];                /* as last written */
-    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64]; /* one bit for each lane whose record was written */
-    uint32_t look;                                       /* counts them */
-    uint32_t kernel_look[KERNELS];                       /* the last look that compared the kernel's name */
-    uint64_t kernel_name[KERNELS];                       /* number of the written name; 0: none */
+    struct hdi_writer *next;              /* in the list of writers */
+    uint64_t figures[HDI_DEVICES_MAX][4]; /* as last written */
+    /* one bit for each lane whose record was written */
+    uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64];
+    uint32_t look; /* counts them */
+    /* the last look that compared the kernel's name */
+    uint32_t kernel_look[KERNELS];
+    uint64_t kernel_name[KERNELS]; /* number of the written name; 0: none */
     /* Numbers whose names were written; a hash table. */
     named *named;
     size_t n_named, named_room;
@@ -513,7 +516,8 @@ static void writer_put_first(hdi_writer *w, uint32_t detail)
 {
     hd_runtime *rt = w->rt;
     uint64_t limit = w->limit;
-    w->limit = UINT64_MAX; /* writes these records in any case, since the rest is meaningless without them */
+    /* writes these records in any case, since the rest is meaningless without them */
+    w->limit = UINT64_MAX;
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     hdi_record *at = writer_room(w, 1);

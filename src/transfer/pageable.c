@@ -72,7 +72,8 @@ typedef struct pageable {
     _Atomic size_t next; /* the first byte that is in no part yet; also read without the lock */
     size_t parts;        /* begun so far */
     size_t unsignalled;  /* bytes since the last part with `signalled` */
-    hd_error *error;     /* the error of `status`, once that is not HD_OK; NULL for small transfers */
+    /* the error of `status`, once that is not HD_OK; NULL for small transfers */
+    hd_error *error;
 } pageable;
 
 /* The copy between a part's chunk and the program's memory. */
@@ -104,7 +105,8 @@ static inline int64_t pageable_timeout(const pageable *t, bool caller)
 }
 
 #define PAGE 4096
-#define CHUNKS_PER_FLAG 8 /* in a stream of small writes, this many chunks share one completion write */
+/* in a stream of small writes, this many chunks share one completion write */
+#define CHUNKS_PER_FLAG 8
 
 /* ---- pinned buffers ---- */
 
@@ -515,7 +517,8 @@ static void pageable_read_wait_for_hands(reading *r)
     bool in_hands = r->count == 0 && r->hands;
     hdi_lock_release(&r->t.lock);
     if (in_hands) {
-        hdi_futex_wait(&r->changed, changed, INT64_MAX); /* this needs no limit, since copying does not take long */
+        /* this needs no limit, since copying does not take long */
+        hdi_futex_wait(&r->changed, changed, INT64_MAX);
     }
     atomic_store_explicit(&r->caller_waits, false, memory_order_seq_cst);
 }
@@ -707,7 +710,8 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    int owner = b->owner; /* read once: the structure may get another owner, which submitting detects */
+    /* read once: the structure may get another owner, which submitting detects */
+    int owner = b->owner;
     if (owner == HDI_OWNER_HOST) {
         return pageable_write_pinned(b, handle, offset, src, bytes, deadline);
     }

@@ -81,7 +81,8 @@ typedef struct choice {
 
 struct hdi_copy_lanes {
     hdi_mutex lock;
-    choice quick[HDI_WAYS][QUICK_LANES]; /* lanes that are made one after the other, like those of `bulk` */
+    /* lanes that are made one after the other, like those of `bulk` */
+    choice quick[HDI_WAYS][QUICK_LANES];
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
     choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* indexed by the other device */

@@ -397,7 +397,8 @@ static hd_status staging_fill_place(hdi_staging *pool, hdi_chunk *chunk, bool on
         hdi_lock_release(&pool->lock);
         atomic_fetch_add_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
     }
-    hdi_attempt_result(&attempt, only ? status : HD_OK); /* without `only`, others are left in the pool */
+    /* without `only`, others are left in the pool */
+    hdi_attempt_result(&attempt, only ? status : HD_OK);
     return status;
 }
 

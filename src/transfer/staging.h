@@ -49,12 +49,14 @@ typedef struct hdi_staging {
     uint32_t most; /* chunks that are not set apart; n_places - most may be set apart */
     /* True: all chunks but the first count against the pools' share of pinned memory. */
     bool shares;
-    bool waits;               /* true: at the limit of pinned memory, the first chunk waits for memory */
+    /* true: at the limit of pinned memory, the first chunk waits for memory */
+    bool waits;
     struct hdi_staging *next; /* the next one in the list of all pools of the runtime */
     /* ---- under the lock ---- */
     hdi_lock lock;
-    uint32_t made;         /* or being made */
-    uint32_t first, count; /* the first place and the count of `queue`, in the order in which chunks become free */
+    uint32_t made; /* or being made */
+    /* the first place and the count of `queue`, in the order in which chunks become free */
+    uint32_t first, count;
     hdi_chunk *queue[HDI_STAGING_MOST];
     hdi_chunk *unmade; /* places without memory */
     hdi_chunk *parked; /* set apart */

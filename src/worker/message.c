@@ -146,7 +146,8 @@ static bool message_reply_is_good(hdi_message_payload *p, uint32_t kind, int cod
         }
     }
     int expected = kind == HDI_MESSAGE_EXPORT && code == HDCU_SUCCESS ? 1 : 0;
-    return n_descriptors == expected && code >= 0; /* below 0: no answer, so no reply has such a code */
+    /* below 0: no answer, so no reply has such a code */
+    return n_descriptors == expected && code >= 0;
 }
 
 hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors)

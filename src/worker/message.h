@@ -20,7 +20,8 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 6u       /* raise this number with every change of this file or of its includes */
+/* raise this number with every change of this file or of its includes */
+#define HDI_MESSAGE_PROTOCOL 6u
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -39,7 +40,8 @@ enum {
     HDI_MESSAGE_UNMAP = 7,
     HDI_MESSAGE_EXPORT = 8, /* a successful reply carries a descriptor of the memory */
     HDI_MESSAGE_IMPORT = 9, /* descriptor: the memory */
-    HDI_MESSAGE_PIN = 10,   /* carries a descriptor of the file whose first bytes are mapped at `at` and pinned */
+    /* carries a descriptor of the file whose first bytes are mapped at `at` and pinned */
+    HDI_MESSAGE_PIN = 10,
     HDI_MESSAGE_UNPIN = 11,
     HDI_MESSAGE_LOAD = 12, /* carries a descriptor of the file with the code */
     HDI_MESSAGE_UNLOAD = 13,

@@ -149,7 +149,8 @@ uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_soc
 {
     remote *r = (remote *)port;
     int fresh[LINES] = {memory_socket, code_socket}, old[LINES];
-    hdi_remote_port_disconnect(port); /* ends the requests under way, so that the turns become free soon */
+    /* ends the requests under way, so that the turns become free soon */
+    hdi_remote_port_disconnect(port);
     for (int i = 0; i < LINES; i++) {
         remote_take_turn(&r->lines[i]);
     }
@@ -185,7 +186,8 @@ static int remote_exchange(line *l, const question *q, int64_t deadline, int *re
     uint64_t serial = m->header.serial;
     hdi_wire_result result =
         hdi_wire_send(l->socket, m, hdi_message_bytes(q->kind), &q->descriptor, q->descriptor >= 0 ? 1 : 0, deadline);
-    int descriptors[2]; /* room for one more than any reply carries, so that a surplus descriptor is noticed */
+    /* room for one more than any reply carries, so that a surplus descriptor is noticed */
+    int descriptors[2];
     int n_descriptors = 0;
     size_t bytes = 0;
     if (result == HDI_WIRE_OK) {

@@ -554,7 +554,8 @@ static bool service_begin(service *s, bool *over)
     *over = hdi_wire_send(s->memory_socket, &s->message, hdi_message_bytes(s->message.header.kind), NULL, 0,
                           INT64_MAX) != HDI_WIRE_OK;
     bool done = !*over && !status && kind == HDI_MESSAGE_HELLO;
-    *over |= status && kind == HDI_MESSAGE_HELLO; /* a set-up that failed half-way is not repeated */
+    /* a set-up that failed half-way is not repeated */
+    *over |= status && kind == HDI_MESSAGE_HELLO;
     return done;
 }
 

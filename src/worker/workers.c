@@ -75,7 +75,8 @@
 
 #define LINGERING_MAX 64
 #define SPARES_MAX 8
-#define CHILDREN (HDI_DEVICES_MAX + SPARES_MAX) /* the workers by device, and the spares behind them */
+/* the workers by device, and the spares behind them */
+#define CHILDREN (HDI_DEVICES_MAX + SPARES_MAX)
 
 /* The states of the process. device_state.h lists the states of its device. */
 typedef enum child_state {
@@ -93,10 +94,11 @@ typedef struct child {
     child_state state;
     hdi_process process;    /* pid 0: none */
     int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once passed on */
-    bool asked;             /* a DISCOVER was sent, and its answer was not taken yet; belongs to `ours` */
-    int spawn_error;        /* errno */
-    int code;               /* why the last process ended: an HDI_GONE_*, or the driver's code */
-    int killed;             /* the reason why it was killed; 0: not killed */
+    /* a DISCOVER was sent, and its answer was not taken yet; belongs to `ours` */
+    bool asked;
+    int spawn_error; /* errno */
+    int code;        /* why the last process ended: an HDI_GONE_*, or the driver's code */
+    int killed;      /* the reason why it was killed; 0: not killed */
     int64_t killed_at;
     uint64_t connection; /* the connection of its port; 0: it never drove a device */
     uint64_t heartbeat;  /* the heartbeat of its engine, and since when it is the same */
@@ -631,7 +633,8 @@ static void workers_start_spare(hdi_workers *workers, int index)
         return;
     }
     child_spawn(workers, index);
-    if (c->state == CHILD_FRESH) { /* in any other state, the watcher notices its end, and reports nothing */
+    /* in any other state, the watcher notices its end, and reports nothing */
+    if (c->state == CHILD_FRESH) {
         size_t bytes = hdi_message_bytes(HDI_MESSAGE_DISCOVER);
         hdi_wire_send(c->ours[0], workers->spare_request, bytes, NULL, 0, hdi_clock_ns());
         c->asked = true;
