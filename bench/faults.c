@@ -153,7 +153,7 @@ static bool wait_while(faults_experiment *x, faults_state state, char *error)
     return true;
 }
 
-/* Waits until every load has finished a batch later than `at`. */
+/* Waits until every load finishes a batch later than `at`. */
 static bool wait_past(faults_experiment *x, uint64_t at, char *error)
 {
     uint64_t begin = stats_monotonic();
@@ -317,7 +317,7 @@ static bool strike_all(faults_experiment *x, char *error)
     return wait_while(x, FAULTS_OPENING, error) && wait_past(x, 0, error) && run_rounds(x, error);
 }
 
-/* Sums up the loads and the watch, once their threads have ended. */
+/* Sums up the loads and the watch, once their threads ended. */
 static bool finish(faults_experiment *x, char *error)
 {
     stop_loads(x);

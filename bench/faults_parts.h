@@ -97,7 +97,7 @@ typedef struct faults_load {
         uint64_t at, steps; /* when the batch finished, and the number of steps so far */
     } log[FAULTS_LOG];
 
-    /* totals, which the conductor reads after the thread has ended */
+    /* totals, which the conductor reads after the thread ended */
     uint64_t checked, steps_done;
     uint64_t steps_lost;     /* by unintended failures */
     uint64_t elements_wrong; /* in results */

@@ -1,6 +1,6 @@
 /* faults_report.c - the results of `heddle bench faults` as JSON, and goals.
  *
- * Threads: the conductor, after all others have ended. Locks: none.
+ * Threads: the conductor, after all others ended. Locks: none.
  * Always: everything is computed from the finished experiment; nothing here measures. A missing
  * figure is NaN, and left out of sums.
  */

@@ -148,7 +148,7 @@ void lanes_workers_stop(lanes_workers *w);
  *     are in separate processes.
  *   - BESIDE: plain driver calls in this process disturb Heddle's workers. They start the driver
  *     here, so this part follows the first.
- *   - WITHIN: everything that is measured in this process, after the workers have ended. */
+ *   - WITHIN: everything that is measured in this process, after the workers ended. */
 typedef enum lanes_part { LANES_PART_PROCESS, LANES_PART_BESIDE, LANES_PART_WITHIN, LANES_PARTS } lanes_part;
 
 typedef enum lanes_shape {

@@ -150,7 +150,7 @@ static void *disturb_main(void *argument)
     return NULL;
 }
 
-/* Waits until `expected` threads have arrived, then lets them pass. */
+/* Waits until `expected` threads arrive, then lets them pass. */
 static void gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int batch)
 {
     pthread_mutex_lock(&g->lock);

@@ -58,7 +58,7 @@ typedef enum start_way {
 
 /* Durations in nanoseconds. */
 typedef enum start_figure {
-    START_OPEN,       /* hd_open; bare program: until the driver has started */
+    START_OPEN,       /* hd_open; bare program: until the driver starts */
     START_CONTEXT,    /* bare program: from the driver's start to its first finished kernel */
     START_FIRST,      /* from the start or restart to the first finished kernel (on every device) */
     START_CLOSE,      /* hd_close */

@@ -1,7 +1,7 @@
 /* submit.c - `heddle bench submit`: the cost of submitting, by number of threads, and how long
  * submits hold up other threads. For comparison as many threads make plain driver calls.
  *
- * Threads: the conductor; the threads of a sample have ended before the next one begins. Locks:
+ * Threads: the conductor; the threads of a sample ended before the next one begins. Locks:
  * none.
  * Always: every round measures every row once on each side, the driver first in even rounds. A
  * kernel counts every launch, and the counts are compared.

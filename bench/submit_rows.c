@@ -12,7 +12,7 @@
  * thread, each on its own processor.
  * Locks: the gate's lock.
  * Always:
- *   - When a sample ends, its threads have ended, and all their launches are finished and counted.
+ *   - When a sample ends, its threads ended, and all their launches are finished and counted.
  *   - Afterwards the conductor's thread may run on the same processors as before.
  */
 #include <math.h>
@@ -323,7 +323,7 @@ typedef struct sample {
     submit_api api;
     pthread_mutex_t lock; /* of the gate */
     pthread_cond_t moved;
-    int ready; /* threads that have arrived */
+    int ready; /* threads that arrived */
     bool bad;  /* a thread cannot begin */
     enum { SHUT, OPEN, GIVEN_UP } gate;
     _Atomic bool stop;
@@ -415,7 +415,7 @@ static bool warm_up(worker *w)
     return ok;
 }
 
-/* Waits until all threads have arrived. False: no thread is to begin. */
+/* Waits until all threads arrive. False: no thread is to begin. */
 static bool pass_gate(sample *s, bool ready)
 {
     pthread_mutex_lock(&s->lock);
@@ -430,7 +430,7 @@ static bool pass_gate(sample *s, bool ready)
     return open;
 }
 
-/* Opens the gate when `count` threads have arrived. `all`: no thread is missing. */
+/* Opens the gate when `count` threads arrived. `all`: no thread is missing. */
 static void open_gate(sample *s, int count, bool all)
 {
     pthread_mutex_lock(&s->lock);

@@ -62,14 +62,14 @@ static void isolate_run_child(doctor_source source, void *context, int out)
     _exit(good ? 0 : 1);
 }
 
-/* True if the child has ended. Does not reap it. */
+/* True if the child ended. Does not reap it. */
 static bool isolate_child_has_ended(pid_t child)
 {
     siginfo_t info = {0};
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
 }
 
-/* Reads until the child closes its end or has ended, because another process may keep the pipe
+/* Reads until the child closes its end or ends, because another process may keep the pipe
  * open.
  * False: time is up. */
 static bool isolate_read_all(asked *a, int64_t deadline)

@@ -123,7 +123,7 @@ static trace_link figures_sum_moves(const move *list, size_t n, int64_t *values,
             own_covered = trace_most(own_covered, m->ended);
         }
         values[seen++] = trace_most(0, m->ended - m->asked);
-        /* the path has reached this rate */
+        /* the path reached this rate */
         if (took > 0 && m->bytes >= LARGE_BYTES && m->off != TRACE_UNSEEN) {
             double rate = (double)m->bytes * 1e9 / ((double)took + (double)m->off);
             l.best = rate > l.best ? rate : l.best;

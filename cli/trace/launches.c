@@ -174,7 +174,7 @@ static void launches_sum_queue(const summer *s, trace_device *d, size_t first, s
     }
     trace_sort_times(begins, n, s->spare + t->n_ops);
     trace_sort_times(ends, n, s->spare + t->n_ops);
-    /* an operation that ends when another is submitted has left the queue */
+    /* an operation that ends when another is submitted left the queue */
     for (size_t b = 0, e = 0; b < n; b++) {
         while (ends[e] <= begins[b] && e < b) {
             e++;

@@ -119,7 +119,7 @@ static void trace_memory_sort_by_buffer(const trace *t, reference *list)
     trace_sort(list, t->n_memory, sizeof *list, trace_memory_compare_references);
 }
 
-/* If one thread gets a buffer number before another thread has freed it, moves the new allocation
+/* If one thread gets a buffer number before another thread freed it, moves the new allocation
  * behind the free. */
 static void trace_memory_straighten_buffers(trace *t, reference *list)
 {

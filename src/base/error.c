@@ -28,7 +28,7 @@ typedef struct state {
     hd_error last;
     char name[96]; /* of hdi_error_name */
     bool is_spare;
-    atomic_bool is_taken; /* for a spare state: some thread has taken it */
+    atomic_bool is_taken; /* for a spare state: some thread took it */
 } state;
 
 #define SPARES 16

@@ -206,7 +206,7 @@ static void lock_take_in_turn(hdi_lock *lock)
 {
     unsigned mine = atomic_fetch_add_explicit(&lock->last_turn, 1, memory_order_relaxed);
     int64_t sleep_ns = SLEEP_FIRST_NS;
-    /* pairs with the release store below: the previous first thread has taken back `urgent` */
+    /* pairs with the release store below: the previous first thread took back `urgent` */
     while (atomic_load_explicit(&lock->turn, memory_order_acquire) != mine) {
         hdi_sleep_for(sleep_ns);
         sleep_ns = sleep_ns * 2 < SLEEP_LAST_NS ? sleep_ns * 2 : SLEEP_LAST_NS;

@@ -26,7 +26,7 @@
 
 typedef enum collected {
     COLLECTED = 0,
-    COLLECTED_FAILURE, /* a result that the operation reads has failed; the message is set */
+    COLLECTED_FAILURE, /* a result that the operation reads failed; the message is set */
     COLLECTED_TOO_MUCH /* no memory: wait for some of `waits` first */
 } collected;
 

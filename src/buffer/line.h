@@ -4,7 +4,7 @@
  * fails, and leaves it when it is over. Memory goes to the allocations in a line in the order in
  * which they joined. A later one, in the line or not, may take memory only if it leaves enough
  * free. For each earlier one it leaves:
- * - all that it wants, if that much is free, or if it has waited for the option memory_timeout
+ * - all that it wants, if that much is free, or if it waited for the option memory_timeout
  * - otherwise all but its spare bytes of what was ever free since it joined. Spare are the bytes
  *   that were free when it joined, but no more than the limit leaves beside what it wants.
  *

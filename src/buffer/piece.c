@@ -88,7 +88,7 @@ static void piece_give_back(hdi_region *r, bool closing)
     hd_runtime *rt = r->runtime;
     hdi_device *device = rt->devices[r->owner];
     if (closing && rt->is_process) {
-        return; /* the workers have ended, and with them all their mappings */
+        return; /* the workers ended, and with them all their mappings */
     }
     uint64_t range = piece_range_bytes(rt, r->high - r->low);
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);

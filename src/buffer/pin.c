@@ -437,7 +437,7 @@ static hd_status pin_take_new(request *q, hdi_pin *p, bool *again)
     return pinned ? pin_take_pinned(q, again) : status;
 }
 
-/* One try. *again: the state has changed meanwhile. */
+/* One try. *again: the state changed meanwhile. */
 static hd_status pin_try_take(request *q, bool *again)
 {
     hdi_pin *p = calloc(1, sizeof *p);

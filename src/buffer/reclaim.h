@@ -150,7 +150,7 @@ static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
     bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 &&
                   mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
-    /* While the thread sleeps, it has seen everything so far. If a request comes just as it falls
+    /* While the thread sleeps, it saw everything so far. If a request comes just as it falls
      * asleep, it finds the request at its next look. */
     if (scarce ||
         __builtin_expect(atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed), 0)) {

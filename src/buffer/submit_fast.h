@@ -224,7 +224,7 @@ static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
     return position == 0 || hdi_claim_is_over(lane, position);
 }
 
-/* Submits an operation on whole buffers that only this lane has used since they were settled. So
+/* Submits an operation on whole buffers that only this lane used since they were settled. So
  * the operation waits for nothing, and every failure was seen. False: other lanes used the buffers,
  * or the ring is full. On success this has done all that the slow path would do. `keeps`: failures
  * of the lane are sticky. If they are not, each unfinished result that the operation reads would

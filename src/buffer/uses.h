@@ -360,7 +360,7 @@ static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_point po
 enum {
     HDI_USES_WRITTEN = 1, /* a writer is not finished */
     HDI_USES_READ = 2,    /* a reader is not finished */
-    HDI_USES_FAILED = 4   /* the last writer of some bytes has failed, and may be unfinished */
+    HDI_USES_FAILED = 4   /* the last writer of some bytes failed, and may be unfinished */
 };
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 

@@ -65,7 +65,7 @@ static void dlpack_import_released(void *context)
     free(t);
 }
 
-/* ---- checks: nothing has happened yet ---- */
+/* ---- checks: nothing happened yet ---- */
 
 static hd_status dlpack_import_find_device(const hdi_dlpack_tensor *from, plan *p)
 {

@@ -47,7 +47,7 @@ struct hdi_mirror {
     uint64_t pulled;  /* the chunks of device_newer for which a copy to the host was submitted */
     uint64_t changes; /* how often operations and the host changed these four sets */
     uint32_t maps;    /* mappings under way */
-    bool writing;     /* some mappings are for writing; set until all have ended */
+    bool writing;     /* some mappings are for writing; set until all end */
 };
 
 static struct hdi_mirror *unified_mirror_of(const struct hd_buffer *b)

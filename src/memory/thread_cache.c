@@ -23,7 +23,7 @@ struct hdi_thread_caches {
     uint32_t made;
     int count;
     uint32_t closings[HDI_DEVICES_MAX]; /* calls of close without one of open yet */
-    /* Counts of threads that have ended, and of threads without a cache. */
+    /* Counts of threads that ended, and of threads without a cache. */
     hdi_thread_cache_counts ended[HDI_DEVICES_MAX];
 };
 

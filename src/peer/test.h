@@ -153,7 +153,7 @@ typedef enum hdi_parsed {
 
 hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *record);
 
-/* Ends a parser when the program has ended. True: pair h->current was not over, and h->info is its
+/* Ends a parser when the program ended. True: pair h->current was not over, and h->info is its
  * result. If no pair had begun, h->current is -1 and h->info is the result of all pairs. */
 bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
 

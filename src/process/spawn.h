@@ -40,7 +40,7 @@ extern const char hdi_programs_place[];
 
 typedef struct hdi_process {
     pid_t pid; /* 0: none */
-    /* readable when the process has ended; -1: there is none, as on kernels without pidfds */
+    /* readable when the process ended; -1: there is none, as on kernels without pidfds */
     int pidfd;
 } hdi_process;
 
@@ -53,7 +53,7 @@ bool hdi_spawn_lift(int *descriptor);
 int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, bool prints,
               hdi_process *out);
 
-/* Kills the process, even if the application has reaped it. */
+/* Kills the process, even if the application reaped it. */
 void hdi_process_kill(const hdi_process *process);
 
 /* Reports the changes of the process since the last call, in the form of waitid (si_pid 0: none).

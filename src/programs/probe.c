@@ -700,7 +700,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* without the signal, `write` still reports a closed pipe */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     probe_forget_environment();
-    /* Closes nothing, and runs no destructor: both may hang after a device has failed. Workers end
+    /* Closes nothing, and runs no destructor: both may hang after a device failed. Workers end
      * with this process. */
     _exit(probe_test_all(argv[1], argv[2], argv[3]));
 }

@@ -35,6 +35,6 @@ int main(void)
         descriptors.rlim_cur = descriptors.rlim_max;
         setrlimit(RLIMIT_NOFILE, &descriptors);
     }
-    /* No destructors: those of the driver may hang after the device has failed. */
+    /* No destructors: those of the driver may hang after the device failed. */
     _exit(hdi_worker_service(HDI_WORKER_MEMORY_SOCKET, HDI_WORKER_CODE_SOCKET));
 }

@@ -238,7 +238,7 @@ static hd_status runtime_device_equip(hdi_device *device, void *unused)
     return status;
 }
 
-/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: some
+/* Gives everything of a device back. The engine stopped, or its worker is gone. `hung`: some
  * work never ended. Then this does not call the driver, and memory that the device may still write
  * stays mapped. */
 static void runtime_device_destroy(hdi_device *device, bool hung)

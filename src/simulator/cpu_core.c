@@ -269,7 +269,7 @@ HDI_FIBER_CODE static void cpu_core_barrier(hd_kernel_thread *self)
 
 static void cpu_core_leave_warp(hdi_cpu_core *core, const hd_kernel_thread *self);
 
-/* A fiber of a block: runs threads until all have started. */
+/* A fiber of a block: runs threads until all start. */
 HDI_FIBER_CODE static void cpu_core_run_threads(void *argument)
 {
     hdi_fiber *fiber = argument;

@@ -26,7 +26,7 @@ typedef struct hdi_cpu_core {
     const void *arguments;
     hd_kernel_thread model; /* the values that all threads of the block share */
     uint32_t n_threads;
-    /* How many threads have begun. `multiplier` and `offset` change the order in which they
+    /* How many threads began. `multiplier` and `offset` change the order in which they
      * begin. */
     uint32_t started;
     uint32_t x, y, z; /* the next thread, if the order is not perturbed */

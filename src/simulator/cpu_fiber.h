@@ -150,7 +150,7 @@ void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber);
 /* On a fiber: stops `from` and continues `to`. */
 void hdi_fiber_switch(hdi_fiber *from, hdi_fiber *to);
 
-/* On a fiber: continues `to`. `from` has ended and is not continued again. */
+/* On a fiber: continues `to`. `from` ended and is not continued again. */
 void hdi_fiber_leave(hdi_fiber *from, hdi_fiber *to) __attribute__((noreturn));
 
 /* A fiber calls this first. */

@@ -252,7 +252,7 @@ void hdi_host_piece_clear(hdi_host_piece *piece);
 
 typedef struct hdi_host_slot hdi_host_slot;
 
-/* Call it when a stream has passed, or dropped, a cuMemFreeAsync of the slot. */
+/* Call it when a stream passed, or dropped, a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
 /* The slot of cuMemAllocAsync that is in use at an address. False: none. */
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
@@ -297,7 +297,7 @@ void hdi_host_modules_release(hdi_host_context *context);
 
 /* ---- stream.c: points, operations and streams ---- */
 
-/* A moment in one stream or several. It has come when every operation that records it has run, or
+/* A moment in one stream or several. It came when every operation that records it ran, or
  * was dropped. */
 typedef struct hdi_host_point {
     unsigned references, pending;

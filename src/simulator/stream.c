@@ -457,7 +457,7 @@ void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
     }
 }
 
-/* Joins the threads of destroyed streams that have finished. The lock is released meanwhile. */
+/* Joins the threads of destroyed streams that finished. The lock is released meanwhile. */
 static void host_streams_reap(hdi_host_context *context)
 {
     hdi_host_stream *list = context->finished;

@@ -151,7 +151,7 @@ hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_forma
 /* Copies such a text to a caller, as hd_memory_report promises. */
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
 
-/* For hd_close, when work has ended and everything still exists. Writes the report to the target of
+/* For hd_close, when work ended and everything still exists. Writes the report to the target of
  * the option `stats`, with leaks if memory_debug is on. *message is the thread's last failure
  * before hd_close. Replaces it if there are leaks, or if it could not write the report. */
 void hdi_report_at_close(hd_runtime *rt, hd_error *message);

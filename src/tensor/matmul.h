@@ -76,7 +76,7 @@ typedef struct hdi_matmul_plan {
     uint64_t tiles;
 } hdi_matmul_plan;
 
-/* Checks that the operands fit together, and converts them to a problem. Each operand has passed
+/* Checks that the operands fit together, and converts them to a problem. Each operand passed
  * hdi_tensor_check, which made its extent.
  * Errors: ARGUMENT. */
 hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_extent extents[HDI_OPERANDS], double alpha,

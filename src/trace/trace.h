@@ -11,7 +11,7 @@
 
 extern const hdi_lifetime hdi_trace_lifetime;
 
-/* Ends the current trace. Called by hd_close, when work has ended and engines still run. If the
+/* Ends the current trace. Called by hd_close, when work ended and engines still run. If the
  * file is not complete, `left` gets the failure, unless it contains one already. `left` may be
  * NULL. */
 void hdi_trace_close(hd_runtime *rt, hd_error *left);

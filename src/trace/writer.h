@@ -25,7 +25,7 @@ typedef struct hdi_writer hdi_writer;
  * Errors: HOST_MEMORY, SYSTEM. */
 hd_status hdi_writer_start(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail, uint64_t limit,
                            hdi_writer **out);
-/* Called when all recording has stopped. Writes the remaining records, ends the thread, closes the
+/* Called when all recording stopped. Writes the remaining records, ends the thread, closes the
  * file, and frees the writer. *info may be NULL. Errors: SYSTEM. */
 hd_status hdi_writer_stop(hdi_writer *writer, hd_trace_info *info);
 const char *hdi_writer_file(const hdi_writer *writer);

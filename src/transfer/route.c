@@ -303,7 +303,7 @@ hd_status hdi_buffer_reach_again(struct hd_buffer *b, int owner, int from)
     if (status || !why[0]) {
         return status;
     }
-    /* Another try may succeed when the program has freed memory. */
+    /* Another try may succeed when the program freed memory. */
     status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_UNREACHABLE;
     return hdi_fail_driver(status, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "

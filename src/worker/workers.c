@@ -71,7 +71,7 @@
 /* the delay of spares after hd_open or a restart, because a starting spare must not share the
  * driver with the first work */
 #define LATER_NS 2000000000
-#define GONE_MOST 3 /* after this many spares in a row have ended, another one would not help */
+#define GONE_MOST 3 /* after this many spares in a row ended, another one would not help */
 
 #define LINGERING_MAX 64
 #define SPARES_MAX 8
