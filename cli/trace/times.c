@@ -100,7 +100,7 @@ static void times_thin_clocks(trace_source *s)
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
-        } else if (c.within < before->within) { /* this clock is also farther from the one before the previous */
+        } else if (c.within < before->within) { /* farther from the clock before `before` */
             *before = c;
         }
     }

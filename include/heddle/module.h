@@ -346,12 +346,13 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
  * also waits until the kernel has ended, and returns the kernel's failure, too: FAILED or
  * DEVICE_LOST.
  * Errors: ARGUMENT (an extent is 0, and a later one is not; wrong number, size or kind of
- * arguments; an hd_arg_implicit in front of an argument or of no buffer; null args), HANDLE, RANGE,
- * ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped, see
+ * arguments; an hd_arg_implicit in front of an argument or of no buffer; null args), HANDLE,
+ * RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped, see
  * heddle/unified.h), LIMIT (grid, block, shared memory, argument bytes, more than 128 buffers),
  * UNREACHABLE, MEMORY (another device's memory cannot be mapped for lack of memory), FAILED (a
- * failed operation wrote bytes that the kernel reads), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT
- * (the lane stayed full for the time of the option submit_timeout). */
+ * failed operation wrote bytes that the kernel reads), LANE_FAILED, DEVICE_LOST, HOST_MEMORY,
+ * DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for
+ * the time of the option submit_timeout). */
 HD_API hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
                            const hd_arg *args, size_t n_args, hd_ticket *out);
 

@@ -56,7 +56,7 @@ void hdi_caller_note(hdi_caller *caller);
 /* The caller that the calling thread is; NULL: it is none. */
 hdi_caller *hdi_caller_here(void);
 
-/* For the rest of the block the thread waits for work that another such function may have to do
+/* For the rest of the block the thread waits for work that another such function may need to do
  * first. So other functions may run meanwhile. The thread holds no lock behind CALLERS (rank.h). */
 #define HDI_CALLER_WAITS()                                                                                             \
     hdi_caller *const hdi_caller_that_waits __attribute__((cleanup(hdi_caller_goes_on), unused)) =                     \

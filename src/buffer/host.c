@@ -315,7 +315,8 @@ typedef struct prospect {
     bool comes_back; /* work or the library uses memory that comes back without the program */
     bool claimed;    /* claims of the program use freed memory */
     bool live;       /* the program owns buffers that it may free */
-    uint64_t number; /* a number that changes when work ends its use of memory, or when memory is freed */
+    /* a number that changes when work ends its use of memory, or when memory is freed */
+    uint64_t number;
 } prospect;
 
 /* A block that is wanted. */

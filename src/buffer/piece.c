@@ -217,8 +217,8 @@ static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
     return hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
 }
 
-/* A function for hdi_fallback (hdi_take): counts the piece against the limit, and maps it at the
- * address in `context`. */
+/* A function for hdi_take_or_wait (hdi_take): counts the piece against the limit, and maps it at
+ * the address in `context`. */
 static hd_status piece_take(hdi_device *device, size_t piece, void *context)
 {
     hd_status status = hdi_arena_count_piece(device->arena, piece);

@@ -338,7 +338,7 @@ static hd_status pin_await_end(const hdi_pin *p, const request *q)
                         q->high - q->low, q->low, p->high - p->low, p->low, p->label[0] ? " '" : "", p->label,
                         p->label[0] ? "'" : "");
     }
-    /* this thread may be the keeper, which would have to unpin the bytes */
+    /* this thread may be the keeper, which would need to unpin the bytes */
     if (!p->busy && hdi_thread_is_own()) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%" PRIu64 " bytes at 0x%" PRIx64 " share pages in part with a freed import of %" PRIu64

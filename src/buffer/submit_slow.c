@@ -1,4 +1,4 @@
-/* submit_slow.c - an operation that may have to wait: for other lanes, for room in its ring, or for
+/* submit_slow.c - an operation that may need to wait: for other lanes, for room in its ring, or for
  * a record that another thread works on.
  *
  * It waits for its dependencies: earlier uses of the same bytes that are not done. collect.h finds

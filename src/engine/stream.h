@@ -87,7 +87,7 @@ typedef struct hdi_stream {
     struct {
         uint64_t position, entries;
         hdi_kernel_time_signal timing;
-    } signals[HDI_STREAM_SIGNALS]; /* signals that the device did not pass yet; several may be merged into one */
+    } signals[HDI_STREAM_SIGNALS]; /* not passed by the device yet; one may stand for several */
     uint32_t first_signal, n_signals;
     hdi_kernel_time timing;    /* how long the lane's kernels take */
     struct hdi_chains *chains; /* issue.c; NULL: none */
@@ -172,13 +172,14 @@ struct hdi_engine {
     hdi_device *device;
     hdi_engine_shared *shared; /* in the channel */
     hdi_stream streams[HDI_LANES_MAX];
-    _Atomic uint32_t words; /* the number of words with 64 lanes each, up to the last lane that was made */
-    int64_t watchdog_ns;    /* 0: none */
-    int64_t unwatched;      /* clock time that the watchdog does not count: engine_watch_time */
-    int64_t now;            /* clock at the beginning of the pass, or after the last driver call */
-    uint64_t entries_most;  /* the most entries of the driver's queue for each lane */
-    bool fences;            /* the engine fences and submitters do not (HDI_FENCES_ENGINE) */
-    int64_t retired_at;     /* clock when idle lanes were last taken off the active ones */
+    /* the number of words with 64 lanes each, up to the last lane that was made */
+    _Atomic uint32_t words;
+    int64_t watchdog_ns;   /* 0: none */
+    int64_t unwatched;     /* clock time that the watchdog does not count: engine_watch_time */
+    int64_t now;           /* clock at the beginning of the pass, or after the last driver call */
+    uint64_t entries_most; /* the most entries of the driver's queue for each lane */
+    bool fences;           /* the engine fences and submitters do not (HDI_FENCES_ENGINE) */
+    int64_t retired_at;    /* clock when idle lanes were last taken off the active ones */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* the driver's code when the thread started */

@@ -243,7 +243,7 @@ void hdi_block_remove_live(hdi_blocks *b, hdi_block *k);
 /* A mapping, in granules, and the effect on it if a block gets a part. */
 typedef enum hdi_part {
     HDI_PART_ALLOWED,
-    HDI_PART_UNUSED, /* free and unused: it would have to be divided first */
+    HDI_PART_UNUSED, /* free and unused: it would need to be divided first */
     HDI_PART_USED    /* free, but work still uses it, and it is larger than the block */
 } hdi_part;
 /* Checks the mapping around the granule `at` of the free block `k` for a block of the granules

@@ -75,7 +75,8 @@ enum {
     HDI_RECORD_NAME_RANGE,      /* the name of a range */
     HDI_RECORD_NAME_ACTIVITY,   /* CUPTI's name of a kernel */
     HDI_RECORD_NAME_THREAD,     /* a thread of the program, by its system number */
-    HDI_RECORD_NAME_OPTION      /* an option in force: "name=value"; the numbers only count these records */
+    /* an option in force: "name=value"; the numbers only count these records */
+    HDI_RECORD_NAME_OPTION
 };
 
 /* LANE: its purpose. */

@@ -250,9 +250,9 @@ static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, con
     return hdi_device_lost_since(device, losses) ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
 }
 
-/* Writes why a device does not reach a buffer, and the driver's code if there is one. Reports losses
- * that explain it. HD_OK without a reason: it reaches the buffer by now. It tries once more for a
- * region, and if no reason is known: a restart forgets the reasons. */
+/* Writes why a device does not reach a buffer, and the driver's code if there is one. Reports
+ * losses that explain it. HD_OK without a reason: it reaches the buffer by now. It tries once more
+ * for a region, and if no reason is known: a restart forgets the reasons. */
 static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int from, char why[REACH_TEXT], int *code)
 {
     hd_runtime *rt = b->runtime;

@@ -151,10 +151,11 @@ static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int fro
                                                                  : hdi_peer_access(b->runtime, from, owner);
 }
 
-/* The device did not reach the buffer. Asks the driver for access to an import once more. HD_OK: the
- * device reaches the buffer by now. Fails with DEVICE_LOST if a loss of either device explains it,
- * with MEMORY if the driver had none left to map the buffer, else with UNREACHABLE. The message
- * gives the reason, and a remedy. May wait until the device of an ended worker counts as lost. */
+/* The device did not reach the buffer. Asks the driver for access to an import once more. HD_OK:
+ * the device reaches the buffer by now. Fails with DEVICE_LOST if a loss of either device explains
+ * it. Fails with MEMORY if the driver had none left to map the buffer, else with UNREACHABLE. The
+ * message gives the reason, and a remedy. May wait until the device of an ended worker counts as
+ * lost. */
 hd_status hdi_buffer_reach_again(struct hd_buffer *b, int owner, int from);
 
 #endif
