@@ -391,8 +391,10 @@ static void table_walk(table *t, const hdi_json_value *object, const char *head,
         unit = inherits ? around : unit;
         bool nameless = strcmp(v->key, "median") == 0 ||
                         (calls && (table_is_one_of(v->key, singles) || strcmp(v->key, "call") == 0));
-        snprintf(path, sizeof(path), "%s%s%s", head, head[0] && words[0] && !nameless ? " " : "",
-                 nameless ? "" : words);
+        if (snprintf(path, sizeof(path), "%s%s%s", head, head[0] && words[0] && !nameless ? " " : "",
+                     nameless ? "" : words) >= (int)sizeof(path)) {
+            path[sizeof(path) - 2] = '~'; /* a long path is cut */
+        }
         table_rank own_rank = calls && table_is_one_of(v->key, singles) ? DETAIL : table_rank_of(object, v, unit);
         own_rank = own_rank > rank ? own_rank : rank;
         if (inner) {

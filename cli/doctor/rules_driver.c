@@ -41,8 +41,8 @@ static bool driver_judge_missing(doctor_case *c)
            doctor_is(c, "no", "module.nvidia");
 }
 
-/* The module takes every device that it can start. A device that answers to NVML is driven,
- * whatever /sys shows. */
+/* The module takes every device that it can start. A device that answers NVML is bound to the
+ * driver, whatever /sys shows. */
 static bool driver_judge_refused(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) &&
@@ -61,7 +61,7 @@ static bool driver_judge_device_log(doctor_case *c)
     return line && strcmp(line, "none") != 0;
 }
 
-/* Finds the driver's log lines about no device, if CUDA does not start. */
+/* If CUDA does not start: finds the driver's log lines that belong to no single device. */
 static bool driver_judge_driver_log(doctor_case *c)
 {
     if (!doctor_look(c, "driver.init") || !doctor_is_not(c, "0 (ok)", "driver.init") ||
@@ -212,7 +212,7 @@ static bool driver_judge_host(doctor_case *c)
     return init && doctor_number(c, -1, "driver.devices") == 0;
 }
 
-/* The module is loaded while a device exists, and stays when the device is gone. */
+/* The module gets loaded only if there is a device, and stays loaded when the device is gone. */
 static bool driver_judge_none(doctor_case *c)
 {
     return doctor_is(c, "0", "gpus") && doctor_is_not(c, "yes", "system.wsl") && doctor_is(c, "yes", "module.nvidia");
@@ -225,8 +225,8 @@ static bool driver_judge_hidden_bus(doctor_case *c)
     return doctor_is(c, "0", "gpus") && bus && bus->reason;
 }
 
-/* The number of devices that programs can use. CUDA gives it if it was asked; otherwise all present
- * devices count that are not known to be broken. */
+/* The number of devices that programs can use. If CUDA was asked, its number counts; otherwise, the
+ * number of present devices that are not known to be broken. */
 static long long driver_case_usable_devices(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "gpus"), broken = 0;
@@ -248,7 +248,7 @@ static long long driver_case_usable_devices(doctor_case *c)
     return n - broken;
 }
 
-/* --expect sets the number. */
+/* The option --expect sets the number of expected devices. */
 static bool driver_judge_fewer(doctor_case *c)
 {
     c->unasked = !doctor_find(c->s, "expected.devices");
@@ -300,8 +300,8 @@ static bool driver_judge_confidential(doctor_case *c)
            doctor_is(c, "none", "confidential.multi_gpu");
 }
 
-/* Public reports show threads that wait for each other at launches only for this branch. Nothing is
- * known about older branches. */
+/* Only for this branch do public reports show that threads wait for each other at launches. Nothing
+ * is known about older branches. */
 static bool driver_judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&

@@ -7,7 +7,8 @@
  * ranges). Heddle orders them like those of any operation. When a claim is ready, earlier work is
  * finished and the bytes belong to the program. Later work waits until the program ends the claim.
  * A claim has a ticket like any other operation. If a claim ends with a failure, work that reads
- * the bytes of its writes fails, too, as does work that waits for its ticket. Other work goes on.
+ * bytes which the claim writes fails, too. Work that waits for the claim's ticket also fails. Other
+ * work goes on.
  *
  * Every placement and host devices support claims. Claims on streams and hd_lane_run_native need
  * the driver in the program's process, and therefore do not work with placement=process.
@@ -22,11 +23,11 @@
  * their memory as it is.
  *
  * Each open claim occupies a lane of its device. A device provides up to 160 lanes for claims:
- * LIMIT if none is left. The claim's device is that of the first device memory among its uses.
- * Without device memory it is the first device that is not lost and has a lane left. If the device
- * is lost, the claim fails with DEVICE_LOST, even if it uses pinned memory alone. Bytes that belong
- * to the program at that time still belong to it until hd_claim_end. The claim's writes count as
- * failed.
+ * LIMIT if none is left. A claim belongs to the device of the first of its uses that is device
+ * memory. Without device memory it is the first device that is not lost and has a lane left. If the
+ * device is lost, the claim fails with DEVICE_LOST, even if it uses pinned memory alone. Bytes that
+ * belong to the program at that time still belong to it until hd_claim_end. The claim's writes
+ * count as failed.
  *
  * Threads: any, also for the end of a claim that another thread began.
  * Blocking: hd_claim_wait waits for the bytes. Calls that begin a claim, hd_launch_host,
@@ -53,8 +54,8 @@ typedef struct hd_claim_options {
 
 /* Begins a claim. `uses` contains up to 128 arguments, all of them buffers. The call reads them
  * before it returns. A claim without uses is ordered only against work that waits for its ticket.
- * Of unified memory, the call claims the bytes on the host. Heddle fetches bytes that are newer on
- * the device, and moves them back when a device needs them.
+ * For a use of unified memory, the call claims the host's copy of the bytes. Heddle fetches bytes
+ * that are newer on the device, and moves them back when a device needs them.
  *
  * The call does not wait for the bytes. When it returns, the claim's place in the order of work is
  * settled. The caller owns *out until hd_claim_end. Any thread may wait for a claim, and any thread
@@ -109,7 +110,8 @@ HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
  * waits for the device.
  *
  * End a capture of the claim's stream first. The thread that began a claim on stream 2 should also
- * end it. If another thread ends such a claim, it ends behind the default streams of all threads.
+ * end it. If another thread ends such a claim, the claim also waits for the earlier work in the
+ * default streams of all threads.
  * Errors: HANDLE (the claim was ended before), ARGUMENT (`outcome` is no status). For a claim on a
  * stream also: HANDLE (the stream was destroyed meanwhile), UNSUPPORTED (the stream is being
  * captured), DRIVER, DEVICE_LOST. The claim then ends with that failure, as soon as the device
@@ -122,13 +124,14 @@ HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
  * there before hd_claim_end is finished.
  *
  * The call waits until the engine has given the earlier work to the driver, at most for the time of
- * the option submit_timeout. It waits for the device only if no event marks the earlier work any
- * more. Work that the program puts into the stream between two claims keeps its place there.
+ * the option submit_timeout. It waits for the device only if Heddle has no CUDA event left that
+ * shows the end of the earlier work. Work that the program puts into the stream between two claims
+ * keeps its place there.
  *
  * `stream` may also be NULL or 1 for the legacy default stream, or 2 for the default stream of the
- * calling thread. The stream must exist until the claim ends. Of unified memory, the call claims
- * the bytes on the device; hd_buffer_address returns their address. `options` may be NULL. The
- * caller owns *out until hd_claim_end.
+ * calling thread. The stream must exist until the claim ends. For a use of unified memory, the call
+ * claims the device's copy of the bytes; hd_buffer_address returns its address. `options` may be
+ * NULL. The caller owns *out until hd_claim_end.
  * Errors: as hd_claim_begin; NO_DEVICE, UNSUPPORTED (placement=process; a stream that is being
  * captured), ARGUMENT (a stream of another device), UNREACHABLE (memory of a device that `device`
  * cannot reach), MEMORY (it cannot be mapped for lack of memory), TIMEOUT. */
@@ -140,11 +143,11 @@ HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *st
  * returns a status below 0, the lane call fails, and the lane refuses work until hd_lane_reset. */
 typedef hd_status (*hd_lane_function)(void *stream, void *context);
 
-/* Submits a lane call to a lane: a function of the program. The lane's engine calls the function at
- * its turn, when it would issue a launch. Lane calls are for libraries that take a stream: cuFFT,
- * cuDNN, cuSPARSE, NCCL. `uses` are the buffers that the function's work uses. *out (may be NULL)
- * is the ticket of the call. The ticket is done when the work that the function put into the stream
- * is done. `context` must stay valid until then.
+/* Submits a lane call to a lane: a function of the program. The lane's engine calls the function
+ * when the lane call's turn comes, at the point where it would issue a launch. Lane calls are for
+ * libraries that take a stream: cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are the buffers that the
+ * function's work uses. *out (may be NULL) is the ticket of the call. The ticket is done when the
+ * work that the function put into the stream is done. `context` must stay valid until then.
  *
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits).
  * All lanes of the device wait for it meanwhile. The function must not wait for the device, nor
@@ -177,7 +180,7 @@ typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
  *
  * The option call_threads limits how many functions run at the same time. Functions that wait in
  * Heddle do not count, so functions may wait for each other. When such a wait ends, more functions
- * may run for a moment.
+ * than the option allows may run for a moment.
  *
  * Blocks while 64 host calls are unfinished (option submit_timeout). If a function that Heddle runs
  * makes the call, it fails with LIMIT instead. hd_close waits for submitted host calls (option

@@ -36,9 +36,9 @@ typedef struct hd_kernel hd_kernel;
 /* ---- modules and kernels ---- */
 
 /* Loads an image on the first device of the runtime that is not lost. `bytes` is the size of the
- * image. Every other device loads the code at the first launch there of one of the module's
- * kernels. With the option module_loading=eager all devices load it during this call. The program
- * may free `image` after the call. The caller owns *out, and ends it with hd_module_unload.
+ * image. Every other device loads the code when a kernel of the module is first launched on it.
+ * With the option module_loading=eager all devices load it during this call. The program may free
+ * `image` after the call. The caller owns *out, and ends it with hd_module_unload.
  *
  * PTX text ends at a zero byte, or at the end of the image. The driver loads the code. That can
  * take long, on a busy GPU as long as the running kernel. Work in lanes goes on meanwhile.
@@ -59,13 +59,13 @@ HD_API hd_status hd_module_load_file(hd_runtime *runtime, const char *path, hd_m
 
 /* Unloads a module. Its handle and those of its kernels end at once: a later launch fails with
  * HANDLE. Launches in flight still run, and the call does not wait for them. If none is in flight,
- * the call unloads the code. Else a later hd_module_load, hd_module_unload or hd_close does, after
- * those launches.
+ * the call unloads the code. Otherwise the code stays until those launches are done. A later
+ * hd_module_load, hd_module_unload or hd_close then unloads it.
  *
  * Other work may delay the unload, too. The driver of a GPU waits for everything that runs there.
  * On GPUs the unload therefore comes after all work in flight on devices that loaded the code. If
- * the program requested a variable of the module, the unload comes after all work in flight. If
- * `module` is NULL, nothing happens.
+ * the program requested a variable of the module, any copy may use it, so the unload comes after
+ * all work in flight. If `module` is NULL, nothing happens.
  * Errors: HANDLE (the module was unloaded before). */
 HD_API hd_status hd_module_unload(hd_module *module);
 
@@ -82,13 +82,13 @@ typedef struct hd_compile_options {
 } hd_compile_options;
 
 /* Compiles CUDA C++ with NVRTC, and loads the result as hd_module_load does. The first call opens
- * NVRTC (option nvrtc). The call reads all texts before it returns. `options` may be NULL. The
+ * NVRTC (option nvrtc). The program may free all texts after the call. `options` may be NULL. The
  * caller owns *out, and ends it with hd_module_unload. The call takes as long as the compiler.
  * Several threads may compile at the same time.
  *
  * The source may include heddle/kernel.h, and files in the folders that the options name (-I).
  * NVRTC makes code for the compute capability of the devices. If the devices differ, it makes PTX
- * for the lowest one. With placement=process, too, NVRTC runs in the calling process. hd_kernel_get
+ * for the lowest one. NVRTC runs in the calling process, even with placement=process. hd_kernel_get
  * takes each text of options->kernels, and all other names that its comment lists.
  *
  * The library keeps results for later calls and processes, 256 MiB at most, in the folder of the
@@ -218,8 +218,8 @@ typedef struct hd_arg {
         const void *bytes; /* hd_launch reads them during the call */
     } value;
     size_t offset; /* buffers: the kernel gets the address of this byte */
-    /* Buffers: how many bytes from `offset` on the kernel uses (0: to the end). HD_ARG_BYTES: the
-     * size. */
+    /* Buffers: the number of bytes, starting at `offset`, that the kernel uses (0: to the end).
+     * HD_ARG_BYTES: the size. */
     size_t size;
 } hd_arg;
 

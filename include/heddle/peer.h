@@ -9,8 +9,9 @@
  *
  * In the test, `device` writes to the owner's memory and reads from it, in several sizes. It does
  * both by copy engine and by kernels. Only the device on which the bytes arrive checks them. If the
- * driver reports atomics, `device` also counts in the owner's memory. Then the test times copies to
- * the owner: directly, and through pinned memory.
+ * driver reports that atomic operations between the two work, kernels of `device` also increment a
+ * counter in the owner's memory. Then the test times copies to the owner: directly, and through
+ * pinned memory.
  *
  * A file in the user's cache folder keeps the results (option cache). A result counts until the
  * machine boots again, or until the driver, the devices or the command line of the system's kernel
@@ -24,12 +25,14 @@
  * hd_peers_check, and a launch or a matrix product with a buffer of another device. If a program
  * needs its first copies to go directly, it calls hd_peer_check or hd_peers_check before them.
  *
- * Threads: any. Two threads that need the same pair wait for one test. Two processes do the same,
- * as long as the one that tests gets results.
- * Blocking: a call that waits for a test usually waits for about a second. The test of a pair may
- * take the time of the option peer_timeout, and opening the devices for it as long again. Heddle
- * tests both directions of a pair together. A test does not hold up running or submitted work.
- * hd_close ends a test without a verdict, and the calls that wait for it fail with HANDLE.
+ * Threads: any. Two threads that need the same pair wait for one test. Of two processes, one tests
+ * and the other reads its results. The other one tests by itself if no result arrives for the time
+ * of the option peer_timeout.
+ * Blocking: a call that waits for a test usually waits for about a second. The test of a pair takes
+ * at most the time of the option peer_timeout. Opening the devices before the test may take the
+ * same time once more. Heddle tests both directions of a pair together. A test does not hold up
+ * running or submitted work. hd_close stops a running test, which then gives no verdict. The calls
+ * that wait for the test fail with HANDLE.
  */
 #ifndef HEDDLE_PEER_H
 #define HEDDLE_PEER_H
@@ -56,9 +59,9 @@ typedef enum hd_peer_verdict {
  * is static. Cannot fail. */
 HD_API const char *hd_peer_verdict_text(hd_peer_verdict verdict);
 
-#define HD_PEER_REASON_BYTES 200 /* bytes of a reason, its end included */
+#define HD_PEER_REASON_BYTES 200 /* size of a reason in bytes, with the terminating zero */
 
-/* How `device` can use memory of `owner`: hd_peer_check. */
+/* The result of hd_peer_check: how `device` can use memory of `owner`. */
 typedef struct hd_peer_info {
     size_t size; /* sizeof(hd_peer_info) */
     hd_peer_verdict verdict;
@@ -81,10 +84,10 @@ typedef struct hd_peer_info {
  * and no error. */
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
 
-/* A function that hd_peers_check calls after each ordered pair, on its own thread. `done` of
- * `total` pairs are done. The function may call anything but hd_peers_check and hd_close. While the
- * function runs, pairs that are not done yet count as HD_PEER_UNKNOWN for it, and Heddle does not
- * use them. */
+/* A function that hd_peers_check calls after each ordered pair, on the thread that called
+ * hd_peers_check. `done` of `total` pairs are done. The function may call anything but
+ * hd_peers_check and hd_close. While the function runs, pairs that are not done yet count as
+ * HD_PEER_UNKNOWN for it, and Heddle does not use them. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 
 /* Flags of hd_peers_check. */
@@ -94,7 +97,7 @@ typedef enum hd_peers_flags {
     HD_PEERS_AGAIN = 1
 } hd_peers_flags;
 
-/* Tests all ordered pairs of the runtime's devices without a known verdict, and waits for the
+/* Tests every ordered pair of the runtime's devices that has no known verdict, and waits for the
  * tests. `flags` is 0 or HD_PEERS_AGAIN. `progress` may be NULL. Errors: ARGUMENT, HANDLE,
  * HOST_MEMORY. */
 HD_API hd_status hd_peers_check(hd_runtime *runtime, unsigned flags, hd_peer_progress progress, void *context);

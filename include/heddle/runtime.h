@@ -17,8 +17,9 @@
  *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork(), every call on
  * the runtime or its objects fails with HANDLE, and hd_close does nothing. The parent is not
- * affected. The child may open a runtime of its own with placement=process. Other placements need a
- * parent that did not start the driver in its own process, as the placements inline and thread do.
+ * affected. The child may open a runtime of its own with placement=process. With other placements,
+ * this works only if the parent did not start the driver in its own process. The placements inline
+ * and thread start it there.
  *
  * Threads: any.
  * Blocking: hd_open, hd_close and hd_device_restart wait as their comments say. hd_device_get_info
@@ -73,7 +74,8 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  *     the export in the same way.
  *   - The release may take up to 5 seconds beyond close_timeout. A slower release continues in the
  *     background, and hd_message names it.
- *   - Calls of other threads that are under way return. Those that wait for work, memory or a
+ *   - hd_close lets other threads' calls return that are under way. Those that wait for work,
+ *     memory or a
  *     pinned chunk fail with HANDLE. If a call does not return within close_timeout, hd_close
  *     leaves everything as it is.
  *   - Later calls with the runtime or its objects fail with HANDLE.
@@ -164,8 +166,8 @@ HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
  * other buffers of the device stay lost: calls that use their content fail with DEVICE_LOST, and
  * the program should free them (hd_free). Other devices work on meanwhile. Calls of several threads
  * take turns. If the device is not lost, the call does nothing and returns HD_OK. The call does not
- * wait for work. The bytes of open claims stay with the program. Lost work that waits for other
- * work still ends after that work.
+ * wait for work. The bytes of open claims stay with the program. Lost work that was waiting for
+ * other work ends, as failed, only after that other work.
  * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a process cannot use the
  * driver any more after a loss), HOST_MEMORY, SYSTEM (the worker cannot be started or did not
  * answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (the device was lost
@@ -198,8 +200,9 @@ typedef struct hd_option_info {
     size_t size;             /* set by the caller to sizeof(hd_option_info) */
     const char *name;        /* static */
     const char *environment; /* static, "HEDDLE_..." */
-    /* The value in force. If `worker` or `probe` is empty, this is the path that the runtime found.
-     * The runtime owns the string. For a NULL runtime it is the default, a static string. */
+    /* The value in force. For the options `worker` and `probe`, if they are empty, it is the path
+     * that the runtime found. The runtime owns the string. For a NULL runtime it is the default, a
+     * static string. */
     const char *value;
     const char *help;        /* static */
     bool is_default;         /* the value equals the default, whatever its source */
@@ -219,7 +222,7 @@ typedef struct hd_device_stats {
     uint64_t events_recorded;
     uint64_t publishes;        /* completion flags that the device was asked to write */
     uint64_t ring_full_stalls; /* submissions that found their ring full and waited */
-    uint64_t engine_sleeps;    /* how often the engine went to sleep since it had no work */
+    uint64_t engine_sleeps;    /* how often the engine went to sleep because it had no work */
     uint64_t buffers_live;     /* buffers owned by this device that are not freed */
     uint64_t bytes_live;       /* their requested sizes */
 } hd_device_stats;

@@ -2,9 +2,9 @@
  *
  * Threads: any. Locks: `once`, around the one opening. Blocking: opening reads the library from
  * disk.
- * Always: every table in use is complete. Every REQUIRED entry point was found with the ABI version
- * of entries.h; OPTIONAL ones may be null pointers. The library then stays open, since its threads
- * and handlers cannot be removed.
+ * Always: every table in use is complete. Each REQUIRED entry point was found with the ABI version
+ * that entries.h states for it. Each OPTIONAL one may be a null pointer. From the first table on,
+ * libcuda stays open, since its threads and handlers cannot be removed.
  */
 #include <dlfcn.h>
 #include <stdio.h>

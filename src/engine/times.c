@@ -1,6 +1,6 @@
-/* times.c - see times.h; and the calls for times: hd_lane_keep_times and hd_ticket_get_elapsed.
+/* times.c - the functions of times.h, and the calls hd_lane_keep_times and hd_ticket_get_elapsed.
  *
- * Threads: the engine's part: see times.h. Any thread makes the calls.
+ * Threads: times.h states them for the engine's part. Any thread makes the calls.
  * Locks: none.
  * Always: each event is in one place: it is behind one operation of a stream, or it is the anchor,
  * or it is spare.
@@ -96,8 +96,8 @@ void hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
     }
 }
 
-/* True if the driver may know the time later. A capture of the program does not affect the
- * event. */
+/* True if the driver may know the time later. If the program captures a stream, the driver refuses
+ * the question, but the event is good. */
 static bool times_is_not_yet(hdcu_result r)
 {
     return r == HDCU_ERROR_NOT_READY || hdi_driver_code_is_capture(r);
@@ -112,7 +112,7 @@ hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
     if (times_is_not_yet(r)) {
         return HDI_TIME_NOT_YET;
     }
-    /* this ignores a fatal error, too: the next look at the device finds it */
+    /* the engine finds a fatal error when it next checks the device */
     if (r != HDCU_SUCCESS) {
         hdi_times_give(engine, event);
         return HDI_TIME_NEVER;
@@ -253,7 +253,7 @@ static hd_status times_of_ticket(hd_ticket ticket, const hd_lane *lane, int64_t 
                           (unsigned long long)ticket.sequence, lane->number, lane->device->index);
 }
 
-/* The lane of a ticket that names an operation. */
+/* Finds the lane of a ticket. Refuses a ticket without a lane, which names no operation. */
 static hd_status times_lane_of(hd_ticket ticket, const char *which, const hd_lane **out)
 {
     if (!ticket.lane) {
@@ -291,8 +291,8 @@ hd_status hd_ticket_get_elapsed(hd_ticket from, hd_ticket to, int64_t *out)
     if (status) {
         return status;
     }
-    /* Both times are from one engine, since each is behind its lane's times_after. Only a restart
-     * of the device in between would change that. */
+    /* Both times are from the same start of the engine, since each position is greater than
+     * times_after of its lane. Only a restart of the device in between would change that. */
     if (atomic_load_explicit(&device->restarts, memory_order_acquire) != restarts) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "device %d was restarted meanwhile, which dropped its times",
                         device->index);

@@ -1,5 +1,5 @@
-/* arena_alloc.c - memory for owners: which place of the range a block gets, and which memory is
- * mapped and unmapped for it.
+/* arena_alloc.c - allocation in an arena: which place of the address range a block gets, and which
+ * physical memory is mapped and unmapped for it.
  *
  * An allocation takes a free block of mapped memory. If none fits, the arena grows, in three steps:
  * 1. Under blocks_lock it makes a plan. It pledges the place, and the idle mappings that will move,
@@ -21,14 +21,16 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-/* To avoid waiting, this much may be mapped beyond 5/4 of the most that was ever taken. */
+/* Rather than let a lane wait, the arena maps up to 5/4 of the most that was ever taken, plus this
+ * much. */
 #define SLACK ((size_t)256 << 20)
 #define ALWAYS ((size_t)64 << 20) /* nothing moves while no more than this is mapped */
-/* A 40th of the most that was ever taken may be mapped beyond it before anything moves. */
+/* Before anything moves, the mapped bytes may exceed the most that was ever taken by a 40th of it.
+ * */
 #define SLACK_PART 40
 #define BATCH_MOST ((size_t)16 << 20) /* most that is mapped at once for small blocks */
 #define BATCH_PART 32                 /* the same limit, as a part of the memory of small blocks */
-/* All memory may have moved this many times lately before the slack grows. */
+/* The slack grows only after all memory lately moved more often than this. */
 #define MOVED_FREE 20
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
 /* A trim pledges so much at a time, so that other threads can still allocate from the rest. */
@@ -207,9 +209,9 @@ static void arena_vacate_pledges(hdi_arena *arena, hdi_block *list, const hdi_bl
 }
 
 /* Unmaps the memory of a list of pledges, up to the first failure, and moves it to the unmapped
- * parts of a place. *mapped_to: the place is mapped below. *last: the pledge that failed, unmapped
- * below *gone_to; NULL: none. Adds the unmapped bytes to *counter. The caller holds `growing`, and
- * not blocks_lock. */
+ * parts of a place. *mapped_to: the place is mapped up to this offset. *last: the pledge that
+ * failed, unmapped below *gone_to; NULL: none. Adds the unmapped bytes to *counter. The caller
+ * holds `growing`, and not blocks_lock. */
 static hdi_trouble arena_unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last, size_t *gone_to,
                                     size_t *mapped_to, size_t place_to, uint64_t *counter)
 {
@@ -238,8 +240,9 @@ static void arena_plan_drop(hdi_arena *arena, plan *p)
     hdi_points_release(&p->inherited);
 }
 
-/* Plans for a place: pledges it, and idle mappings that will move. It pledges as many as keep the
- * mapped bytes at `target`, or all of them. NOT_FOUND: more than `bound` would be mapped. */
+/* Plans for a place: pledges it, and idle mappings that will move. It pledges enough of them that
+ * the mapped bytes stay at `target`, or all of them if there are too few. NOT_FOUND: more than
+ * `bound` would be mapped. */
 static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
     plan p = {.place = *place};
@@ -321,14 +324,14 @@ static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t
     *out = (plan){.divides = whole};
     hd_status status =
         hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_one_mapping, &whole, &out->leaving);
-    /* In that case the parts of the mapping have not joined. */
+    /* If nothing was pledged, the free parts of the mapping did not join yet. */
     return status == HD_OK && out->leaving == NULL ? HD_ERROR_NOT_FOUND : status;
 }
 
-/* How much more than `ever` may be mapped before anything is moved. It is a fortieth of `ever`, and
- * rises by as much for each time that all memory moved lately beyond MOVED_FREE. It is a quarter at
- * most. So a program that leaves holes of sizes that no block fits costs memory instead of time.
- * The caller holds `growing`. */
+/* How much more than `ever` may be mapped before anything is moved. It is a fortieth of `ever`. If
+ * all memory lately moved more than MOVED_FREE times, each further time adds another fortieth. It
+ * is a quarter at most. So a program that leaves holes of sizes that no block fits costs memory
+ * instead of time. The caller holds `growing`. */
 static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 {
     int64_t now = hdi_clock_ns();
@@ -342,9 +345,9 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 }
 
 /* Plans several granules for small blocks. Small blocks need one granule at a time. But with a
- * driver call for each, all threads of a growing program would wait for each other. The whole place
- * is unmapped, and is a small part of the memory that small blocks hold already. NOT_FOUND: no such
- * place. */
+ * driver call for each, all threads of a growing program would wait for each other. No part of the
+ * place is mapped yet, and its size is a small fraction of the memory that small blocks hold
+ * already. NOT_FOUND: no such place. */
 static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
@@ -548,8 +551,8 @@ static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *
     }
     hdi_blocks_prune(arena->large); /* so that parts of a mapping join, too */
     wanted.no_wait = true;
-    /* A second attempt, because blocks may just have joined. Other threads may free and map while
-     * this one waited for `growing`. */
+    /* A second attempt, because blocks may just have joined. Other threads may have freed and
+     * mapped memory while this one waited for `growing`. */
     hd_status status = arena_take_block(arena, &wanted, out);
     bool would_wait = out->origin == HDI_ORIGIN_WAITED;
     wanted.no_wait = false;

@@ -1,12 +1,11 @@
 /* pageable.c - hd_write and hd_read, which copy between the program's own memory and buffers, with
  * all their tuning.
  *
- * A small transfer to or from a device takes one chunk (staging.h). Pinned buffers are copied to
- * and from directly.
- * A large transfer is cut into parts. Each part is an operation of its own through a chunk. The
- * calling thread and the copy threads (copy_pool.h) fill or empty the chunks. Parts are small at
- * the beginning and at the end, where the link and the threads wait for each other, and large in
- * between.
+ * A small transfer to or from a device takes one chunk (staging.h). A transfer to or from a pinned
+ * buffer is a direct copy, without a chunk. A large transfer is cut into parts. Each part is an
+ * operation of its own through a chunk. The calling thread and the copy threads (copy_pool.h) fill
+ * or empty the chunks. Parts are small at the beginning and at the end, where the link and the
+ * threads wait for each other, and large in between.
  *
  * All threads that take a turn at a large write fill its chunks. For a large read the device fills
  * chunks ahead. A thread that takes a turn empties the chunk at the front of the queue, and sends
@@ -15,10 +14,10 @@
  * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at it. Only
  * the caller takes chunks from the pool for a read. It waits for a chunk only while the transfer
  * holds none. So readers never wait for each other in a circle, even with few chunks. A copy thread
- * waits for the front without claiming it.
- * Locks: one per large transfer, for tens of nanoseconds, with nothing below it.
- * Blocking: hd_write waits for chunks in use, while its thread holds none. hd_read waits until the
- * bytes are there.
+ * that waits for the chunk at the front leaves it in the queue.
+ * Locks: one per large transfer, held for tens of nanoseconds; a holder takes no other lock.
+ * Blocking: hd_write waits for a chunk that is in use, but only while its thread holds no chunk.
+ * hd_read waits until the bytes are there.
  * Always: a chunk is given back with the position of the operation that uses it, also on failure.
  * The first failure ends the transfer, and nothing begins after it. A chunk of a large read is in
  * the read's queue, or in the hands of the one thread that empties it.
@@ -49,9 +48,10 @@
 #define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits at most this long for a device */
 
 typedef struct pageable_part {
-    size_t at, bytes;   /* of the transfer */
-    size_t page_offset; /* the part's offset in the chunk: as far into a page as on the device */
-    bool signalled;     /* a completion write follows the part */
+    size_t at, bytes; /* of the transfer */
+    /* the part's offset in the chunk, equal to its offset in a page on the device */
+    size_t page_offset;
+    bool signalled; /* a completion write follows the part */
 } pageable_part;
 
 typedef struct pageable {
@@ -264,8 +264,8 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     return status;
 }
 
-/* Waits until a transfer of these bytes waits for no work of the program. The thread holds no chunk
- * meanwhile. */
+/* Waits for all work of the program that a transfer of these bytes would have to wait for. The
+ * thread holds no chunk meanwhile. */
 static hd_status pageable_await_roots(pageable *t, size_t at, size_t bytes)
 {
     const hdi_use use = {.buffer = t->place.buffer,
@@ -385,8 +385,8 @@ static void pageable_read_let_go(reading *r, const flight *sent)
     }
     r->hands--;
     hdi_lock_release(&r->t.lock);
-    /* Sequentially consistent with the caller's note that it waits, and its look at `changed` after
-     * that. */
+    /* Sequentially consistent with the caller, which first sets `caller_waits` and then reads
+     * `changed`. */
     atomic_fetch_add_explicit(&r->changed, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&r->caller_waits, memory_order_seq_cst)) {
         hdi_futex_wake(&r->changed, 1);
@@ -622,7 +622,8 @@ static hd_status pageable_write_small(pageable *t)
 }
 
 /* Submits the copy into the chunk. If the copy would wait for work of the program, it is submitted
- * only if enough chunks are left for other threads. If not, *root is some of that work. */
+ * only if enough chunks are left for other threads. If too few chunks are left, nothing is
+ * submitted, and *root is some of the work to wait for. */
 static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk, hdi_point *root, hdi_point *last)
 {
     const pageable_part part = {.bytes = t->bytes, .signalled = true};

@@ -43,8 +43,8 @@ typedef struct storm {
 
 static void release(scene *s)
 {
-    CONF_OK(hd_claim_end(s->claim, HD_OK));
     CONF_OK(hd_free(s->held));
+    CONF_OK(hd_claim_end(s->claim, HD_OK)); /* last: hd_close may wait for it, and then ends all handles */
 }
 
 static void *sends_signals(void *argument)
