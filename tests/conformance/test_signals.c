@@ -44,7 +44,8 @@ typedef struct storm {
 static void release(scene *s)
 {
     CONF_OK(hd_free(s->held));
-    CONF_OK(hd_claim_end(s->claim, HD_OK)); /* last: hd_close may wait for it, and then ends all handles */
+    /* last: hd_close may wait for it, and then ends all handles */
+    CONF_OK(hd_claim_end(s->claim, HD_OK));
 }
 
 static void *sends_signals(void *argument)
