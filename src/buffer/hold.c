@@ -194,7 +194,7 @@ static bool hold_make_room(struct hd_hold *h)
     return buffers != NULL;
 }
 
-static hd_status hold_refuse(const hd_hold *handle)
+static hd_status hold_fail_stale(const hd_hold *handle)
 {
     return hdi_handle_refused(handle, "hold", "it was destroyed, or its runtime closed");
 }
@@ -204,7 +204,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = hold_from_handle(handle);
     if (!h) {
-        return hold_refuse(handle);
+        return hold_fail_stale(handle);
     }
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(buffer, 0, 0, &b);
@@ -304,7 +304,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = hold_from_handle(handle);
     if (!h) {
-        return handle ? hold_refuse(handle) : HD_OK;
+        return handle ? hold_fail_stale(handle) : HD_OK;
     }
     struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
@@ -315,7 +315,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     }
     hdi_mutex_unlock(&holds->lock);
     if (!ours) {
-        return hold_refuse(handle);
+        return hold_fail_stale(handle);
     }
     for (size_t i = 0; i < h->count; i++) {
         hdi_hold_end(h->buffers[i]);

@@ -193,7 +193,7 @@ static bool cupti_place_times(const reported *r, int64_t now, hdi_record *record
     return false;
 }
 
-static bool cupti_has_room(hdi_activities *a)
+static bool cupti_make_room(hdi_activities *a)
 {
     uint32_t n = atomic_load_explicit(&a->n, memory_order_relaxed);
     if (n < a->room) {
@@ -228,7 +228,7 @@ static void cupti_keep_activity(const reported *r, int64_t now)
         if ((uint32_t)a->ordinal != r->device) {
             continue;
         }
-        if (!good || !cupti_has_room(a)) {
+        if (!good || !cupti_make_room(a)) {
             cupti_count_dropped(a, 1);
             continue;
         }

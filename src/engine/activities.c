@@ -36,28 +36,29 @@ void hdi_engine_activities_end(hdi_engine *engine)
 
 /* ---- recording ---- */
 
-/* True if the name was recorded in this session. With `is`, the name counts as recorded from now
- * on. */
-static bool activities_is_named(hdi_recording *r, const hdi_activity_name *name, bool is)
+/* True if the name was recorded in this session. */
+static bool activities_find_name(const hdi_recording *r, const hdi_activity_name *name)
 {
     uint32_t word = name->index / 64;
-    uint64_t bit = (uint64_t)1 << name->index % 64;
-    if (word >= r->named_words && is) {
+    return word < r->named_words && r->named[word] >> name->index % 64 & 1;
+}
+
+/* The name counts as recorded from now on. Without memory it is recorded again, which is
+ * harmless. */
+static void activities_mark_name(hdi_recording *r, const hdi_activity_name *name)
+{
+    uint32_t word = name->index / 64;
+    if (word >= r->named_words) {
         uint32_t words = 2 * word + 16;
         uint64_t *named = realloc(r->named, words * sizeof *named);
         if (!named) {
-            return false; /* without memory the name is recorded again, which is harmless */
+            return;
         }
         memset(named + r->named_words, 0, (words - r->named_words) * sizeof *named);
         r->named = named;
         r->named_words = words;
     }
-    if (word >= r->named_words) {
-        return false;
-    }
-    bool was = r->named[word] & bit;
-    r->named[word] |= is ? bit : 0;
-    return was;
+    r->named[word] |= (uint64_t)1 << name->index % 64;
 }
 
 /* The runtime's number of a device of the driver. */
@@ -82,10 +83,10 @@ static void activities_record_one(hdi_engine *engine, hdi_activity *activity)
         r->activity.dst = activities_device_index(rt, r->activity.dst);
     }
     hdi_record all[1 + HDI_RECORD_TEXTS_MOST];
-    bool names = activity->name && !activities_is_named(&engine->recording, activity->name, false);
+    bool names = activity->name && !activities_find_name(&engine->recording, activity->name);
     uint32_t n = hdi_record_with_text(all, r, names ? activity->name->text : NULL);
     if (hdi_ring_put_all(ring, all, n) && names) {
-        activities_is_named(&engine->recording, activity->name, true);
+        activities_mark_name(&engine->recording, activity->name);
     }
 }
 

@@ -194,7 +194,7 @@ static void params_fill(hdi_params *p, const hdi_signature *signature)
 /* Sets the parameters that hd_launch uses. The kernel is not handed out yet, or was not described
  * so far. The caller holds `cold`.
  * Errors: LIMIT, HOST_MEMORY. */
-static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
+static hd_status kernel_set_params(struct hd_kernel *k, const hdi_signature *signature)
 {
     if (signature->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
         return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
@@ -427,7 +427,7 @@ static hd_status module_restart(struct hd_module *m, hdi_device *device)
         }
         status = kernel_load_and_look_up(m, k, device, &signature);
         if (!status && !was && signature.described) {
-            status = params_set(k, &signature);
+            status = kernel_set_params(k, &signature);
         }
         free(signature.params);
     }
@@ -533,7 +533,7 @@ static hd_status kernel_fill_in(struct hd_module *m, struct hd_kernel *k, hdi_si
     hd_status status = k->symbol ? hdi_image_describe(&m->image, k->symbol, signature)
                                  : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of a kernel");
     status = status ? status : kernel_find(m, k, signature);
-    return status ? status : params_set(k, signature);
+    return status ? status : kernel_set_params(k, signature);
 }
 
 static hd_status kernel_make(struct hd_module *m, const char *symbol, const char *shown, struct hd_kernel **out)

@@ -295,7 +295,7 @@ static inline bool record_place_pay(const place *p)
     return gap->owed == 0;
 }
 
-static void record_place_push(const place *p, hdi_record *all, uint32_t n)
+static void record_place_write_push(const place *p, hdi_record *all, uint32_t n)
 {
     if (p->gap->left_out || !record_place_pay(p)) {
         hdi_ring_drop(p->ring, n);
@@ -327,7 +327,7 @@ void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *nam
     place p;
     record_place_enter(recorder, &p);
     if (p.ring) {
-        record_place_push(&p, all, n);
+        record_place_write_push(&p, all, n);
     }
     record_place_leave(recorder, &p);
 }
