@@ -1,56 +1,61 @@
 /* heddle/memory.h - limits, reclaim, statistics and safety of memory.
  *
- * Each device has a pool of memory, its arena. Freed blocks of up to 1 MiB stay with the thread
- * that frees them, in a magazine for each lane and size class. A thread also keeps one larger block
- * for each lane. An allocation takes a block of the calling thread if one fits. The arena serves
- * all other allocations, and takes back the blocks that a thread does not keep. Size classes are
- * multiples of 256 bytes up to 2 KiB, and eight per doubling up to 1 MiB. A block therefore wastes
- * at most 255 bytes or 12.5 %. Larger blocks are rounded up to 256 bytes. Physical memory comes in
- * granules of 2 MiB, which may be partly used.
+ * Each device has a pool of memory, its arena. A thread keeps the blocks of up to 1 MiB that it
+ * frees in magazines, one for each lane and size class. For each lane, a thread also keeps one
+ * larger block. An allocation takes a block of the calling thread if one fits. The arena serves all
+ * other allocations, and takes back the blocks that a thread does not keep. Up to 2 KiB, the size
+ * classes are the multiples of 256 bytes. From 2 KiB to 1 MiB, there are eight classes per doubling
+ * of the size. A block therefore wastes at most 255 bytes or 12.5 %. The sizes of larger blocks are
+ * multiples of 256 bytes. The driver provides physical memory in granules of 2 MiB. A granule may
+ * be partly used.
  *
  * The option memory_limit bounds the physical memory that a runtime holds on each device. Its value
- * is in bytes or a share of the device ("12G", "80%"). The option pinned_limit bounds pinned host
- * memory. A runtime never exceeds these limits. After hd_device_restart, memory of the lost device
- * that other devices still map does not count.
+ * is a number of bytes ("12G") or a share of the device's memory ("80%"). The option pinned_limit
+ * bounds pinned host memory. A runtime never exceeds these limits. After a loss and
+ * hd_device_restart, the old memory of the device does not count, even while other devices still
+ * map it.
  *
- * An allocation fails with MEMORY only after it has tried, in this order:
+ * Before an allocation fails with MEMORY, it tries these steps in this order:
  *   - the thread's own magazine
- *   - memory whose work is finished, or that the same lane freed
- *   - memory that another lane still uses, with a wait in the lane
- *   - idle granules, moved to the place that needs them
+ *   - free memory that no unfinished work uses, or that the same lane freed
+ *   - free memory that work of another lane still uses; the lane then waits for that work
+ *   - idle granules, which Heddle moves to the place that needs them
  *   - more physical memory, up to the limit
  *   - the magazines of all threads
- *   - waiting for the work in flight
+ *   - waiting for submitted work
  *   - the program's reclaim callback
- *   - waiting for other threads
+ *   - waiting until other threads free memory
  *
- * Both waits together end when nothing is freed or finished for the option memory_timeout, and take
- * no longer than 20 times that. The time of the callback does not count.
+ * The allocation gives up waiting when nothing was freed or finished for the time of the option
+ * memory_timeout. Both waits together take at most 20 times memory_timeout, without the time of the
+ * callback.
  *
- * It does not wait in vain: not for more than the limit, and not if neither work nor another thread
- * can free memory. That is the case if nothing is unfinished and no other thread uses the library.
- * An open claim (heddle/claim.h) is nothing unfinished, unless a thread of the library calls the
- * program for it; work behind a claim is. If a claim uses memory that was freed, the message names
- * the claim and the bytes.
+ * The allocation does not wait at all if it wants more than the limit. It also stops waiting if no
+ * work is unfinished and no other thread uses the library, since nothing can free memory then. Work
+ * that waits for a claim (heddle/claim.h) is unfinished. An open claim itself counts as unfinished
+ * only if a thread of the library runs the program's function for it. If a claim uses memory that
+ * the program has freed, the message names the claim and the number of bytes.
  *
- * Order. Allocations of one device that wait form a line, and so do those of pinned memory. Memory
- * that becomes free goes to the first one as soon as what it wants fits. Later allocations share
- * its spare bytes only. These were free when it began to wait, and are no more than the limit
- * leaves beside what it wants. After memory_timeout nobody passes it. So a thread that must free
- * memory first can go on, and threads that free and allocate again starve nobody. A reclaim
- * callback's own allocations do not line up.
+ * The allocations of one device that wait form a line. The waiting allocations of pinned memory
+ * form another line. Memory that becomes free is reserved for the first allocation in the line,
+ * which takes it once its size fits. Later allocations may use only the spare bytes. Spare bytes
+ * were free when the first allocation began to wait, but were too few for it. They must also fit
+ * below the limit beside the bytes that the first allocation wants. A thread that is about to free
+ * memory may thus get the few bytes that it needs before. After the time of memory_timeout, later
+ * allocations get nothing until the first one is over. Threads that free and allocate in turns
+ * therefore cannot starve a waiting one. Allocations of a reclaim callback pass every line.
  *
  * A thread uses the library from its first call with a runtime or a handle (hd_open included) until
- * it ends. A thread whose first call would be hd_free does not count before that call. Let such a
- * thread make a call when it starts, for example hd_lane_get_default. An allocation of pinned
- * memory at its limit waits in the same way. The message gives the reason and the remedy, and lists
- * the largest holders by label.
+ * the thread ends. A thread whose first call is hd_free does not count before this call. Let such a
+ * thread make another call when it starts, for example hd_lane_get_default. At pinned_limit, an
+ * allocation of pinned memory waits by the same rules. The message of a failed allocation gives the
+ * reason and the remedy. It also lists the labels whose buffers hold the most memory.
  *
  * Threads: any.
  * Blocking: hd_memory_trim waits for the driver or the worker process. hd_memory_on_reclaim and
  * hd_memory_on_finding wait for running callbacks. hd_memory_get_stats and hd_memory_report wait
- * while another thread maps memory. hd_hold_destroy may wait with memory_debug. All other calls
- * return at once, but hd_memory_report_of reads files of the system.
+ * while another thread maps memory. With the option memory_debug, hd_hold_destroy may wait for
+ * work. hd_memory_report_of reads files of the system. All other calls return at once.
  */
 #ifndef HEDDLE_MEMORY_H
 #define HEDDLE_MEMORY_H
@@ -63,7 +68,8 @@
 HD_BEGIN_DECLS
 
 #define HD_DEVICE_HOST (-1) /* stands for pinned host memory where a call takes a device */
-/* bytes of a label, its end included; Heddle cuts longer labels between two characters */
+/* size of a label in bytes, terminating zero included; Heddle cuts longer labels between two
+ * characters */
 #define HD_LABEL_BYTES 32
 
 /* ---- reclaim --------------------------------------------------------------------------------- */
@@ -87,41 +93,41 @@ typedef struct hd_reclaim {
     uint64_t limit_bytes;    /* most that may be held now: the limit, or the device's memory */
 } hd_reclaim;
 
-/* The program's callback for hd_memory_on_reclaim. It frees memory that the program can spare
- * (hd_free), and returns true if it freed anything. If it returns true for HD_RECLAIM_LIMIT, the
- * allocation tries again.
- *   - It runs on a thread that allocates, or that is about to block in hd_wait or hd_lane_wait.
- *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_reclaim.
- *   - It may call everything except hd_memory_on_reclaim, hd_close and hd_device_restart.
+/* The program's callback for hd_memory_on_reclaim. The callback frees memory that the program can
+ * spare (hd_free), and returns true if it freed anything. If the callback returns true for
+ * HD_RECLAIM_LIMIT, the allocation tries again.
+ *   - The callback runs on a thread that allocates, or that is about to block in hd_wait or
+ *     hd_lane_wait.
+ *   - Meanwhile the thread holds no lock that other calls wait for, except the lock of
+ *     hd_memory_on_reclaim.
+ *   - The callback may call everything except hd_memory_on_reclaim, hd_close and hd_device_restart.
  *   - Allocations in the callback cause no further callback on the same thread.
  *   - Several threads may run it at the same time.
- *   - If hd_wait or hd_lane_wait runs the callback, the wait returns after it, even beyond its time
- *     limit. */
+ *   - If hd_wait or hd_lane_wait runs the callback, the wait returns only when the callback has
+ *     returned, even if the time limit has passed. */
 typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
 
 /* Installs the runtime's callback; NULL removes it. Returns once no call of the previous callback
  * is under way.
  *
- * The callback also runs early, with HD_RECLAIM_EARLY, before memory runs out. It does so at a
- * pressure of 0.75 or more, and at 0.50 or more if the thread is about to block anyway. The
- * pressure is live_bytes divided by limit_bytes. The option memory_reclaim limits the share of time
- * that early calls may take, in percent (0: no early calls). Each of these conditions doubles the
- * share, up to 80 %:
+ * The callback also runs early, with HD_RECLAIM_EARLY, before memory runs out. The pressure is
+ * live_bytes divided by limit_bytes. Early calls begin at a pressure of 0.75, or of 0.50 if the
+ * thread is about to block anyway. The option memory_reclaim is the largest share of time for early
+ * calls, in percent (0: no early calls). Each of these conditions doubles the share, up to 80 %:
  *   - the last call freed more than a tenth of the limit
  *   - the thread is about to block
  *   - the pressure is above 0.90
  *   - the pressure is above 0.95
  *
- * The rule is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
+ * The rule comes from CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
  * Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_reclaim(hd_runtime *runtime, hd_reclaim_callback callback, void *context);
 
 /* Returns unused physical memory to the driver until at most keep_bytes bytes of it are left. The
  * call first empties the magazines of all threads. `device` may be HD_DEVICE_HOST for pinned
- * memory. *freed (may be NULL) is the number of bytes returned. The call does not wait for work:
- * freed memory that work still uses stays. It waits for the driver. For pinned memory, the driver
- * of a GPU waits until all work that runs there has ended. Errors: HANDLE, NO_DEVICE, DEVICE_LOST,
- * DRIVER. */
+ * memory. *freed (may be NULL) is the number of bytes returned. The call waits for the driver, but
+ * not for work: freed memory that work still uses stays. For pinned memory, the driver of a GPU
+ * waits until all work on that GPU has ended. Errors: HANDLE, NO_DEVICE, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_memory_trim(hd_runtime *runtime, int device, size_t keep_bytes, size_t *freed);
 
 /* ---- labels and holders ---------------------------------------------------------------------- */
@@ -134,20 +140,20 @@ HD_API hd_status hd_buffer_set_label(hd_buffer *buffer, const char *label);
 typedef struct hd_memory_block {
     size_t size;                /* sizeof(hd_memory_block) */
     int device;                 /* HD_DEVICE_HOST: pinned */
-    uint64_t bytes;             /* as requested */
-    char label[HD_LABEL_BYTES]; /* "" without */
-    const void *call_site;      /* the call of hd_alloc...: an address in the program's code */
+    uint64_t bytes;             /* requested size */
+    char label[HD_LABEL_BYTES]; /* "": none */
+    const void *call_site;      /* address in the program's code that called hd_alloc... */
     bool unified;
     /* The program has freed the buffer, but a hold keeps it, or memory_debug has yet to check its
      * guards. */
     bool held;
-    bool lost;     /* lost with its device: its content is gone, free it (hd_free) */
+    bool lost;     /* the device was lost, and the content with it: free the buffer */
     bool imported; /* the memory is the program's own (heddle/import.h) */
 } hd_memory_block;
 
-/* Calls `visit` for every buffer of the program that is not freed, or is held, until `visit`
- * returns false. The call first copies the list of buffers, so `visit` may call anything.
- * Allocations of other threads wait during this copy.
+/* Calls `visit` for every live or held buffer of the program, until `visit` returns false. The call
+ * first copies the list of buffers, so `visit` may call anything. Allocations of other threads wait
+ * during this copy.
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context, const hd_memory_block *block),
                                 void *context);
@@ -156,73 +162,75 @@ HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context
 
 /* A hold keeps the memory of its buffers where it is, until the program destroys the hold. Holds
  * are for memory that a CUDA graph of the program, or other work, uses by its address for a long
- * time. hd_free ends the handle of such a buffer as always, but Heddle does not reuse, move or
- * release its memory. */
+ * time. hd_free ends the handle of a held buffer, but Heddle does not reuse, move or release its
+ * memory. */
 typedef struct hd_hold hd_hold;
 
-/* Makes an empty hold. The caller owns it, and destroys it with hd_hold_destroy. If the caller does
- * not, hd_close does. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
+/* Makes an empty hold. The caller owns the hold, and destroys it with hd_hold_destroy. hd_close
+ * destroys the holds that are left. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_hold_create(hd_runtime *runtime, hd_hold **out);
 
 /* Adds the memory of a buffer to a hold. Adding a buffer twice is the same as adding it once.
  * Errors: HANDLE, DEVICE_LOST, HOST_MEMORY, UNSUPPORTED (a variable of a module). */
 HD_API hd_status hd_hold_add(hd_hold *hold, hd_buffer *buffer);
 
-/* Destroys a hold. Memory whose buffer was freed meanwhile becomes free now. By then, work that
- * uses the memory by its address must be finished. If `hold` is NULL, nothing happens. The call
- * blocks only with the option memory_debug, as hd_free does. Errors: HANDLE (the hold was destroyed
- * before). */
+/* Destroys a hold. If the program has freed a buffer in the hold, the memory of that buffer becomes
+ * free. Before the call, all work that uses this memory by its address must be finished. If `hold`
+ * is NULL, nothing happens. The call blocks only with the option memory_debug, as hd_free does.
+ * Errors: HANDLE (the hold was destroyed before). */
 HD_API hd_status hd_hold_destroy(hd_hold *hold);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
 /* Figures of the memory of one device, or of pinned host memory. Counters count since hd_open. The
- * library reads the figures one by one, not as a snapshot. Figures that do not apply (for example
- * `waits` of pinned memory) stay 0. */
+ * library reads the figures one after the other, so they may not match exactly. Figures that do not
+ * apply (for example `waits` of pinned memory) stay 0. */
 typedef struct hd_memory_stats {
     size_t size; /* set by the caller to sizeof(hd_memory_stats) */
     uint64_t limit_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes; /* physical memory held */
     uint64_t live_bytes;                          /* in buffers that are not freed, as requested */
     uint64_t live_count;
-    /* taken from the arena: live blocks, rounded up, and blocks in magazines */
+    /* bytes of the arena in live blocks (rounded up) and in magazines */
     uint64_t taken_bytes, taken_peak_bytes;
     uint64_t cached_bytes;  /* in magazines of threads */
     uint64_t waiting_bytes; /* free, but work of some lane still uses it */
-    /* Freed by the program, but in a hold, or with guards that memory_debug has yet to check. */
+    /* Bytes that the program freed, but that a hold keeps, or whose guards memory_debug has yet to
+     * check. */
     uint64_t held_bytes;
     uint64_t allocations, frees, failures;
     /* Allocations by the source of their memory, in the order of the fields:
      *   - a magazine
      *   - memory of the arena that the same lane freed
      *   - memory of the arena whose work is finished
-     *   - memory of the arena that another lane still uses (the lane waits for that use)
+     *   - memory of the arena that work of another lane still uses (the lane waits for that work)
      *   - memory of the arena that was never used before, or mapped for the allocation
      *
      * Their sum is `allocations`. */
     uint64_t from_magazine, from_same_lane, from_finished, from_waited, from_fresh;
-    uint64_t frees_elsewhere; /* frees by another thread than the one that allocated the block */
-    uint64_t driver_calls;    /* to map, move and return physical memory */
-    /* Physical memory: bytes mapped in all, moved to another place, and returned to the driver.
-     * reserved_bytes is mapped_bytes less the other two. */
+    uint64_t frees_elsewhere; /* frees by a thread that did not allocate the block */
+    uint64_t driver_calls;    /* calls that map, move or return physical memory */
+    /* Bytes of physical memory since hd_open: mapped, moved to another place, and returned to the
+     * driver. reserved_bytes is mapped_bytes minus moved_bytes and returned_bytes. */
     uint64_t mapped_bytes, moved_bytes, returned_bytes;
-    uint64_t ahead_bytes; /* bytes of mapped_bytes that were mapped ahead of need */
-    /* Steps before an allocation fails: the library emptied all magazines, or waited for work. */
+    uint64_t ahead_bytes; /* part of mapped_bytes that was mapped before it was needed */
+    /* How often allocations emptied all magazines (drains), and how often and how long they waited
+     * at the limit. */
     uint64_t drains, waits, wait_ns;
     /* calls of the reclaim callback: early ones, and those at the limit */
     uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
-    uint64_t longest_pause_ns; /* the longest allocation, all its steps included */
-    /* Option memory_debug: calls of hd_free on a handle that was freed before. If another buffer
-     * has taken its place, such a call counts for the device of that buffer. */
+    uint64_t longest_pause_ns; /* time of the longest allocation, with all its steps */
+    /* Option memory_debug: calls of hd_free on a handle that was freed before. If a new buffer has
+     * taken the place of the freed one, the call counts for the device of the new buffer. */
     uint64_t double_frees;
     uint64_t overruns; /* option memory_debug: guard bytes found overwritten */
-    /* Imported memory (heddle/import.h). It counts in no other figure, but reserved_bytes includes
-     * memory that hd_import_host has pinned. */
+    /* Imported memory (heddle/import.h). reserved_bytes includes the imported memory that
+     * hd_import_host has pinned. No other figure includes imported memory. */
     uint64_t imported_bytes, imported_count;
 } hd_memory_stats;
 
-/* Returns the figures of a device, or with HD_DEVICE_HOST those of pinned memory. Errors: ARGUMENT,
- * HANDLE, NO_DEVICE. */
+/* Returns the figures of a device, or of pinned memory (HD_DEVICE_HOST). Errors: ARGUMENT, HANDLE,
+ * NO_DEVICE. */
 HD_API hd_status hd_memory_get_stats(hd_runtime *runtime, int device, hd_memory_stats *out);
 
 /* Memory that magazines hold for one lane. */
@@ -232,8 +240,9 @@ typedef struct hd_lane_memory {
     uint64_t cached_count;
 } hd_lane_memory;
 
-/* Lists the lanes of a device for which magazines hold memory, with that memory. For HD_DEVICE_HOST
- * the list is empty. Writes at most `room` entries to `out`. *count is the number of all entries.
+/* Lists the lanes of a device for which magazines hold memory, and the amount for each lane. For
+ * HD_DEVICE_HOST the list is empty. Writes at most `room` entries to `out`. *count is the number of
+ * all entries.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE. */
 HD_API hd_status hd_memory_get_lanes(hd_runtime *runtime, int device, hd_lane_memory *out, size_t room, size_t *count);
 
@@ -242,22 +251,22 @@ typedef enum hd_report_format { HD_REPORT_TEXT = 0, HD_REPORT_JSON = 1 } hd_repo
 
 /* Writes a report on the memory of a runtime to `out`, as `heddle info --memory` prints it. The
  * report contains the figures of all devices and the labels whose buffers hold the most memory.
- * Buffers without a label count by the call that allocated them. The report also names the claims
- * that are not ended (heddle/claim.h). The call writes at most `room` bytes, with a zero at the
- * end. *needed (may be NULL) is the size of the whole report, that zero included. With the option
- * stats, hd_close writes the same report, with leaks. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
+ * Buffers without a label are listed under the call that allocated them. The report also names the
+ * open claims (heddle/claim.h). The call writes at most `room` bytes, terminating zero included.
+ * *needed (may be NULL) is the size of the whole report, terminating zero included. With the option
+ * stats, hd_close writes this report and a list of leaks. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, char *out, size_t room, size_t *needed);
 
-/* Writes a report as hd_memory_report does, but on the runtimes that another process has open. With
- * pid 0 it covers all processes of this user. The figures are at most some hundred milliseconds
- * old. If there are many buffers, the labels may be some seconds old. With placement=inline no
- * thread renews the figures. Then the figures are as old as the last allocation of that process
- * that no magazine served. The other process does nothing for the report, and may end meanwhile.
- * With HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like
- * the reports of hd_memory_report.
- * Errors: ARGUMENT, NOT_FOUND (there is no such process, or it has no runtime open; not for pid 0),
- * SYSTEM (the process belongs to another user, or the calling process has no file descriptor left),
- * HOST_MEMORY. */
+/* Writes a report as hd_memory_report does, but on the runtimes of another process. With pid 0, the
+ * report covers all processes of this user. The figures are at most some hundred milliseconds old.
+ * If there are many buffers, the labels may be some seconds old. With placement=inline, no thread
+ * renews the figures. They are then as old as the process's last allocation that no magazine
+ * served. The other process does nothing for the report, and may end during the call. With
+ * HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like the
+ * reports of hd_memory_report.
+ * Errors: ARGUMENT, NOT_FOUND (there is no such process, or no runtime is open in it; not for pid
+ * 0), SYSTEM (the process belongs to another user, or the calling process has no file descriptor
+ * left), HOST_MEMORY. */
 HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed);
 
 /* ---- finding mistakes ------------------------------------------------------------------------ */
@@ -265,65 +274,66 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
 /* The option memory_debug=on looks for mistakes in how the program uses memory, at the cost of
  * speed:
  *   - Each device buffer lies between two guards of 256 bytes. Heddle fills a new buffer with
- *     0x7ff7fff7, which is a NaN in every floating-point format, and a freed buffer with
+ *     0x7ff7fff7, a NaN in every floating-point format. Heddle fills a freed buffer with
  *     0xdddddddd. hd_free waits (option transfer_timeout) for the work that uses the buffer, then
- *     checks the guards. Changed guard bytes are an overrun. Behind a buffer whose size is no
- *     multiple of 4, the first 1 to 3 bytes of the guard contain the pattern of new buffers. While
- *     a claim is open (heddle/claim.h), hd_free does not wait for unfinished work, which may wait
- *     for the claim. Then a thread of Heddle or hd_close checks the guards once nothing uses the
- *     buffer any more. The same happens if the time limit passes. Until then Heddle keeps the
- *     memory (held_bytes). If the program never ends a claim on the memory, Heddle does not check
- *     its guards.
- *   - A second hd_free of a handle is a double free. Without memory_debug it only fails with
- *     HANDLE.
+ *     checks the guards. Changed guard bytes are an overrun. If a buffer's size is no multiple of
+ *     4, the first 1 to 3 bytes of the guard behind it contain the pattern of new buffers. While a
+ *     claim is open (heddle/claim.h), work may wait for the claim, so hd_free does not wait for
+ *     work. In this case, and when the time limit passes, a thread of Heddle or hd_close checks the
+ *     guards later. It checks them once nothing uses the buffer any more. Heddle keeps the memory
+ *     until the check (held_bytes). If the program never ends a claim on the memory, Heddle does
+ *     not check the guards.
+ *   - A second hd_free of a handle is a double free. Without memory_debug, the second call only
+ *     fails with HANDLE.
  *   - A call on a freed buffer fails with HANDLE, as always, and the message names the buffer.
- *   - Buffers that are not freed at hd_close are leaks. hd_message() then gives their number, and
- *     the report at hd_close lists them.
+ *   - Buffers that the program has not freed before hd_close are leaks. After hd_close,
+ *     hd_message() gives their number, and the report of hd_close lists them.
  *
- * Each such mistake is a finding. A finding becomes the hd_message() of the thread that finds it,
- * counts in hd_memory_stats, and is part of reports. The callback of hd_memory_on_finding gets
- * every finding. With memory_debug=report, Heddle also writes a line for each of the first thousand
- * findings, and a summary at hd_close. These lines go to stderr, or to the file of the option
- * memory_debug_file. Without memory_debug there are no findings. */
+ * Each such mistake is a finding. The finding becomes the hd_message() of the thread that finds the
+ * mistake. hd_memory_stats counts it, and reports include it. The callback of hd_memory_on_finding
+ * gets every finding. With memory_debug=report, Heddle also writes a line for each of the first
+ * thousand findings, and a summary at hd_close. These lines go to stderr, or to the file of the
+ * option memory_debug_file. Without memory_debug there are no findings. */
 
 /* The kind of a mistake that memory_debug found. */
 typedef enum hd_finding_kind {
-    /* Bytes in front of a buffer or behind it were changed. Heddle finds this at hd_free or
+    /* Bytes in front of a buffer or behind it were changed. Heddle finds the change at hd_free or
      * later. */
     HD_FINDING_OVERRUN = 1,
     HD_FINDING_DOUBLE_FREE = 2, /* hd_free of a buffer that was freed before */
     /* A call on a buffer that was freed before. The call failed with HANDLE. */
     HD_FINDING_USE_AFTER_FREE = 3,
-    HD_FINDING_LEAK = 4 /* buffers of one label and call site that hd_close found not freed */
+    HD_FINDING_LEAK = 4 /* buffers of one label and call site, not freed before hd_close */
 } hd_finding_kind;
 
-/* A mistake that memory_debug found. Facts about a buffer may be gone, since another buffer took
- * its place. Such facts are 0, NULL or "". */
+/* A mistake that memory_debug found. Facts about a freed buffer are unknown once another buffer has
+ * taken its place. Unknown facts are 0, NULL or "". */
 typedef struct hd_finding {
     size_t size; /* sizeof(hd_finding) */
     hd_finding_kind kind;
     int device;      /* HD_DEVICE_HOST: pinned */
     uint64_t number; /* 1, 2, ...: numbers the findings of the runtime in order */
-    /* requested size of the buffer; for a leak, of all its buffers together */
+    /* requested size of the buffer; for a leak, the sum of all buffers of the finding */
     uint64_t bytes;
     uint64_t count;             /* number of buffers: 1, or more for a leak */
-    char label[HD_LABEL_BYTES]; /* "" without */
-    const void *call_site;      /* the call of hd_alloc...: an address in the program's code */
+    char label[HD_LABEL_BYTES]; /* "": none */
+    const void *call_site;      /* address in the program's code that called hd_alloc... */
     const void *found_at;       /* for a double free: the second call of hd_free */
     char message[512];          /* one line, with all known facts */
 } hd_finding;
 
 /* The program's callback for hd_memory_on_finding.
- *   - It runs on the thread whose call found the mistake, within that call. For leaks the call is
- *     hd_close. For an overrun that Heddle finds after hd_free, the callback runs on a thread of
- *     Heddle or within hd_close.
- *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_finding.
- *   - It may call everything except hd_memory_on_finding, hd_close and hd_device_restart. Within
- *     hd_close it must not call anything of that runtime.
+ *   - The callback runs on the thread whose call found the mistake, within that call. For leaks,
+ *     the call is hd_close. For an overrun that Heddle finds after hd_free, the callback runs on a
+ *     thread of Heddle or within hd_close.
+ *   - Meanwhile the thread holds no lock that other calls wait for, except the lock of
+ *     hd_memory_on_finding.
+ *   - The callback may call everything except hd_memory_on_finding, hd_close and hd_device_restart.
+ *     Within hd_close, it must not call anything of the runtime that is being closed.
  *   - Heddle counts and writes findings of the callback's own calls, but does not call the callback
- *     for them. They do not change the thread's hd_message().
- *   - Several threads may run it at the same time, so findings may arrive out of the order of their
- *     numbers. Those of one thread arrive in order.
+ *     for these findings. These findings do not change the thread's hd_message().
+ *   - Several threads may run the callback at the same time, so numbers may arrive out of order.
+ *     The findings of one thread arrive in order.
  *   - `finding` belongs to the library and is valid until the callback returns. */
 typedef void (*hd_finding_callback)(void *context, const hd_finding *finding);
 
