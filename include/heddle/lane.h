@@ -1,21 +1,21 @@
 /* heddle/lane.h - lanes and tickets.
  *
- * A lane is an in-order queue of work on one device. Submitting to a lane returns at once; the
- * device's engine passes the work to the driver. Work in one lane runs in submission order. Heddle
- * orders work in different lanes only if it uses the same bytes and one of the uses writes
- * (heddle/buffer.h). All other work runs concurrently.
+ * A lane is an in-order queue of work on one device. Calls that submit work to a lane return at
+ * once. The device's engine, a part of the library, passes the work to the driver. Work in one lane
+ * runs in submission order. Heddle orders two operations in different lanes only if both use the
+ * same bytes and at least one writes them (heddle/buffer.h). All other work may run concurrently.
  *
- * With the option placement=inline no engine thread exists: work advances only inside calls that
- * submit or wait. A loop that only polls hd_done then never ends.
+ * With the option placement=inline, the engine has no thread: work advances only inside calls that
+ * submit or wait. With this placement, a loop that only calls hd_done never ends.
  *
- * A lane holds a limited number of commands (option lane_slots). Submitting to a full lane blocks
- * until the device has finished enough of them. hd_device_get_stats returns how often that
- * happened.
+ * A lane holds a limited number of commands (option lane_slots). A call that submits work to a full
+ * lane blocks until the device has finished enough commands. hd_device_get_stats returns how often
+ * calls blocked.
  *
  * Threads: any.
  * Blocking: hd_lane_wait, hd_lane_reset and hd_wait wait for work. If hd_lane_get_default or
- * hd_lane_create makes a lane, it waits for the driver or the worker process. All other calls
- * return at once.
+ * hd_lane_create makes a new lane, the call waits for the driver or the worker process. All other
+ * calls return at once.
  */
 #ifndef HEDDLE_LANE_H
 #define HEDDLE_LANE_H
@@ -39,33 +39,35 @@ typedef struct hd_ticket {
 #define HD_FOREVER (-1) /* a time limit that never passes */
 
 /* Returns the calling thread's default lane on a device. The first call makes the lane. The lane
- * belongs to the runtime, which takes it back when the thread ends. Work in the lane still runs.
+ * belongs to the runtime. The runtime takes the lane back when the thread ends, but submitted work
+ * still runs.
  *
- * If all lanes of the device are in use, further threads share default lanes of other threads. Each
- * gets the default lane that the fewest threads use. The runtime takes a shared lane back when its
- * last thread ends. Work of all its threads runs in one order, and after a failure the lane refuses
- * their work until one of them calls hd_lane_reset. The call fails with LIMIT if all lanes are in
- * use and none of them is a default lane.
+ * If all lanes of the device are in use, a further thread shares the default lane that the fewest
+ * threads use. The runtime takes a shared lane back when the last of its threads ends. The work of
+ * all these threads runs in one order. After a failure, the lane refuses the work of all of them
+ * until one calls hd_lane_reset. If all lanes are in use and none is a default lane,
+ * hd_lane_get_default fails with LIMIT.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Makes a lane. The caller owns it and gives it back with hd_lane_destroy. Calls the driver unless
- * it can reuse a lane that was given back, and may take some tens of microseconds. A device has 256
- * lanes for the program. Of these, the library uses some for copies: three from the start. It makes
- * more to keep copies from waiting for one another: at most 28, plus two per further device. Claims
- * take up to 160 (heddle/claim.h), and the option memory_debug takes one. Besides these 256, the
- * library makes up to 256 lanes for copies that wait for work of the program.
+/* Makes a lane. The caller owns it and gives it back with hd_lane_destroy. The call reuses a lane
+ * that was given back, or else calls the driver, which may take some tens of microseconds. A device
+ * has 256 lanes for the program and for some uses of the library. Copies take three of these lanes
+ * from the start. To keep copies from waiting for one another, the library makes more: at most 28,
+ * plus two per further device. Claims take up to 160 (heddle/claim.h), and the option memory_debug
+ * takes one. Besides the 256 lanes, the library makes up to 256 others for copies that wait for
+ * work of the program.
  *
- * On NVIDIA GPUs, a runtime that is opened while no other one is open makes the driver's streams
- * for 128 lanes of each device. That takes 3 ms and 70 MiB of the device's memory. Making a lane
- * beyond these 128 may wait for kernels that run on the device.
+ * On NVIDIA GPUs, hd_open makes the driver's streams for 128 lanes of each device if no other
+ * runtime is open. These streams take 3 ms and 70 MiB of the device's memory. To make a lane beyond
+ * these 128, hd_lane_create may wait for kernels that run on the device.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER,
  * DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
 /* Gives a lane back. Submitted work in the lane still runs, its tickets stay valid, and its
- * failures do not affect the lane's next owner. Does not block. Later calls with the lane fail with
- * HANDLE. If `lane` is NULL, nothing happens.
+ * failures do not affect the lane's next owner. The call does not block. Later calls with the lane
+ * fail with HANDLE. If `lane` is NULL, nothing happens.
  * Errors: HANDLE (the lane was destroyed before), ARGUMENT (a default lane, which ends with its
  * thread). */
 HD_API hd_status hd_lane_destroy(hd_lane *lane);
@@ -83,17 +85,17 @@ HD_API hd_status hd_lane_get_ticket(hd_lane *lane, hd_ticket *out);
 HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
 
 /* Lets a lane accept work again after a failure. When an operation in a lane fails, the lane
- * refuses work (LANE_FAILED), so that no work uses a result that does not exist. The call waits
- * until the lane is empty, at most timeout_ns nanoseconds (HD_FOREVER: no limit). Then the lane
- * accepts work again. Tickets of failed operations stay failed.
+ * refuses new work (LANE_FAILED), which might use results that do not exist. The call waits until
+ * the lane is empty, at most timeout_ns nanoseconds (HD_FOREVER: no limit). Tickets of failed
+ * operations stay failed.
  * Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
-/* True if the operation is finished, with or without success. Never blocks, and never calls the
- * driver: it takes a few loads and stores, no lock and no system call. (A thread's first call of
- * Heddle registers the thread, which takes a lock.) If B read A's result and B is done, A is done.
- * Otherwise completion may become visible at different times in different lanes. True for a bad
- * handle. */
+/* True if the operation is finished, with or without success. The call never blocks and never calls
+ * the driver. It takes a few loads and stores, no lock and no system call. (A thread's first call
+ * of Heddle registers the thread, which takes a lock.) If operation B read the result of operation
+ * A and B is done, A is done, too. Without such a relation, hd_done may show the ends of operations
+ * in different lanes in another order than they happened. The result is true for a bad handle. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;
@@ -104,25 +106,27 @@ HD_API bool hd_done(hd_ticket ticket);
  * gives kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
-/* Starts to keep the end times of a lane's operations, by the clock of the lane's device. If `on`
- * is false, the call stops that. An operation gets a time if the lane kept times from before its
- * submission until the operation was done. New lanes keep no times. Each time costs an event, and a
- * driver call to read it. In a lane that keeps times, launches go to the driver one by one.
+/* Makes a lane keep the end times of its operations, by the clock of the lane's device. If `on` is
+ * false, the lane stops keeping times. An operation gets an end time if the lane keeps times from
+ * its submission until it is done. A new lane keeps no times. Each end time costs an event of the
+ * driver, and a driver call to read it. In a lane that keeps times, launches go to the driver one
+ * by one.
  * Errors: HANDLE, ARGUMENT (a lane of the library, such as the lane of a copy's ticket). */
 HD_API hd_status hd_lane_keep_times(hd_lane *lane, bool on);
 
 /* Returns the time from the end of one operation to the end of another one, in nanoseconds. The
- * clock of their device measures it, as exactly as the driver's events do. The time is negative if
- * `to` ended first. Both operations must be done, in lanes of one device that keep times. Both may
- * be in the same lane.
+ * device's clock measures the time, as exactly as the driver's events do. The time is negative if
+ * `to` ended first. Both operations must be done. Their lanes must be lanes of one device and keep
+ * times. Both operations may be in the same lane.
  *
- * To measure a launch, call hd_lane_add_dependency with {NULL, 0} in front of it. Then measure from
- * the ticket that hd_lane_add_dependency returns to the ticket of the launch. A copy itself gets no
- * time, since it runs in a lane of the library. Call hd_lane_add_dependency with the copy's ticket:
- * the ticket that it returns is that of an operation that ends right behind the copy.
+ * To measure a launch, first call hd_lane_add_dependency with {NULL, 0}, then submit the launch.
+ * Measure from the ticket that hd_lane_add_dependency returned to the ticket of the launch. A copy
+ * itself gets no time, since it runs in a lane of the library. To measure a copy, call
+ * hd_lane_add_dependency with the copy's ticket. That call returns the ticket of an operation that
+ * ends right after the copy.
  *
- * A lane keeps one time per slot (option lane_slots), and later times replace the oldest. The call
- * never calls the driver, and never blocks.
+ * A lane keeps as many times as it has slots (option lane_slots). Later times replace the oldest.
+ * hd_ticket_get_elapsed never calls the driver, and never blocks.
  * Errors: ARGUMENT (null, a ticket that was never given out, tickets of two runtimes), HANDLE (not
  * a ticket of this process), UNSUPPORTED (tickets of two devices), TIMEOUT (an operation is not
  * done), FAILED or DEVICE_LOST (an operation failed), NOT_FOUND (the lane did not keep a time, or a

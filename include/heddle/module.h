@@ -3,18 +3,18 @@
  * A module is loaded code: PTX, a cubin, a fatbin, or a Heddle kernel file. A kernel file contains
  * PTX for GPUs, code for the CPU and a description of each kernel's parameters. `heddle cc` makes
  * kernel files from C source. Host devices run only kernel files. nvcc compiles kernels in CUDA C++
- * to the other kinds (-cubin, -fatbin, -ptx). hd_module_compile compiles them from source text
- * while the program runs.
+ * to the other kinds (-cubin, -fatbin, -ptx). hd_module_compile compiles CUDA C++ source text while
+ * the program runs.
  *
  * hd_launch checks a launch before it submits anything. It checks the number, size, kind and access
  * of the arguments, the limits of grid and block, and shared memory. It also checks that the device
- * reaches every buffer. It checks arguments as far as the image describes the kernel's parameters.
- * A kernel file describes number, size, kind and access. PTX, cubins and fatbins describe number
- * and size.
+ * reaches every buffer. The check of an argument is limited to what the image describes of the
+ * kernel's parameters. A kernel file describes number, size, kind and access. PTX, cubins and
+ * fatbins describe number and size.
  *
- * The argument for a pointer is a buffer, or an address whose uses the program orders itself
- * (hd_address). The argument for a structure is hd_bytes. If a kernel reaches a buffer through
- * pointers in other memory, name that buffer behind the arguments (hd_arg_implicit).
+ * For a pointer, pass a buffer (hd_in, hd_out, hd_inout), or an address whose uses the program
+ * orders itself (hd_address). For a structure, pass hd_bytes. If a kernel reaches a buffer through
+ * pointers in other memory, also pass that buffer, after all other arguments (hd_arg_implicit).
  *
  * Threads: any.
  * Blocking: hd_launch waits as its comment says. All other calls load, compile or link code, or
@@ -35,13 +35,13 @@ typedef struct hd_kernel hd_kernel;
 
 /* ---- modules and kernels ---- */
 
-/* Loads an image on the first device of the runtime that is not lost. `bytes` is the size of the
- * image. Every other device loads the code when a kernel of the module is first launched on it.
- * With the option module_loading=eager all devices load it during this call. The program may free
- * `image` after the call. The caller owns *out, and ends it with hd_module_unload.
+/* Loads an image on the runtime's first device that is not lost. `bytes` is the size of the image.
+ * Every other device loads the code at its first launch of a kernel of the module. With the option
+ * module_loading=eager all devices load it during this call. The program may free `image` after the
+ * call. The caller owns *out, and ends it with hd_module_unload.
  *
- * PTX text ends at a zero byte, or at the end of the image. The driver loads the code. That can
- * take long, on a busy GPU as long as the running kernel. Work in lanes goes on meanwhile.
+ * PTX text ends at a zero byte, or at the end of the image. Loading can take long: on a busy GPU,
+ * the driver may wait for the end of a running kernel. Work in lanes goes on meanwhile.
  *
  * Variables in constant and device memory begin as the source initialises them. The call refuses an
  * image with texture, surface or sampler references (IMAGE), and the message names one of them. It
@@ -57,15 +57,16 @@ HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t b
  * is no regular file), IMAGE (also: the file is empty). The message gives the path. */
 HD_API hd_status hd_module_load_file(hd_runtime *runtime, const char *path, hd_module **out);
 
-/* Unloads a module. Its handle and those of its kernels end at once: a later launch fails with
- * HANDLE. Launches in flight still run, and the call does not wait for them. If none is in flight,
- * the call unloads the code. Otherwise the code stays until those launches are done. A later
- * hd_module_load, hd_module_unload or hd_close then unloads it.
+/* Unloads a module. The handles of the module and its kernels end at once: a later launch fails
+ * with HANDLE. Submitted launches still run, and the call does not wait for them. If all of them
+ * are done, the call unloads the code. Otherwise the code stays until they are done. A later
+ * hd_module_load, hd_module_unload or hd_close then unloads the code.
  *
- * Other work may delay the unload, too. The driver of a GPU waits for everything that runs there.
- * On GPUs the unload therefore comes after all work in flight on devices that loaded the code. If
- * the program requested a variable of the module, any copy may use it, so the unload comes after
- * all work in flight. If `module` is NULL, nothing happens.
+ * Other work may delay the unload, too. To unload code, the driver of a GPU waits for everything
+ * that runs on the GPU. On GPUs, Heddle therefore unloads the code after all submitted work on the
+ * devices that loaded the code. If the program requested a variable of the module, any copy may use
+ * the variable. Heddle then unloads the code after all submitted work. If `module` is NULL, nothing
+ * happens.
  * Errors: HANDLE (the module was unloaded before). */
 HD_API hd_status hd_module_unload(hd_module *module);
 
@@ -73,7 +74,7 @@ HD_API hd_status hd_module_unload(hd_module *module);
 typedef struct hd_compile_options {
     size_t size;      /* sizeof(hd_compile_options) */
     const char *name; /* name of the source in messages; NULL: "source.cu" */
-    /* Options of NVRTC, each as one text: "-DN=4", "-std=c++20", "-I/usr/include/mine". */
+    /* Options of NVRTC, one string each: "-DN=4", "-std=c++20", "-I/usr/include/mine". */
     const char *const *options;
     size_t n_options;
     /* Instances of templates that the module must contain: "scale<float>". */
@@ -91,9 +92,9 @@ typedef struct hd_compile_options {
  * for the lowest one. NVRTC runs in the calling process, even with placement=process. hd_kernel_get
  * takes each text of options->kernels, and all other names that its comment lists.
  *
- * The library keeps results for later calls and processes, 256 MiB at most, in the folder of the
- * option cache. It keeps no result if the source or the options name files (#include "...", -I and
- * the like), since these may change.
+ * For later calls and processes, the library keeps results in the folder of the option cache, at
+ * most 256 MiB. It keeps no result if the source or the options name files (for example #include
+ * "..." or -I), since the files may change.
  * Errors: ARGUMENT (also an option that NVRTC refuses), HANDLE, IMAGE (the message gives the
  * compiler's first error, with its line), UNSUPPORTED (there is no NVRTC, it is too old for a
  * device, host devices), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST, SYSTEM (placement process: no
@@ -104,14 +105,14 @@ HD_API hd_status hd_module_compile(hd_runtime *runtime, const char *source, cons
 /* Device code to be linked: PTX, a cubin or fatbin (nvcc -rdc=true), intermediate code (nvcc
  * -dlto), or an object file or library of nvcc. */
 typedef struct hd_code_part {
-    const void *bytes; /* PTX text ends at `count`, or at a zero before that */
+    const void *bytes; /* PTX text ends after `count` bytes, or at an earlier zero */
     size_t count;
     const char *name; /* name in messages; NULL: its number */
 } hd_code_part;
 
 /* Links parts with nvJitLink, and loads the result as hd_module_load does. The first call opens
  * nvJitLink (option nvjitlink). Kernels that launch kernels need libcudadevrt.a as another part.
- * All devices must be of the same compute capability. The call reads the parts before it returns,
+ * All devices must have the same compute capability. The call reads the parts before it returns,
  * and takes as long as the linker. Several threads may link at the same time. The caller owns *out,
  * and ends it with hd_module_unload.
  * Errors: ARGUMENT (also a part that is no device code), HANDLE, IMAGE (the message gives the
@@ -120,18 +121,18 @@ typedef struct hd_code_part {
 HD_API hd_status hd_module_link(hd_runtime *runtime, const hd_code_part *parts, size_t n_parts, hd_module **out);
 
 /* Returns a kernel of a module by name. The kernel belongs to the module. A kernel of CUDA C++ has
- * several names. The call compares `name` with one kind of names after the other, in this order,
- * until `name` fits a kernel:
+ * several names. The call looks for `name` among these names of the module's kernels, one kind
+ * after the other, until it finds a kernel:
  *   - a text of hd_compile_options.kernels
  *   - the kernel's symbol: "_ZN2ns5scaleIfEEvPT_i"
  *   - its signature: "ns::scale<float>(float*, int)"
- *   - its name with the arguments of its template: "ns::scale<float>"
+ *   - the kernel's name with the arguments of its template: "ns::scale<float>"
  *   - its signature or name without these arguments: "ns::scale"
- *   - the same without namespaces: "scale<float>", "scale"
+ *   - one of the last three without namespaces: "scale<float>", "scale"
  *
- * Blanks do not matter. If `name` fits several kernels, the call fails, and the message lists them.
- * All names but symbols need the C++ library (libstdc++.so.6 or libc++abi.so.1), which the call
- * opens when it first needs it.
+ * The call ignores blanks. If `name` fits several kernels, the call fails, and the message lists
+ * them. All names but symbols need the C++ library (libstdc++.so.6 or libc++abi.so.1), which the
+ * call opens when it first needs it.
  * Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists the module's kernels), LIMIT (more than
  * 4096 bytes of arguments), MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **out);
@@ -142,26 +143,27 @@ HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **
  * symbol, as for kernels.
  *
  * The buffer works like any other with hd_write, hd_read, hd_copy, hd_fill and launches on that
- * device. Kernels of other devices do not reach it (UNREACHABLE), but hd_copy does. After this
- * call, every launch of a kernel of the module on that device counts as a use of the variable. The
- * launch counts as its reader, and also as its writer unless the variable is constant. A later
- * hd_write therefore runs after the launches submitted before it, and launches after that hd_write
- * see its bytes.
+ * device. Kernels on other devices cannot use the buffer (UNREACHABLE). hd_copy can copy it to and
+ * from other devices. After this call, every launch of a kernel of the module on that device counts
+ * as a use of the variable. The launch counts as a reader of the variable, and also as a writer
+ * unless the variable is constant. A later hd_write therefore runs after the launches submitted
+ * before it, and launches after that hd_write see its bytes.
  *
  * The memory belongs to the module, and appears in no report. Every call returns the same buffer
- * until hd_free ends its handle. hd_free does not change the variable. Afterwards launches no
- * longer count as uses, until the program requests the variable again. hd_module_unload ends the
+ * until hd_free ends its handle. hd_free does not change the variable. After hd_free, launches do
+ * not count as uses of the variable until the program requests it again. hd_module_unload ends the
  * handle, too. hd_hold_add refuses the buffer (UNSUPPORTED). If the device is lost, the buffer is
- * lost, too. After a restart the variable begins with its first value again, and the program must
- * request it again.
+ * lost, too. After a restart, the variable begins with its first value again, and the program must
+ * request a new buffer.
  *
- * The call loads the module's code on the device, unless the device has loaded it before.
+ * The call loads the module's code on the device if the device has not loaded it yet.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, NOT_FOUND (the message lists the module's variables), LIMIT
  * (more than 64 variables of the module on the device), IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST,
  * DRIVER, TIMEOUT (option submit_timeout). */
 HD_API hd_status hd_module_get_global(hd_module *module, int device, const char *name, hd_buffer **out);
 
-/* Returns the module of Heddle's own kernels. It belongs to the runtime, and contains:
+/* Returns the module of Heddle's own kernels. The module belongs to the runtime, and contains these
+ * kernels:
  *
  *   - hd_fill_u32(out u32 *y, u64 n, u32 value)           one thread per element
  *   - hd_copy_u32(out u32 *y, in u32 *x, u64 n)           one thread per element
@@ -175,8 +177,8 @@ HD_API hd_status hd_module_get_builtin(hd_runtime *runtime, hd_module **out);
 
 /* ---- arguments ---- */
 
-/* Extents of a grid in blocks, or of a block in threads. The last extents may be 0, and count as 1
- * then: (hd_dims){.x = 256} is 256 x 1 x 1. */
+/* Extents of a grid in blocks, or of a block in threads. A 0 in z, or in y and z, counts as 1:
+ * (hd_dims){.x = 256} is 256 x 1 x 1. */
 typedef struct hd_dims {
     uint32_t x; /* at least 1 */
     uint32_t y; /* at least 1; 0 counts as 1 if z is 0, too */
@@ -199,13 +201,13 @@ typedef enum hd_arg_kind {
     HD_ARG_F64,
     HD_ARG_BYTES,   /* a structure by value, up to 4096 bytes */
     HD_ARG_ADDRESS, /* an address for a pointer of the kernel; Heddle orders nothing by it */
-    HD_ARG_ALSO     /* a buffer that the kernel uses, but that none of its parameters names */
+    HD_ARG_ALSO     /* a buffer that the kernel uses, but no parameter takes */
 } hd_arg_kind;
 
 /* One kernel argument. Make it with the functions below. For buffers, `access` may also describe
  * the type of the elements. Bits 8 to 15 are then the hd_arg_kind of an element (HD_ARG_BYTES for a
- * structure), and bits 16 to 31 its size in bytes. Without a description these bits are 0. A launch
- * compares them with the kernel's description. */
+ * structure). Bits 16 to 31 are the element's size in bytes. If all these bits are 0, `access` does
+ * not describe the elements. Otherwise a launch compares the bits with the kernel's description. */
 typedef struct hd_arg {
     uint32_t kind;   /* hd_arg_kind */
     uint32_t access; /* hd_access of a buffer, for HD_ARG_BUFFER and HD_ARG_ALSO; else 0 */
@@ -215,11 +217,11 @@ typedef struct hd_arg {
         uint64_t u64;
         float f32;
         double f64;
-        const void *bytes; /* hd_launch reads them during the call */
+        const void *bytes; /* hd_launch reads the bytes during the call */
     } value;
     size_t offset; /* buffers: the kernel gets the address of this byte */
-    /* Buffers: the number of bytes, starting at `offset`, that the kernel uses (0: to the end).
-     * HD_ARG_BYTES: the size. */
+    /* Buffers: the size in bytes of the part that the kernel uses (0: from `offset` to the end).
+     * HD_ARG_BYTES: the size of the structure. */
     size_t size;
 } hd_arg;
 
@@ -243,7 +245,8 @@ HD_ARG_MAKER(f32, HD_ARG_F32, float, f32)
 HD_ARG_MAKER(f64, HD_ARG_F64, double, f64)
 #undef HD_ARG_MAKER
 
-/* The kernel uses `size` bytes of the buffer from `offset` on; 0: to the end. */
+/* The kernel uses a part of the buffer: `size` bytes that begin at `offset`. If `size` is 0, the
+ * part extends to the end. */
 static inline hd_arg hd_arg_buffer(hd_buffer *buffer, hd_access access, size_t offset, size_t size)
 {
     hd_arg a;
@@ -269,24 +272,27 @@ static inline hd_arg hd_inout(hd_buffer *buffer)
 {
     return hd_arg_buffer(buffer, HD_READ_WRITE, 0, 0);
 }
-/* The kernel reads `size` bytes from `offset` on; 0: to the end. */
+/* The kernel reads `size` bytes that begin at `offset`. If `size` is 0, the range extends to the
+ * end. */
 static inline hd_arg hd_in_range(hd_buffer *b, size_t offset, size_t size)
 {
     return hd_arg_buffer(b, HD_READ, offset, size);
 }
-/* The kernel writes `size` bytes from `offset` on; 0: to the end. */
+/* The kernel writes `size` bytes that begin at `offset`. If `size` is 0, the range extends to the
+ * end. */
 static inline hd_arg hd_out_range(hd_buffer *b, size_t offset, size_t size)
 {
     return hd_arg_buffer(b, HD_WRITE, offset, size);
 }
-/* The kernel reads and writes `size` bytes from `offset` on; 0: to the end. */
+/* The kernel reads and writes `size` bytes that begin at `offset`. If `size` is 0, the range
+ * extends to the end. */
 static inline hd_arg hd_inout_range(hd_buffer *b, size_t offset, size_t size)
 {
     return hd_arg_buffer(b, HD_READ_WRITE, offset, size);
 }
 
-/* A structure by value, of `size` bytes. hd_launch reads them during the call, and the program must
- * keep them until then. */
+/* A structure of `size` bytes, passed by value. The program must keep the bytes until hd_launch
+ * returns. */
 static inline hd_arg hd_bytes(const void *bytes, size_t size)
 {
     hd_arg a;
@@ -299,13 +305,14 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
 }
 
 /* A bare address for a pointer parameter: the kernel gets this number. 0 is a null pointer. Heddle
- * does not check the address, does not order the launch by it, and does not keep the memory there.
- * The program must ensure that the memory is there and that the device reaches it. The program must
- * also order the uses of that memory, by hd_arg_implicit, claims or waits. The address is one of
- * the device: hd_buffer_address returns it for a buffer, in every placement. With placement=process
- * a kernel reaches no other memory of the program. The launch fails with ARGUMENT if the parameter
- * is no pointer. In CUDA code, which does not describe pointers, it fails if the parameter is not 8
- * bytes wide. */
+ * does not check the address, does not order uses of the memory there, and does not keep that
+ * memory. The program must ensure that the memory exists while the kernel runs, and that the device
+ * reaches it. The program must also order the uses of that memory, by hd_arg_implicit, claims or
+ * waits. The address must be valid on the device. For a buffer, hd_buffer_address returns such an
+ * address in every placement. With placement=process, a kernel reaches no memory of the program but
+ * buffers. The launch fails with ARGUMENT if the parameter is no pointer. CUDA code does not
+ * describe which parameters are pointers. There the launch fails if the parameter is not 8 bytes
+ * wide. */
 static inline hd_arg hd_address(uint64_t address)
 {
     hd_arg a;
@@ -317,14 +324,14 @@ static inline hd_arg hd_address(uint64_t address)
     return a;
 }
 
-/* A buffer that the kernel uses, but that is no argument of any parameter. The kernel reaches the
- * buffer through a pointer in other memory, such as a list, a tree or an array of pointers. Make
- * `use` with hd_in, hd_out, hd_inout, hd_in_range, hd_out_range or hd_inout_range. In `args`, put
- * it behind the arguments of all parameters. For the order, for failures and for the checks of
- * hd_launch, the buffer counts like one that is an argument. */
+/* A buffer that the kernel uses, although no parameter takes it. The kernel reaches the buffer
+ * through a pointer in other memory, such as a list, a tree or an array of pointers. Make `use`
+ * with hd_in, hd_out, hd_inout, hd_in_range, hd_out_range or hd_inout_range. In `args`, put the
+ * result behind the arguments of all parameters. hd_launch checks the buffer, orders its uses and
+ * handles failures as for a buffer that is an argument. */
 static inline hd_arg hd_arg_implicit(hd_arg use)
 {
-    /* hd_launch refuses other kinds */
+    /* hd_launch refuses a `use` of another kind */
     use.access = use.kind == HD_ARG_BUFFER || use.kind == HD_ARG_ALSO ? use.access : 0;
     use.kind = HD_ARG_ALSO;
     return use;
@@ -336,23 +343,23 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
  * any number of hd_arg_implicit. The call reads them before it returns. `shared_bytes` is the size
  * of the dynamic shared memory. *out (may be NULL) is the launch's ticket. Returns at once, unless:
  *   - the lane is full
- *   - the launch is the first on its device that uses memory of another one (heddle/peer.h)
+ *   - the launch is the first on its device that uses memory of another device (heddle/peer.h)
  *   - the launch is the kernel's first on the device (the device may have to load the code, see
  *     hd_module_load)
  *   - the launch is the kernel's first that needs more shared memory than the driver allows by
  *     default
  *
- * If the call fails, it has submitted nothing. With the option launch_wait=on, for debugging, it
- * also waits until the kernel has ended, and returns the kernel's failure, too: FAILED or
- * DEVICE_LOST.
+ * If the call fails, it has submitted nothing. For debugging, the option launch_wait=on makes the
+ * call wait until the kernel has ended. The call then also returns a failure of the kernel: FAILED
+ * or DEVICE_LOST.
  * Errors: ARGUMENT (an extent is 0, and a later one is not; wrong number, size or kind of
  * arguments; an hd_arg_implicit in front of an argument or of no buffer; null args), HANDLE,
  * RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped, see
  * heddle/unified.h), LIMIT (grid, block, shared memory, argument bytes, more than 128 buffers),
- * UNREACHABLE, MEMORY (another device's memory cannot be mapped for lack of memory), FAILED (a
- * failed operation wrote bytes that the kernel reads), LANE_FAILED, DEVICE_LOST, HOST_MEMORY,
- * DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for
- * the time of the option submit_timeout). */
+ * UNREACHABLE, MEMORY (there is not enough memory to map another device's memory), FAILED (a failed
+ * operation wrote bytes that the kernel reads), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, DRIVER,
+ * UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the time
+ * of the option submit_timeout). */
 HD_API hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
                            const hd_arg *args, size_t n_args, hd_ticket *out);
 
