@@ -4,37 +4,37 @@
  * A claim is an operation that the program begins and ends itself. Claims are for bytes that other
  * code uses: MPI, reads and writes of files, code on the CPU, or work in the program's own stream.
  * The program states the uses like the arguments of a launch (hd_in, hd_out, hd_inout, with
- * ranges). Heddle orders them like those of any operation. When a claim is ready, earlier work is
- * finished and the bytes belong to the program. Later work waits until the program ends the claim.
- * A claim has a ticket like any other operation. If a claim ends with a failure, work that reads
- * bytes which the claim writes fails, too. Work that waits for the claim's ticket also fails. Other
- * work goes on.
+ * ranges). Heddle orders the uses of a claim like those of any operation. When a claim is ready,
+ * earlier work is finished and the bytes belong to the program. Later work waits until the program
+ * ends the claim. A claim has a ticket like any other operation. If a claim ends with a failure,
+ * work that reads bytes of the claim's writes fails, too. Work that waits for the claim's ticket
+ * also fails. Other work goes on.
  *
- * Every placement and host devices support claims. Claims on streams and hd_lane_run_native need
- * the driver in the program's process, and therefore do not work with placement=process.
+ * All placements and host devices support claims. Claims on streams and hd_lane_run_native need the
+ * driver in the program's process, and therefore do not work with placement=process.
  *
  * The program may free a buffer while a claim uses it. The memory may serve a new buffer at once,
  * and work on the new buffer waits for the end of the claim.
  *
- * If the program never ends a claim, all work that needs its bytes waits. Messages of timeouts,
- * reports and hd_close name the claim by its label and by the call that began it. hd_close waits
- * for open claims as it waits for work (option close_timeout). Meanwhile any thread may wait for
- * claims and end them. After that time, hd_close ends the remaining claims as failed, and leaves
- * their memory as it is.
+ * If the program never ends a claim, all work that needs its bytes waits. Reports, and the messages
+ * of timeouts and of hd_close, name the claim by its label and by the call that began the claim.
+ * hd_close waits for open claims as it waits for work (option close_timeout). Meanwhile any thread
+ * may wait for claims and end them. After the time of close_timeout, hd_close ends the remaining
+ * claims as failed, and leaves their memory as it is.
  *
- * Each open claim occupies a lane of its device. A device provides up to 160 lanes for claims:
- * LIMIT if none is left. A claim belongs to the device of the first of its uses that is device
- * memory. Without device memory it is the first device that is not lost and has a lane left. If the
- * device is lost, the claim fails with DEVICE_LOST, even if it uses pinned memory alone. Bytes that
- * belong to the program at that time still belong to it until hd_claim_end. The claim's writes
- * count as failed.
+ * Each open claim occupies a lane of its device. A device provides up to 160 lanes for claims. If
+ * none is left, calls that begin a claim fail with LIMIT. A claim belongs to the device of its
+ * first use of device memory. A claim without device memory belongs to the first device that is not
+ * lost and has a lane left. If the claim's device is lost, the claim fails with DEVICE_LOST, even
+ * if it uses only pinned memory. If the bytes belong to the program when the device is lost, they
+ * stay with the program until hd_claim_end. The claim's writes count as failed.
  *
  * Threads: any, also for the end of a claim that another thread began.
  * Blocking: hd_claim_wait waits for the bytes. Calls that begin a claim, hd_launch_host,
- * hd_lane_run_native and hd_lane_add_dependency do not wait for bytes. They may wait for room in a
- * full lane, for a lane or for an earlier call (option submit_timeout), and they may call the
- * driver. For a claim on a stream, hd_claim_end calls the driver. If the driver refuses the stream,
- * hd_claim_end waits for the device. All other calls return at once.
+ * hd_lane_run_native and hd_lane_add_dependency do not wait for bytes. These calls may wait for
+ * room in a full lane, for a lane or for an earlier call (option submit_timeout). They may also
+ * call the driver. For a claim on a stream, hd_claim_end calls the driver. If the driver refuses
+ * the stream, hd_claim_end waits for the device. All other calls return at once.
  */
 #ifndef HEDDLE_CLAIM_H
 #define HEDDLE_CLAIM_H
@@ -57,9 +57,9 @@ typedef struct hd_claim_options {
  * For a use of unified memory, the call claims the host's copy of the bytes. Heddle fetches bytes
  * that are newer on the device, and moves them back when a device needs them.
  *
- * The call does not wait for the bytes. When it returns, the claim's place in the order of work is
- * settled. The caller owns *out until hd_claim_end. Any thread may wait for a claim, and any thread
- * may end it.
+ * The call does not wait for the bytes. When the call returns, the claim's place in the order of
+ * work is settled. The caller owns *out until hd_claim_end. Any thread may wait for a claim, and
+ * any thread may end it.
  * Errors: ARGUMENT (null, a use that is no buffer), HANDLE (a buffer that was freed or is of
  * another runtime), RANGE, ACCESS (mapped unified memory), LIMIT (more than 128 uses, or no lane is
  * left: end claims), FAILED or DEVICE_LOST (a failed operation wrote bytes that the claim reads),
@@ -72,29 +72,29 @@ HD_API hd_status hd_claim_begin_with(hd_runtime *runtime, const hd_arg *uses, si
                                      const hd_claim_options *options, hd_claim **out);
 
 /* True if the wait for the bytes is over, with or without success: hd_claim_wait would return at
- * once. Never blocks, and costs as much as hd_done. True for a bad handle. With placement=inline
- * polling alone never makes it true (heddle/lane.h). */
+ * once. The call never blocks, and costs as much as hd_done. The result is true for a bad handle.
+ * With placement=inline, a loop that only calls hd_claim_ready never ends (heddle/lane.h). */
 HD_API bool hd_claim_ready(const hd_claim *claim);
 
 /* Blocks until the bytes belong to the program, at most timeout_ns nanoseconds (0: only checks;
- * HD_FOREVER: no limit). After a failure the bytes do not belong to the program, which must end the
- * claim nevertheless. Errors: HANDLE, TIMEOUT; FAILED or DEVICE_LOST (a failed operation wrote
- * bytes that the claim reads, or the claim's device is lost). */
+ * HD_FOREVER: no limit). After a failure the bytes do not belong to the program, but the program
+ * must still end the claim. Errors: HANDLE, TIMEOUT; FAILED or DEVICE_LOST (a failed operation
+ * wrote bytes that the claim reads, or the claim's device is lost). */
 HD_API hd_status hd_claim_wait(hd_claim *claim, int64_t timeout_ns);
 
 /* A function for hd_claim_on_ready. `status` is HD_OK or the failure that hd_claim_wait returns.
  * The function may call Heddle, and may end the claim. */
 typedef void (*hd_claim_function)(hd_claim *claim, hd_status status, void *context);
 
-/* Makes a thread of Heddle call `function` once, as soon as hd_claim_wait would no longer block
- * (option call_threads). If the claim ends before that, Heddle does not call the function. A claim
- * takes one function.
+/* Makes a thread of Heddle call `function` once, as soon as hd_claim_ready returns true (option
+ * call_threads). If the claim ends before, Heddle does not call the function. A claim can have only
+ * one function.
  * Errors: ARGUMENT (null, or the claim has a function already), HANDLE, HOST_MEMORY, SYSTEM (no
  * thread). */
 HD_API hd_status hd_claim_on_ready(hd_claim *claim, hd_claim_function function, void *context);
 
 /* Returns the host address of the claim's use `index`, which must be of pinned or unified memory.
- * The address is valid until the end of the claim. Do not call hd_map instead, which would wait for
+ * The address is valid until the end of the claim. Do not call hd_map instead: it would wait for
  * the claim.
  * Errors: ARGUMENT, HANDLE, RANGE (no such use), ACCESS (device memory: use hd_buffer_address). */
 HD_API hd_status hd_claim_get_pointer(hd_claim *claim, size_t index, void **out);
@@ -105,28 +105,29 @@ HD_API hd_status hd_claim_get_pointer(hd_claim *claim, size_t index, void **out)
 HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
 
 /* Ends a claim: the program no longer uses the bytes. `outcome` is HD_OK, or a status below 0 with
- * which the claim's writes fail. The program may also end a claim before it is ready. That does not
- * change the order of work. The call blocks only if the driver refuses the claim's stream: then it
- * waits for the device.
+ * which the claim's writes fail. The program may also end a claim before the claim is ready, which
+ * does not change the order of work. The call blocks only if the driver refuses the claim's stream.
+ * The call then waits for the device.
  *
- * End a capture of the claim's stream first. The thread that began a claim on stream 2 should also
- * end it. If another thread ends such a claim, the claim also waits for the earlier work in the
- * default streams of all threads.
+ * If the program is capturing the claim's stream, it must end the capture before this call. The
+ * thread that began a claim on stream 2 (hd_claim_begin_stream) should also end it. If another
+ * thread ends such a claim, the claim also waits for the earlier work in the default streams of all
+ * threads.
  * Errors: HANDLE (the claim was ended before), ARGUMENT (`outcome` is no status). For a claim on a
  * stream also: HANDLE (the stream was destroyed meanwhile), UNSUPPORTED (the stream is being
- * captured), DRIVER, DEVICE_LOST. The claim then ends with that failure, as soon as the device
- * finishes its work. */
+ * captured), DRIVER, DEVICE_LOST. After one of these failures of the stream, the claim ends with
+ * that failure, as soon as the device finishes its work. */
 HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
 
 /* Begins a claim for work that the program puts into its own stream, a CUstream or cudaStream_t.
- * `device` is the number of the stream's device. Work that the program puts there after this call
- * runs after everything that the uses wait for. The claim ends when the work that the program put
- * there before hd_claim_end is finished.
+ * `device` is the number of the stream's device. Work that the program puts into the stream after
+ * this call runs after all work that the claim's uses wait for. The claim ends when the work that
+ * the program put into the stream before hd_claim_end is finished.
  *
  * The call waits until the engine has given the earlier work to the driver, at most for the time of
- * the option submit_timeout. It waits for the device only if Heddle has no CUDA event left that
- * shows the end of the earlier work. Work that the program puts into the stream between two claims
- * keeps its place there.
+ * the option submit_timeout. The call waits for the device only if Heddle has no CUDA event left
+ * that shows the end of the earlier work. Work that the program puts into the stream between two
+ * claims keeps its place there.
  *
  * `stream` may also be NULL or 1 for the legacy default stream, or 2 for the default stream of the
  * calling thread. The stream must exist until the claim ends. For a use of unified memory, the call
@@ -134,26 +135,27 @@ HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
  * NULL. The caller owns *out until hd_claim_end.
  * Errors: as hd_claim_begin; NO_DEVICE, UNSUPPORTED (placement=process; a stream that is being
  * captured), ARGUMENT (a stream of another device), UNREACHABLE (memory of a device that `device`
- * cannot reach), MEMORY (it cannot be mapped for lack of memory), TIMEOUT. */
+ * cannot reach), MEMORY (there is not enough memory to map another device's memory), TIMEOUT. */
 HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *stream, const hd_arg *uses, size_t n_uses,
                                        const hd_claim_options *options, hd_claim **out);
 
 /* A function for hd_lane_run_native. `stream` is the lane's CUstream, and the device's context is
- * current. The function puts work into that stream. It returns HD_OK, or a status below 0. If it
- * returns a status below 0, the lane call fails, and the lane refuses work until hd_lane_reset. */
+ * current. The function puts work into that stream. The function returns HD_OK, or a status below
+ * 0. With a status below 0, the lane call fails, and the lane refuses work until hd_lane_reset. */
 typedef hd_status (*hd_lane_function)(void *stream, void *context);
 
-/* Submits a lane call to a lane: a function of the program. The lane's engine calls the function
- * when the lane call's turn comes, at the point where it would issue a launch. Lane calls are for
- * libraries that take a stream: cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are the buffers that the
- * function's work uses. *out (may be NULL) is the ticket of the call. The ticket is done when the
- * work that the function put into the stream is done. `context` must stay valid until then.
+/* Submits a lane call to a lane. A lane call is a function of the program. The lane's engine calls
+ * the function when its turn comes, at the point where the engine would issue a launch. Lane calls
+ * are for libraries that take a stream: cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are the buffers that
+ * the function's work uses. *out (may be NULL) is the ticket of the call. The ticket is done when
+ * the work that the function put into the stream is done. `context` must stay valid until the
+ * ticket is done.
  *
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits).
  * All lanes of the device wait for it meanwhile. The function must not wait for the device, nor
  * take long.
  *
- * The function must not call Heddle either: calls in it do nothing and return HANDLE, in every
+ * The function must not call Heddle either: its calls do nothing and return HANDLE, in every
  * placement. Three kinds of calls are allowed. The first are calls that only ask, and return no
  * status, such as hd_done, hd_claim_ready, hd_buffer_address and hd_message. The second are calls
  * for tensors and tickets that do not touch the runtime, such as hd_tensor_slice and
@@ -169,7 +171,8 @@ HD_API hd_status hd_lane_run_native(hd_lane *lane, hd_lane_function function, vo
 
 /* A function for hd_launch_host. pointers[i] is the start of use i in pinned or unified memory, and
  * NULL for a use of device memory. The function returns HD_OK, or a status below 0 with which its
- * writes fail. It may call Heddle and wait. It must not wait for its own bytes, as hd_map would. */
+ * writes fail. The function may call Heddle and wait. It must not wait for its own bytes, for
+ * example in hd_map, since that wait could not end. */
 typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
 
 /* Submits a host call: a function of the program that a thread of Heddle runs once earlier work on
@@ -182,17 +185,17 @@ typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
  * Heddle do not count, so functions may wait for each other. When such a wait ends, more functions
  * than the option allows may run for a moment.
  *
- * Blocks while 64 host calls are unfinished (option submit_timeout). If a function that Heddle runs
- * makes the call, it fails with LIMIT instead. hd_close waits for submitted host calls (option
- * close_timeout). Meanwhile their functions may still call Heddle.
+ * The call blocks while 64 host calls are unfinished (option submit_timeout). In a function that
+ * Heddle runs, the call does not block then, but fails with LIMIT. hd_close waits for submitted
+ * host calls (option close_timeout). Meanwhile their functions may still call Heddle.
  * Errors: as hd_claim_begin; SYSTEM (no thread), TIMEOUT. */
 HD_API hd_status hd_launch_host(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
                                 size_t n_uses, hd_ticket *out);
 
 /* Makes a lane wait for a ticket. Work that is submitted to the lane from now on begins when the
  * ticket is done, and fails if the ticket failed. The ticket may be that of any operation or claim
- * of the same runtime. *out (may be NULL) is the ticket of the wait. Blocks only while the lane is
- * full.
+ * of the same runtime. *out (may be NULL) is the ticket of the wait. The call blocks only while the
+ * lane is full.
  * Errors: HANDLE, ARGUMENT (a ticket of another runtime, or one that was never given out),
  * LANE_FAILED, DEVICE_LOST, HOST_MEMORY, TIMEOUT. */
 HD_API hd_status hd_lane_add_dependency(hd_lane *lane, hd_ticket ticket, hd_ticket *out);

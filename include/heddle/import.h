@@ -1,19 +1,19 @@
 /* heddle/import.h - buffers over memory that Heddle did not allocate.
  *
  * hd_import takes device memory of another library, of a framework or of cudaMalloc. hd_import_host
- * takes host memory of the program, and pins it. Both make a buffer like any other: for launches,
- * copies, claims and tensors. The memory still belongs to the program and stays at its address.
- * Heddle never frees it.
+ * takes host memory of the program, and pins it. Launches, copies, claims and tensors use the new
+ * buffer like any other. The memory still belongs to the program and stays at its address. Heddle
+ * never frees it.
  *
  * Heddle does not order its work against uses of the memory that began before the import. Finish
  * such uses first, or order them by a claim (heddle/claim.h). hd_free ends the buffer at once, and
  * submitted work goes on. When Heddle no longer uses the memory, it calls the function `released`
- * of hd_import_options. From then on the program may free the memory.
+ * of hd_import_options. After that the program may free the memory.
  *
- * The memory may begin at any address: copies, fills, boxes and hd_tensor_copy work everywhere.
- * Kernels on a GPU read elements only at addresses that are multiples of the element's size.
- * hd_tensor_matmul therefore refuses memory at other addresses (ARGUMENT). The program must check
- * this itself for the kernels that it launches.
+ * The memory may begin at any address: copies, fills, boxes and hd_tensor_copy work at every
+ * address. Kernels on a GPU read elements only at addresses that are multiples of the element's
+ * size. hd_tensor_matmul therefore refuses memory at other addresses (ARGUMENT). For the kernels
+ * that it launches, the program must check the addresses itself.
  *
  * Threads: any.
  * Blocking: all calls wait for the driver or the worker process. hd_import_host may also wait for
@@ -28,15 +28,16 @@
 
 HD_BEGIN_DECLS
 
-/* A function that Heddle calls once for each import that succeeded, when it no longer uses the
- * memory. By then the program has freed the buffer, the last work that uses the memory has ended,
- * and no hold keeps it. For buffers that the program did not free, hd_close calls the function.
- *   - It runs on the thread that calls hd_free, hd_hold_destroy or hd_close, or on a thread of
- *     Heddle. That thread holds no lock of Heddle.
- *   - It may call everything but hd_close and hd_device_restart of the buffer's runtime. Once
- *     hd_close has begun, calls on that runtime fail with HANDLE.
+/* A function that Heddle calls once for each successful import, when Heddle no longer uses the
+ * memory. Before the call, the program has freed the buffer, the last work on the memory has ended,
+ * and no hold keeps the memory. For buffers that the program did not free, hd_close calls the
+ * function.
+ *   - The function runs on the thread that calls hd_free, hd_hold_destroy or hd_close, or on a
+ *     thread of Heddle. Meanwhile that thread holds no lock of Heddle.
+ *   - The function may call everything but hd_close and hd_device_restart of the buffer's runtime.
+ *     Once hd_close has begun, calls on that runtime fail with HANDLE.
  *   - The program must free a buffer of a lost device like any other. Heddle calls the function
- *     once the lost device has ended its work.
+ *     when the lost device has ended its work.
  *   - If hd_close reports that work did not end, Heddle never calls the function, since that work
  *     may still use the memory. */
 typedef void (*hd_released_function)(void *context);
@@ -50,19 +51,19 @@ typedef struct hd_import_options {
     void *context;                 /* for `released` */
 } hd_import_options;
 
-/* Makes a buffer over device memory that Heddle did not allocate. The memory is on the device with
- * the number `device`, begins at `address`, and its size is `bytes`. The program must keep the
- * memory until Heddle calls `released`. `options` may be NULL. The caller owns *out and frees it
- * with hd_free, which does not block.
+/* Makes a buffer over device memory that Heddle did not allocate. The memory is on device number
+ * `device`, begins at `address`, and has the size `bytes`. The program must keep the memory until
+ * Heddle calls `released`. `options` may be NULL. The caller owns *out and frees it with hd_free,
+ * which does not block.
  *
  * Other devices can use the buffer like one of hd_alloc if they have access to the memory. For
  * memory of cudaMalloc, Heddle requests the access at the first use. For memory of cuMemMap, the
- * program must set it (cuMemSetAccess). Without access, copies go through pinned memory, and
- * launches fail with UNREACHABLE.
+ * program must set the access (cuMemSetAccess). Without access, copies go through pinned memory,
+ * and launches fail with UNREACHABLE.
  *
- * The memory counts as imported in reports, and counts against no limit. memory_debug puts no
- * guards around it. After the loss of its device the buffer stays lost. If work still uses an
- * earlier, freed import of the same bytes, the new buffer's first use waits for that work.
+ * Reports list the memory as imported, and no limit applies. memory_debug puts no guards around the
+ * memory. After the loss of its device the buffer stays lost. If work still uses an earlier, freed
+ * import of the same bytes, the new buffer's first use waits for that work.
  * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; it overlaps
  * another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (the
  * driver has none left), DRIVER, UNSUPPORTED (placement=process: a worker process has no such
@@ -76,13 +77,13 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
  *
  * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. Pinned bytes count against the
  * option pinned_limit. Heddle unpins the memory after its last use, before it calls `released`.
- * Memory that the program has pinned itself stays as it is, and counts against no limit.
+ * Memory that the program has pinned itself stays pinned, and counts against no limit.
  *
- * Work may still use an earlier, freed import of the same memory. If that import pinned all of the
- * new bytes, the new import uses the same pinned memory. It stays pinned until the last of these
- * imports ends. If the earlier import pinned only some of the new bytes, the call waits for the end
- * of that work (option transfer_timeout). The driver pins whole pages. If it refuses two imports
- * that share a page, put them on separate pages.
+ * Work may still use an earlier import of the same memory, although the program has freed its
+ * buffer. If the earlier import pinned all of the new bytes, they stay pinned until the last of
+ * these imports ends. If it pinned only some of the new bytes, the call waits for the end of that
+ * work (option transfer_timeout). The driver pins whole pages. If the driver refuses two imports
+ * that share a page, put their memory on separate pages.
  * Errors: ARGUMENT (null; zero bytes; only a part of the memory is pinned; the memory overlaps
  * another import or Heddle's own memory), HANDLE, HOST_MEMORY (also: the limit), DRIVER,
  * DEVICE_LOST (no device is left), TIMEOUT, UNSUPPORTED (placement=process: a worker process has no
@@ -105,18 +106,18 @@ typedef enum hd_export_kind {
 typedef struct hd_export {
     size_t size; /* sizeof(hd_export) */
     int kind;    /* hd_export_kind */
-    /* for HD_EXPORT_DESCRIPTOR: owned by the caller, which closes it; else -1 */
+    /* for HD_EXPORT_DESCRIPTOR: the file descriptor, which the caller owns and closes; else -1 */
     int descriptor;
-    uint64_t piece_bytes;                  /* bytes of the physical memory that is exported */
+    uint64_t piece_bytes;                  /* size of the exported physical memory */
     uint64_t offset, bytes;                /* position and size of the buffer in that memory */
     unsigned char uuid[16];                /* UUID of the device with the memory */
     unsigned char fabric[HD_FABRIC_BYTES]; /* for HD_EXPORT_FABRIC */
 } hd_export;
 
 /* Exports the memory of a buffer made with HD_ALLOC_DEDICATED to other processes. The memory exists
- * as long as this buffer, the descriptor or an import of the memory. The processes must agree on
- * its content and on the order of their uses. The call waits for the driver or the worker process.
- * Every export of kind HD_EXPORT_DESCRIPTOR makes a new descriptor, which the caller owns.
+ * as long as this buffer, a descriptor or an import of the memory exists. The processes must agree
+ * on its content and on the order of their uses. The call waits for the driver or the worker
+ * process. Every export of kind HD_EXPORT_DESCRIPTOR makes a new descriptor, which the caller owns.
  * Errors: ARGUMENT (null; an unknown kind; a buffer that is not one piece: allocate it with
  * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, MEMORY (the driver has none left), DRIVER, UNSUPPORTED
  * (HD_EXPORT_FABRIC: the device has no such handles, or placement=process). */
@@ -124,18 +125,19 @@ HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_exp
 
 /* Makes a buffer over memory that this or another process has exported. `device` is the device with
  * that memory. The caller keeps the descriptor, owns *out, and frees it with hd_free. `options` may
- * be NULL. The memory counts as imported in reports, and counts against no limit. A descriptor
- * works in every placement.
+ * be NULL. Reports list the memory as imported, and no limit applies. A descriptor works in every
+ * placement.
  *
  * Pass all fields as hd_buffer_export wrote them, since a GPU's driver does not report the size of
- * exported memory. The driver refuses a piece_bytes that is too large. If piece_bytes is too small,
- * the import may cover only the first bytes. Host devices refuse both.
+ * exported memory. The driver refuses a value of piece_bytes that is too large. If piece_bytes is
+ * too small, the import may cover only the first bytes. Host devices refuse both wrong values.
  *
- * In the process that exported the memory, the two buffers are the same bytes at two addresses.
- * Heddle does not order uses of one buffer against uses of the other.
+ * If the process that exported the memory also imports it, the two buffers are the same bytes at
+ * two addresses. Heddle does not order uses of one buffer against uses of the other.
  * Errors: ARGUMENT (null; sizes that do not fit; memory of another device; a descriptor of
  * something else), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (no addresses, or the
- * driver has no memory left), DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: as above). */
+ * driver has no memory left), DRIVER, UNSUPPORTED (HD_EXPORT_FABRIC: the device has no such
+ * handles, or placement=process). */
 HD_API hd_status hd_import_descriptor(hd_runtime *runtime, int device, const hd_export *from,
                                       const hd_import_options *options, hd_buffer **out);
 

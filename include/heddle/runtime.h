@@ -5,21 +5,22 @@
  * the GPUs.
  *
  * A device's engine is the part of the library that gives work to the driver. The option
- * `placement` selects where it runs. With placement=inline it runs on the threads that call Heddle.
- * With placement=thread it runs on a thread of this process, and with placement=process in a worker
- * process for this device. With workers, this process never starts the driver. A GPU that faults
- * ends only its worker, and hd_device_restart brings the device back. When the process that opened
- * the runtime ends, in whatever way, its workers end within a second.
+ * `placement` selects where the engine runs. With placement=inline, the engine runs on the threads
+ * that call Heddle. With placement=thread, it runs on a thread of this process. With
+ * placement=process, it runs in a worker process for this device, and the program's process never
+ * starts the driver. A fault on a GPU then ends only the GPU's worker, and hd_device_restart brings
+ * the device back. When the process that opened the runtime ends, in whatever way, its workers end
+ * within a second.
  *
  * In the placements inline and thread, Heddle cannot stop a device that is lost because of the
  * option `watchdog`. Kernels on the device may still write to their buffers, also to buffers of
- * other devices. Do not free such buffers of other devices before hd_close.
+ * other devices. Do not free these buffers of other devices before hd_close.
  *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork(), every call on
  * the runtime or its objects fails with HANDLE, and hd_close does nothing. The parent is not
- * affected. The child may open a runtime of its own with placement=process. With other placements,
- * this works only if the parent did not start the driver in its own process. The placements inline
- * and thread start it there.
+ * affected. The child may open a runtime of its own with placement=process. With the placements
+ * inline and thread, the child can do so only if the parent has not started the driver in its own
+ * process. The placements inline and thread start the driver there.
  *
  * Threads: any.
  * Blocking: hd_open, hd_close and hd_device_restart wait as their comments say. hd_device_get_info
@@ -40,48 +41,47 @@ typedef struct hd_runtime hd_runtime;
 
 /* Settings by name. For each setting there is an environment variable: `driver=host` in
  * hd_options.settings means the same as HEDDLE_DRIVER=host in the environment. A setting in
- * hd_options overrides the environment. hd_option_get_info lists all options. */
+ * hd_options overrides the environment. hd_option_get_info describes all options. */
 typedef struct hd_options {
     size_t size; /* sizeof(hd_options) */
     /* "name=value name=value ...", separated by spaces or commas; may be NULL */
     const char *settings;
 } hd_options;
 
-/* Opens the devices of this machine: the NVIDIA GPUs, or host devices (CPU stand-ins). It opens
- * host devices if there is no GPU, or if the option driver=host asks for them. `options` may be
- * NULL. The caller owns *out, and ends it with hd_close. Blocks while the driver starts, which can
- * take a second for the first use of a GPU. Opens at most 32 devices. The option `devices` selects
- * them.
+/* Opens the devices of this machine: the NVIDIA GPUs, or host devices (CPU stand-ins). The call
+ * opens host devices if there is no GPU, or if the option driver=host asks for them. `options` may
+ * be NULL. The caller owns *out, and ends it with hd_close. The call blocks while the driver
+ * starts, which can take a second for the first use of a GPU. The call opens at most 32 devices,
+ * which the option `devices` selects.
  * Errors: ARGUMENT (out is null, size is wrong), OPTION, NO_DRIVER, NO_DEVICE, LIMIT (256 runtimes
  * are open), MEMORY, HOST_MEMORY, UNSUPPORTED (a device has no virtual memory management; this
  * process was forked from one that uses the driver), DEVICE_LOST, DRIVER, SYSTEM (also: a worker
- * process cannot be started or did not answer in time; with placement=process there is room for the
- * pinned memory of about 60 runtimes). */
+ * process cannot be started or did not answer in time; with placement=process, about 60 open
+ * runtimes take all addresses for pinned memory). */
 HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
 /* Closes a runtime: waits until submitted work is finished, at most for the time of the option
  * close_timeout, then releases everything. If `runtime` is NULL, nothing happens.
  *   - First, hd_close waits until the functions of hd_launch_host and hd_claim_on_ready have run
  *     and the program has ended its claims. Meanwhile these functions may call Heddle as before,
- *     and any thread may end claims. Calls of other threads that take the runtime fail with HANDLE.
- *     Their calls that take a lane, a buffer or a claim still work, and hd_close waits for the work
- *     that these calls submit.
+ *     and any thread may end claims. On other threads, calls with the runtime as an argument fail
+ *     with HANDLE. Calls with a lane, a buffer or a claim still work, and hd_close waits for the
+ *     work that they submit.
  *   - If work does not end in time, or the driver does not return, hd_close leaves the devices as
- *     they are. The system takes back their memory, and pinned memory, when the process ends.
+ *     they are. When the process ends, the system takes back device memory and pinned memory.
  *     hd_message names the unfinished operation and the parts that were left.
  *   - hd_close does not wait for the deleter of an export with HD_DLPACK_UNORDERED
  *     (heddle/dlpack.h). If the consumer has not called the deleter, hd_close leaves the memory of
- *     the export in the same way.
+ *     the export as it is.
  *   - The release may take up to 5 seconds beyond close_timeout. A slower release continues in the
  *     background, and hd_message names it.
- *   - hd_close lets other threads' calls return that are under way. Those that wait for work,
- *     memory or a
+ *   - hd_close waits for calls under way on other threads. Those that wait for work, memory or a
  *     pinned chunk fail with HANDLE. If a call does not return within close_timeout, hd_close
  *     leaves everything as it is.
  *   - Later calls with the runtime or its objects fail with HANDLE.
  * Errors: HANDLE (the runtime is not open, or another thread is closing it; a callback or function
  * that this runtime called, or a function of hd_lane_run_native, calls hd_close: nothing happens);
- * TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER
+ * TIMEOUT (something was left as it is; the runtime is closed nevertheless); DEVICE_LOST, DRIVER
  * (the driver refused to take something back); SYSTEM (a trace, or the report of the option
  * `stats`, was not written whole; the runtime is closed); ACCESS (option memory_debug: buffers were
  * not freed; the runtime is closed); HOST_MEMORY (there was no memory for the report; the runtime
@@ -113,7 +113,7 @@ typedef struct hd_device_info {
     /* bit j: the driver reports that this device can access device j's memory */
     uint64_t peers;
     bool lost;
-    int worker_pid;    /* its worker process; 0: none (another placement, or the device is lost) */
+    int worker_pid;    /* id of its worker process; 0: none (other placement, or device is lost) */
     uint64_t losses;   /* how often the device was lost since hd_open */
     uint64_t restarts; /* how often hd_device_restart brought the device back */
 } hd_device_info;
@@ -145,29 +145,30 @@ typedef struct hd_device_loss {
     char message[512]; /* one line: the device, the cause, the operations under way on the device */
 } hd_device_loss;
 
-/* Returns a file descriptor that poll() reports as readable while there is a loss that hd_loss_next
- * has not returned yet. The runtime owns the descriptor (close-on-exec): do not read, write or
- * close it. It is valid until hd_close. Errors: ARGUMENT, HANDLE, SYSTEM. */
+/* Returns a file descriptor for poll(). The descriptor is readable while hd_loss_next has a loss to
+ * return. The runtime owns the descriptor (close-on-exec): do not read, write or close it. The
+ * descriptor is valid until hd_close. Errors: ARGUMENT, HANDLE, SYSTEM. */
 HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
 
-/* Returns the oldest loss that no earlier call has returned. Does not block. If a device is lost
- * again before a call has returned its last loss, only the newer one is returned.
+/* Returns the oldest loss that no earlier call has returned. The call does not block. If a device
+ * is lost again before hd_loss_next has returned the loss before, hd_loss_next returns only the
+ * newer one.
  * Errors: ARGUMENT, HANDLE, NOT_FOUND (calls have returned all losses). */
 HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
 
-/* Brings a lost device back, with a new worker process (placement process). Blocks until the device
- * works:
+/* Brings a lost device back, with a new worker process (placement process). The call blocks until
+ * the device works:
  *   - lanes accept work again
  *   - the device has loaded its modules and kernels
  *   - pinned memory is mapped for the device
  *   - saved buffers contain their saved content again (hd_buffer_save)
  *
- * Heddle makes peer mappings again when it first needs them. Tickets of lost work stay failed. All
- * other buffers of the device stay lost: calls that use their content fail with DEVICE_LOST, and
- * the program should free them (hd_free). Other devices work on meanwhile. Calls of several threads
- * take turns. If the device is not lost, the call does nothing and returns HD_OK. The call does not
- * wait for work. The bytes of open claims stay with the program. Lost work that was waiting for
- * other work ends, as failed, only after that other work.
+ * Heddle maps memory of other devices again when it first needs the mapping. Tickets of lost work
+ * stay failed. All other buffers of the device stay lost: calls that use their content fail with
+ * DEVICE_LOST, and the program should free them (hd_free). Other devices work on meanwhile. Calls
+ * of several threads take turns. If the device is not lost, the call does nothing and returns
+ * HD_OK. The call does not wait for work. The bytes of open claims stay with the program. Lost work
+ * that was waiting for other work fails only when that other work has ended.
  * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a process cannot use the
  * driver any more after a loss), HOST_MEMORY, SYSTEM (the worker cannot be started or did not
  * answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (the device was lost
@@ -188,9 +189,9 @@ typedef struct hd_runtime_info {
 /* Returns the driver, the placement and the number of devices. Errors: ARGUMENT, HANDLE. */
 HD_API hd_status hd_runtime_get_info(const hd_runtime *runtime, hd_runtime_info *out);
 
-/* The source of an option's value. */
+/* The source of an option's value. 0 means that the library does not report the source. */
 typedef enum hd_option_source {
-    HD_OPTION_FROM_DEFAULT = 1, /* 0: the library does not report the source */
+    HD_OPTION_FROM_DEFAULT = 1,
     HD_OPTION_FROM_ENVIRONMENT,
     HD_OPTION_FROM_SETTINGS
 } hd_option_source;
@@ -200,31 +201,31 @@ typedef struct hd_option_info {
     size_t size;             /* set by the caller to sizeof(hd_option_info) */
     const char *name;        /* static */
     const char *environment; /* static, "HEDDLE_..." */
-    /* The value in force. For the options `worker` and `probe`, if they are empty, it is the path
-     * that the runtime found. The runtime owns the string. For a NULL runtime it is the default, a
-     * static string. */
+    /* The value in force. If the option `worker` or `probe` is empty, the value is the path that
+     * the runtime found. The runtime owns the string. For a NULL runtime, the value is the default,
+     * a static string. */
     const char *value;
     const char *help;        /* static */
     bool is_default;         /* the value equals the default, whatever its source */
     hd_option_source source; /* the source of the value */
 } hd_option_info;
 
-/* Describes option number `index`, counted from 0. `runtime` may be NULL: then the value is the
- * default.
+/* Describes option number `index`, counted from 0. If `runtime` is NULL, the value is the default.
  * Errors: ARGUMENT, HANDLE, NOT_FOUND (index is past the last one). */
 HD_API hd_status hd_option_get_info(const hd_runtime *runtime, int index, hd_option_info *out);
 
-/* Counters of one device since hd_open. The library reads them one by one, not as a snapshot. */
+/* Counters of one device since hd_open. The library reads the counters one after the other, so they
+ * may not match exactly. */
 typedef struct hd_device_stats {
     size_t size;             /* set by the caller to sizeof(hd_device_stats) */
     uint64_t operations;     /* operations issued to the driver */
     uint64_t waits_inserted; /* waits between lanes that the ordering rules required */
     uint64_t events_recorded;
-    uint64_t publishes;        /* completion flags that the device was asked to write */
+    uint64_t publishes;        /* completion flags that the engine asked the device to write */
     uint64_t ring_full_stalls; /* submissions that found their ring full and waited */
     uint64_t engine_sleeps;    /* how often the engine went to sleep because it had no work */
     uint64_t buffers_live;     /* buffers owned by this device that are not freed */
-    uint64_t bytes_live;       /* their requested sizes */
+    uint64_t bytes_live;       /* sum of their requested sizes */
 } hd_device_stats;
 
 /* Returns the counters of a device. Errors: ARGUMENT, HANDLE, NO_DEVICE. */

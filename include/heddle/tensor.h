@@ -2,20 +2,22 @@
  *
  * A tensor is a plain value: a buffer, the offset of its first element, an element type, a shape
  * and strides. A stride is the distance in bytes from one element to the next in a dimension.
- * Slicing, permuting, transposing and broadcasting make another value over the same bytes. They
- * move no bytes, and the program need not free the new value. A tensor does not own its buffer: the
- * code that allocated the buffer frees it. In a tensor made without strides, dimension 0 is the
- * slowest (row-major, as in C). Strides may be 0 (broadcast) or negative.
+ * Slicing, permuting, transposing and broadcasting make another value over the same bytes. These
+ * calls move no bytes, and the program need not free the new value. A tensor does not own its
+ * buffer: the code that allocated the buffer frees it. A tensor made without strides is row-major,
+ * as in C: neighbours in the last dimension lie next to each other. Strides may be 0 (broadcast) or
+ * negative.
  *
  * Functions that make a tensor from another one check their arguments, and do not call the driver.
- * hd_tensor_copy and hd_tensor_matmul are asynchronous. Heddle orders them like every operation
- * (heddle/buffer.h), as if they used all bytes from a tensor's first element to its last.
+ * hd_tensor_copy and hd_tensor_matmul are asynchronous. Heddle orders these two like every
+ * operation (heddle/buffer.h), as if they used all bytes from a tensor's first element to its last.
  *
  * Threads: any.
  * Blocking: hd_tensor_alloc waits as hd_alloc does, hd_tensor_write as hd_write, and hd_tensor_read
- * as hd_read. hd_tensor_copy and hd_tensor_matmul do not wait for their elements. They may wait for
- * room in a full lane and for temporary memory, and until kernels or a library are loaded.
- * hd_matmul_get_info waits until the library is loaded. All other calls return at once.
+ * as hd_read. hd_tensor_copy and hd_tensor_matmul do not wait for their elements. These two may
+ * wait for room in a full lane and for temporary memory. They may also wait until kernels or a
+ * library are loaded. hd_matmul_get_info waits until the library is loaded. All other calls return
+ * at once.
  */
 #ifndef HEDDLE_TENSOR_H
 #define HEDDLE_TENSOR_H
@@ -52,22 +54,22 @@ HD_API const char *hd_type_name(hd_type type);
 /* A tensor: a view of elements in a buffer. */
 typedef struct hd_tensor {
     hd_buffer *buffer; /* not owned */
-    size_t offset;     /* bytes, to the element with all indices 0 */
+    size_t offset;     /* in bytes, of the element with all indices 0 */
     hd_type type;
     int dims; /* 0 (one element) to HD_TENSOR_DIMS */
     uint64_t shape[HD_TENSOR_DIMS];
     int64_t stride[HD_TENSOR_DIMS]; /* bytes */
 } hd_tensor;
 
-/* Makes a row-major tensor over `buffer`, from byte `offset` on. `shape` contains `dims` extents.
- * If one of them is 0, the tensor contains no elements.
+/* Makes a row-major tensor over `buffer`, whose first element is at byte `offset`. `shape` contains
+ * `dims` extents. If an extent is 0, the tensor contains no elements.
  * Errors: ARGUMENT (type, dims, overflow), HANDLE, DEVICE_LOST, RANGE (the buffer is too small). */
 HD_API hd_status hd_tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
                                 hd_tensor *out);
 
 /* Makes a tensor as hd_tensor_make does, with `dims` strides in bytes. Offset and strides may be
- * any numbers. Kernels that use the elements as numbers, such as those of hd_tensor_matmul, need
- * multiples of the element's size. Errors: as hd_tensor_make. */
+ * any numbers of bytes. Kernels that compute with the elements, such as those of hd_tensor_matmul,
+ * need multiples of the element's size. Errors: as hd_tensor_make. */
 HD_API hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
                                         const int64_t *stride, hd_tensor *out);
 
@@ -78,8 +80,8 @@ HD_API hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const ui
 
 /* ---- other views of the same elements; `out` may be `t` ---- */
 
-/* Selects `count` elements of dimension `dim`: those at `first`, first + step and so on. `step` may
- * be negative.
+/* Selects `count` indices of dimension `dim`: `first`, first + step and so on. `step` may be
+ * negative.
  * Errors: ARGUMENT, RANGE. */
 HD_API hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t count, int64_t step,
                                  hd_tensor *out);
@@ -88,11 +90,11 @@ HD_API hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, ui
 HD_API hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out);
 /* Swaps two dimensions. Errors: ARGUMENT. */
 HD_API hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor *out);
-/* Repeats elements: adds dimensions in front, and repeats dimensions of extent 1, so that the shape
- * becomes `shape`. Errors: ARGUMENT. */
+/* Repeats elements until the shape is `shape`. The call adds dimensions in front, and repeats
+ * dimensions of extent 1. Errors: ARGUMENT. */
 HD_API hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
-/* Gives the same elements, in row-major order, another shape. Succeeds only if no element must
- * move.
+/* Gives the same elements, in row-major order, another shape. The call succeeds only if no element
+ * must move.
  * Errors: ARGUMENT (other number of elements, or the elements would have to be moved). */
 HD_API hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
 
@@ -103,12 +105,12 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
 
 /* ---- moving elements ---- */
 
-/* Copies the elements of `src` to `dst`. Both may have any layout, on any devices or in pinned
- * memory. Their types must be equal. The shape of `src` must be that of `dst`, or one that
- * broadcasts to it. No two elements of `dst` may share bytes, and `dst` must not overlap `src`.
- * Asynchronous. The copy runs in lanes of the library, and *out (may be NULL) is the ticket of its
- * last part. The call takes temporary device memory if the devices cannot reach each other's memory
- * and a layout must change.
+/* Copies the elements of `src` to `dst`. Both tensors may have any layout, and be on any devices or
+ * in pinned memory. Their types must be equal. The shape of `src` must equal that of `dst`, or
+ * broadcast to it. No two elements of `dst` may share bytes, and `dst` must not overlap `src`. The
+ * call is asynchronous. The copy runs in lanes of the library, and *out (may be NULL) is the ticket
+ * of its last part. The call takes temporary device memory if the devices cannot reach each other's
+ * memory and a layout must change.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (a unified buffer is mapped, see heddle/unified.h),
  * FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT, SYSTEM, IMAGE (the driver refuses
  * Heddle's own kernels). */
@@ -122,21 +124,21 @@ HD_API hd_status hd_tensor_write(const hd_tensor *dst, const void *src);
 HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
 
 /* Computes c = alpha a b + beta c for each matrix of a batch. The last two dimensions of each
- * tensor are rows and columns. The dimensions before them are the batch. Those of `a` and `b` may
- * broadcast to those of `c`. For a transposed operand, pass a tensor with its strides swapped
- * (hd_tensor_transpose).
+ * tensor are rows and columns. The dimensions before them are the batch. The batch dimensions of
+ * `a` and `b` may broadcast to those of `c`. For a transposed operand, pass a tensor with two
+ * strides swapped (hd_tensor_transpose).
  *   - All three tensors have the same type: f16, bf16, f32, f64, c64 or c128. Sums of f16 and bf16
- *     are computed in f32. alpha and beta are real.
+ *     are computed in f32. alpha and beta are real numbers.
  *   - With beta 0 the content of c does not matter. With alpha 0 the content of a and b does not
  *     matter.
  *   - The product runs in `lane`. The lane's device must reach all buffers.
  *   - cuBLAS or an installed CPU library computes the product (option blas). If neither can be
- *     opened, a kernel of Heddle does.
+ *     opened, a kernel of Heddle computes it.
  *   - If the library does not take the strides of a large operand, the call first copies the
- *     operand to temporary device memory, in lanes of the library. If that operand is `c`, a second
- *     copy takes the result back to it, and *out is the ticket of that copy.
- *   - Asynchronous. *out (may be NULL) is the ticket of the product. The first product in a lane
- *     opens the library for that lane, which takes long.
+ *     operand to temporary device memory, in lanes of Heddle. If the operand is `c`, a second copy
+ *     takes the result back to `c`, and *out is the ticket of the second copy.
+ *   - The call is asynchronous. *out (may be NULL) is the ticket of the product. The first product
+ *     in a lane opens the library for that lane, which takes long.
  * Errors: ARGUMENT (shapes, types, strides that are no multiple of the element's size, c overlaps a
  * or b), HANDLE, RANGE, ACCESS, UNREACHABLE, OPTION (blas names a library that does not open),
  * LANE_FAILED, FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT, SYSTEM, IMAGE. */
@@ -147,11 +149,11 @@ HD_API hd_status hd_tensor_matmul(hd_lane *lane, const hd_tensor *c, const hd_te
 typedef struct hd_matmul_info {
     size_t size;      /* set by the caller to sizeof(hd_matmul_info) */
     char library[64]; /* "cublas 13.0", "openblas", "built-in" */
-    char reason[448]; /* why it is this one; "" without a reason */
+    char reason[448]; /* why the lane uses this library; "": no reason */
 } hd_matmul_info;
 
 /* Names the library that computes the matrix products of a lane. If no call has opened the library
- * for this lane, this call does, which takes long.
+ * for this lane, this call opens it, which takes long.
  * Errors: ARGUMENT, HANDLE, OPTION, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER. */
 HD_API hd_status hd_matmul_get_info(hd_lane *lane, hd_matmul_info *out);
 

@@ -1,23 +1,23 @@
 /* heddle/unified.h - buffers that the CPU and the GPU both use.
  *
  * A unified buffer consists of memory on its device and as much pinned memory of the host. Heddle
- * moves newer bytes to the side that needs them. It moves them to the device ahead of the operation
- * that uses them, in a lane of the library. It moves them to the host when the program calls hd_map
- * or accesses an element. Kernels therefore run at the speed of device memory, and the CPU reads at
- * the speed of its own memory, in every placement.
+ * moves newer bytes to the side that needs them. Heddle moves bytes to the device before the
+ * operation that uses them, in a lane of the library. Heddle moves bytes to the host when the
+ * program calls hd_map or accesses an element. Kernels therefore run at the speed of device memory,
+ * and the CPU reads at the speed of its own memory, in every placement.
  *
- * Heddle moves whole chunks, and only those that are used and are newer on the other side. A buffer
- * consists of at most 64 chunks, of 64 KiB or a larger power of two. Heddle does not move chunks
- * that an operation overwrites completely.
+ * Heddle moves whole chunks, and only chunks that are used and are newer on the other side. A
+ * buffer consists of at most 64 chunks, of 64 KiB or a larger power of two. Heddle does not move
+ * chunks that an operation overwrites completely.
  *
- * hd_map moves the whole buffer to the host, for writing, too: bytes that the program does not
- * overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every operation
- * that uses the buffer fails with ACCESS. While the buffer is mapped for reading alone, operations
- * may read it, and those that write it fail with ACCESS.
+ * hd_map moves the whole buffer to the host. It does so for writing, too: bytes that the program
+ * does not overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every
+ * operation that uses the buffer fails with ACCESS. While the buffer is mapped only for reading,
+ * operations may read it, but operations that write it fail with ACCESS.
  *
- * If such a move of bytes fails, Heddle repeats it for their next use. If an operation that writes
- * the buffer fails, reads of the chunks that it should have written fail, too, on the host and on
- * devices. Bytes are good again once hd_write, hd_fill, hd_copy or a kernel writes them.
+ * If a move of bytes fails, Heddle repeats the move at the next use of these bytes. If an operation
+ * that writes the buffer fails, later reads of the chunks that it writes fail, too, on the host and
+ * on devices. Bytes can be read again once hd_write, hd_fill, hd_copy or a kernel has written them.
  *
  * hd_buffer_address returns the address of the device memory. Work outside of Heddle that uses this
  * address does not see newer bytes of the host. A unified buffer of a lost device is lost, like any
@@ -40,23 +40,23 @@ HD_BEGIN_DECLS
 
 /* Allocates a unified buffer whose device memory is on the lane's device. The caller owns the
  * buffer and frees it with hd_free. `bytes` is the buffer's size. Its content is undefined. Every
- * call that takes a buffer takes a unified one. Errors: as hd_alloc and hd_alloc_host. */
+ * call that takes a buffer also takes a unified buffer. Errors: as hd_alloc and hd_alloc_host. */
 HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
 /* Returns a host pointer to bytes of a unified or pinned buffer, for one access by the calling
- * thread. They begin at `offset`, and `bytes` is their number. The pointer is valid until a thread
- * submits the next operation that uses the buffer. The call waits for the submitted work that
- * writes the bytes. If the bytes are newer on the device, the call moves them to the host. If
- * `access` includes HD_WRITE, it also waits for the submitted work that reads them. Without such
- * work the call costs a few loads. The option transfer_timeout limits the waits. Returns NULL on
- * failure, and hd_last_error gives the status.
+ * thread. The bytes begin at `offset`, and `bytes` is their number. The pointer is valid until a
+ * thread submits the next operation that uses the buffer. The call waits for the submitted work
+ * that writes the bytes. If the bytes are newer on the device, the call moves them to the host. If
+ * `access` includes HD_WRITE, the call also waits for the submitted work that reads the bytes. If
+ * there is nothing to wait for or to move, the call costs a few loads. The option transfer_timeout
+ * limits the waits. On failure the call returns NULL, and hd_last_error gives the status.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified),
  * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API void *hd_element(hd_buffer *buffer, size_t offset, size_t bytes, hd_access access);
 
-/* Read an element by its index (hd_get_f32 and so on), or write it (hd_put_f32 and so on). They
- * return a bool, not a status: true is success, while HD_OK is 0. On failure they return false, set
- * hd_message, and change nothing. */
+/* Read an element by its index (hd_get_f32 and so on), or write it (hd_put_f32 and so on). These
+ * functions return true on success, unlike functions with a status, whose HD_OK is 0. On failure
+ * they return false, set hd_message, and change nothing. */
 #define HD_ELEMENT_FUNCTIONS(NAME, TYPE)                                                                               \
     static inline bool hd_get_##NAME(hd_buffer *buffer, size_t index, TYPE *out)                                       \
     {                                                                                                                  \
