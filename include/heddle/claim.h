@@ -115,8 +115,8 @@ HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
  * threads.
  * Errors: HANDLE (the claim was ended before), ARGUMENT (`outcome` is no status). For a claim on a
  * stream also: HANDLE (the stream was destroyed meanwhile), UNSUPPORTED (the stream is being
- * captured), DRIVER, DEVICE_LOST. After one of these failures of the stream, the claim ends with
- * that failure, as soon as the device finishes its work. */
+ * captured), DRIVER, DEVICE_LOST. After such an error of the stream, the claim ends as failed. It
+ * ends once the capture is over and the device has finished its work. */
 HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
 
 /* Begins a claim for work that the program puts into its own stream, a CUstream or cudaStream_t.

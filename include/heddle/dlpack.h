@@ -7,13 +7,13 @@
  * version. The structures are those of DLPack's own header, dlpack.h. A program that uses their
  * fields includes dlpack.h, before or after this header.
  *
- * DLPack defines numbers for streams. By such a number a consumer names the stream in which it uses
- * the tensor:
+ * DLPack defines numbers for streams. By one of these numbers, a consumer names the stream in which
+ * it uses the tensor:
  *   - 1 is CUDA's legacy default stream, 2 is the default stream of the calling thread, and a
  *     larger number is a cudaStream_t
  *   - HD_DLPACK_UNORDERED: Heddle orders nothing, and the program must order the uses itself
- *   - HD_DLPACK_CPU: the CPU uses the tensor; as DLPack demands, this is refused for memory that
- *     only a GPU can use
+ *   - HD_DLPACK_CPU: the CPU uses the tensor; as DLPack demands, Heddle refuses this number for
+ *     memory that only a GPU can use
  *
  * Threads: any. A consumer calls the deleter from any thread.
  * Blocking: an export with HD_DLPACK_CPU waits for the bytes (option transfer_timeout). An export
@@ -39,16 +39,16 @@ struct DLManagedTensorVersioned; /* the form of DLPack 1 */
 
 /* Flags of hd_dlpack_options. */
 typedef enum hd_dlpack_flags {
-    /* Of an export: the consumer only reads. Of an import: the program only reads. */
+    /* For an export: the consumer only reads. For an import: the program only reads. */
     HD_DLPACK_READ_ONLY = 1,
-    HD_DLPACK_BOOL = 2 /* of an export: the consumer gets elements of type u8 as bool */
+    HD_DLPACK_BOOL = 2 /* for an export: the consumer gets elements of type u8 as bool */
 } hd_dlpack_flags;
 
 /* Options of exports and imports. */
 typedef struct hd_dlpack_options {
     size_t size;    /* sizeof(hd_dlpack_options) */
     unsigned flags; /* hd_dlpack_flags, or 0 */
-    hd_type type;   /* of an import: the required type of elements; 0: any type */
+    hd_type type;   /* for an import: the required type of elements; 0: any type */
     int device;     /* for memory that belongs to no device: the device of the stream */
     /* Names the export's claim, or the imported buffer; copied (HD_LABEL_BYTES). NULL: "dlpack". */
     const char *label;
@@ -57,34 +57,35 @@ typedef struct hd_dlpack_options {
 /* ---- to others ---- */
 
 /* Gives a tensor to a consumer. `stream` is a stream of the consumer. `options` may be NULL. The
- * consumer owns *out, and calls its deleter once, from any thread. Until then a claim covers the
- * tensor's bytes, from the first element to the last (heddle/claim.h). The claim is for reading and
- * writing, or for reading alone with HD_DLPACK_READ_ONLY. The consumer's work therefore runs after
- * earlier work, and later work waits for the deleter.
+ * consumer owns *out, and calls its deleter once, from any thread. Until the consumer calls the
+ * deleter, a claim covers the tensor's bytes, from the first element to the last (heddle/claim.h).
+ * The claim is for reading and writing, or only for reading with HD_DLPACK_READ_ONLY. The
+ * consumer's work therefore runs after earlier work, and later work waits for the deleter.
  *   - With a stream, the claim is one of hd_claim_begin_stream. Later work also waits for the work
  *     that is in the stream when the consumer calls the deleter.
  *   - With HD_DLPACK_CPU, the call waits until earlier work on the bytes is finished (option
  *     transfer_timeout).
  *   - With HD_DLPACK_UNORDERED, there is no claim. A hold keeps the memory in place until the
- *     consumer calls the deleter, even after hd_free (hd_hold_add). This is for tensors that live
- *     long. The program must order each use by a claim of its own. The consumer must call the
- *     deleter before hd_close. Else hd_close returns TIMEOUT, and leaves the memory as it is until
- *     the program ends.
+ *     consumer calls the deleter, even after hd_free (hd_hold_add). Use HD_DLPACK_UNORDERED for
+ *     tensors that live long. The program must order each use by a claim of its own. The consumer
+ *     must call the deleter before hd_close. If not, hd_close returns TIMEOUT, and leaves the
+ *     memory as it is until the program ends.
  *
- * Each claim takes one of the 160 lanes that its device provides for claims. Without a free one the
- * call fails with LIMIT. The consumer gets these kinds of memory:
- *   - Device memory of a GPU is CUDA memory, with the driver's number of the device. Pinned memory
- *     is pinned memory of CUDA.
+ * Each claim takes one of the 160 lanes that its device provides for claims. Without a free lane,
+ * the call fails with LIMIT. The consumer gets these kinds of memory:
+ *   - Device memory of a GPU becomes CUDA memory, with the driver's number of the device.
  *   - Of a unified buffer, the consumer gets the pinned memory with HD_DLPACK_CPU, and the device
- *     memory with a stream. HD_DLPACK_UNORDERED is refused.
- *   - Memory of a host device is CPU memory. Pinned memory is CPU memory, too, if the devices are
- *     host devices or with placement=process.
+ *     memory with a stream. Heddle refuses a unified buffer with HD_DLPACK_UNORDERED.
+ *   - Memory of a host device becomes CPU memory.
+ *   - Pinned memory becomes CPU memory with host devices or placement=process, and pinned memory of
+ *     CUDA otherwise.
  *
- * The deleter returns at once. If the stream is being captured at that time, the claim ends when
- * the capture is over. With stream 2, the thread that called hd_dlpack_export should also call the
- * deleter. If another thread does, the claim ends behind the legacy default stream. hd_close names
- * exports whose deleter was not called. A deleter that is called after hd_close does no harm. The
- * export of a tensor without elements contains no address, and makes no claim.
+ * The deleter returns at once. If the stream is being captured when the consumer calls the deleter,
+ * the claim ends when the capture is over. With stream 2, the thread that called hd_dlpack_export
+ * should also call the deleter. If another thread calls the deleter, the claim also waits for the
+ * earlier work in the default streams of all threads. The message of hd_close names exports whose
+ * deleter was not called. To call a deleter after hd_close does no harm. The export of a tensor
+ * without elements contains no address, and makes no claim.
  * Errors: ARGUMENT (a stream that does not fit the memory; strides that are no multiples of the
  * element's size), HANDLE, RANGE, NO_DEVICE, LIMIT, FAILED, DEVICE_LOST, ACCESS, TIMEOUT, MEMORY,
  * HOST_MEMORY, DRIVER, UNSUPPORTED (placement=process: device memory, streams; a stream that is
@@ -101,28 +102,29 @@ HD_API hd_status hd_dlpack_export_unversioned(const hd_tensor *tensor, int64_t s
 /* Returns the device that an export of the tensor with this stream names. *type is DLPack's
  * DLDeviceType, and *id is the device's number among those of this type. Python's __dlpack_device__
  * returns this pair.
- * Errors: as hd_dlpack_export (before anything begins). */
+ * Errors: as hd_dlpack_export (only those of its checks). */
 HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, int32_t *type, int32_t *id);
 
 /* ---- from others ---- */
 
-/* Takes a tensor from a producer, and makes a tensor *out over the same bytes. Its buffer is like
- * one of hd_import or hd_import_host: the caller owns it, and frees it with hd_free(out->buffer).
- * After a success the producer's tensor belongs to Heddle, which calls its deleter once, when it no
- * longer uses the memory (hd_released_function). After a failure the producer's tensor still
- * belongs to the caller.
+/* Takes a tensor from a producer, and makes a tensor *out over the same bytes. The buffer of *out
+ * is like one of hd_import or hd_import_host: the caller owns it, and frees it with
+ * hd_free(out->buffer). After a success the producer's tensor belongs to Heddle. Heddle calls the
+ * deleter once, when Heddle no longer uses the memory (hd_released_function). After a failure the
+ * producer's tensor still belongs to the caller.
  *
  * `stream` is the stream that the caller named when it asked the producer for the tensor. Heddle's
  * uses of the bytes run after the work that is in that stream now. With HD_DLPACK_UNORDERED, and
- * for CPU memory with HD_DLPACK_CPU, the bytes count as ready. `options` may be NULL.
+ * for CPU memory with HD_DLPACK_CPU, the bytes must be ready: Heddle waits for nothing. `options`
+ * may be NULL.
  *   - CUDA memory must be of a device of the runtime. out->buffer is memory of that device. Managed
  *     memory becomes memory of options->device.
  *   - CPU memory and pinned memory become a pinned buffer. The driver pins whole pages, and may
  *     refuse a second small array in the same page. Host devices take all memory that the CPU can
  *     use.
  *   - Elements of type bool become u8. Strides may be negative or 0.
- *   - A read-only tensor needs HD_DLPACK_READ_ONLY. Then no operation may write the tensor. Heddle
- *     does not check that.
+ *   - To import a read-only tensor, pass HD_DLPACK_READ_ONLY. Operations must not write the tensor,
+ *     but Heddle does not check them.
  *   - A tensor without elements is not imported. The buffer is one byte of Heddle's own memory, and
  *     hd_dlpack_import itself calls the deleter.
  *

@@ -21,7 +21,7 @@
  * or a structure by value. A kernel takes at most 32 parameters, of 4096 bytes together.
  *
  *     HD_KERNEL(name, ...)                  begins a kernel with these parameters
- *     HD_KERNEL_BOUNDS(name, threads, ...)  the same, for blocks of at most `threads` threads
+ *     HD_KERNEL_BOUNDS(name, threads, ...)  begins a kernel for blocks of at most `threads` threads
  *     HD_DEVICE                             begins a function that kernels call
  *     HD_SELF                               the first parameter of such a function if it calls a
  *                                           function below or of heddle/kernel_warp.h, prints or
@@ -31,8 +31,8 @@
  *     HD_DYNAMIC_SHARED(type, name)         an array that the threads of a block share; the launch
  *                                           sets its size
  *
- * A thread asks for its position by these functions. hd_global_x(), _y() and _z() return 64 bits,
- * and the others 32:
+ * These functions return the position of the calling thread. hd_global_x(), _y() and _z() return 64
+ * bits, and the others return 32 bits:
  *
  *     hd_thread_x(), _y(), _z()             the thread in its block
  *     hd_block_x(), _y(), _z()              the block in the grid
@@ -48,8 +48,8 @@
  * There are three kinds of variables outside of kernels. HD_CONSTANT begins a constant whose value
  * is in the source. HD_GLOBAL and HD_GLOBAL_CONSTANT begin variables that the program can read and
  * write as buffers (hd_module_get_global). Kernels may write HD_GLOBAL, but not HD_GLOBAL_CONSTANT.
- * Each device uses its own copy of such a variable. The copy begins as the source initialises the
- * variable, or as zeros. Only one source of a kernel file may define a variable's name.
+ * Each device uses its own copy of such a variable. The copy begins with the value in the source,
+ * or with zeros. Only one source of a kernel file may define a variable's name.
  *
  *     HD_GLOBAL_CONSTANT float coefficients[16];
  *     HD_GLOBAL uint32_t hits;
@@ -222,9 +222,9 @@ typedef struct hd_cpu_module {
     /* An array of pointers to the kernels: its first element, and its end. */
     const hd_cpu_kernel *const *kernels;
     const hd_cpu_kernel *const *kernels_end;
-    /* A place for a function of the loader. It returns the calling thread's storage for the
-     * module's thread-local variables. They are the HD_SHARED variables of the block that runs on
-     * this thread. NULL: the system provides the storage. */
+    /* Where the loader stores a pointer to a function of its own. The function returns the calling
+     * thread's storage for the module's thread-local variables. These are the HD_SHARED variables
+     * of the block that runs on this thread. NULL: the system provides the storage. */
     void *(**shared)(void);
 } hd_cpu_module;
 
@@ -355,7 +355,8 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
                    "name), an address is HD_VALUE(uint64_t, name)");                                                   \
     _Static_assert(_Generic(HD_PP_JOIN(HD_PP_SAMPLE_, access)(type), long double : 0, default : 1),                    \
                    "kernel " #kernel ": " #name ": the type is long double, which GPUs do not have; use double");
-/* The class of a value's type. A float becomes a double here, of which compilers can warn. */
+/* The class of a value's type. A double stands in for a float here, since compilers can warn of the
+ * promotion. */
 #define HD_PP_CLASS(value) __builtin_classify_type(_Generic((value), float : 0.0, default : (value)))
 /* A value of the type, or of a buffer's elements, that is never read. */
 #define HD_PP_SAMPLE_0(type) (*(type *)0)
@@ -365,8 +366,8 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_RECORD(kernel, type, name, access)                                                                       \
     {#name, access ? 1 : HD_PP_KIND(type), access | HD_PP_JOIN(HD_PP_ELEMENT_, access)(type) << 8,                     \
      offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
-/* The kind of a buffer's elements, and from bit 8 on their size. 0: it is not known, as for
- * void. */
+/* The kind of a buffer's elements, and their size in the bits from 8. 0: the kind is not known, as
+ * for void. */
 #define HD_PP_ELEMENT_0(type) 0u
 #define HD_PP_ELEMENT_1(type)                                                                                          \
     _Generic((type)0, void * : 0u, const void * : 0u, default                                                          \
@@ -397,8 +398,8 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_CALL(macro, ...) macro(__VA_ARGS__)
 #define HD_PP_JOIN_(a, b) a##b
 #define HD_PP_JOIN(a, b) HD_PP_JOIN_(a, b)
-/* 1 for a parameter of HD_IN and the like. 0 for a parameter that is written as in C; HD_PP_ONE_0
- * then calls macro##_PLAIN. */
+/* 1 for a parameter of HD_IN, HD_OUT, HD_INOUT or HD_VALUE. 0 for a parameter that is written as in
+ * C; HD_PP_ONE_0 then calls macro##_PLAIN. */
 #define HD_PP_SECOND_(a, b, ...) b
 #define HD_PP_SECOND(...) HD_PP_SECOND_(__VA_ARGS__)
 #define HD_PP_PROBE(...) 0, 1

@@ -3,15 +3,15 @@
  *
  * A driver may report peer access that does not work. Writes may get lost, be visible to the writer
  * alone, or arrive slower than through pinned memory. Heddle therefore tests an ordered pair of
- * devices when the program first needs it. In such a pair (device, owner), `device` uses memory of
+ * devices when the program first needs it. In the pair (device, owner), `device` uses memory of
  * `owner`. The test runs in another process, so that a hang or a fault leads to a verdict and harms
  * nothing else.
  *
- * In the test, `device` writes to the owner's memory and reads from it, in several sizes. It does
- * both by copy engine and by kernels. Only the device on which the bytes arrive checks them. If the
- * driver reports that atomic operations between the two work, kernels of `device` also increment a
- * counter in the owner's memory. Then the test times copies to the owner: directly, and through
- * pinned memory.
+ * In the test, `device` writes to the owner's memory and reads from it, in several sizes. The test
+ * uses copy engines and kernels for both. Only the device on which the bytes arrive checks the
+ * bytes. If the driver reports that atomic operations between the two devices work, kernels of
+ * `device` also increment a counter in the owner's memory. Then the test times copies to the owner:
+ * directly, and through pinned memory.
  *
  * A file in the user's cache folder keeps the results (option cache). A result counts until the
  * machine boots again, or until the driver, the devices or the command line of the system's kernel
@@ -25,14 +25,14 @@
  * hd_peers_check, and a launch or a matrix product with a buffer of another device. If a program
  * needs its first copies to go directly, it calls hd_peer_check or hd_peers_check before them.
  *
- * Threads: any. Two threads that need the same pair wait for one test. Of two processes, one tests
- * and the other reads its results. The other one tests by itself if no result arrives for the time
- * of the option peer_timeout.
+ * Threads: any. Two threads that need the same pair wait for one test. If two processes need a
+ * test, one runs the test, and the other waits for the results. The waiting process tests by itself
+ * if no result arrives for the time of the option peer_timeout.
  * Blocking: a call that waits for a test usually waits for about a second. The test of a pair takes
- * at most the time of the option peer_timeout. Opening the devices before the test may take the
- * same time once more. Heddle tests both directions of a pair together. A test does not hold up
- * running or submitted work. hd_close stops a running test, which then gives no verdict. The calls
- * that wait for the test fail with HANDLE.
+ * at most the time of the option peer_timeout. Before the test, opening the devices may take up to
+ * peer_timeout, too. Heddle tests both directions of a pair together. A test does not hold up
+ * running or submitted work. hd_close stops a running test, which then gives no verdict. Calls that
+ * wait for the test then fail with HANDLE.
  */
 #ifndef HEDDLE_PEER_H
 #define HEDDLE_PEER_H
@@ -45,13 +45,13 @@ HD_BEGIN_DECLS
 typedef enum hd_peer_verdict {
     HD_PEER_UNKNOWN = 0, /* not tested */
     HD_PEER_USABLE,      /* bytes arrive, no slower than through pinned memory */
-    /* Bytes arrive, but pinned memory is faster. Kernels use the pair directly, hd_copy does
-     * not. */
+    /* Bytes arrive, but copies through pinned memory are faster. Kernels use the owner's memory
+     * directly, but hd_copy does not. */
     HD_PEER_SLOW,
     HD_PEER_REFUSED, /* the driver refuses access, by an error (`driver_code`) or by its report */
     HD_PEER_CORRUPT, /* bytes did not arrive as the test sent them, or the test hung or crashed */
-    /* The pair could not be tested, or something killed the test. Heddle does not use the pair
-     * directly. */
+    /* The pair could not be tested, or something killed the test. Heddle does not use the pair's
+     * peer access. */
     HD_PEER_INCONCLUSIVE
 } hd_peer_verdict;
 
@@ -70,16 +70,16 @@ typedef struct hd_peer_info {
     /* The test found that atomic operations on the owner's memory count right. */
     bool atomics;
     bool remembered; /* an earlier process found the result */
-    /* copies by `device` into the owner's memory; 0: not measured */
+    /* speed of copies by `device` into the owner's memory; 0: not measured */
     double direct_bytes_per_s;
-    double staged_bytes_per_s; /* the same copies through pinned memory */
+    double staged_bytes_per_s; /* speed of such copies through pinned memory */
     /* the reason for the verdict in a sentence; "" for HD_PEER_USABLE */
     char reason[HD_PEER_REASON_BYTES];
 } hd_peer_info;
 
-/* Describes how `device` can use memory of `owner`. Both are numbers of devices of the runtime.
- * Tests the pair if its verdict is not known, and waits for that. If both are the same device, the
- * verdict is HD_PEER_USABLE.
+/* Describes how `device` can use memory of `owner`. Both are numbers of devices of the runtime. If
+ * the verdict is not known, the call tests the pair and waits for the test. If `device` and `owner`
+ * are the same device, the verdict is HD_PEER_USABLE.
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY. If the pair cannot be used or tested, that is a verdict
  * and no error. */
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
@@ -87,7 +87,7 @@ HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_pe
 /* A function that hd_peers_check calls after each ordered pair, on the thread that called
  * hd_peers_check. `done` of `total` pairs are done. The function may call anything but
  * hd_peers_check and hd_close. While the function runs, pairs that are not done yet count as
- * HD_PEER_UNKNOWN for it, and Heddle does not use them. */
+ * HD_PEER_UNKNOWN for its calls, and Heddle does not use them. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 
 /* Flags of hd_peers_check. */

@@ -52,10 +52,10 @@ typedef enum hd_status {
 #undef HD_STATUS_ENUM
 } hd_status;
 
-/* The facts of a failure. They describe the operation that failed. After a TIMEOUT they describe
- * the operation that the call waited for last. After the loss of a device, the message lists the
- * operations that may have caused it, and the fields describe the likeliest one. Fields that do not
- * apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
+/* The facts of a failure. The fields describe the operation that failed. After a TIMEOUT, they
+ * describe the operation that the call waited for last. After the loss of a device, the message
+ * lists the operations that may have caused it, and the fields describe the likeliest one. Fields
+ * that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
@@ -69,12 +69,12 @@ typedef struct hd_error {
     char message[512]; /* the line that hd_message() returns */
 } hd_error;
 
-/* Returns the name of a status, such as "HD_ERROR_MEMORY"; a static string. For an unknown value it
- * is "HD_ERROR_UNKNOWN". Cannot fail. */
+/* Returns the name of a status, such as "HD_ERROR_MEMORY"; a static string. For an unknown value,
+ * the name is "HD_ERROR_UNKNOWN". Cannot fail. */
 HD_API const char *hd_status_name(hd_status status);
 
-/* Describes a status in a few words; a static string. For an unknown value it is "unknown status".
- * Cannot fail. */
+/* Describes a status in a few words; a static string. For an unknown value, the text is "unknown
+ * status". Cannot fail. */
 HD_API const char *hd_status_text(hd_status status);
 
 /* Returns the calling thread's last failure in one line, with a remedy; "" if there was none. The
@@ -82,8 +82,8 @@ HD_API const char *hd_status_text(hd_status status);
  * fail. */
 HD_API const char *hd_message(void);
 
-/* Writes the calling thread's last failure to *out, as fields: out->size bytes. Does nothing if
- * `out` is NULL. Cannot fail. */
+/* Writes the fields of the calling thread's last failure to *out, at most out->size bytes. If `out`
+ * is NULL, nothing happens. Cannot fail. */
 HD_API void hd_last_error(hd_error *out);
 
 HD_END_DECLS
