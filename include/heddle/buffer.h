@@ -8,7 +8,7 @@
  *   - a write also waits for the readers since that writer;
  *   - readers never wait for readers, and uses of disjoint bytes never wait for each other.
  *
- * The lanes do this waiting: the host never blocks to order device work.
+ * The lanes wait, not the program: the host never blocks to order device work.
  *
  * A lane may also use a buffer of another device if the lane's device can reach that memory (peer
  * access). Without peer access a launch fails with UNREACHABLE before it starts, and hd_copy moves
@@ -16,8 +16,8 @@
  *
  * If the last write to a buffer failed, reads of it fail, too, until the program writes the buffer
  * again. If the device of a buffer is lost, every call that uses the buffer's content fails with
- * DEVICE_LOST. After hd_device_restart, only buffers with a saved copy can be used again
- * (hd_buffer_save).
+ * DEVICE_LOST. After hd_device_restart, only those of its buffers that have a saved copy can be
+ * used again (hd_buffer_save).
  *
  * Threads: any.
  * Blocking: hd_map, hd_buffer_wait and hd_buffer_save wait for work. Allocations may wait for the

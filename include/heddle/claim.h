@@ -7,7 +7,7 @@
  * ranges). Heddle orders the uses of a claim like those of any operation. When a claim is ready,
  * earlier work is finished and the bytes belong to the program. Later work waits until the program
  * ends the claim. A claim has a ticket like any other operation. If a claim ends with a failure,
- * work that reads bytes of the claim's writes fails, too. Work that waits for the claim's ticket
+ * work that reads bytes written by the claim fails, too. Work that waits for the claim's ticket
  * also fails. Other work goes on.
  *
  * All placements and host devices support claims. Claims on streams and hd_lane_run_native need the
@@ -87,8 +87,8 @@ HD_API hd_status hd_claim_wait(hd_claim *claim, int64_t timeout_ns);
 typedef void (*hd_claim_function)(hd_claim *claim, hd_status status, void *context);
 
 /* Makes a thread of Heddle call `function` once, as soon as hd_claim_ready returns true (option
- * call_threads). If the claim ends before, Heddle does not call the function. A claim can have only
- * one function.
+ * call_threads). If the claim ends before that, Heddle does not call the function. A claim can have
+ * only one function.
  * Errors: ARGUMENT (null, or the claim has a function already), HANDLE, HOST_MEMORY, SYSTEM (no
  * thread). */
 HD_API hd_status hd_claim_on_ready(hd_claim *claim, hd_claim_function function, void *context);
@@ -115,8 +115,8 @@ HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
  * threads.
  * Errors: HANDLE (the claim was ended before), ARGUMENT (`outcome` is no status). For a claim on a
  * stream also: HANDLE (the stream was destroyed meanwhile), UNSUPPORTED (the stream is being
- * captured), DRIVER, DEVICE_LOST. After such an error of the stream, the claim ends as failed. It
- * ends once the capture is over and the device has finished its work. */
+ * captured), DRIVER, DEVICE_LOST. After such an error of the stream, the claim ends as failed. The
+ * claim ends once the capture is over and the device has finished its work. */
 HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
 
 /* Begins a claim for work that the program puts into its own stream, a CUstream or cudaStream_t.

@@ -1,6 +1,6 @@
 /* heddle/copy.h - moving and filling bytes.
  *
- * Copies run in lanes of the library on each device. They therefore overlap kernels and each other.
+ * Copies run in lanes of the library on each device, and therefore overlap kernels and each other.
  * Heddle orders a copy only against work that uses the same bytes (heddle/buffer.h). Sizes, offsets
  * and strides are in bytes. A copy of zero bytes does nothing and succeeds. The option
  * transfer_timeout limits waits for earlier work, and the option submit_timeout limits waits for

@@ -37,13 +37,14 @@
  * the program has freed, the message names the claim and the number of bytes.
  *
  * The allocations of one device that wait form a line. The waiting allocations of pinned memory
- * form another line. Memory that becomes free is reserved for the first allocation in the line,
- * which takes it once its size fits. Later allocations may use only the spare bytes. Spare bytes
- * were free when the first allocation began to wait, but were too few for it. They must also fit
- * below the limit beside the bytes that the first allocation wants. A thread that is about to free
- * memory may thus get the few bytes that it needs before. After the time of memory_timeout, later
- * allocations get nothing until the first one is over. Threads that free and allocate in turns
- * therefore cannot starve a waiting one. Allocations of a reclaim callback pass every line.
+ * form another line. Memory that becomes free is reserved for the first allocation in the line.
+ * That allocation takes the memory once enough is free. Later allocations may use only the spare
+ * bytes. Spare bytes were free when the first allocation began to wait, but were too few for it.
+ * They must also fit below the limit beside the bytes that the first allocation wants. A thread
+ * that needs a few bytes before it frees memory may thus get them. After the time of
+ * memory_timeout, later allocations get nothing until the first one is over. Threads that free and
+ * allocate in turns therefore cannot starve a waiting one. Allocations of a reclaim callback pass
+ * every line.
  *
  * A thread uses the library from its first call with a runtime or a handle (hd_open included) until
  * the thread ends. A thread whose first call is hd_free does not count before this call. Let such a
@@ -89,8 +90,8 @@ typedef struct hd_reclaim {
     unsigned attempt;        /* 0, 1, ...: counts the callbacks of this allocation */
     size_t wanted;           /* bytes that the allocation wants */
     uint64_t live_bytes;     /* bytes of the device in blocks that are not freed */
-    uint64_t reserved_bytes; /* physical memory held */
-    uint64_t limit_bytes;    /* most that may be held now: the limit, or the device's memory */
+    uint64_t reserved_bytes; /* physical memory that the runtime holds on the device */
+    uint64_t limit_bytes;    /* most that it may hold now: the limit, or the device's memory */
 } hd_reclaim;
 
 /* The program's callback for hd_memory_on_reclaim. The callback frees memory that the program can
@@ -102,13 +103,13 @@ typedef struct hd_reclaim {
  *     hd_memory_on_reclaim.
  *   - The callback may call everything except hd_memory_on_reclaim, hd_close and hd_device_restart.
  *   - Allocations in the callback cause no further callback on the same thread.
- *   - Several threads may run it at the same time.
+ *   - Several threads may run the callback at the same time.
  *   - If hd_wait or hd_lane_wait runs the callback, the wait returns only when the callback has
  *     returned, even if the time limit has passed. */
 typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
 
-/* Installs the runtime's callback; NULL removes it. Returns once no call of the previous callback
- * is under way.
+/* Installs the runtime's callback; NULL removes it. The call returns when no thread runs the
+ * previous callback any more.
  *
  * The callback also runs early, with HD_RECLAIM_EARLY, before memory runs out. The pressure is
  * live_bytes divided by limit_bytes. Early calls begin at a pressure of 0.75, or of 0.50 if the
@@ -188,8 +189,8 @@ HD_API hd_status hd_hold_destroy(hd_hold *hold);
 typedef struct hd_memory_stats {
     size_t size; /* set by the caller to sizeof(hd_memory_stats) */
     uint64_t limit_bytes;
-    uint64_t reserved_bytes, reserved_peak_bytes; /* physical memory held */
-    uint64_t live_bytes;                          /* in buffers that are not freed, as requested */
+    uint64_t reserved_bytes, reserved_peak_bytes; /* physical memory that the runtime holds */
+    uint64_t live_bytes;                          /* requested sizes of buffers that are not freed */
     uint64_t live_count;
     /* bytes of the arena in live blocks (rounded up) and in magazines */
     uint64_t taken_bytes, taken_peak_bytes;
@@ -337,9 +338,9 @@ typedef struct hd_finding {
  *   - `finding` belongs to the library and is valid until the callback returns. */
 typedef void (*hd_finding_callback)(void *context, const hd_finding *finding);
 
-/* Installs the runtime's callback for findings; NULL removes it. Returns once no call of the
- * previous callback is under way. Without the option memory_debug Heddle never calls it. Errors:
- * HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
+/* Installs the runtime's callback for findings; NULL removes it. The call returns when no thread
+ * runs the previous callback any more. Without the option memory_debug Heddle never calls it.
+ * Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_finding(hd_runtime *runtime, hd_finding_callback callback, void *context);
 
 HD_END_DECLS

@@ -20,7 +20,7 @@
  * the runtime or its objects fails with HANDLE, and hd_close does nothing. The parent is not
  * affected. The child may open a runtime of its own with placement=process. With the placements
  * inline and thread, the child can do so only if the parent has not started the driver in its own
- * process. The placements inline and thread start the driver there.
+ * process. A runtime with the placement inline or thread starts the driver there.
  *
  * Threads: any.
  * Blocking: hd_open, hd_close and hd_device_restart wait as their comments say. hd_device_get_info
@@ -75,7 +75,7 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  *     the export as it is.
  *   - The release may take up to 5 seconds beyond close_timeout. A slower release continues in the
  *     background, and hd_message names it.
- *   - hd_close waits for calls under way on other threads. Those that wait for work, memory or a
+ *   - hd_close waits for calls under way on other threads. Calls that wait for work, memory or a
  *     pinned chunk fail with HANDLE. If a call does not return within close_timeout, hd_close
  *     leaves everything as it is.
  *   - Later calls with the runtime or its objects fail with HANDLE.
