@@ -145,15 +145,15 @@ HD_API hd_status hd_claim_begin_stream(hd_runtime *runtime, int device, void *st
 typedef hd_status (*hd_lane_function)(void *stream, void *context);
 
 /* Submits a lane call to a lane. A lane call is a function of the program. The lane's engine calls
- * the function when its turn comes, at the point where the engine would issue a launch. Lane calls
+ * the function when the turn of the lane call comes, as the engine would issue a launch. Lane calls
  * are for libraries that take a stream: cuFFT, cuDNN, cuSPARSE, NCCL. `uses` are the buffers that
  * the function's work uses. *out (may be NULL) is the ticket of the call. The ticket is done when
  * the work that the function put into the stream is done. `context` must stay valid until the
  * ticket is done.
  *
  * The function runs on the engine's thread (placement=inline: on a thread that submits or waits).
- * All lanes of the device wait for it meanwhile. The function must not wait for the device, nor
- * take long.
+ * All lanes of the device wait until the function returns. The function must not wait for the
+ * device, nor take long.
  *
  * The function must not call Heddle either: its calls do nothing and return HANDLE, in every
  * placement. Three kinds of calls are allowed. The first are calls that only ask, and return no
@@ -186,8 +186,8 @@ typedef hd_status (*hd_host_function)(void *const *pointers, void *context);
  * than the option allows may run for a moment.
  *
  * The call blocks while 64 host calls are unfinished (option submit_timeout). In a function that
- * Heddle runs, the call does not block then, but fails with LIMIT. hd_close waits for submitted
- * host calls (option close_timeout). Meanwhile their functions may still call Heddle.
+ * Heddle runs, the call fails with LIMIT instead of blocking. hd_close waits for submitted host
+ * calls (option close_timeout). Meanwhile their functions may still call Heddle.
  * Errors: as hd_claim_begin; SYSTEM (no thread), TIMEOUT. */
 HD_API hd_status hd_launch_host(hd_runtime *runtime, hd_host_function function, void *context, const hd_arg *uses,
                                 size_t n_uses, hd_ticket *out);

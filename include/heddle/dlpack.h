@@ -84,7 +84,7 @@ typedef struct hd_dlpack_options {
  * the claim ends when the capture is over. With stream 2, the thread that called hd_dlpack_export
  * should also call the deleter. If another thread calls the deleter, the claim also waits for the
  * earlier work in the default streams of all threads. The message of hd_close names exports whose
- * deleter was not called. To call a deleter after hd_close does no harm. The export of a tensor
+ * deleter was not called. A deleter may also be called after hd_close. The export of a tensor
  * without elements contains no address, and makes no claim.
  * Errors: ARGUMENT (a stream that does not fit the memory; strides that are no multiples of the
  * element's size), HANDLE, RANGE, NO_DEVICE, LIMIT, FAILED, DEVICE_LOST, ACCESS, TIMEOUT, MEMORY,

@@ -29,7 +29,7 @@
 HD_BEGIN_DECLS
 
 /* A function that Heddle calls once for each successful import, when Heddle no longer uses the
- * memory. Before the call, the program has freed the buffer, the last work on the memory has ended,
+ * memory. At that time, the program has freed the buffer, the last work on the memory has ended,
  * and no hold keeps the memory. For buffers that the program did not free, hd_close calls the
  * function.
  *   - The function runs on the thread that calls hd_free, hd_hold_destroy or hd_close, or on a

@@ -31,8 +31,8 @@
  *     HD_DYNAMIC_SHARED(type, name)         an array that the threads of a block share; the launch
  *                                           sets its size
  *
- * These functions return the position of the calling thread. hd_global_x(), _y() and _z() return 64
- * bits, and the others return 32 bits:
+ * These functions return the position of the calling thread, and the extents of its block and grid.
+ * hd_global_x(), _y() and _z() return 64 bits, and the others return 32 bits:
  *
  *     hd_thread_x(), _y(), _z()             the thread in its block
  *     hd_block_x(), _y(), _z()              the block in the grid

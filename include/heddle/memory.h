@@ -190,7 +190,7 @@ typedef struct hd_memory_stats {
     size_t size; /* set by the caller to sizeof(hd_memory_stats) */
     uint64_t limit_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes; /* physical memory that the runtime holds */
-    uint64_t live_bytes;                          /* requested sizes of buffers that are not freed */
+    uint64_t live_bytes;                          /* requested bytes of live buffers */
     uint64_t live_count;
     /* bytes of the arena in live blocks (rounded up) and in magazines */
     uint64_t taken_bytes, taken_peak_bytes;

@@ -151,8 +151,8 @@ typedef struct hd_device_loss {
 HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
 
 /* Returns the oldest loss that no earlier call has returned. The call does not block. If a device
- * is lost again before hd_loss_next has returned the loss before, hd_loss_next returns only the
- * newer one.
+ * is lost again before hd_loss_next has returned the earlier loss, hd_loss_next returns only the
+ * newer loss.
  * Errors: ARGUMENT, HANDLE, NOT_FOUND (calls have returned all losses). */
 HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
 
@@ -164,11 +164,11 @@ HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
  *   - saved buffers contain their saved content again (hd_buffer_save)
  *
  * Heddle maps memory of other devices again when it first needs the mapping. Tickets of lost work
- * stay failed. All other buffers of the device stay lost: calls that use their content fail with
- * DEVICE_LOST, and the program should free them (hd_free). Other devices work on meanwhile. Calls
- * of several threads take turns. If the device is not lost, the call does nothing and returns
- * HD_OK. The call does not wait for work. The bytes of open claims stay with the program. Lost work
- * that was waiting for other work fails only when that other work has ended.
+ * stay failed. Buffers of the device without a saved copy stay lost: calls that use their content
+ * fail with DEVICE_LOST, and the program should free them (hd_free). Other devices work on
+ * meanwhile. Calls of several threads take turns. If the device is not lost, the call does nothing
+ * and returns HD_OK. The call does not wait for work. The bytes of open claims stay with the
+ * program. Lost work that was waiting for other work fails only when that other work has ended.
  * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a process cannot use the
  * driver any more after a loss), HOST_MEMORY, SYSTEM (the worker cannot be started or did not
  * answer in time), NO_DRIVER, IMAGE, NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (the device was lost
@@ -222,10 +222,10 @@ typedef struct hd_device_stats {
     uint64_t waits_inserted; /* waits between lanes that the ordering rules required */
     uint64_t events_recorded;
     uint64_t publishes;        /* completion flags that the engine asked the device to write */
-    uint64_t ring_full_stalls; /* submissions that found their ring full and waited */
+    uint64_t ring_full_stalls; /* how often a submission waited for room in a lane */
     uint64_t engine_sleeps;    /* how often the engine went to sleep because it had no work */
     uint64_t buffers_live;     /* buffers owned by this device that are not freed */
-    uint64_t bytes_live;       /* sum of their requested sizes */
+    uint64_t bytes_live;       /* sum of the requested sizes of these buffers */
 } hd_device_stats;
 
 /* Returns the counters of a device. Errors: ARGUMENT, HANDLE, NO_DEVICE. */

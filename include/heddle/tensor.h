@@ -117,7 +117,7 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
 HD_API hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out);
 
 /* Copy the elements of a tensor from or to the program's memory, in row-major order.
- * hd_tensor_write does this as hd_write does, and hd_tensor_read as hd_read does.
+ * hd_tensor_write works like hd_write, and hd_tensor_read like hd_read.
  * Errors: as hd_tensor_copy; ARGUMENT (also: the tensor is pinned memory, and the program's memory
  * overlaps its bytes). */
 HD_API hd_status hd_tensor_write(const hd_tensor *dst, const void *src);

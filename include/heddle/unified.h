@@ -6,9 +6,9 @@
  * program calls hd_map or accesses an element. Kernels therefore run at the speed of device memory,
  * and the CPU reads at the speed of its own memory, in every placement.
  *
- * Heddle moves whole chunks, and only chunks that are used and are newer on the other side. A
- * buffer consists of at most 64 chunks, of 64 KiB or a larger power of two. Heddle does not move
- * chunks that an operation overwrites completely.
+ * Heddle moves whole chunks, and only chunks that are used and are newer on the other side. The
+ * size of a chunk is a power of two of at least 64 KiB, and a buffer consists of at most 64 chunks.
+ * Heddle does not move chunks that an operation overwrites completely.
  *
  * hd_map moves the whole buffer to the host. It does so for writing, too: bytes that the program
  * does not overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every
