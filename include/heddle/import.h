@@ -61,9 +61,9 @@ typedef struct hd_import_options {
  * program must set the access (cuMemSetAccess). Without access, copies go through pinned memory,
  * and launches fail with UNREACHABLE.
  *
- * Reports list the memory as imported, and no limit applies. memory_debug puts no guards around the
- * memory. After the loss of its device the buffer stays lost. If work still uses an earlier, freed
- * import of the same bytes, the new buffer's first use waits for that work.
+ * Reports list the memory as imported, and it counts against no limit. memory_debug puts no guards
+ * around the memory. After the loss of its device the buffer stays lost. If work still uses an
+ * earlier, freed import of the same bytes, the new buffer's first use waits for that work.
  * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; it overlaps
  * another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (the
  * driver has none left), DRIVER, UNSUPPORTED (placement=process: a worker process has no such
@@ -125,8 +125,8 @@ HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_exp
 
 /* Makes a buffer over memory that this or another process has exported. `device` is the device with
  * that memory. The caller keeps the descriptor, owns *out, and frees it with hd_free. `options` may
- * be NULL. Reports list the memory as imported, and no limit applies. A descriptor works in every
- * placement.
+ * be NULL. Reports list the memory as imported, and it counts against no limit. A descriptor works
+ * in every placement.
  *
  * Pass all fields as hd_buffer_export wrote them, since a GPU's driver does not report the size of
  * exported memory. The driver refuses a value of piece_bytes that is too large. If piece_bytes is

@@ -167,8 +167,9 @@ typedef struct hd_warp_values {
 /* Functions that the caller of a kernel's entry provides for the kernel's threads
  * (heddle/kernel_warp.h, heddle/kernel_print.h). */
 typedef struct hd_cpu_services {
-    /* Returns when all threads of the warp that still run have called this function. They all pass
-     * the same `what`, which is HD_WARP_*. The result is valid until the thread's next call. */
+    /* Returns when all threads of the warp that still run have called this function. All threads
+     * pass the same `what`, which is HD_WARP_*. The result is valid until the thread's next
+     * call. */
     const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
     int (*print)(struct hd_kernel_thread *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
     /* Ends the launch, and does not return. */
@@ -208,8 +209,8 @@ typedef struct hd_cpu_kernel {
     uint32_t argument_bytes; /* end of the last parameter */
     uint32_t max_threads;    /* per block, from HD_KERNEL_BOUNDS; 0: no bound of its own */
     uint32_t reserved;       /* 0 */
-    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes. It contains the
-     * parameters in order, each at its natural alignment, like a structure of C and like CUDA's
+    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes. The block contains
+     * the parameters in order, each at its natural alignment, like a structure of C and like CUDA's
      * parameter space. */
     void (*entry)(hd_kernel_thread *self, const void *arguments);
     const hd_cpu_param *params;

@@ -92,10 +92,11 @@ HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
 /* True if the operation is finished, with or without success. The call never blocks and never calls
- * the driver. It takes a few loads and stores, no lock and no system call. (A thread's first call
- * of Heddle registers the thread, which takes a lock.) If operation B read the result of operation
- * A and B is done, A is done, too. Without such a relation, hd_done may show the ends of operations
- * in different lanes in another order than they happened. The result is true for a bad handle. */
+ * the driver. The call takes a few loads and stores, no lock and no system call. (A thread's first
+ * call of Heddle registers the thread, which takes a lock.) If operation B read the result of
+ * operation A and B is done, A is done, too. Without such a relation, hd_done may show the ends of
+ * operations in different lanes in another order than they happened. The result is true for a bad
+ * handle. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;

@@ -19,6 +19,7 @@
  *   - the thread's own magazine
  *   - free memory that no unfinished work uses, or that the same lane freed
  *   - free memory that work of another lane still uses; the lane then waits for that work
+ *   - larger blocks that threads keep, and all magazines if they hold over 1/128 of mapped memory
  *   - idle granules, which Heddle moves to the place that needs them
  *   - more physical memory, up to the limit
  *   - the magazines of all threads
@@ -30,18 +31,18 @@
  * memory_timeout. Both waits together take at most 20 times memory_timeout, without the time of the
  * callback.
  *
- * The allocation does not wait at all if it wants more than the limit. It also stops waiting if no
- * work is unfinished and no other thread uses the library, since nothing can free memory then. Work
- * that waits for a claim (heddle/claim.h) is unfinished. An open claim itself counts as unfinished
- * only if a thread of the library runs the program's function for it. If a claim uses memory that
- * the program has freed, the message names the claim and the number of bytes.
+ * The allocation does not wait at all if it wants more than the limit. The allocation stops waiting
+ * if no work is unfinished and no other thread uses the library, since nothing can free memory
+ * then. Work that waits for a claim (heddle/claim.h) is unfinished. An open claim itself counts as
+ * unfinished only if a thread of the library runs the program's function for it. If a claim uses
+ * memory that the program has freed, the message names the claim and the number of bytes.
  *
  * The allocations of one device that wait form a line. The waiting allocations of pinned memory
  * form another line. Memory that becomes free is reserved for the first allocation in the line.
  * That allocation takes the memory once enough is free. Later allocations may use only the spare
  * bytes. Spare bytes were free when the first allocation began to wait, but were too few for it.
- * They must also fit below the limit beside the bytes that the first allocation wants. A thread
- * that needs a few bytes before it frees memory may thus get them. After the time of
+ * Spare bytes must also fit below the limit beside the bytes that the first allocation wants. A
+ * thread that needs a few bytes before it frees memory may thus get them. After the time of
  * memory_timeout, later allocations get nothing until the first one is over. Threads that free and
  * allocate in turns therefore cannot starve a waiting one. Allocations of a reclaim callback pass
  * every line.
@@ -113,8 +114,8 @@ typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
  *
  * The callback also runs early, with HD_RECLAIM_EARLY, before memory runs out. The pressure is
  * live_bytes divided by limit_bytes. Early calls begin at a pressure of 0.75, or of 0.50 if the
- * thread is about to block anyway. The option memory_reclaim is the largest share of time for early
- * calls, in percent (0: no early calls). Each of these conditions doubles the share, up to 80 %:
+ * thread is about to block anyway. The option memory_reclaim is the share of time that early calls
+ * may take, in percent (0: no early calls). Each of these conditions doubles the share, up to 80 %:
  *   - the last call freed more than a tenth of the limit
  *   - the thread is about to block
  *   - the pressure is above 0.90
@@ -242,8 +243,8 @@ typedef struct hd_lane_memory {
 } hd_lane_memory;
 
 /* Lists the lanes of a device for which magazines hold memory, and the amount for each lane. For
- * HD_DEVICE_HOST the list is empty. Writes at most `room` entries to `out`. *count is the number of
- * all entries.
+ * HD_DEVICE_HOST the list is empty. The call writes at most `room` entries to `out`. *count is the
+ * number of all entries.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE. */
 HD_API hd_status hd_memory_get_lanes(hd_runtime *runtime, int device, hd_lane_memory *out, size_t room, size_t *count);
 
@@ -261,7 +262,7 @@ HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, 
 /* Writes a report as hd_memory_report does, but on the runtimes of another process. With pid 0, the
  * report covers all processes of this user. The figures are at most some hundred milliseconds old.
  * If there are many buffers, the labels may be some seconds old. With placement=inline, no thread
- * renews the figures. They are then as old as the process's last allocation that no magazine
+ * renews the figures. The figures are then as old as the process's last allocation that no magazine
  * served. The other process does nothing for the report, and may end during the call. With
  * HD_REPORT_JSON, the report is an object with an array "programs", whose elements are like the
  * reports of hd_memory_report.
@@ -281,9 +282,9 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
  *     4, the first 1 to 3 bytes of the guard behind it contain the pattern of new buffers. While a
  *     claim is open (heddle/claim.h), work may wait for the claim, so hd_free does not wait for
  *     work. In this case, and when the time limit passes, a thread of Heddle or hd_close checks the
- *     guards later. It checks them once nothing uses the buffer any more. Heddle keeps the memory
- *     until the check (held_bytes). If the program never ends a claim on the memory, Heddle does
- *     not check the guards.
+ *     guards once nothing uses the buffer any more. Heddle keeps the memory until the check
+ *     (held_bytes). If the program never ends a claim on the memory, Heddle does not check the
+ *     guards.
  *   - A second hd_free of a handle is a double free. Without memory_debug, the second call only
  *     fails with HANDLE.
  *   - A call on a freed buffer fails with HANDLE, as always, and the message names the buffer.

@@ -6,11 +6,11 @@
  * to the other kinds (-cubin, -fatbin, -ptx). hd_module_compile compiles CUDA C++ source text while
  * the program runs.
  *
- * hd_launch checks a launch before it submits anything. It checks the number, size, kind and access
- * of the arguments, the limits of grid and block, and shared memory. It also checks that the device
- * reaches every buffer. The check of an argument is limited to what the image describes of the
- * kernel's parameters. A kernel file describes number, size, kind and access. PTX, cubins and
- * fatbins describe number and size.
+ * hd_launch checks a launch before it submits anything. The call checks number, size, kind and
+ * access of the arguments, the limits of grid and block, and shared memory. The call also checks
+ * that the device reaches every buffer. The check of an argument is limited to what the image
+ * describes of the kernel's parameters. A kernel file describes number, size, kind and access. PTX,
+ * cubins and fatbins describe number and size.
  *
  * For a pointer, pass a buffer (hd_in, hd_out, hd_inout), or an address whose uses the program
  * orders itself (hd_address). For a structure, pass hd_bytes. If a kernel reaches a buffer through
@@ -18,7 +18,7 @@
  *
  * Threads: any.
  * Blocking: hd_launch waits as its comment says. All other calls load, compile or link code, or
- * wait while another thread loads code. They take as long as the driver, the compiler or the
+ * wait while another thread loads code. These calls take as long as the driver, the compiler or the
  * linker.
  */
 #ifndef HEDDLE_MODULE_H
@@ -44,8 +44,8 @@ typedef struct hd_kernel hd_kernel;
  * the driver may wait for the end of a running kernel. Work in lanes goes on meanwhile.
  *
  * Variables in constant and device memory begin as the source initialises them. The call refuses an
- * image with texture, surface or sampler references (IMAGE), and the message names one of them. It
- * also refuses device code that is not linked, and the message names a missing function.
+ * image with texture, surface or sampler references (IMAGE), and the message names one of them. The
+ * call also refuses device code that is not linked, and the message names a missing function.
  * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST, SYSTEM (placement
  * process: no memory file). */
 HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
@@ -341,7 +341,8 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
 
 /* Submits a launch to a lane. `args` contains one argument for each parameter of the kernel, then
  * any number of hd_arg_implicit. The call reads them before it returns. `shared_bytes` is the size
- * of the dynamic shared memory. *out (may be NULL) is the launch's ticket. Returns at once, unless:
+ * of the dynamic shared memory. *out (may be NULL) is the launch's ticket. The call returns at
+ * once, unless:
  *   - the lane is full
  *   - the launch is the first on its device that uses memory of another device (heddle/peer.h)
  *   - the launch is the kernel's first on the device (the device may have to load the code, see

@@ -21,7 +21,7 @@
  * A copy between two devices does not wait for the test. The first copy starts the test on a thread
  * of the library. Copies go through pinned memory until there is a verdict. If the verdict is
  * "usable", later copies go directly. With placement=inline, which starts no threads, the first
- * copy runs the test itself. Calls that need the verdict wait for it: hd_peer_check,
+ * copy runs the test itself. These calls need the verdict and wait for it: hd_peer_check,
  * hd_peers_check, and a launch or a matrix product with a buffer of another device. If a program
  * needs its first copies to go directly, it calls hd_peer_check or hd_peers_check before them.
  *

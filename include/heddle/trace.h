@@ -30,8 +30,8 @@
  *             driver one by one, which lowers the throughput of short kernels.
  *   - cupti   the trace contains the times of `edges`, and CUPTI's times of each kernel, copy and
  *             fill on the devices. CUPTI's times include the work of other libraries in the process
- *             that drives the devices. CUPTI is a library of the CUDA toolkit (option `cupti`). It
- *             serves only one client in a process.
+ *             that drives the devices. CUPTI is a library of the CUDA toolkit (option `cupti`),
+ *             which serves only one client in a process.
  *
  * If an operation is under way when the trace begins or ends, the file contains only the
  * operation's part within the trace. For a complete trace, wait for the work before hd_trace_stop.

@@ -10,10 +10,10 @@
  * size of a chunk is a power of two of at least 64 KiB, and a buffer consists of at most 64 chunks.
  * Heddle does not move chunks that an operation overwrites completely.
  *
- * hd_map moves the whole buffer to the host. It does so for writing, too: bytes that the program
- * does not overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every
- * operation that uses the buffer fails with ACCESS. While the buffer is mapped only for reading,
- * operations may read it, but operations that write it fail with ACCESS.
+ * hd_map moves the whole buffer to the host, even for writing, so bytes that the program does not
+ * overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every operation
+ * that uses the buffer fails with ACCESS. While the buffer is mapped only for reading, operations
+ * may read it, but operations that write it fail with ACCESS.
  *
  * If a move of bytes fails, Heddle repeats the move at the next use of these bytes. If an operation
  * that writes the buffer fails, later reads of the chunks that it writes fail, too, on the host and
