@@ -1,7 +1,7 @@
-/* arena.c - one device's memory: the address range, which granules of it are mapped, peers,
- * figures.
+/* arena.c - one device's memory: its address range, the mapped granules in it, peers, and figures.
  *
- * arena_alloc.c decides which owner gets which place, and which memory to map and unmap for it.
+ * arena_alloc.c decides which place an owner gets, and which memory is mapped and unmapped for that
+ * place.
  *
  * Threads, locks, blocking: see arena.h. The fields of hdi_arena name the lock that covers them.
  * Always: see arena_internal.h.

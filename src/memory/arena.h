@@ -1,38 +1,40 @@
 /* arena.h - one device's memory: an address range, physical memory mapped into it as needed, and
  * blocks of it for owners.
  *
- * The range is several times as large as the device's memory, so addresses do not run out before
- * memory does. The arena maps physical memory in mappings of whole granules (2 MiB). A mapping
- * costs the driver some 25 us whatever its size. So mappings are small for small demands, and up to
- * 64 MiB for large ones.
+ * The range is several times as large as the device's memory, so memory runs out before addresses
+ * do. A mapping is physical memory of one or several granules of 2 MiB. The driver takes some 25 us
+ * to make a mapping of any size. So a large demand gets mappings of up to 64 MiB, and a small
+ * demand gets small ones.
  *
- * A mapping can only move or be given back as a whole. So a mapping of several granules serves one
+ * The arena can only move or give back a whole mapping. So a mapping of several granules serves one
  * block at a time. Blocks share only mappings of one granule. If a block would take a part of an
- * idle mapping, the arena divides the mapping first. So a live block keeps no more memory than the
- * granules that it touches. Unfinished work may prevent that, see hdi_blocks_request.
+ * idle mapping, the arena divides the mapping first. So a live block keeps only the granules that
+ * it touches. While work still uses a free mapping, the arena cannot divide it, and a block may
+ * keep all of it (hdi_blocks_request).
  *
- * Blocks above HDI_SMALL_BYTES lie anywhere in the range, also across mappings made at different
- * times. Smaller blocks share granules of their own, so that a few small blocks do not hold large
- * areas.
+ * Blocks above HDI_SMALL_BYTES lie anywhere in the range, and may cross mappings. Smaller blocks
+ * lie in granules that contain only small blocks. So a few small blocks do not keep large areas
+ * mapped.
  *
- * A mapping is idle while it has no live block and no unfinished use. An idle mapping can move: the
- * arena unmaps it, and maps as much for a large block that lacks memory. The arena can also give it
- * back. All requests to the device go through its port.
+ * A mapping is idle while it has no live block and no unfinished use. The arena can move an idle
+ * mapping: it unmaps the mapping, and maps as many bytes where a large block lacks memory. The
+ * arena can also give an idle mapping back to the device. All requests to the device go through its
+ * port.
  *
  * hdi_arena_alloc describes how the arena serves an allocation that fits in no free block.
  *
  * Threads: any, at the same time, except for create and destroy.
- * Locks: two, in the order `growing`, `blocks_lock`.
- * - `growing` is held across requests to the port. It is taken to map, unmap, grant, revoke and
- *   restart, and to read the mappings.
- * - `blocks_lock` is short and never held across a request. A free takes no other lock, nor does an
- *   allocation that fits in mapped memory.
- * Blocking: a thread that takes `growing` waits for the requests of its holder. hdi_arena_alloc
- * takes it only if no free mapped memory fits.
+ * Locks: a thread that needs both locks takes `growing` before `blocks_lock`.
+ * - A thread holds `growing` while it maps, unmaps, grants, revokes, restarts or reads the
+ *   mappings. It keeps the lock during its requests to the port.
+ * - A thread holds `blocks_lock` briefly, and never during a request. It is the only lock of a
+ *   free, and of an allocation that fits in mapped memory.
+ * Blocking: a thread that takes `growing` waits until its holder's requests are done.
+ * hdi_arena_alloc takes `growing` only if no free block of mapped memory fits.
  * Always:
  * - Mapped bytes never exceed the limit. This holds during a move, too, since a move unmaps first.
- * - Before a block is handed out, every granted peer gets the memory that it lies in.
- * - Memory is unmapped only when all points of its former uses are finished.
+ * - Before an owner gets a block, every granted peer gets the block's memory.
+ * - The arena unmaps memory only when all work that used the memory is finished.
  */
 #ifndef HDI_MEMORY_ARENA_H
 #define HDI_MEMORY_ARENA_H

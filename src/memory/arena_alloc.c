@@ -1,16 +1,16 @@
 /* arena_alloc.c - allocation in an arena: which place of the address range a block gets, and which
- * physical memory is mapped and unmapped for it.
+ * physical memory is mapped and unmapped for the block.
  *
  * An allocation takes a free block of mapped memory. If none fits, the arena grows, in three steps:
- * 1. Under blocks_lock it makes a plan. It pledges the place, and the idle mappings that will move,
- *    so that no other thread can take either.
+ * 1. Under blocks_lock it makes a plan. It pledges the place and the idle mappings that will move:
+ *    no other thread can take what is pledged.
  * 2. Without blocks_lock it makes its requests to the port: it unmaps first, then maps.
  * 3. Under blocks_lock it finishes the block, or gives everything back.
  *
- * It also maps memory ahead of need, and gives memory back.
+ * This file also maps memory before a program needs it, and gives memory back.
  *
- * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the pledges of
- * the plan are used.
+ * Threads, locks, blocking: see arena.h. While a request runs, its thread uses only `mappings` and
+ * the pledges of the plan.
  * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host
  * memory.
  */

@@ -3,13 +3,14 @@
  * - arena.c: the address range, its mappings, peers, figures, verification.
  * - arena_alloc.c: memory for owners. It decides which memory to map and unmap.
  *
- * A mapping is whole granules with one handle of the driver. It moves or is given back as a whole.
- * One request makes, moves or ends several neighbours. Every granted peer gets every mapping when
- * it is mapped, and loses it before it is unmapped.
+ * A mapping consists of whole granules, and the driver knows it by one handle. The arena moves it
+ * or gives it back as a whole. One request can make, move or end several neighbouring mappings. A
+ * new mapping goes to every granted peer. Each peer loses the mapping before the arena unmaps it.
  *
- * Two allocators manage the same range. `large` covers all of it: free and live blocks over mapped
- * memory, gaps elsewhere. `small` holds the blocks up to HDI_SMALL_BYTES and gaps everywhere else.
- * It gets memory from `large` in spans of one granule, which are live blocks in `large`.
+ * Two allocators manage the same range. `large` covers the whole range: mapped memory consists of
+ * free and live blocks, the rest of gaps. `small` contains the blocks up to HDI_SMALL_BYTES, and
+ * gaps everywhere else. Memory for `small` comes from `large` in spans of one granule. A span is a
+ * live block of `large`.
  *
  * Threads, locks, blocking: see arena.h.
  * Always:
@@ -17,11 +18,11 @@
  * - While `growing` is free, is_span is set exactly for the granules outside gaps of `small`.
  * - Mappings do not overlap.
  * - A mapping of several granules is made for one block.
- * - `mapped` counts a mapping from before its map request until after its unmap request. It is
- *   therefore never less than the memory that the device has given.
- * - A mapping that the port could not unmap counts as gone. The port records it, and clears it
- *   before it maps anything else.
- * - After a failed restart `large` and `small` are gone and nothing is mapped.
+ * - `mapped` counts a mapping from before its map request until after its unmap request. So
+ *   `mapped` is at least the memory that the device has given.
+ * - A mapping that the port could not unmap counts as gone. The port records this mapping, and
+ *   unmaps it before it maps anything else.
+ * - After a failed restart, `large` and `small` are NULL, and nothing is mapped.
  */
 #ifndef HDI_MEMORY_ARENA_INTERNAL_H
 #define HDI_MEMORY_ARENA_INTERNAL_H

@@ -1,10 +1,10 @@
-/* arena_kept.c - which blocks of an arena keep memory that they do not use.
+/* arena_kept.c - finds the blocks of an arena that keep memory without using it.
  *
- * Memory moves and is given back in whole mappings. So a live block keeps the free memory beside it
- * in its mapping, which is usually a granule.
+ * An arena moves memory, and gives it back, in whole mappings. So a live block also keeps the free
+ * memory in its mapping. A mapping is usually one granule.
  *
- * Threads: any. Locks: those of the arena, while its blocks are walked.
- * Blocking: while another thread maps or unmaps.
+ * Threads: any. Locks: a walk over the blocks holds the arena's locks.
+ * Blocking: a call waits while another thread maps or unmaps.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* blocks.c - an allocator over a range of offsets: two-level segregated fit with the points of
- * former uses.
+/* blocks.c - an allocator over a range of offsets: "two-level segregated fit", extended by the
+ * points of former uses.
  *
- * A hash table with chains leads from an offset to its live block. blocks_lists.c describes how
- * free blocks are found. A function takes all host memory that it needs before it changes anything.
+ * A hash table with chains finds the live block at an offset. blocks_lists.c describes the search
+ * for free blocks. A function takes all its host memory before it changes anything.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: everything that hdi_blocks_check verifies.

@@ -1,25 +1,25 @@
 /* blocks.h - an allocator over a range of offsets [0, limit). Its free blocks record which work may
  * still use them.
  *
- * It hands out numbers and never touches the memory behind them. The owner may free a block while
- * its work still runs. The block then carries the points of that work. The next owner inherits the
- * unfinished points, and waits for them before its first use. Sizes and offsets are multiples of
- * HDI_BLOCKS_GRANULE.
+ * The allocator hands out offsets, and never touches the memory there. An owner may free a block
+ * while the owner's work still runs. Then the block carries the points of that work: a point is a
+ * lane and a position in it. The next owner inherits the unfinished points, and waits for them
+ * before its first use of the block. Sizes and offsets are multiples of HDI_BLOCKS_GRANULE.
  *
  * A gap is a part of the range without memory behind it. Nothing is allocated from a gap. A run is
  * an unbroken sequence of free blocks and gaps. A window is a part of a run. The caller can pledge
- * a window, so that nothing else is allocated there. It then puts memory behind the window's gaps,
- * and finishes it as one live block.
+ * a window, so that nothing else is allocated there. Then the caller maps memory for the window's
+ * gaps, and turns the window into one live block.
  *
- * Threads: none of its own. The caller (an arena, a pool) makes one call at a time.
- * Locks: none; the caller holds its own lock. Blocking: nothing.
+ * Threads: any. The caller, an arena or a pool, makes one call at a time.
+ * Locks: the caller holds a lock of its own during each call. Blocking: never.
  * Always:
- * - The blocks of all kinds cover the range without overlaps.
+ * - Free, live and pledged blocks and gaps cover the range without overlaps.
  * - No two gaps are neighbours.
- * - Two free blocks are neighbours only at a wall, or while they wait for different lanes, or did
- *   so a moment ago.
- * - A free block's set holds at most one point per lane. It covers the unfinished former uses of
- *   all bytes of its block.
+ * - Two free blocks are neighbours only at a wall, or if they wait for different lanes, or shortly
+ *   after such a wait.
+ * - A free block's set contains at most one point per lane. The set covers the unfinished former
+ *   uses of all bytes of the block.
  */
 #ifndef HDI_MEMORY_BLOCKS_H
 #define HDI_MEMORY_BLOCKS_H

@@ -1,13 +1,13 @@
 /* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and
  * pledges.
  *
- * A pledge is a block, or several neighbouring blocks, in no list. The pledge of a window keeps its
- * parts as separate blocks, so that they can be given back exactly as they were. The caller keeps
- * the window's length. A pledge of finished memory is one block.
+ * A pledge is a block, or several neighbouring blocks, in no list. The pledge of a window keeps the
+ * window's parts as separate blocks. So its end can restore each part exactly as it was. The caller
+ * keeps the window's length. A pledge of finished memory is one block.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: gaps are in a circular list without an order. Each pledge keeps a spare descriptor in
- * reserve for its end.
+ * Always: gaps are in a circular list without an order. For each pledge one spare descriptor is
+ * kept, so that its end needs no host memory.
  */
 #include "base/number.h"
 #include "memory/blocks_lists.h"

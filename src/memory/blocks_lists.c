@@ -1,16 +1,17 @@
 /* blocks_lists.c - the records of an allocator over offsets: descriptors of blocks, sets of points,
  * and lists.
  *
- * Descriptors of blocks and nodes of points come from slabs that are only given back as a whole.
+ * Descriptors of blocks and nodes of points come from slabs. A slab is only given back as a whole.
  *
- * Free blocks are in lists by size. Each doubling is a row of SPLIT classes, and bitmaps cover rows
- * and classes. So a few instructions find the class that fits. All blocks are also in one list in
- * the order of their offsets, for splitting and joining. Live blocks are in a hash table by offset.
+ * Free blocks are in lists by size class. Each doubling of the size is a row of SPLIT classes.
+ * Bitmaps show the rows and classes with blocks, so a few instructions find the class that fits.
+ * All blocks are also in one list in the order of their offsets, for splitting and joining. Live
+ * blocks are in a hash table by offset.
  *
- * Free blocks join with free neighbours that wait for the same lanes. The queue lists the others
- * with a free neighbour, and all blocks that wait, the oldest first. Each free looks at the oldest
- * queued block. As long as blocks leave the queue, it looks at the next one, up to LOOK blocks. So
- * joining and the count of waiting bytes soon catch up.
+ * A free block joins with free neighbours that wait for the same lanes. The queue contains the
+ * other blocks with a free neighbour, and all blocks that wait, the oldest first. Each free looks
+ * at the oldest block in the queue. As long as blocks leave the queue, it looks at the next one, up
+ * to LOOK blocks. So blocks whose waits ended soon join, and soon leave the count of waiting bytes.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: of two free neighbours without a wall in between, one is in the queue.

@@ -1,8 +1,8 @@
 /* blocks_lists.h - the records of an allocator over offsets: descriptors of blocks, nodes of
  * points, lists.
  *
- * - blocks.c takes blocks from the lists and puts them back.
- * - blocks_gaps.c: gaps, runs and pledges.
+ * - blocks.c: takes blocks from the lists, and puts them back.
+ * - blocks_gaps.c: manages gaps, runs and pledges.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: every pledge has a spare descriptor, so that no pledge needs host memory to end.

@@ -1,15 +1,16 @@
 /* host_pool.c - blocks of pinned host memory.
  *
- * A space is a row of offsets with superblocks, in the order in which they were pinned. Each
- * superblock stands behind a gap of a page, so that blocks of different superblocks never join. One
- * allocator manages all offsets of a space. No offset is used a second time.
+ * A superblock is memory that is pinned at once. A space is a range of offsets for superblocks, in
+ * the order in which they were pinned. A gap of one page precedes each superblock, so that blocks
+ * of different superblocks never join. One allocator manages all offsets of a space. In a space, no
+ * two superblocks ever get the same offset.
  *
- * One space serves until a device is lost that may still write. Then the next space begins, and the
- * older ones only take blocks back.
+ * A lost device may still write into pinned memory. So after such a loss a new space begins, and
+ * the older spaces only take blocks back.
  *
  * Threads, locks, blocking: see host_pool.h.
- * Always: a space's superblocks lie in its allocator in the order of the space's list, each behind
- * a gap.
+ * Always: the superblocks of a space lie in its allocator in the order of the space's list. A gap
+ * precedes each.
  */
 #include <stdio.h>
 #include <stdlib.h>

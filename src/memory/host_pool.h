@@ -1,24 +1,25 @@
 /* host_pool.h - blocks of pinned host memory.
  *
- * Pinning costs some 0.3 ms per MiB, and launches wait meanwhile. So the pool pins memory in
- * superblocks, and keeps them when they are free. A superblock is 2 MiB, or larger if the pool is
- * large. A block above 16 MiB gets a superblock of its size. A block lies in one superblock, since
- * a copy must not cross from one registration into another.
+ * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. So the pool pins memory in
+ * superblocks, and keeps free superblocks pinned. A superblock is 2 MiB, or larger if the pool is
+ * large. A block above 16 MiB gets a superblock of the block's size. Each block lies in one
+ * superblock, since a copy must not cross from one registration with the driver into another.
  *
  * The owner may free a block while work still uses it. The next owner gets the points of that work
- * and waits for them. Blocks without unfinished uses come first. While the pool is small, pinning
- * more also comes before waiting.
+ * and waits for them. An allocation prefers blocks without unfinished uses. While the pool is
+ * small, it pins more memory before it takes a block that it must wait for.
  *
  * In this process, a lost device may still write although its work counts as finished. Memory that
- * was in use then is neither handed out again nor unpinned before the end, see
+ * was in use at the loss stays pinned until the pool ends, and gets no new owner, see
  * hdi_host_pool_config.lost.
  *
  * Threads: any, except for create and destroy.
- * Locks: `growing`, then `lock`; while `growing` is held, also the lock of the pinned pool.
- * - `growing` is held while memory is pinned and unpinned.
- * - `lock` is short. A free takes no other lock, nor does an allocation that finds room.
+ * Locks: a thread takes `growing` first, then `lock`, or the lock of the pool in pinned.h.
+ * - A thread holds `growing` while it pins or unpins memory.
+ * - A thread holds `lock` briefly. It is the only lock of a free, and of an allocation that finds
+ *   room.
  * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All other calls
- * wait for `lock` only.
+ * wait only for `lock`.
  * Always: pinned memory never exceeds the limit.
  */
 #ifndef HDI_MEMORY_HOST_POOL_H

@@ -1,12 +1,12 @@
 /* pinned.c - pinned host memory.
  *
- * With worker processes (`everywhere` of the configuration), a worker's registrations end with it.
- * So a failure to unregister matters only while the worker lives. The driver of this process
- * continues when a device is lost. So addresses stay reserved while that driver may still have them
+ * A worker's registrations end with its process (`everywhere` of the configuration). So a failure
+ * to unregister matters only while the worker runs. The driver of this process continues after the
+ * loss of a device. So addresses stay reserved while that driver may still have memory there
  * registered.
  *
- * If drivers pin pages, the caller and up to three threads make the system allocate them first.
- * These threads end before the memory is pinned.
+ * Before drivers pin pages, the caller and up to three threads make the system allocate these
+ * pages. The threads end before the memory is pinned.
  *
  * Threads, locks, blocking, and guarantees: see pinned.h.
  */

@@ -1,16 +1,16 @@
 /* pinned.h - pinned host memory: shared mappings that every device of the runtime can use directly.
  *
- * The memory is an anonymous file (base/shm.h), so that another process can get it. The devices'
+ * The memory is an anonymous file (base/shm.h), so that other processes can map it. The devices'
  * ports register it with their drivers, which pin its pages. A runtime has one pool. The pool lists
- * all live memory, so that a restarted device gets it again.
+ * all live memory. A restarted device registers this memory again.
  *
- * Memory is registered in one of two ways. If all devices share this process's driver, one port
- * registers it for all. With a process per device, `everywhere`, each port does. Then all processes
- * map the memory at the same address, in a window, see share.h.
+ * Memory is registered in one of two ways. If all devices share the driver of this process, one
+ * port registers the memory for all devices. With a process per device (`everywhere`), each port
+ * registers it. Then all processes map the memory at one address, in a window (share.h).
  *
  * Threads: any; an hdi_pinned belongs to its owner.
- * Locks: one per pool, held across requests to ports. It is taken before the locks of ports, and
- * `port` is called under it.
+ * Locks: one per pool, held during requests to ports and during calls of `port`. A thread takes it
+ * before the locks of ports.
  * Blocking: alloc, release and repin wait for requests to ports, so a thread that submits work must
  * not call them.
  * Always: addresses that a driver may hold as registered are not used for anything else.

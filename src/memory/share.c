@@ -1,4 +1,4 @@
-/* share.c - which worker process maps which device's memory.
+/* share.c - mappings of one device's memory in the worker processes of its peers.
  *
  * Threads, locks, blocking, and guarantees: see share.h.
  */

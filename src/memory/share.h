@@ -1,16 +1,16 @@
-/* share.h - memory in several worker processes: its addresses, and which worker maps which device's
- * memory for how long.
+/* share.h - memory in several worker processes: its addresses, and which worker maps the memory of
+ * which device until when.
  *
- * A mapping goes as a descriptor from its owner's worker to a peer's worker, which maps it at the
+ * A peer's worker gets a mapping as a descriptor from the owner's worker, and maps it at the
  * owner's address. When the owner is lost, peers keep the old mapping until their own work that may
- * use it is finished. Unmapping it earlier would fault a device that the loss does not concern.
+ * use it is finished. If a peer unmapped it earlier, this work would fault on a healthy device.
  *
- * Threads: any. Locks: the table's mutex, never held across a request.
- * Blocking: hdi_share, hdi_unshare and hdi_shares_reap block for requests to ports.
+ * Threads: any. Locks: the table's mutex, never held during a request.
+ * Blocking: hdi_share, hdi_unshare and hdi_shares_reap wait for requests to ports.
  * Always:
- * - A peer's range is reserved before anything is mapped in it, and given back only when no work
- *   uses it.
- * - The addresses are only numbers: this file reserves none.
+ * - A peer's worker reserves a range before it maps anything there. It gives the range back only
+ *   when no work uses it.
+ * - This file only computes addresses: it reserves none.
  */
 #ifndef HDI_MEMORY_SHARE_H
 #define HDI_MEMORY_SHARE_H

@@ -1,9 +1,9 @@
-/* thread_cache.c - caches of threads: creation, look-up, drain, end. thread_cache.h holds the usual
- * path.
+/* thread_cache.c - the cache of each thread: its creation, look-up, drain and end. The usual path
+ * is inline in thread_cache.h.
  *
- * A cache has two owners: its thread and the runtime's list. The thread drops it when it ends, or
- * when it finds the runtime closed. The list drops it when the thread ends, or when the runtime is
- * closed. The last of the two to drop it frees it.
+ * A cache belongs to two owners: its thread, and the list of the runtime. The thread drops its
+ * cache when the thread ends, or when it finds the runtime closed. The list drops the cache when
+ * the thread ends, or when the runtime is closed. The second owner to drop the cache frees it.
  *
  * Threads, locks, blocking, and guarantees: see thread_cache.h.
  */

@@ -1,23 +1,23 @@
 /* thread_cache.h - caches of threads: magazines of freed items, per lane and size class.
  *
- * An item is a freed buffer with its block of device memory. The thread itself takes and puts items
- * with a few plain loads and stores. Every thread has one cache per runtime. Other threads drain it
- * under memory pressure, when a device is lost, and when its thread ends. The buffer layer defines
- * an item, and gives it back (`release`).
+ * An item is a freed buffer with its block of device memory. The cache's own thread takes and puts
+ * items with a few plain loads and stores. Every thread has one cache per runtime. A cache is
+ * drained under memory pressure, when a device is lost, and when its thread ends. The buffer layer
+ * defines items, and gives drained items back (`release`).
  *
  * Threads: the cache's own thread calls hdi_thread_cache_enter, take, put and leave. Any thread
  * calls the rest.
- * Locks: the list of caches, then one cache's biased lock. `release` is called under neither.
- * "Inside" means between enter and leave.
+ * Locks: the lock of the list of caches, then the biased lock of one cache. Neither is held during
+ * `release`. Between enter and leave, a thread is "inside" its cache.
  * Blocking: enter waits while another thread visits the cache. A visit waits until the cache's
  * thread is outside.
  * Always:
  * - Every item is in at most one magazine.
- * - A thread's small blocks stay below HDI_THREAD_CACHE_BYTES, and its large blocks below
- *   HDI_LARGE_BYTES.
- * - The blocks of a class stay below HDI_MAGAZINE_BYTES, or are two.
- * - The arena asks for large blocks back before it maps memory (hdi_arena_config.relieve). So they
- *   cost no physical memory.
+ * - A cache contains at most HDI_THREAD_CACHE_BYTES in small blocks, and HDI_LARGE_BYTES in large
+ *   blocks.
+ * - A magazine contains at most HDI_MAGAZINE_BYTES, or at most two blocks.
+ * - Before the arena maps memory, it takes large blocks back (hdi_arena_config.relieve). So cached
+ *   large blocks cost no physical memory.
  */
 #ifndef HDI_MEMORY_THREAD_CACHE_H
 #define HDI_MEMORY_THREAD_CACHE_H
