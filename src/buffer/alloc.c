@@ -1,22 +1,21 @@
 /* alloc.c - device memory for buffers: hd_alloc and hd_free.
  *
- * The fast path touches nothing that another thread writes.
- * hd_alloc takes a freed buffer of the same lane and size class, with its memory, from the thread's
- * own magazine.
- * hd_free makes the handle stale by one compare-and-swap, and puts the buffer back there.
- * Everything else goes to the device's arena. If the arena is out of memory, the out-of-memory
- * fallback follows (limit.c).
+ * The fast path touches no memory that another thread writes. hd_alloc takes a freed buffer of the
+ * wanted lane and size class, with its memory, from the thread's own list of freed buffers
+ * (magazine). hd_free makes the handle stale by one compare-and-swap, and puts the buffer into the
+ * magazine. All other calls go to the device's arena. If the arena is out of memory, the
+ * out-of-memory fallback follows (limit.c).
  *
  * Threads: any.
- * Locks: none on the fast path, except that hd_free takes the order lock while another thread holds
- * it. On the slow path the locks of the arena and of the list of buffers, and the device's order
- * lock, one at a time.
+ * Locks: the fast path takes no lock, except that hd_free takes the order lock if another thread
+ * holds it. The slow path takes the locks of the arena and of the list of buffers, and the device's
+ * order lock, one at a time.
  * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, and
- * for a restart that restores the buffer. For a guarded buffer it waits for the work, unless a
- * claim is open (guard.c).
- * Always: memory that work still uses goes to its next owner with the points of that work in the
- * use record. The record of a buffer in a magazine holds points of one lane only: the magazine's
- * lane, or a copy lane. Its next owner in the magazine's lane waits at most for a copy lane.
+ * for a restart that restores the buffer. For a guarded buffer, hd_free also waits for the work on
+ * the buffer, unless a claim is open (guard.c).
+ * Always: if work still uses memory, the next owner's use record contains the points of that work.
+ * The record of a buffer in a magazine contains points of one lane only: the magazine's lane, or a
+ * copy lane. So the buffer's next owner waits at most for a copy lane.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,18 +1,17 @@
-/* buffer.c - the structures behind buffers: their list, handles and labels, and waits for the work
- * on them.
+/* buffer.c - the structures behind buffers: their list, handles and labels, and waits for work on
+ * buffers.
  *
  * Threads: any.
- * Locks: the mutex of the list of buffers; inside it, for a loss and for labels, order locks. A
- * buffer's order lock guards its use record.
- * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a
- * record's lock waits while another thread has detached the record. Operations on all buffers also
- * take the locks of the thread caches.
+ * Locks: the mutex of the list of buffers. Under it, losses and labels take order locks. A buffer's
+ * order lock guards its use record. Operations on all buffers also take the locks of the thread
+ * caches.
+ * Blocking: hdi_buffer_settle and hd_buffer_wait wait until work on the buffer is done. A thread
+ * that takes a record's lock waits while another thread has detached the record.
  * Always: structures live in slabs of the runtime's stable memory, so a stale handle can be
  * recognised. A structure without a good handle is in the free list, a magazine (thread_cache.h) or
- * a hold, or one thread works on it.
- * A record is walked only while the handle that led to it is good, which is checked under the order
- * lock. hd_free first makes the handle stale, and then waits for the thread that holds the lock
- * (alloc.c).
+ * a hold, or one thread works on it. A thread walks a record only after it found, under the order
+ * lock, that the handle is good. hd_free first makes the handle stale, and then waits for the
+ * thread that holds the order lock (alloc.c).
  */
 #include <stdlib.h>
 #include <string.h>

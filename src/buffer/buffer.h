@@ -2,7 +2,7 @@
  * one.
  *
  * Threads: any, unless a comment names one.
- * Locks: if a lock guards a field, the field's comment names it.
+ * Locks: the comment of a field names the lock that guards the field.
  */
 #ifndef HDI_BUFFER_BUFFER_H
 #define HDI_BUFFER_BUFFER_H

@@ -1,15 +1,16 @@
-/* collect.h - finds the dependencies of an operation: turns the records of its buffers into waits
- * for lanes, and sources.
+/* collect.h - finds the dependencies of an operation: turns the use records of its buffers into
+ * waits for lanes, and into sources.
  *
- * For the order, one wait per lane is enough: a wait for the last position that matters. A read
- * also has sources: all results that it reads and that may still fail. If a lane refuses work after
- * a failure, its last result stands for all results before it.
+ * For the order, one wait per lane is enough: the wait for the last position that matters. The
+ * sources of a read are all results that it reads and that may still fail. If a lane refuses work
+ * after a failure, the last result in the lane stands for all results before.
  *
  * Threads: any. submit_slow.c includes this file: these functions are its hot path.
- * Locks: callers hold the order locks of the buffers and, unless `apart`, the order lock of the
- * lane. A detached record needs no lock.
- * Always: a collector fails if a failure is recorded already. A result that may still fail becomes
- * a source, so the operation fails with it. Collecting drops finished points from the records.
+ * Locks: callers hold the order locks of the buffers and, unless `apart` is set, the order lock of
+ * the lane. For a detached record they hold no lock.
+ * Always: a collector fails if a result that the operation reads has already failed. A result that
+ * may still fail becomes a source, so the operation fails if that result fails. Collecting drops
+ * finished points from the records.
  */
 #ifndef HDI_COLLECT_H
 #define HDI_COLLECT_H

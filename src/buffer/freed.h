@@ -1,9 +1,10 @@
-/* freed.h - memory that was freed while something still uses it: the program's claims, or work.
+/* freed.h - memory that was freed while claims of the program, or work, still use it.
  *
  * Threads: any.
- * Locks: those of the arena, the pool and the list of regions, one at a time.
- * Blocking: for these locks.
- * Always: claims that a library thread ends, after it called the program, count as work.
+ * Locks: the locks of the arena, of the pool and of the list of regions, one at a time.
+ * Blocking: a call waits for these locks.
+ * Always: some claims are ended by a library thread, after it called the program. Such claims count
+ * as work.
  */
 #ifndef HDI_BUFFER_FREED_H
 #define HDI_BUFFER_FREED_H

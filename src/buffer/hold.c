@@ -1,15 +1,16 @@
-/* hold.c - holds: memory that stays in place beyond hd_free.
+/* hold.c - holds, which keep memory in place after hd_free.
  *
  * Recordings and captured graphs need holds, since they use memory by its address. Calls that use
- * memory in several steps need them, too, and so do consumers outside of the library.
+ * memory in several steps, and users of the memory outside of the library, also need holds.
  *
  * Threads: any.
- * Locks: the buffer list's lock for a buffer's count of holds; a mutex for the holds. Order: holds,
- * list.
- * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.c).
- * Always: a structure with holds is in no magazine and no free list. Under the list's lock it is
- * decided which thread gives the memory back. If no hold is left, hd_free does. Otherwise the
- * thread that ends the last hold does, once hd_free handed the buffer over.
+ * Locks: the lock of the buffer list guards a buffer's count of holds; a mutex guards the holds. A
+ * thread takes the mutex first.
+ * Blocking: if hd_hold_destroy ends the last hold of a guarded buffer, it waits for the work on the
+ * buffer (guard.c).
+ * Always: a structure with holds is in no magazine and no free list. If no hold is left at hd_free,
+ * hd_free gives the memory back. Otherwise the thread that ends the last hold gives it back. The
+ * choice is made under the lock of the list.
  */
 
 #include <stdio.h>

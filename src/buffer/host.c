@@ -1,18 +1,17 @@
-/* host.c - memory for the host: access to it by hd_map, hd_unmap and hd_element, and pinned memory
- * on top of the pool of blocks.
+/* host.c - memory for the host: access by hd_map, hd_unmap and hd_element, and pinned buffers from
+ * the pool of blocks (host_pool.h).
  *
- * hd_element takes a few loads while the buffer's `readable` or `writable` shows that nothing is
- * pending (buffer.h).
- * Otherwise hd_element waits for the work, and then sets the two fields.
+ * If the buffer's `readable` or `writable` shows that no work is pending (buffer.h), hd_element
+ * takes a few loads. Otherwise hd_element waits for the work, and then sets the two fields.
  *
  * Threads: any.
- * Locks: the pool's locks. For the use record of a pinned buffer its order lock; for a unified
- * buffer the mirror's lock. Access while nothing is pending takes no lock.
- * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout). An
- * allocation at the limit waits for work that still uses freed memory, and for other threads to
- * free some (limit.h).
- * Always: hd_element takes no lock while nothing is pending. A block that work still uses goes to
- * its next owner with the points of that work in the use record.
+ * Locks: the pool's locks, the order lock of a pinned buffer (for its use record), and the mirror's
+ * lock of a unified buffer.
+ * Blocking: hd_map and hd_element wait until work on the bytes is done (option transfer_timeout).
+ * An allocation at the limit waits for work that still uses freed memory, and until other threads
+ * free memory (limit.h).
+ * Always: hd_element takes no lock while no work is pending. If work still uses a block, the next
+ * owner's use record contains the points of that work.
  */
 #include <heddle/unified.h>
 #include <stdatomic.h>

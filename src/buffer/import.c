@@ -2,8 +2,9 @@
  * buffer.
  *
  * Threads: any.
- * Locks: none during driver calls.
- * Blocking: for driver calls. hd_import_host pins (pin.h), which waits for the driver's locks.
+ * Locks: no lock is held during driver calls.
+ * Blocking: a call waits for driver calls. hd_import_host pins memory (pin.h), and waits for the
+ * driver's locks.
  * Always: a failed call changes nothing.
  */
 #include <inttypes.h>

@@ -1,6 +1,7 @@
-/* import.h - imports of the program's memory, for callers inside a call on the runtime.
+/* import.h - imports of the program's memory, for callers that are inside a call of the runtime.
  *
- * Threads: any. Locks: none during driver calls. Blocking: for driver calls.
+ * Threads: any. Locks: no lock is held during driver calls. Blocking: an import waits for driver
+ * calls.
  */
 #ifndef HDI_BUFFER_IMPORT_H
 #define HDI_BUFFER_IMPORT_H

@@ -1,16 +1,16 @@
-/* box.c - boxes: reduces them to numbers, walks through them, and copies them between the program's
- * own memory and buffers (hd_write_box, hd_read_box).
+/* box.c - boxes: reduces a box to numbers, walks through it, and copies it between the program's
+ * memory and a buffer.
  *
- * The two calls go through pinned chunks. Processors gather the program's rows into a chunk, or
- * scatter a chunk into them.
+ * hd_write_box and hd_read_box copy through chunks of pinned memory. Processors gather the
+ * program's rows into a chunk, or scatter a chunk into the rows.
  * A device copies between the chunk and the buffer's rows.
  *
  * Threads: any; the threads of copy_pool.h share the rows of a chunk.
- * Locks: none of its own.
- * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there.
- * For a pinned buffer, both wait for the work on it.
- * Always: a pinned chunk is given back with the point of the last operation that uses it, also on
- * failure. Only the rows of a destination are written.
+ * Locks: this file has no lock.
+ * Blocking: hd_write_box waits for pinned chunks in use. hd_read_box waits until the bytes have
+ * arrived. For a pinned buffer, both calls wait for the work on the buffer.
+ * Always: a thread gives a chunk back with the point of the last operation that uses the chunk,
+ * also on failure. Of a destination, only the rows of the box are written.
  */
 #include <heddle/copy.h>
 #include <string.h>

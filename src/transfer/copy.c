@@ -1,22 +1,21 @@
-/* copy.c - hd_copy, hd_copy_box and hd_fill: moves bytes along the planned route.
+/* copy.c - hd_copy, hd_copy_box and hd_fill, which move bytes along the planned route.
  *
  * A staged copy goes from one device to another through pinned chunks.
- * The first half of a part goes out of the source into a chunk, in a lane of the source's device.
- * The second half goes out of the chunk into the destination, in a lane of the destination's
- * device.
- * The call submits all halves at once. In its lane, a second half waits for its first half, and a
- * first half waits for the earlier use of its chunk. So the copy is asynchronous even with few
- * chunks.
+ * Each part of the copy takes two operations. The first one copies from the source into a chunk, in
+ * a lane of the source's device. The second one copies from the chunk to the destination, in a lane
+ * of the destination's device. The call submits all operations at once. The second operation of a
+ * part waits for the first one, which waits for the earlier use of the chunk. Both wait in their
+ * lanes, so the copy is asynchronous even with few chunks.
  *
  * Threads: any.
- * Locks: none of its own; submitting takes order locks.
- * Blocking: as hdi_submit; a staged copy also waits for chunks (staging.h).
- * Always: every part is an operation of its own in a copy lane. The buffers' use records alone
- * order it against other work.
- * A part also comes after the part before it, and fails with it. So the last part's ticket stands
- * for the whole transfer.
- * A chunk is given back with the point of the last operation that uses it, also on failure. An
- * operation uses its chunk as a whole, so the chunk's use record stays one segment.
+ * Locks: this file has no lock; a submission takes order locks.
+ * Blocking: a call waits as hdi_submit does. A staged copy also waits for chunks (staging.h).
+ * Always: every part is an operation of its own in a copy lane. Only the buffers' use records order
+ * the part against other work.
+ * Each part runs after the part before it, and fails if that part fails. So the ticket of the last
+ * part stands for the whole transfer.
+ * A thread gives a chunk back with the point of the last operation that uses the chunk, also on
+ * failure. An operation uses the whole chunk, so the chunk's use record stays one segment.
  */
 #include <heddle/copy.h>
 #include "base/error.h"

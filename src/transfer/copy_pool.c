@@ -1,18 +1,17 @@
-/* copy_pool.c - the workers, their groups, and the jobs that they work on; a copy that bypasses the
- * caches.
+/* copy_pool.c - the threads that help to copy (workers), their groups and jobs, and a copy function
+ * that bypasses the caches.
  *
- * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
- * A worker takes one turn at the job with the fewest workers; jobs near its own memory node go
- * first. Then the worker chooses again. So the workers divide themselves among the jobs. A worker
- * stays at one of the NUMA nodes near devices, in a group that gets its share of all workers.
+ * A transfer that wants workers puts a job into the pool's list; the job is on the stack of its
+ * thread. A worker takes one turn at the job with the fewest workers; jobs near its own memory node
+ * go first. Then the worker chooses again. So the workers divide themselves among the jobs. Each
+ * worker stays at one NUMA node that is near devices. The workers of a node are a group, and each
+ * group gets its share of all workers.
  * An idle worker waits until the doorbell of its group changes.
  *
  * Stores that bypass the caches need not read the destination first, and leave the content of the
- * caches there.
- * They write whole cache lines. The bytes in front of the first line and behind the last one go the
- * usual way, as small blocks do.
- * On processors without such stores the copy is memcpy. Under sanitizers it is memcpy, too, since
- * they do not see these stores.
+ * caches unchanged. They write whole cache lines. Ordinary stores write small blocks, and the bytes
+ * in front of the first whole line and behind the last one. Processors without such stores use
+ * memcpy. Builds with sanitizers use memcpy, too, since sanitizers do not see these stores.
  *
  * Threads, locks, blocking: see copy_pool.h.
  * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and

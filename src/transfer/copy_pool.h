@@ -2,14 +2,14 @@
  * pinned memory.
  *
  * The first large transfers start the workers, each near a memory node that is near some device.
- * Placement inline and copy_threads=0 start none. Transfers that run at the same time get about
- * equally many workers, near their devices if possible. Idle workers sleep.
+ * With placement inline or copy_threads=0 there are no workers. Transfers that run at the same time
+ * get about equally many workers, near the transfers' devices if possible. Idle workers sleep.
  *
- * Threads: any thread may share a transfer, several at once.
+ * Threads: any. Several threads may share transfers at the same time.
  * Locks: the pool's mutex, never held while work runs.
- * Blocking: a call returns when the last worker leaves its transfer.
+ * Blocking: a call waits until the last worker leaves the transfer.
  * Always: no worker touches a transfer after hdi_copy_pool_share or hdi_copy_pool_run returns.
- * Without workers the calling thread does everything alone.
+ * Without workers the calling thread copies everything.
  */
 #ifndef HDI_TRANSFER_COPY_POOL_H
 #define HDI_TRANSFER_COPY_POOL_H

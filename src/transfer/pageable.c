@@ -1,26 +1,26 @@
-/* pageable.c - hd_write and hd_read, which copy between the program's own memory and buffers, with
- * all their tuning.
+/* pageable.c - hd_write and hd_read, which copy between the program's own memory and buffers. All
+ * their tuning is here.
  *
  * A small transfer to or from a device takes one chunk (staging.h). A transfer to or from a pinned
  * buffer is a direct copy, without a chunk. A large transfer is cut into parts. Each part is an
  * operation of its own through a chunk. The calling thread and the copy threads (copy_pool.h) fill
- * or empty the chunks. Parts are small at the beginning and at the end, where the link and the
- * threads wait for each other, and large in between.
+ * or empty the chunks. At the beginning and at the end, the link and the threads wait for each
+ * other, so parts are small. In between, parts are large.
  *
- * All threads that take a turn at a large write fill its chunks. For a large read the device fills
- * chunks ahead. A thread that takes a turn empties the chunk at the front of the queue, and sends
- * it off again for the next part.
+ * In a turn at a large write, a thread fills a chunk. For a large read, the device fills several
+ * chunks in advance, which stand in a queue. In a turn, a thread empties the chunk at the front of
+ * the queue. Then it submits the chunk again for the next part.
  *
- * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at it. Only
- * the caller takes chunks from the pool for a read. It waits for a chunk only while the transfer
- * holds none. So readers never wait for each other in a circle, even with few chunks. A copy thread
- * that waits for the chunk at the front leaves it in the queue.
+ * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at the
+ * transfer. For a read, only the calling thread takes chunks from the pool. It waits for a chunk
+ * only while the transfer holds none. So readers never wait for each other in a circle, even with
+ * few chunks. While a copy thread waits for the chunk at the front, the chunk stays in the queue.
  * Locks: one per large transfer, held for tens of nanoseconds; a holder takes no other lock.
  * Blocking: hd_write waits for a chunk that is in use, but only while its thread holds no chunk.
- * hd_read waits until the bytes are there.
- * Always: a chunk is given back with the position of the operation that uses it, also on failure.
- * The first failure ends the transfer, and nothing begins after it. A chunk of a large read is in
- * the read's queue, or in the hands of the one thread that empties it.
+ * hd_read waits until the bytes have arrived.
+ * Always: a thread gives a chunk back with the position of the operation that uses the chunk, also
+ * on failure. After the first failure of a transfer, no further part begins. A chunk of a large
+ * read is in the read's queue, or one thread empties it.
  */
 #include <heddle/copy.h>
 #include "base/error.h"

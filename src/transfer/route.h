@@ -1,22 +1,23 @@
-/* route.h - how bytes travel: in which pieces, in which lane, and which buffers a device can use.
+/* route.h - how bytes travel: the pieces of a copy, the lane of each piece, and the buffers that a
+ * device can use.
  *
- * The plan is a pure function of facts, tested as a table. All tuning for copies between buffers is
- * here.
+ * The plan of a copy is a pure function of facts, and a table tests it. All tuning for copies
+ * between buffers is here.
  *
- * Use records alone order copies. So the choice of a lane only decides which work a copy queues
- * behind.
+ * The use records of the buffers alone decide the order of copies. So the choice of a lane only
+ * decides which work a copy waits behind.
  * Each direction uses several lanes for quick copies, and several for large ones.
  * Each ordered pair of devices that copy through pinned memory has a lane at either end.
- * A thread's copies stay in one lane while the lane holds its work, since order within a lane costs
- * nothing.
- * Threads that copy at the same time get different lanes while there are enough. If a copy does not
- * wait for the same work of the program as the copies in that lane, it moves to another lane
+ * The copies of a thread stay in one lane while the lane contains work of that thread, since order
+ * within a lane costs nothing.
+ * Threads that copy at the same time get different lanes while there are enough. A copy may wait
+ * for other work of the program than the copies in its lane do. Such a copy moves to another lane
  * (src/buffer/parked.h).
  *
  * Threads: any.
- * Locks: a mutex per device while a lane is made.
- * Blocking: while a lane is made, for a driver call or a worker's answer. A kernel's first use of a
- * pair of devices, for a test.
+ * Locks: one mutex per device, held while a lane is made.
+ * Blocking: a thread that makes a lane waits for a driver call or a worker's answer. The first
+ * kernel that uses a pair of devices waits for a test of the pair.
  * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first
  * choice for quick copies. If no lane can be made, an existing one is used.
  */

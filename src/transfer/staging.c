@@ -1,7 +1,7 @@
-/* staging.c - pools of staging buffers. See staging.h for threads, locks and guarantees.
+/* staging.c - pools of pinned chunks. See staging.h for threads, locks and guarantees.
  *
- * Limits: a pool holds at most `most` chunks. The pools of devices together hold at most a quarter
- * of the memory that the option pinned_limit allows, apart from the first chunk of each.
+ * Limits: a pool holds at most `most` chunks. Without the first chunk of each pool, the pools of
+ * devices together hold at most a quarter of the memory that the option pinned_limit allows.
  */
 #include <stdlib.h>
 #include "base/error.h"

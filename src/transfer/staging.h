@@ -1,25 +1,26 @@
-/* staging.h - staging pools, whose staging buffers are pinned chunks. Bytes pass through chunks
- * between the program's memory and a device, and between devices that do not reach each other.
+/* staging.h - pools of pinned chunks. Bytes pass through a chunk between the program's memory and a
+ * device, and between devices that cannot access each other's memory.
  *
- * Each device uses separate pools for each direction, for small and for large chunks. So a delayed
- * device does not delay transfers of others.
- * Each ordered pair of devices uses a pool for each of three sizes. So different pairs and
- * directions do not wait for each other, and small copies do not wait for large ones. A new chunk
- * is made only while the first chunk of its pool is still in use, so there are no more chunks than
- * needed. Chunks are kept until hd_close, or until pinned memory is short (reclaim.h).
+ * Each device uses four pools: one of small and one of large chunks for each direction. So a
+ * delayed device does not delay transfers of other devices. Each ordered pair of devices uses three
+ * pools, one for each of three sizes. So different pairs and directions do not wait for each other,
+ * and small copies do not wait for large ones. A new chunk is made only while the first chunk of
+ * its pool is still in use, so there are no more chunks than needed. Chunks are kept until
+ * hd_close, or until pinned memory is short (reclaim.h).
  *
- * A chunk is a tracked buffer. By its use record, the next operations on it wait in their lanes for
- * the operations that were submitted before.
+ * A chunk is a tracked buffer. By the chunk's use record, the next operations on the chunk wait in
+ * their lanes for the operations submitted before.
  *
  * Threads: any.
- * Locks: one per pool, for tens of nanoseconds. While it is held, only the lock of a lane's list of
- * roots is taken. Blocking: see each call's comment.
- * Always: a chunk is in its pool, with the point of its last use, or taken by one thread.
+ * Locks: one per pool, held for tens of nanoseconds. A thread that holds it takes only the lock of
+ * a lane's list of roots (src/buffer/parked.h).
+ * Blocking: see each call's comment.
+ * Always: a chunk is in its pool, with the point of its last use, or one thread has taken it.
  * A chunk whose last use waits for work of the program (src/buffer/parked.h) is set apart, and
  * another chunk may be made in its place. So `most` chunks are left for other transfers. If no more
- * chunks may be set apart, a transfer that must wait for such work takes no chunk before that work
- * is over. A thread gives its chunk back without waiting for another one, so no circle of waits
- * arises.
+ * chunks may be set apart, a transfer that must wait for work of the program takes a chunk only
+ * after that work. A thread gives its chunk back without waiting for another chunk. So no circle of
+ * waits arises.
  */
 #ifndef HDI_TRANSFER_STAGING_H
 #define HDI_TRANSFER_STAGING_H

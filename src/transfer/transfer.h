@@ -1,14 +1,14 @@
-/* transfer.h - declarations that all transfers share: boxes as numbers, a buffer as it was when its
- * handle was checked, one copy command, sizes of parts.
+/* transfer.h - declarations for all transfers: boxes as numbers, the state of a buffer when its
+ * handle was checked, copy commands, sizes of parts.
  *
  * A box is checked, reduced to its fewest dimensions, and cut into copies of rows.
- * A walk goes through a box in parts. One operation can copy one part: rows at equal distances on
- * both sides, or a piece of one row.
+ * A walk visits a box in parts. A part is as much as one operation can copy: rows at equal
+ * distances on both sides, or a piece of one row.
  *
  * Threads: any.
- * Locks: none of its own; submitting takes order locks.
- * Blocking: as hdi_submit. The route STAGED also waits for chunks. Functions on boxes alone are
- * pure, and never block.
+ * Locks: these files have no lock; a submission takes order locks.
+ * Blocking: a submission waits as hdi_submit does. A copy by the route STAGED also waits for
+ * chunks. Functions that only use boxes are pure, and never block.
  * Always: the parts of a transfer are linked. The ticket of the last operation stands for all of
  * them.
  */
