@@ -18,7 +18,7 @@
 
 #define HDI_OWNER_HOST (-1)
 #define HDI_LOST UINT64_MAX
-/* Bits of hd_buffer.locks, beside the order locks: */
+/* Bits of hd_buffer.locks that are not order locks: */
 /* the buffer's kind submits the operations that use it (kind.h) */
 #define HDI_KIND_BIT ((uint64_t)1 << 63)
 /* pinned memory of the program: the next operation clears `readable` and `writable` */
@@ -32,9 +32,9 @@ enum {
     HDI_BUFFER_OF_KIND = 1, /* the buffer has a kind (kind.h), so it is not plain device memory */
     HDI_BUFFER_GUARDED = 2, /* the buffer has guard bytes (hdi_buffer_part.guarded) */
     HDI_BUFFER_HELD = 4,    /* the buffer is in a hold (hold.c) */
-    /* internal to the library: left out of lists of the program's buffers */
+    /* the library's own buffer: lists of the program's buffers omit it */
     HDI_BUFFER_OWN = 8,
-    HDI_BUFFER_BORROWED = 16, /* memory of a module: in no arena, and out of reach for peers */
+    HDI_BUFFER_BORROWED = 16, /* memory of a module: in no arena, and peers cannot access it */
     HDI_BUFFER_IMPORTED = 32, /* memory of the program: in no arena and no pool (region.h) */
     /* set together with IMPORTED: one piece, which the library allocated (piece.h) */
     HDI_BUFFER_PIECE = 64
@@ -42,38 +42,38 @@ enum {
 
 struct hd_buffer {
     hdi_self self;
-    /* bit mask: the order locks to take for a use, and HDI_KIND_BIT, HDI_DIRECT_BIT */
+    /* bit mask: the order locks that a use takes, HDI_KIND_BIT and HDI_DIRECT_BIT */
     uint64_t locks;
     uint64_t address; /* the address as kernels see it */
     uint64_t bytes;
     /* Chunks that the program may read or write at `host` now. Pinned memory is one chunk, which
      * changes under the order lock. Chunks of unified buffers change under the mirror's lock. Other
-     * buffers have none. Read without a lock. */
+     * buffers contain no such chunks. Any thread reads the fields without a lock. */
     _Atomic uint64_t readable, writable;
     unsigned char *host; /* the address as the program sees it; NULL for device memory */
     uint8_t chunk_shift; /* log2 of a chunk's size in bytes */
     hd_runtime *runtime;
-    /* The owner's loss count when the memory was taken; HDI_LOST once the memory is gone. Changes
-     * under the order lock: hdi_submit then recognises an operation that was checked before a loss
-     * (hdi_use). For pinned memory it is always 0. */
+    /* The owner's loss count when the memory was taken, and 0 for pinned memory. Once the memory is
+     * gone, HDI_LOST. This field changes under the order lock, so hdi_submit recognises an
+     * operation that was checked before a loss (hdi_use). */
     _Atomic uint64_t losses;
     int32_t owner;           /* device, or HDI_OWNER_HOST */
     uint8_t order;           /* number of the order lock, see hdi_order_lock */
     _Atomic uint8_t special; /* HDI_BUFFER_*, 0 for most */
-    /* under the list's lock: a restart restores the content, and hd_free waits for its end */
+    /* under the list's lock: a restart restores the content now, and hd_free waits until it has
+     * done so */
     bool restoring;
     /* under the list's lock, with memory_debug: the structure is taken, but has no handle yet */
     bool making;
     hdi_uses uses; /* under the order lock */
-    /* links the buffer in a magazine while it is there; `class` describes the memory at all
-     * times */
+    /* links the buffer while it is in a magazine; the field `class` is always valid */
     hdi_item item;
     uint32_t maker;                    /* number of the allocating thread (hdi_thread_cache) */
     uint64_t block;                    /* start of its memory: `address`, or a guard */
     hdi_host_block pinned;             /* for pinned memory */
     const struct hdi_buffer_ops *kind; /* NULL: plain device memory. See kind.h */
     void *of_kind;                     /* the kind's own state */
-    uint32_t holds;                    /* both fields: under the list's lock */
+    uint32_t holds;                    /* how many; under the list's lock, like `handed` */
     /* the buffer was freed, but holds remain; the end of the last hold gives the memory back */
     bool handed;
     /* for an import: one bit per peer that the driver allows to use it (region.h) */
@@ -84,8 +84,8 @@ struct hd_buffer {
 };
 _Static_assert(sizeof(struct hd_buffer) <= HDI_SELF_ALIGN, "a buffer's structure has one place");
 
-/* Counters of a device's memory, beside those per thread (thread_cache.h) and those of the arena.
- * Relaxed atomics, used on rare paths only. hdi_device.memory points to them. */
+/* Counters of a device's memory that neither the threads' caches (thread_cache.h) nor the arena
+ * keep. They are relaxed atomics on rare paths. hdi_device.memory points to them. */
 typedef struct hdi_memory_counts {
     _Atomic uint64_t failures, drains, waits, wait_ns;
     _Atomic uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
@@ -109,16 +109,16 @@ static inline void hdi_counts_raise(_Atomic uint64_t *peak, uint64_t value)
     }
 }
 
-/* Counts freed memory that a library thread will give back when no work uses it. An allocation at
- * the limit waits for such memory (limit.c). Relaxed: the program orders such an allocation after
- * its hd_free. */
+/* Counts a freed buffer whose memory a library thread will give back when no work uses it. An
+ * allocation at the limit waits for this memory (limit.c). Relaxed: the program calls hd_free
+ * before the allocation. */
 static inline void hdi_memory_leaves(const hdi_device *device)
 {
     atomic_fetch_add_explicit(&device->memory->leaving, 1, memory_order_relaxed);
 }
 
-/* Notes that the library gave such memory back. Release: pairs with the acquire of a waiting
- * allocation. An allocation that sees a count of 0 finds the memory. */
+/* Notes that the library gave the memory of such a buffer back. Release: pairs with the acquire of
+ * a waiting allocation. An allocation that sees a count of 0 finds the memory. */
 static inline void hdi_memory_left(const hdi_device *device)
 {
     atomic_fetch_sub_explicit(&device->memory->leaving, 1, memory_order_release);
@@ -148,7 +148,8 @@ static inline bool hdi_buffer_is_of_arena(const struct hd_buffer *b)
     return b->owner != HDI_OWNER_HOST && !(special & (HDI_BUFFER_BORROWED | HDI_BUFFER_IMPORTED));
 }
 
-/* For HDI_INSIDE, which runs before the handle is checked. Only compare the result. */
+/* The runtime of a handle, for HDI_INSIDE, which runs before the handle is checked. Only compare
+ * the result. */
 static inline const void *hdi_buffer_runtime(const hd_buffer *handle)
 {
     const struct hd_buffer *b = (const struct hd_buffer *)hdi_self_object(handle);
@@ -169,8 +170,8 @@ static inline struct hd_buffer *hdi_buffer_from_any_handle(const hd_buffer *hand
     return b && (hdi_self_get(&b->self) & ~HDI_SELF_LOST) == hdi_self_word(handle) ? b : NULL;
 }
 
-/* The structure behind a handle that no other code uses. Only hd_close ends such a handle, at any
- * time; it then refuses work that uses the handle. */
+/* The structure behind a handle that no other code uses. Only hd_close ends this handle, at any
+ * time. Afterwards work that uses the handle is refused. */
 static inline struct hd_buffer *hdi_buffer_of_own_handle(const hd_buffer *handle)
 {
     return (struct hd_buffer *)hdi_self_object(handle);
@@ -182,7 +183,8 @@ static inline hd_buffer *hdi_buffer_handle(struct hd_buffer *b)
     return (hd_buffer *)hdi_self_make(b, hdi_self_generation(hdi_self_get(&b->self)));
 }
 
-/* Read this after you checked the handle: HDI_LOST means that the handle is stale by now. */
+/* The buffer's loss count. Read it after you checked the handle: HDI_LOST means that the handle is
+ * stale now. */
 static inline uint64_t hdi_buffer_losses(const struct hd_buffer *b)
 {
     /* pairs with the release stores in buffer.c: makes the matching address visible, too */
@@ -196,8 +198,8 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
 }
 
 /* Takes the order lock that guards the buffer's use record. Also waits while another thread has
- * detached the record. The buffer must not be freed meanwhile: it is internal to the library, in a
- * hold, or without a handle. */
+ * detached the record. No other thread may free the buffer meanwhile. So it must be the library's
+ * own, in a hold, or without a handle. */
 void hdi_record_lock(struct hd_buffer *b);
 
 /* Like hdi_record_lock, for a buffer that you just found through `handle`, and that another thread
@@ -235,16 +237,16 @@ static inline void hdi_buffer_label(struct hd_buffer *b, const char *label)
 /* Makes the handle good. If the device is lost, the buffer is lost at once. */
 void hdi_buffer_make_live(struct hd_buffer *b);
 
-/* Calls `visit` for every buffer that holds memory for the program: live, lost or held. Holds the
- * list's lock, but releases it now and then. A buffer that another thread frees and allocates again
- * meanwhile may appear twice, or not at all. */
+/* Calls `visit` for every buffer of the program that is live, lost or held. It holds the list's
+ * lock, but releases it now and then. If another thread frees a buffer and allocates it again
+ * meanwhile, `visit` may see the buffer twice, or not at all. */
 void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
 
-/* True if the memory was taken since the last loss of the device. Otherwise it is gone, and another
- * buffer may own its address. */
+/* True if the buffer's memory was taken since the last loss of the device. Otherwise the memory is
+ * gone, and another buffer may own its address. */
 bool hdi_buffer_of_now(const struct hd_buffer *b);
 
-/* Marks all buffers of a lost device as lost. Any thread. */
+/* Marks all buffers of a lost device as lost. Any thread may call it. */
 void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
 
 /* The word after the handle with `word` becomes stale: the next generation, which is not good
@@ -264,7 +266,7 @@ typedef enum hdi_taken {
 /* Makes the handle of a lost buffer stale. */
 hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle);
 
-/* Take and release the list's lock. */
+/* These two functions take and release the list's lock. */
 void hdi_buffers_lock(hd_runtime *rt);
 void hdi_buffers_unlock(hd_runtime *rt);
 
@@ -275,15 +277,16 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
 
 /* ---- alloc.c: device memory ---- */
 
-/* Both give device memory to a buffer that is not live yet: address, size, owner, a fresh use
- * record. Both try the fallback before they fail with MEMORY. hdi_buffer_place adds guards if the
- * option memory_debug is on; then it can also fail as hdi_submit does. */
+/* Both give device memory to a buffer that is not live yet, and set its address, size, owner and a
+ * fresh use record. Both try the out-of-memory fallback before they fail with MEMORY. With the
+ * option memory_debug, hdi_buffer_place adds guards, and can also fail as hdi_submit does. */
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 
 /* Gives a buffer that is not live yet the device memory at `address`, outside of any arena. The
- * buffer's end does not free that memory. `losses`: the device's count, read before the address was
- * taken. `special`: HDI_BUFFER_*, why the memory is in no arena. Errors: HOST_MEMORY. */
+ * buffer's end does not free that memory. `losses`: the device's loss count, read before the
+ * address was taken. `special`: the reason (HDI_BUFFER_*) why the memory is in no arena. Errors:
+ * HOST_MEMORY. */
 hd_status hdi_buffer_borrow(struct hd_buffer *b, hdi_device *device, uint64_t address, uint64_t bytes, uint64_t losses,
                             unsigned special);
 
@@ -295,7 +298,7 @@ void hdi_buffer_count_allocation(hd_runtime *rt, int device, uint64_t bytes, str
 void hdi_buffer_release_memory(struct hd_buffer *b);
 
 /* Ends a freed buffer that no hold keeps: gives its memory and its structure back. If guards must
- * be checked first, that may happen later. */
+ * be checked first, a library thread may end the buffer later. */
 void hdi_buffer_end(struct hd_buffer *b);
 
 /* hd_alloc_with and hd_free for callers inside a call on the runtime, and for library threads. */
@@ -318,11 +321,12 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 /* After `close`, all handles are stale. `release` drops all holds; the list drops their buffers. */
 extern const hdi_lifetime hdi_holds_lifetime;
 
-/* hd_hold_create for a consumer outside of the library, which hd_close cannot find otherwise.
- * Copies the label. Errors: the same. */
+/* hd_hold_create for a user outside of the library, which hd_close finds only by this hold. Copies
+ * the label. Errors: as hd_hold_create. */
 hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out);
-/* For hd_close, after it ended the handles. True if the program may still use memory of such holds.
- * *first gets the name of one of them, unless its status is set already. `first` may be NULL. */
+/* For hd_close, after it ended the handles. True if the program may still use memory of holds for
+ * outside users. Unless the status of *first is set already, *first names one of these holds.
+ * `first` may be NULL. */
 bool hdi_holds_abandon(hd_runtime *rt, hd_error *first);
 
 /* True if a hold keeps the memory of a buffer that was just freed. Then the structure stays as it
@@ -335,9 +339,9 @@ bool hdi_hold_keeps(struct hd_buffer *b);
  * it meanwhile.
  * False: the handle no longer leads to that buffer, and nothing is held. A lost buffer still
  * counts.
- * If a buffer is freed meanwhile, the last hdi_hold_end gives it back, so hold no lock that this
- * takes. Use it only for buffers that never enter a magazine (hd_buffer.special): a hold keeps a
- * buffer out of magazines for ever. */
+ * If the buffer is freed meanwhile, the last hdi_hold_end gives its memory back: call hdi_hold_end
+ * without locks that this needs. Only hold buffers that never enter a magazine (hd_buffer.special),
+ * since a hold keeps a buffer out of magazines for ever. */
 bool hdi_hold_begin(struct hd_buffer *b, uint64_t word);
 void hdi_hold_end(struct hd_buffer *b);
 
@@ -348,8 +352,8 @@ extern const hdi_lifetime hdi_host_lifetime;
 
 /* The message when a wait for a pinned chunk times out. */
 #define HDI_CHUNKS_IN_USE "all pinned chunks are in use (option transfer_timeout)"
-/* Makes an idle pinned buffer for the library's own use. `wait`: at the limit, wait for memory that
- * work still uses. Errors: as hd_alloc_host, and TIMEOUT. */
+/* Makes a pinned buffer without pending work for the library's own use. `wait`: an allocation at
+ * the limit waits for memory that work still uses. Errors: as hd_alloc_host, and TIMEOUT. */
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out);
 /* Returns a buffer's pinned memory to the pool, with the points of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
@@ -363,21 +367,22 @@ hd_status hdi_host_map(struct hd_buffer *b, hd_access access, int64_t deadline);
 hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
                          int64_t deadline);
 
-/* A device that is not lost, for work that any device can do. The first device if all are lost. */
+/* Returns a device that is not lost, for work that any device can do. If all are lost, returns the
+ * first device. */
 hdi_device *hdi_any_device(hd_runtime *rt);
 
 /* ---- buffer.c: checks and waits ---- */
 
-/* Fails for a handle that leads to no live buffer: freed, lost with its device (DEVICE_LOST), or
- * never valid (HANDLE). */
+/* The error for a handle that leads to no live buffer. DEVICE_LOST: the buffer was lost with its
+ * device. HANDLE: it was freed, or the handle was never valid. */
 hd_status hdi_buffer_refused(const hd_buffer *handle);
 
 /* The structure behind a value that is not a good handle; NULL: none. Accepts the same values as
  * hdi_buffer_from_handle. */
 struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle);
 
-/* True if the handle no longer belongs to the buffer. Then an error that was found may concern
- * another buffer: the structure may have been freed and reused. */
+/* True if the handle no longer leads to this buffer: the structure may be freed, and another buffer
+ * may use it. Then an error that the caller found may concern that other buffer. */
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);
 
 /* Checks a handle and a byte range. Errors: HANDLE, DEVICE_LOST, RANGE. */
@@ -386,13 +391,13 @@ hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes,
 /* Fails with ARGUMENT unless `access` is one of the three values. */
 hd_status hdi_access_check(hd_access access);
 
-/* Beside HD_READ and HD_WRITE: the host will replace all of these bytes, so an earlier failed write
- * of them no longer matters. */
+/* A third value beside HD_READ and HD_WRITE: the host will replace all these bytes, so an earlier
+ * failed write of them does not matter. */
 #define HDI_ACCESS_REPLACES 4u
 
 /* Blocks until the submitted writers of [low, high) are done; for HD_WRITE, the readers too. For
  * HD_READ, this also returns the failure of the last writer of some bytes. Operations submitted
- * from now on stay in the record, whatever the host does. `handle`: as for hdi_record_lock_of.
+ * after this call stay in the record, whatever the host does. `handle`: as for hdi_record_lock_of.
  * Errors: TIMEOUT, FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
                             int64_t deadline);

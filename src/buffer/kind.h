@@ -1,15 +1,16 @@
-/* kind.h - how a buffer differs from plain device memory: a table of functions for each kind.
+/* kind.h - the kinds of buffers: each kind that differs from plain device memory has a table of
+ * functions.
  *
  * Each buffer is of one kind: none (plain device memory), pinned (host.c), unified (unified.c), or
  * checkpointed (checkpoint.c).
- * Guards (guard.c) are a separate table: with memory_debug they surround all device memory,
- * whatever the buffer's kind.
- * Code for all buffers names no kind. It calls these functions if the buffer or its runtime has a
- * table. If a function is NULL, the kind does the same as plain device memory.
+ * Guards (guard.c) use a separate table of the runtime: with memory_debug, guards surround the
+ * device memory of all kinds. Code for all buffers names no kind. If the buffer or its runtime has
+ * a table, this code calls the functions in the table. If a function is NULL, the kind behaves like
+ * plain device memory.
  *
  * Threads: any.
- * Locks: a caller holds none of the library's locks, unless a comment names one.
- * Blocking: the comment of each function states what it waits for.
+ * Locks: a caller of these functions holds no lock of the library, unless a comment names one.
+ * Blocking: the comment of each function names its waits.
  * Always: a buffer gets its kind before a handle leads to it, and keeps it until its structure gets
  * a new owner.
  */

@@ -1,22 +1,23 @@
-/* limit.c - allocations at a limit: their waits, and the steps before one fails.
+/* limit.c - allocations at a memory limit: their waits, and the steps before an allocation fails.
  *
  * The arena first tries mapped memory, idle granules and fresh memory up to the limit
  * (hdi_arena_alloc).
- * The fallback then joins the line of the device (line.h), and tries these steps in order, with
- * another attempt after each:
- *   - the magazines of all threads, which are closed while allocations wait
- *   - waiting for the work in flight, and for freed pieces to come back (piece.c)
- *   - the program's callback, as long as it frees something
- *   - waiting for other threads, as long as they free something or work finishes (limit.h)
+ * If that fails, the out-of-memory fallback joins the line of the device (line.h). It takes these
+ * steps in order, and attempts the allocation again after each step:
+ * - empty the magazines of all threads, which are closed while allocations wait
+ * - wait for the work in flight, and for freed pieces to come back (piece.c)
+ * - call the program's callback, as long as it frees memory
+ * - wait for other threads, as long as they free memory or work finishes (limit.h)
  *
- * Both waits are one: together they take no longer than one may. Only the program can end a claim,
- * so waiting for one is waiting for another thread.
+ * One time limit covers both waits together. Only the program can end a claim, so a wait for a
+ * claim is a wait for another thread.
  *
- * This slows down a producer that is faster than its consumer.
+ * The waits slow down a producer that is faster than its consumer.
  *
  * Threads: any.
- * Locks: that of the line for a moment; none during an attempt, a wait or a call of the program.
- * Blocking: as above.
+ * Locks: the lock of the line, for a moment; no lock is held during an attempt, a wait or a call of
+ * the program.
+ * Blocking: an allocation, during the two waits and the program's callback.
  * Always: one allocation calls the callback at most CALLS_MOST times.
  */
 #include "buffer/limit.h"

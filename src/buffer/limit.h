@@ -1,9 +1,9 @@
-/* limit.h - allocations at a limit: how long they wait, and the steps before one fails.
+/* limit.h - allocations at a memory limit: their waits, and the steps before an allocation fails.
  *
- * Threads: any. One thread per wait.
- * Locks: none is held while an allocation waits, nor during a try.
- * Blocking: an allocation, for work, other threads and the program's callback, within the limit
- * below.
+ * Threads: any. Each wait belongs to one thread.
+ * Locks: no lock is held while an allocation waits or is attempted.
+ * Blocking: an allocation waits for work, for other threads and for the program's callback, within
+ * the time limit below.
  * Always: allocations of one device that wait are served in the order of line.h.
  */
 #ifndef HDI_BUFFER_LIMIT_H
@@ -18,45 +18,46 @@
 /* ---- how long an allocation at a limit waits for others to free something (option memory_timeout)
  * ---- */
 
-/* One allocation makes one wait, whatever steps it is made of. The wait ends when nothing moves for
- * the time of the option. In all it takes at most HDI_MEMORY_WAIT_TIMES that time. So an allocation
- * fails in the end even if other threads take the freed memory each time.
- * The wait ends earlier if nothing can be freed any more. Then no other live thread ever made a
- * call, and only the program can end what is unfinished.
- * The caller decides which events count as moving (hdi_memory_wait_moved). */
+/* All steps of one allocation share one wait. The wait ends when nothing is freed or finished for
+ * the time memory_timeout. In all, a wait takes at most HDI_MEMORY_WAIT_TIMES times memory_timeout.
+ * So an allocation fails in the end even if other threads take all freed memory.
+ * The wait ends earlier if no memory can become free. This is so if no other live thread ever made
+ * a call, and only the program can end the unfinished work. The caller reports each event that
+ * frees or finishes something (hdi_memory_wait_moved). */
 /* the longest wait in all, in units of the option memory_timeout */
 #define HDI_MEMORY_WAIT_TIMES 20
 
 typedef enum hdi_memory_wait_end {
     HDI_MEMORY_WAIT_NONE,  /* no wait */
-    HDI_MEMORY_WAIT_STILL, /* nothing moved */
-    HDI_MEMORY_WAIT_LONG,  /* something did, again and again */
+    HDI_MEMORY_WAIT_STILL, /* nothing was freed or finished for memory_timeout */
+    HDI_MEMORY_WAIT_LONG,  /* the longest wait in all is over */
     HDI_MEMORY_WAIT_ALONE, /* nothing is unfinished, and no other thread could free anything */
     HDI_MEMORY_WAIT_CLOSED /* the runtime is being closed */
 } hdi_memory_wait_end;
 
 typedef struct hdi_memory_wait {
     hd_runtime *runtime;
-    int64_t allowed; /* ns without any move */
+    int64_t allowed; /* nanoseconds without an event after which the wait ends */
     int64_t begin, moved, asked;
-    bool any; /* something moved */
+    bool any; /* something was freed or finished */
     hdi_memory_wait_end end;
 } hdi_memory_wait;
 
 /* Starts a wait. */
 hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt);
 
-/* Something was freed or finished. */
+/* Notes that something was freed or finished. */
 void hdi_memory_wait_moved(hdi_memory_wait *p);
 
-/* The program's callback ran since `began` (clock). That time is no wait. */
+/* Notes that the program's callback ran since the clock time `began`. This time does not count as
+ * waiting. */
 void hdi_memory_wait_apart(hdi_memory_wait *p, int64_t began);
 
-/* True if it is time to give up; p->end gives the reason. `quiet`: no unfinished work could free
- * anything by its end. */
+/* True if the wait is over; p->end gives the reason. `quiet`: the end of unfinished work cannot
+ * free memory. */
 bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet);
 
-/* Sleeps until another look makes sense: a small part of the time since the last move. */
+/* Sleeps for a small part of the time since the last event. */
 void hdi_memory_wait_sleep(const hdi_memory_wait *p);
 
 /* Why the wait ended, for a message: "nothing was freed or finished for 5 s (option
@@ -66,13 +67,14 @@ const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_W
 
 /* ---- steps before an allocation of device memory fails ---- */
 
-/* One try to get `bytes` of the device's memory. MEMORY: there is none, and its message gives the
- * figures. */
+/* Makes one attempt to take `bytes` of the device's memory. MEMORY: too little memory is free; the
+ * message gives the figures. */
 typedef hd_status (*hdi_take)(hdi_device *device, size_t bytes, void *context);
 
-/* Makes a try, in turn: others may wait already (line.h). If it returns MEMORY, repeats it after
- * each step, until it returns something else. `losses`: the device's count of losses before the
- * call. After a loss since then the waits end, and the call fails with DEVICE_LOST. */
+/* Calls `take`, but behind allocations that already wait (line.h). While `take` returns MEMORY,
+ * this function takes the next step of the fallback and calls `take` again. `losses`: the device's
+ * count of losses before the call. After a loss since then the waits end, and the call fails with
+ * DEVICE_LOST. */
 hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, uint64_t losses, hdi_take take, void *context);
 
 #endif

@@ -1,28 +1,33 @@
 /* line.h - the order of allocations that wait for memory at a limit.
  *
- * Each device has a line, and pinned memory has one. An allocation joins it when its first attempt
- * fails, and leaves it when it is over. Memory goes to the allocations in a line in the order in
- * which they joined. A later one, in the line or not, may take memory only if it leaves enough
- * free. For each earlier one it leaves:
- * - all that it wants, if that much is free, or if it waited for the option memory_timeout
- * - otherwise all but its spare bytes of what was ever free since it joined. Spare are the bytes
- *   that were free when it joined, but no more than the limit leaves beside what it wants.
+ * Each device has a line, and pinned memory has one. An allocation joins the line when its first
+ * attempt fails, and leaves the line when it ends. The allocations in a line get memory in the
+ * order in which they joined. A later allocation, in the line or not, may take memory only if it
+ * leaves enough for each earlier allocation. For an earlier allocation it leaves:
+ * - all bytes that the earlier allocation wants, if so many are free in whole granules, or if it
+ *   waited as long as the option memory_timeout
+ * - otherwise the most bytes that were ever free since the earlier allocation joined, without its
+ *   spare bytes. Its spare bytes are the bytes that were free when it joined. They are at most the
+ *   limit without the bytes that it wants.
  *
- * So later allocations share the spare bytes, which were too few for the earlier one. For example,
- * a thread that is about to free memory may need a little for its next step. But nobody takes what
- * is freed for the earlier one. After memory_timeout nobody passes it at all.
+ * So later allocations can use the spare bytes, which were too few for the earlier allocation. For
+ * example, a thread that is about to free memory may need a little memory for its next step. But no
+ * later allocation takes memory that is freed afterwards. After memory_timeout, later allocations
+ * leave the spare bytes, too.
  *
- * Allocations of the library for transfers pass the line of pinned memory, since they come back
- * without the program.
+ * The library's own allocations for transfers pass the line of pinned memory, since the library
+ * frees them without the program.
  *
- * While a device has a line, its magazines are closed. So all blocks that are freed become free for
- * all, and every allocation comes to the line.
+ * While allocations are in the line of a device, the magazines of threads are closed for this
+ * device. So a freed block becomes free for all threads, and every allocation meets the line.
  *
  * Threads: any.
- * Locks: one per line, held while the figures of the arena or the pool are read.
- * Blocking: while another thread maps memory. Joining and leaving visit all caches of threads.
- * Always: without a line an allocation costs one relaxed load more, on its slow path. The program's
- * reclaim callback passes every line, since an allocation in it waits for the callback.
+ * Locks: one per line, held while a thread reads the figures of the arena or the pool.
+ * Blocking: a call waits while another thread maps memory. Joining and leaving visit the caches of
+ * all threads.
+ * Always: an empty line costs an allocation one relaxed load, on the slow path only. Allocations
+ * inside the program's reclaim callback pass every line, since an allocation in the line waits for
+ * the callback.
  */
 #ifndef HDI_BUFFER_LINE_H
 #define HDI_BUFFER_LINE_H
@@ -36,21 +41,21 @@
 
 /* A place in a line, in the allocation's own memory. */
 typedef struct hdi_in_line {
-    struct hdi_in_line *next; /* the next one to come */
+    struct hdi_in_line *next; /* the next place in the line */
     uint64_t wanted;          /* bytes */
-    uint64_t spare;           /* bytes that later ones may share */
-    uint64_t free_most;       /* most bytes that were free since it joined */
-    int64_t since;            /* clock */
+    uint64_t spare;           /* bytes that later allocations may share */
+    uint64_t free_most;       /* the most bytes that were free at one time since it joined */
+    int64_t since;            /* clock time when it joined */
 } hdi_in_line;
 
 typedef struct hdi_line {
     hdi_mutex lock;
-    _Atomic uint32_t waiting; /* places; changes under the lock */
-    _Atomic uint64_t left;    /* counts places left */
-    _Atomic uint64_t chances; /* counts ends of attempts that kept others from theirs */
+    _Atomic uint32_t waiting; /* the number of places; changes under the lock */
+    _Atomic uint64_t left;    /* counts allocations that left the line */
+    _Atomic uint64_t chances; /* counts ends of attempts that made others be refused */
     hdi_in_line *first;       /* under the lock, like the next two */
-    uint64_t trying;          /* bytes of attempts that may go on */
-    bool refused;             /* an attempt, because of these bytes */
+    uint64_t trying;          /* bytes wanted by the attempts that run now */
+    bool refused;             /* an attempt was refused because of `trying` */
 } hdi_line;
 
 extern const hdi_lifetime hdi_lines_lifetime;
@@ -60,12 +65,12 @@ hdi_line *hdi_line_of(const hd_runtime *rt, int device);
 
 static inline bool hdi_line_is_empty(const hdi_line *line)
 {
-    /* Relaxed: an allocation that misses a place that is just joined counts as earlier. */
+    /* Relaxed: an allocation that does not see a new place counts as earlier than that place. */
     return atomic_load_explicit(&line->waiting, memory_order_relaxed) == 0;
 }
 
-/* Numbers that change when an attempt that was refused may go on: a place was left, or another
- * attempt is over. */
+/* If one of these two numbers changes, a refused attempt may succeed now: an allocation left the
+ * line, or another attempt ended. */
 static inline uint64_t hdi_line_left(const hdi_line *line)
 {
     return atomic_load_explicit(&line->left, memory_order_acquire);
@@ -75,13 +80,13 @@ static inline uint64_t hdi_line_chances(const hdi_line *line)
     return atomic_load_explicit(&line->chances, memory_order_acquire);
 }
 
-/* Joins at the end. */
+/* Joins the line at its end. */
 void hdi_line_join(hd_runtime *rt, int device, hdi_in_line *place, uint64_t bytes);
 /* `served`: the allocation got its memory. */
 void hdi_line_leave(hd_runtime *rt, int device, const hdi_in_line *place, bool served);
 
-/* True if an attempt to take that many bytes may go on; hdi_line_exit ends it. `place`: NULL if the
- * allocation is not in the line. */
+/* True if an attempt to take that many bytes may run; then call hdi_line_exit after the attempt.
+ * `place`: NULL if the allocation is not in the line. */
 bool hdi_line_enter(hd_runtime *rt, int device, const hdi_in_line *place, uint64_t bytes);
 void hdi_line_exit(hd_runtime *rt, int device, uint64_t bytes);
 

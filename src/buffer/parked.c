@@ -1,13 +1,13 @@
 /* parked.c - see parked.h.
  *
- * A lane's list gets an entry for each root that is further in its lane of the program than the
- * roots listed before. The entry stores the position of the first operation that waits for the
- * root. Entries are in the order of these positions. So the entries up to a position list the roots
- * of the operations up to there. `last` stores the furthest root of each lane of the program. By
- * `last` alone, a submission decides whether an operation may stand behind all others.
+ * The list of a library lane gets an entry for a root that is further in its program lane than the
+ * roots in the list. The entry stores the position of the first operation that waits for the root.
+ * Entries are in the order of these positions. So the entries up to a position are the roots of all
+ * operations up to this position. `last` stores the furthest root of each program lane. A
+ * submission needs only `last` to decide whether an operation may stand behind all others.
  *
- * A parking lane is made when no other parking lane fits. So there are about as many parking lanes
- * as sets of roots that transfers wait for at the same time.
+ * A parking lane is made when an operation fits into no existing parking lane. So there are about
+ * as many parking lanes as sets of roots that transfers wait for at the same time.
  */
 #include "buffer/parked.h"
 #include <stdlib.h>

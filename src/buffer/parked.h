@@ -1,29 +1,28 @@
 /* parked.h - the lanes for operations of the library that wait for work of the program.
  *
- * Work of the program is launches, products, calls and claims. It stands in lanes of the program;
- * each claim has a lane of its own. The program decides how long such work lasts. A *root* of an
- * operation is unfinished work of the program that the operation waits for, directly or through
+ * Launches, matrix products, host calls and claims are work of the program. This work is in program
+ * lanes; each claim has a lane of its own. The program decides how long its work lasts. A *root* of
+ * an operation is unfinished work of the program that the operation waits for, directly or through
  * operations of the library.
  *
- * The program sees its own lanes and their order. It does not see the library's lanes, which serve
- * unrelated transfers. Therefore an operation enters a library lane only if it shares all roots of
- * that lane.
- * Then it never waits for anything but its own dependencies. An operation without roots never
- * stands behind one with roots.
+ * The program sees its own lanes and their order. It does not see the library's lanes, in which
+ * unrelated transfers share the order. Therefore an operation enters a library lane only if all
+ * roots of that lane are also its own roots. So an operation waits only for its own dependencies.
+ * An operation without roots never stands behind an operation with roots.
  * If an operation may not enter the lane chosen for it, it goes to a parking lane of the device.
  * One parking lane takes only operations without roots, so these always find a lane. If no lane is
- * left for an operation with roots, its submission waits for one of its roots.
+ * left for an operation with roots, its submission waits until one of the roots is done.
  *
- * Each library lane lists the roots of its unfinished work. A root is stored as a lane of the
- * program and a position in it. A later position includes the earlier ones, since work in a lane of
- * the program runs in order.
+ * Each library lane lists the roots of its unfinished work. A root is stored as a program lane and
+ * a position in this lane. A later position includes the earlier ones, since work in a program lane
+ * runs in order.
  *
  * Threads: those that submit work.
- * Locks: a lane's list changes under the order lock of its device. The list's own lock guards it,
- * too, since submissions to other devices read it.
- * Blocking: making a parking lane calls the driver, or waits for a worker.
- * Always: a submission adds its roots to the list before its position becomes visible. One load
- * shows that a list is empty.
+ * Locks: a thread that changes a lane's list holds the order lock of the lane's device, and the
+ * list's own lock. Submissions to other devices read the list under its own lock.
+ * Blocking: a thread that makes a parking lane calls the driver, or waits for a worker.
+ * Always: a submission adds its roots to the list before its position becomes visible. A single
+ * load shows whether a list is empty.
  */
 #ifndef HDI_BUFFER_PARKED_H
 #define HDI_BUFFER_PARKED_H
@@ -38,31 +37,31 @@ static inline bool hdi_parked_may_be_in(const hd_lane *lane)
     return lane->is_copy && !atomic_load_explicit(&lane->claim, memory_order_relaxed);
 }
 
-/* True if operations in a library lane have roots, or had some a moment ago. */
+/* True if operations in a library lane have roots, or had roots a moment ago. */
 static inline bool hdi_parked_any(const hd_lane *lane)
 {
     /* Relaxed: the caller holds the order lock, or saw a position that makes this visible. */
     return atomic_load_explicit(&lane->has_roots, memory_order_relaxed);
 }
 
-/* Finds the roots that the lane's collected waits lead to. They stay in the device's `roots` while
- * the order lock is held. */
+/* Finds the roots of the collected waits of the lane's next operation. The roots stay in the
+ * device's `roots` while the caller holds the order lock. */
 void hdi_parked_find(hd_lane *lane);
 
 /* True if an operation with the roots found last may stand in the lane. If the lane has roots, half
  * of its ring must be free. The order lock is held. */
 bool hdi_parked_fits(hd_lane *lane);
 
-/* Makes room in the lane's list for the roots found, so that noting them cannot fail. False: no
- * memory. */
+/* Makes room in the lane's list for the roots found, so that hdi_parked_note cannot fail. False: no
+ * host memory. */
 bool hdi_parked_reserve(hd_lane *lane);
 
 /* Adds the roots found to the list, for an operation that ends at the position. Hold the order lock
- * from finding them until here. */
+ * from hdi_parked_find until this call. */
 void hdi_parked_note(hd_lane *lane, uint64_t position);
 
-/* A parking lane for an operation with the roots found. NULL: none fits. `made`: no more lanes can
- * be made. The order lock is held. */
+/* Returns a parking lane for an operation with the roots found. NULL: no lane fits. `made`: no more
+ * lanes can be made. The caller holds the order lock. */
 hd_lane *hdi_parking_choose(hdi_device *device, bool made);
 
 /* The parking lane for operations without roots only. */

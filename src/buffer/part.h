@@ -4,8 +4,7 @@
  * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
  * builds on.
  * Threads, locks: as the files that own the members describe.
- * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
- * zeros.
+ * Always: a part shares the address of its runtime. A part is all zeros until hd_open fills it in.
  */
 #ifndef HDI_BUFFER_PART_H
 #define HDI_BUFFER_PART_H

@@ -1,18 +1,19 @@
 /* piece.c - buffers that are one piece of physical memory: their allocation, their export, and
  * imports of another process's exports.
  *
- * The device's port, which may be in a worker process, makes an address range and one mapping for
- * each piece. With worker processes a piece keeps the same address in every process (share.h), and
- * peers map it by descriptor, like an arena's mappings. A piece is a region, so the keeper gives
- * back its range and all mappings in it.
+ * For each piece, the device's port makes an address range with one mapping; the port may be in a
+ * worker process. With worker processes, a piece has the same address in every process (share.h),
+ * and peers map it by descriptor, like an arena's mappings. A piece is a region (region.h). So the
+ * keeper, a thread of the library, gives back the range of the piece with all mappings.
  *
  * Threads: any.
- * Locks: `linking` while a peer gains access, or its mapping ends.
- * Blocking: for requests to ports. An allocation without room waits as hd_alloc does (limit.h).
- * Always: a failed call leaves no buffer, descriptor or address range behind. A mapping that the
- * driver does not undo stays with the port, which tries again. An allocation that fails has given
- * back idle memory before, and may have called the program's reclaim callback. A piece
- * of a lost device is never given back to the device's successor.
+ * Locks: `linking`, while a peer gains access to a piece or loses its mapping.
+ * Blocking: calls wait for requests to ports. An allocation without room waits as hd_alloc does
+ * (limit.h).
+ * Always: a failed call leaves no buffer, descriptor or address range behind. If the driver does
+ * not undo a mapping, the port keeps the mapping and tries again. Before an allocation fails, it
+ * gives back idle memory, and may call the program's reclaim callback. A piece of a lost device is
+ * never given back to the device's successor.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* piece.h - buffers that are one piece of physical memory: HD_ALLOC_DEDICATED, hd_buffer_export,
- * hd_import_descriptor.
+/* piece.h - buffers that are one piece of physical memory (HD_ALLOC_DEDICATED, hd_buffer_export,
+ * hd_import_descriptor).
  *
- * Threads: any. Locks: none during requests to a port, except `linking` for a peer. Blocking: for
- * requests to ports.
+ * Threads: any. Locks: during a request to a port, no lock is held except `linking` for a peer.
+ * Blocking: calls wait for requests to ports.
  */
 #ifndef HDI_BUFFER_PIECE_H
 #define HDI_BUFFER_PIECE_H

@@ -1,26 +1,27 @@
 /* pin.c - pins of the program's memory, which imports share.
  *
- * A freed import stays pinned until its work is done, and the keeper unpins it a little later. The
- * program may import the same bytes again before that. The driver reports that memory is pinned,
- * but not by whom. So this list records the pins that Heddle made. An import whose bytes lie inside
- * one pin uses that pin, and the last user unpins. An import that shares only some bytes with a pin
- * waits until the freed imports of that pin are done. While a thread makes or ends a pin, the pin
- * is busy: an import that needs pages of it waits.
+ * A freed import stays pinned until its work is done. A little later, the keeper, a thread of the
+ * library, unpins the memory. Before that, the program may import the same bytes again. The driver
+ * reports that memory is pinned, but not which code pinned it. So a list in this file records the
+ * pins that Heddle made. An import whose bytes lie inside one pin uses that pin, and the last user
+ * unpins. An import that shares only some bytes with a pin waits until the work of that pin's freed
+ * imports is done. While a thread makes or ends a pin, the pin is busy, and an import that needs
+ * some of its pages waits.
  *
- * The list belongs to the process, since the driver pins memory for the whole process. So the last
- * user in any runtime unpins. A pin ends with the context in which it was made. If the runtime that
- * made the pin closes first, the pin retains the context. Bytes count against the limit of each
- * runtime that uses them.
+ * The driver pins memory for the whole process, so the list belongs to the process, too. The last
+ * user of a pin in any runtime unpins. A pin ends with the context in which it was made. If the
+ * runtime that made the pin closes first, the pin retains the context. Bytes count against the
+ * limit of each runtime that uses them.
  *
- * If the device of a pin was lost since, the pin may be gone with its context. Such a pin is used
+ * If the device of a pin is lost, the pin may be gone with its context. An import uses such a pin
  * only if the driver reports that the memory is pinned.
  *
  * Threads: any; the keeper ends uses.
- * Locks: the list's lock, also held across fork(). While it is held, only a pool's lock is taken,
- * to count bytes. Driver calls run without it, except those that retain a context.
+ * Locks: the list's lock, also held during fork(). A thread that holds it takes only the lock of a
+ * pool, to count bytes. It is not held during driver calls, except those that retain a context.
  * Blocking: see pin.h.
- * Always: pins do not overlap, except busy ones and those whose device was lost since. Only the
- * thread that made a pin busy changes its bytes.
+ * Always: pins do not overlap, except busy pins and pins whose device was lost. Only the thread
+ * that made a pin busy changes its bytes.
  * In a child made by fork() the list is empty.
  */
 #include <inttypes.h>

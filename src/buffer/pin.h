@@ -1,12 +1,12 @@
 /* pin.h - pins of the program's memory, which imports share.
  *
  * Threads: any.
- * Locks: one for the list, not held during driver calls.
- * Blocking: for driver calls. Taking a pin waits for pins that another thread makes or ends.
- * It also waits for the work of freed imports that share a part of the bytes (option
- * transfer_timeout).
- * Always: a pin lasts until the last import of any runtime that uses it has ended. The list does
- * not contain pins that the program made.
+ * Locks: one for the list; pin.c names the driver calls under it.
+ * Blocking: calls wait for the driver. A thread that takes a pin waits while another thread makes
+ * or ends a pin of the same pages. It also waits for the work of freed imports that share a part of
+ * the bytes (option transfer_timeout).
+ * Always: a pin lasts until the last import of any runtime that uses it has ended. The list
+ * contains only pins that Heddle made.
  */
 #ifndef HDI_BUFFER_PIN_H
 #define HDI_BUFFER_PIN_H

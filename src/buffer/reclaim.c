@@ -1,32 +1,32 @@
-/* reclaim.c - steps when memory is scarce: the program's reclaim callback, and the maintenance
- * thread ahead of need. limit.c describes the out-of-memory fallback.
+/* reclaim.c - steps against scarce memory: early calls of the program's reclaim callback, and the
+ * maintenance thread. limit.c describes the out-of-memory fallback.
  *
  * The rule for early calls of the callback comes from CUDA.jl (CUDACore/src/memory.jl,
  * maybe_collect).
- * Such calls begin at a pressure of 0.75, or of 0.50 if the thread is about to block. The share of
- * time that calls may take grows with the pressure, and after a call that freed much. Unlike
- * CUDA.jl, Heddle measures the share per device, and the limit follows the memory that other
+ * Early calls begin at a pressure of 0.75, or of 0.50 if the thread is about to block. The share of
+ * time that the calls may take grows with the pressure, and after a call that freed much. Unlike
+ * CUDA.jl, Heddle measures this share per device, and derives the limit from the memory that other
  * programs leave free.
  *
  * The maintenance thread does three things:
- *   - It maps more memory for a growing device whose free memory gets scarce, so that the program
- *     does not wait for it.
- *   - It gives back the idle granules of a device that has not grown for a while (option
- *     memory_idle). If nothing was allocated in that time either, magazines go first. Pinned memory
- *     goes back in the same way.
- *   - It publishes figures for other processes. If there is a reclaim callback, it asks the driver
- *     for its free memory.
+ * - It maps more memory for a growing device whose free memory gets scarce, so that the program
+ *   does not wait for it.
+ * - It gives back the idle granules of a device that has not grown for a while (option
+ *   memory_idle). If nothing was allocated in that time either, magazines go first. Idle pinned
+ *   memory is given back, too.
+ * - It publishes figures for other processes. If a reclaim callback is set, it asks the driver how
+ *   much memory is free.
  *
- * Threads: any; one early call per device at a time. Each runtime uses one maintenance thread,
- * which starts with the first allocation. It checks the memory four times a second, or less often
- * if nothing changes. With placement=inline there is no such thread: allocating threads publish
- * figures, and the other tasks are left to the program.
- * Locks: the lock of the hook; one per device for its figures. A mutex for the tasks of the
- * maintenance thread. None is held during a call or a request.
- * Blocking: for the callback.
+ * Threads: any; one early call per device at a time. Each runtime has one maintenance thread, which
+ * starts with the first allocation. It checks the memory four times a second, or less often if
+ * nothing changes. With placement=inline there is no maintenance thread: allocating threads publish
+ * the figures, and the program does the other tasks.
+ * Locks: the lock of the hook (the callback's entry), one per device for its figures, and a mutex
+ * for the tasks of the maintenance thread. No lock is held during a callback or a request.
+ * Blocking: an early call waits for the callback.
  * Stopping the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
- * Always: the callback does not run inside itself on one thread.
- * After its stop the maintenance thread makes no request.
+ * Always: on one thread, the callback does not run inside itself. After its stop the maintenance
+ * thread makes no request.
  */
 #include <heddle/memory.h>
 #include <stdio.h>

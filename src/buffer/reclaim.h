@@ -1,17 +1,17 @@
-/* reclaim.h - actions when memory is scarce, and ahead of that: callbacks of the program,
- * shrinkers, the maintenance thread. limit.h describes the out-of-memory fallback.
- * See heddle/memory.h for the rule of the program's reclaim callback.
+/* reclaim.h - steps against scarce memory: callbacks, shrinkers, and the maintenance thread.
+ * limit.h describes the out-of-memory fallback. heddle/memory.h gives the rule for the program's
+ * reclaim callback.
  *
- * Threads: any. Shrinkers are registered while hd_open runs, before other
- * threads use the runtime.
- * Locks: one per hook, one per device for the figures of its callback, and one for the tasks of the
- * maintenance thread. None is held during a call. A caller of the reclaim callback holds no lock of
- * the library.
- * Blocking: for the callback. hdi_hook_install waits until no call of
- * the earlier callback is under way. A shrinker waits for nothing.
- * Always: the reclaim callback does not run on a thread that is already inside it, or on which it
- * is forbidden. Once hdi_hook_install returns, the program may free everything that the earlier
- * callback needs.
+ * Threads: any. Shrinkers are registered while hd_open runs, before other threads use the runtime.
+ * A shrinker is a function of the library that frees idle pinned memory.
+ * Locks: one per hook (a callback's entry), one per device for the figures of the callback, and one
+ * for the tasks of the maintenance thread. No lock is held during a callback. A caller of the
+ * reclaim callback holds no lock of the library.
+ * Blocking: a caller waits for the callback. hdi_hook_install waits until no call of the earlier
+ * callback is under way. A shrinker never waits.
+ * Always: the reclaim callback does not run on a thread that is already inside it, or that must not
+ * call it. Once hdi_hook_install returns, the program may free everything that the earlier callback
+ * needs.
  */
 #ifndef HDI_BUFFER_RECLAIM_H
 #define HDI_BUFFER_RECLAIM_H
@@ -26,7 +26,7 @@
 
 /* ---- a callback of the program that can be replaced while other threads call it ---- */
 
-typedef void (*hdi_hooked)(void); /* cast to its true type */
+typedef void (*hdi_hooked)(void); /* is cast to its true type */
 
 typedef struct hdi_installed {
     hdi_hooked function;
@@ -46,7 +46,8 @@ typedef struct hdi_hook {
 void hdi_hook_init(hdi_hook *hook, void (*changed)(void *owner, bool there), void *owner);
 void hdi_hook_destroy(hdi_hook *hook);
 
-/* NULL: no callback from here on. False: no host memory, and nothing changed. */
+/* Replaces the callback by `function`; NULL: by no callback. False: no host memory, and nothing
+ * changed. */
 bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context);
 
 /* Returns the function to call; NULL: none. End the call with hdi_hook_leave. */
@@ -57,19 +58,20 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called);
 
 extern const hdi_lifetime hdi_reclaim_lifetime;
 
-/* Forbids the callback on this thread, or allows it again. A thread forbids it while it holds
- * something that calls from the callback may wait for. */
+/* Forbids the callback on this thread, or allows it again. A thread forbids the callback while
+ * calls in the callback could wait for something that the thread holds. */
 void hdi_reclaim_forbid(bool forbid);
 
-/* True if the callback does not run on this thread now: it runs there already, or is forbidden. */
+/* True if the callback must not run on this thread now: the thread is inside the callback, or the
+ * callback is forbidden. */
 bool hdi_reclaim_is_inside(void);
 
-/* Runs the callback because an allocation fails otherwise. False: there is none, or it freed
+/* Runs the callback because an allocation would fail. False: there is no callback, or it freed
  * nothing. */
 bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt);
 
-/* Runs the callback if memory of the device is getting scarce and the share of time allows it. No
- * lock is held. */
+/* Runs the callback if the device's memory is getting scarce and the callback's share of time
+ * allows the call. No lock is held. */
 void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block);
 static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block)
 {
@@ -84,7 +86,7 @@ static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t 
 
 typedef struct hdi_shrinker {
     bool (*shrink)(hd_runtime *rt); /* frees idle memory. False: there was none */
-    /* true if this part of the library still uses pinned memory that it gives back without the
+    /* true if this part of the library uses pinned memory that it will give back without the
      * program */
     bool (*in_use)(const hd_runtime *rt);
     struct hdi_shrinker *next;
@@ -107,8 +109,8 @@ static inline bool hdi_shrink(hd_runtime *rt)
     return any;
 }
 
-/* True if a shrinker's memory is in use and comes back without the program. Call hdi_shrink
- * first. */
+/* True if memory of a shrinker is in use, and the library will free it without the program. Call
+ * hdi_shrink first. */
 static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 {
     bool any = false;
@@ -127,8 +129,8 @@ extern const hdi_lifetime hdi_maintenance_lifetime;
 /* Wakes the thread, or starts it if needed. */
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device);
 
-/* Call it after an allocation of pinned memory. Starts or wakes the thread, which gives the memory
- * back some time after it is freed. */
+/* Call it after an allocation of pinned memory. Starts or wakes the thread. Some time after the
+ * memory is freed, the thread unpins it. */
 void hdi_maintenance_look_at_pinned(hd_runtime *rt);
 
 /* Free memory that a growing device should keep at hand: a hundredth of the mapped memory, 4 to 256
@@ -139,7 +141,7 @@ static inline size_t hdi_maintenance_headroom(size_t mapped)
     size_t part = mapped / 100;
     return part < least ? least : part < most ? part : most;
 }
-/* below this much mapped memory, the program is not seen as growing */
+/* a device with less mapped memory does not count as growing */
 
 #define HDI_MAINTENANCE_FROM ((size_t)32 << 20)
 

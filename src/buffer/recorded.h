@@ -1,11 +1,11 @@
 /* recorded.h - records submissions, allocations and frees in a trace (record/format.h).
  *
  * Threads: any.
- * Locks: the order locks of the operation are held while the waits of its submission are recorded.
- * All other functions need none.
+ * Locks: a thread holds the order locks of an operation while it records the waits of the
+ * submission. All other functions need no lock.
  * Blocking: never.
- * Always: called only while a trace is written. The waits of an operation are recorded before the
- * operation.
+ * Always: callers call these functions only while a trace is written. The waits of an operation are
+ * recorded before the operation.
  */
 #ifndef HDI_BUFFER_RECORDED_H
 #define HDI_BUFFER_RECORDED_H

@@ -1,12 +1,11 @@
-/* part.h - the part of each runtime for special kinds of buffers, behind the parts of the layers
- * that this one builds on.
+/* part.h - the part of each runtime for special kinds of buffers, on top of the parts of the layers
+ * below.
  *
  * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
  * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
  * builds on.
  * Threads, locks: as the files that own the members describe.
- * Always: a part shares the address of its runtime. Before hd_open creates its contents, it is all
- * zeros.
+ * Always: a part shares the address of its runtime. A part is all zeros until hd_open fills it in.
  */
 #ifndef HDI_KINDS_PART_H
 #define HDI_KINDS_PART_H

@@ -1,11 +1,10 @@
-/* part.h - the transfer layer's part of each runtime, behind the parts of the layers that it builds
- * on.
+/* part.h - the transfer layer's part of each runtime, on top of the parts of the layers below.
  *
- * hd_open allocates the last layer's structure, which includes all others. So every part of an
- * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
- * on.
+ * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
+ * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
+ * builds on.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. It is all zeros until hd_open fills it in.
+ * Always: a part shares the address of its runtime. A part is all zeros until hd_open fills it in.
  */
 #ifndef HDI_TRANSFER_PART_H
 #define HDI_TRANSFER_PART_H
