@@ -1,23 +1,23 @@
-/* region.c - memory that is in no arena and no pool: the list of such memory, its buffers, and the
- * end of its use.
+/* region.c - regions, which are memory in no arena and no pool: their list, their buffers, and the
+ * end of their use.
  *
  * A region is the memory of an import, or a piece of physical memory. Each belongs to one buffer.
- * A table holds the regions that are not freed, sorted by address, so that overlaps are found.
- * hd_free takes the region out. If work still uses the memory, the region waits in a list with the
- * points of that work.
- * The keeper ends such regions: it unpins or unmaps the memory, and calls the program's function.
- * Unpinning and unmapping wait for devices, so hd_free always leaves that to the keeper.
+ * A table contains the regions that are not freed, sorted by address, so that overlaps are found.
+ * hd_free takes the region out of the table. If work still uses the memory, the region goes into a
+ * list, with the points of that work. A thread of the library, the keeper, ends the regions in the
+ * list: it unpins or unmaps the memory, and calls the program's function. Unpinning and unmapping
+ * wait for devices, so hd_free always leaves them to the keeper.
  *
- * The program owns the content of an import, so reads of it wait, too. If a freed import of the
- * same bytes is still in use, its points become readers of the new buffer. A fill of nothing
- * follows them as a writer, so that readers wait for it.
+ * A new import may contain bytes of a freed import that work still uses. Since the program owns
+ * these bytes, reads by the new buffer wait for that work, too. So the old points become readers of
+ * the new buffer. An empty fill, which follows them as a writer, makes later readers wait.
  *
  * Threads: any; some functions run on the keeper.
- * Locks: the list's lock; inside it the buffer list's lock, for labels, and order locks. `linking`
- * while a peer gains or loses access to a region.
- * Blocking: see region.h. hd_free waits for the work only if there is no host memory for its
- * points, or no thread can be started.
- * Always: a region is in the table, or in the list of regions that leave, or one thread owns it.
+ * Locks: the list's lock. Under it, a thread takes the buffer list's lock, for labels, and order
+ * locks. `linking` is held while a peer gains or loses access to a region.
+ * Blocking: see region.h. If there is no host memory for the points, or no thread can be started,
+ * hd_free waits for the work.
+ * Always: a region is in the table, or in the list of freed regions, or one thread owns it.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,11 +2,11 @@
  * memory.
  *
  * Threads: any. The keeper is a library thread, which starts when it is first needed.
- * Locks: one for the list, not held while the driver or the program is called.
- * Blocking: stopping the keeper waits for a function of the program that it runs. Granting a peer
- * access waits for a port.
- * Always: regions that are not freed do not overlap. Each region's `released` is called once, or
- * never if its work does not end.
+ * Locks: one for the list, not held during a call of the driver or of the program.
+ * Blocking: a stop of the keeper waits while the keeper runs a function of the program. A call that
+ * grants a peer access waits for a port.
+ * Always: regions that are not freed do not overlap. `released` of each region is called once, or
+ * never if the region's work does not end.
  */
 #ifndef HDI_BUFFER_REGION_H
 #define HDI_BUFFER_REGION_H

@@ -1,16 +1,16 @@
 /* submit.c - the path of every operation: order, command, ring.
  *
- *   1. take the order locks that the operation needs
- *   2. collect its waits: earlier uses of the same bytes in other lanes, except those that are done
- *      or that this lane has waited for before
- *   3. write the waits and the command into the ring, note the uses, publish `head`
+ * 1. take the order locks that the operation needs
+ * 2. collect the operation's waits: earlier uses of its bytes in other lanes, except uses that are
+ *    done or that this lane has already waited for
+ * 3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * Usually one look at the buffers' records shows that the operation waits for nothing. Then it
- * takes the fast path (submit_fast.h). Every other operation takes the slow path (submit_slow.c).
+ * Usually one look at the buffers' use records shows that the operation has no waits. Then it takes
+ * the fast path (submit_fast.h). Every other operation takes the slow path (submit_slow.c).
  *
  * Threads: any.
- * Locks: order locks by rising number. All are held until the operation is published, so operations
- * that share several buffers follow one order in all of them.
+ * Locks: order locks by rising number. A submission holds them all until the operation is
+ * published. So operations that share several buffers are in one order in all these buffers.
  * Blocking: only on the slow path.
  * Always: changes start only after all steps that can fail.
  */

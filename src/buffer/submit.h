@@ -1,12 +1,12 @@
-/* submit.h - puts one operation into a lane, in order after all earlier uses of the same bytes.
+/* submit.h - puts one operation into a lane, behind all earlier uses of its bytes.
  *
  * Threads: any.
- * Locks: the order locks of the lane's device and of the buffers' owners, by rising number, for
- * some tens of nanoseconds.
- * Blocking: while the lane is full, while another thread has detached a record, and for the lane's
- * log of failures.
- * Always: no driver calls, except by the engine with placement inline. The fast path never
- * allocates.
+ * Locks: the order locks of the lane's device and of the buffers' owners, taken by rising number,
+ * and held for some tens of nanoseconds.
+ * Blocking: a submission waits while the lane is full, while another thread has detached a record,
+ * and for the lane's log of failures.
+ * Always: a submission makes no driver calls, except those of the engine with placement inline. The
+ * fast path never allocates.
  */
 #ifndef HDI_BUFFER_SUBMIT_H
 #define HDI_BUFFER_SUBMIT_H

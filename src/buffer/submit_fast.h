@@ -1,10 +1,10 @@
-/* submit_fast.h - the fast path of an operation, inlined into its callers, and the steps that the
- * slow path (submit_slow.c) shares.
+/* submit_fast.h - the fast path of an operation, inlined into its callers, and the steps that both
+ * paths share.
  *
  * Threads: the thread that submits.
  * Locks: the order locks of the operation, as each function states.
- * Blocking: only hdi_submit_slow and hdi_launch_slow. An operation that must wait takes the slow
- * path.
+ * Blocking: only hdi_submit_slow and hdi_launch_slow block. An operation that must wait takes the
+ * slow path (submit_slow.c).
  * Always: nothing changes before it is certain that the operation can take this path. The engine
  * sees a command only when it is complete.
  */

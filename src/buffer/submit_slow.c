@@ -1,23 +1,22 @@
-/* submit_slow.c - an operation that may need to wait: for other lanes, for room in its ring, or for
- * a record that another thread works on.
+/* submit_slow.c - the slow path of operations that may wait: for other lanes, for room in a ring,
+ * or for a detached record.
  *
- * It waits for its dependencies: earlier uses of the same bytes that are not done. collect.h finds
+ * The dependencies of an operation are earlier uses of its bytes that are not done. collect.h finds
  * them.
  *
- * If a use overlaps very many segments, its record is detached and walked without the order locks.
- * The points found are checked again under the locks. If an operation may not stand in its library
- * lane (parked.h), it moves to a parking lane. Its dependencies are collected again for that lane.
- * Submissions to a full lane form a queue for room, without locks. A later submission waits behind
- * them, however few slots it needs.
+ * If a use overlaps very many segments of a record, the submission detaches the record, and walks
+ * it without the order locks. Later it checks the points again under the locks. If an operation may
+ * not stand in its library lane (parked.h), it moves to a parking lane. Then its dependencies are
+ * collected again for that lane. Submissions to a full lane wait for room in a queue, without
+ * locks. A later submission waits behind them, even if it needs fewer slots.
  *
  * Threads: any.
  * Locks: order locks, released during every wait. A detached record needs no lock.
- * Blocking: until dependencies, room and records are ready (option submit_timeout for room).
- * Always: a submission detaches all its long records at once or none. It gives them back before any
- * other wait, so no two submissions wait for each other. A submission takes room only if no other
- * one waits in front of it.
- * Without memory for dependencies, those collected so far stay valid, and the submission first
- * waits for some of them.
+ * Blocking: a submission waits for dependencies and records, and for room (option submit_timeout).
+ * Always: a submission detaches either all its long records at once, or none. It gives these
+ * records back before any other wait, so no two submissions wait for each other. A submission takes
+ * room only if no other submission waits in front. If host memory for dependencies runs out, the
+ * collected ones stay valid, and the submission first waits for some of them.
  */
 #include <stdlib.h>
 #include "base/error.h"

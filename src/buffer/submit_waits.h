@@ -1,13 +1,14 @@
 /* submit_waits.h - writes an operation's waits as commands into its lane's ring. The functions are
- * inlined, because they are a part of the cost of the path with waits.
+ * inlined, since their calls would slow down operations with waits.
  *
- * The lane that is waited for records an event, if the waiting engine can use it. Otherwise it
- * publishes its position without delay.
+ * If the waiting engine can use events of the awaited lane, the awaited lane records an event.
+ * Otherwise the awaited lane publishes its position without delay.
  *
  * Threads: those that submit work.
- * Locks: the order lock of the lane's device is held.
+ * Locks: the caller holds the order lock of the lane's device.
  * Blocking: never.
- * Always: all slots written here were counted before, under the same lock.
+ * Always: before a function writes slots, its caller has counted them, under the same hold of the
+ * lock.
  */
 #ifndef HDI_BUFFER_SUBMIT_WAITS_H
 #define HDI_BUFFER_SUBMIT_WAITS_H

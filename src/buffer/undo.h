@@ -1,15 +1,15 @@
-/* undo.h - records an operation's changes to use records, so that it can be withdrawn.
+/* undo.h - records an operation's changes to use records, so that the operation can be withdrawn.
  *
  * A claim may be refused after its submission, if its stream cannot wait or its bytes turn out to
- * be bad. Then the call must have changed nothing. So the submission keeps everything that it takes
- * out of the records. A withdrawal puts all of it back. The command stays in its lane, and ends
- * like one without uses.
+ * be bad. A refused call must leave the use records as they were. So the submission keeps
+ * everything that it takes out of the records, and a withdrawal puts it back. The command stays in
+ * its lane, and ends like a command without uses.
  *
  * Threads: the thread that submits. It calls withdraw or drop before its call returns.
- * Locks: order locks, as in a submission. The lock of a mirror (src/kinds/unified.c).
- * Blocking: while another thread has detached a record.
- * Always: operations that other threads submit meanwhile keep their order. A buffer that was freed
- * meanwhile is left alone.
+ * Locks: order locks, as in a submission, and the lock of a mirror (src/kinds/unified.c).
+ * Blocking: a call waits while another thread has detached a record.
+ * Always: operations that other threads submit meanwhile keep their order. A withdrawal does not
+ * touch a buffer that was freed meanwhile.
  */
 #ifndef HDI_BUFFER_UNDO_H
 #define HDI_BUFFER_UNDO_H

@@ -1,9 +1,9 @@
-/* uses.c - use records: keeps their segments, drops finished uses, notes uses, and finds pending
- * ones.
+/* uses.c - use records: keeps their segments, notes uses, drops finished uses, and finds pending
+ * uses.
  *
  * Threads: any.
- * Locks: none of its own. The caller holds the order lock of the buffer's owner, or detached the
- * record.
+ * Locks: this file has no lock. The caller holds the order lock of the buffer's owner, or has
+ * detached the record.
  * Blocking: never.
  * Always: see uses.h.
  */

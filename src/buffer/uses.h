@@ -1,28 +1,27 @@
 /* uses.h - use records: for each range of a buffer's bytes, the last writer and the readers since
  * that write.
  *
- * A record is one segment while every use is of the whole buffer. Uses of parts split it into
- * several segments.
- * A look at a range of a record drops the uses that ended with success, and joins neighbouring
- * segments with equal points. So a record consists of about as many segments as there are
- * unfinished uses of parts.
- * It is one segment again once the whole buffer is written or everything is finished.
+ * A segment is a range of bytes with the same uses. While every use is of the whole buffer, the
+ * record is one segment. Uses of parts split the record into several segments. A function that
+ * looks at a range drops the uses that ended with success, and joins neighbouring segments with
+ * equal points. So a record consists of about as many segments as there are unfinished uses of
+ * parts. Once the whole buffer is written, or all uses are finished, the record is one segment
+ * again.
  *
  * Several segments form a list sorted by address, in leaves of a few segments each. Finding a
  * segment takes two binary searches.
- * Splitting, joining or removing segments touches their leaves and the directory of leaves, however
- * many segments there are. All records of several segments under one order lock form a ring, so
- * that each change can also prune a little of another record.
- * So finished uses disappear even from buffers that nobody uses any more.
+ * A change of segments only touches their leaves and the directory of leaves, whatever the number
+ * of segments. All records of several segments under one order lock form a ring. Each change of a
+ * record can also prune a little of the next record in the ring. So finished uses also leave the
+ * records of buffers that are not used any more.
  *
  * Threads: those that submit work or look at a buffer.
- * Locks: call the functions below under the order lock of the buffer's owner.
- * A thread that must look at very many segments first detaches the record (submit_slow.c), and
- * works on it without the lock.
- * Every other thread waits until the record is free (hdi_uses_detached).
- * Always: a point leaves only when its operation has finished; a writer's point leaves only if the
- * operation also succeeded. Segments cover the buffer without gaps or overlaps. No leaf is empty. A
- * segment holds at most one reader point per lane.
+ * Locks: call the functions below under the order lock of the buffer's owner. A thread that must
+ * look at very many segments first detaches the record (submit_slow.c), and works on the record
+ * without the lock. Other threads wait until the record is no longer detached (hdi_uses_detached).
+ * Always: a reader's point leaves a record only when its operation has finished. A writer's point
+ * leaves only when its operation has succeeded. Segments cover the buffer without gaps or overlaps.
+ * No leaf is empty. A segment holds at most one reader point per lane.
  */
 #ifndef HDI_BUFFER_USES_H
 #define HDI_BUFFER_USES_H

@@ -1,16 +1,18 @@
-/* claim.c - claims, which the program begins, waits for and ends. See heddle/claim.h.
+/* claim.c - claims: uses of buffers by the program itself, which begins, waits for and ends them.
+ * See heddle/claim.h.
  *
  * A claim is one command of two slots in a lane of the library (src/engine/channel.h).
- * If a claim waits for nothing, the program gets the bytes when the submission returns. In that
- * case no engine is notified before the claim's end.
+ * If a claim has no waits, the program gets the bytes when the submission returns. Then the engine
+ * is only notified of the claim's end.
  *
  * Threads: any.
- * Locks: one for each device's pool, for some nanoseconds. The submission takes order locks.
- * Blocking: hd_claim_wait. Taking a claim from the pool may call the driver to make a lane. If no
- * more lanes can be made, it waits for a claim to end.
+ * Locks: one for each device's pool of claims, held for some nanoseconds. The submission takes
+ * order locks.
+ * Blocking: hd_claim_wait blocks. A thread that takes a claim from the pool may call the driver to
+ * make a lane. If no more lanes can be made, the thread waits until a claim ends.
  * Always:
- * - If two threads end one claim, one is refused. The handle is stale before another claim can use
- *   the lane.
+ * - If two threads end one claim, one of the two calls is refused. A claim's handle is stale before
+ *   the next claim can use the lane.
  * - If the program gets the bytes at once, the lane notes that before the program can use them. So
  *   a loss of the device does not end such a claim.
  */

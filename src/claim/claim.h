@@ -1,10 +1,10 @@
 /* claim.h - declarations that the files of this layer share: uses by the program, claims, and their
  * callbacks.
  *
- * Threads: any. Locks: as each file describes; a caller holds none of the library's locks.
- * Always: each claim occupies a library lane of its own. The next claim gets a lane only after the
- * last one is done. So ending a claim never waits for another claim, and a claim finds no earlier
- * work in its lane.
+ * Threads: any. Locks: see each file; a caller holds no lock of the library.
+ * Always: each claim occupies a library lane of its own. A lane gets its next claim only after the
+ * last claim is done. So the end of a claim never waits for another claim, and a claim finds no
+ * earlier work in its lane.
  */
 #ifndef HDI_CLAIM_CLAIM_H
 #define HDI_CLAIM_CLAIM_H

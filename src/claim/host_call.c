@@ -1,18 +1,20 @@
-/* host_call.c - functions of the program that library threads run once a claim is ready:
- * hd_launch_host and hd_claim_on_ready.
+/* host_call.c - hd_launch_host and hd_claim_on_ready: library threads run a function of the program
+ * once a claim is ready.
  *
  * A *watcher* for each device sleeps until some claim in a lane of that device is ready or over.
- * It passes ready claims to the *callers*. There are as many callers as are needed, up to the
- * option call_threads. So a call that is not ready occupies no thread. Threads start when they are
- * first needed. A caller that waits inside Heddle may wait for another call. Such a caller does not
- * count against the option, so another caller may start. Later, a surplus caller ends.
+ * The watcher passes ready claims to the *callers*, which are threads that run the functions. As
+ * many callers start as are needed, up to the option call_threads. So a call that is not ready
+ * occupies no thread. Threads start when they are first needed. A caller that waits inside Heddle
+ * may wait for another call. Therefore such a caller does not count, and another caller may start
+ * in its place. When there are too many callers, one ends.
  *
  * Threads: any; watchers and callers are library threads.
- * Locks: one for the lists, for a short time; none while the program's functions run.
- * Blocking: hd_close, until submitted calls have run and claims were ended (option close_timeout).
+ * Locks: one for the lists, held briefly; no lock is held while the program's functions run.
+ * Blocking: hd_close waits until the submitted calls have run and their claims are ended (option
+ * close_timeout).
  * Always:
- * - A watcher stores that it waits, and then looks at its claims once more. So it misses no claim
- *   that is ready or over.
+ * - Before it sleeps, a watcher stores that it waits, and then looks at its claims once more. So it
+ *   misses no claim that becomes ready or over.
  * - An accepted call gets a thread, or a watcher that keeps trying to start one.
  * - A function is called at most once, and not for a claim that was ended before.
  */

@@ -1,8 +1,8 @@
-/* lane_call.c - functions of the program in lanes, and lanes that wait for tickets:
- * hd_lane_run_native and hd_lane_add_dependency.
+/* lane_call.c - hd_lane_run_native, which runs a function of the program in a lane, and
+ * hd_lane_add_dependency, by which a lane waits for a ticket.
  *
- * Threads: any. Locks: none of its own; submitting takes order locks. Blocking: while the lane has
- * no room.
+ * Threads: any. Locks: this file has no lock; a submission takes order locks. Blocking: a call
+ * waits while the lane is full.
  * Always: nothing is submitted until every check has passed.
  */
 #include "base/error.h"

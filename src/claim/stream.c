@@ -1,29 +1,29 @@
 /* stream.c - claims on streams of the program: hd_claim_begin_stream, and the end of such a claim.
  *
  * The program's stream gets waits for driver events, one for each lane that the claim waits for.
- * Usually the lane's engine recorded such an event. If it did not, the calling thread records one
- * after everything that the lane was given. That event may cover more than needed, but never less.
- * But no event behind a cut may serve (src/engine/event.c): if no event before the cut is left, the
- * calling thread waits for the device. No event can mark a position that the engine has not given
- * to the driver yet. In that case the calling thread waits for the engine, but not for the device.
- * An earlier claim on the same stream needs no wait, since the stream keeps its order. An earlier
- * claim on another stream provides the event at its end.
- * The claim's own lane waits like the lane of any claim. At the end of the claim, the CUDA stream
- * of that lane waits for an event of the program's stream.
+ * Usually the lane's engine has recorded such an event. Otherwise the calling thread records an
+ * event behind all work that the driver got for the lane. That event may cover more than needed,
+ * but never less. No event behind a cut may serve (src/engine/event.c): if no event before the cut
+ * is left, the calling thread waits for the device. No event can mark work that the engine has not
+ * given to the driver yet. For such work the calling thread waits for the engine, but not for the
+ * device. An earlier claim on the same stream needs no wait, since the stream keeps its order. An
+ * earlier claim on another stream records an event when it ends.
+ * The claim's own lane waits for the same lanes. At the end of the claim, the CUDA stream of that
+ * lane waits for an event of the program's stream.
  *
- * Threads: any. Locks: one for each device's pool of events, for a short time.
- * Blocking: hd_claim_begin_stream, for an engine that is behind (option submit_timeout).
+ * Threads: any. Locks: one for each device's pool of events, held briefly.
+ * Blocking: hd_claim_begin_stream waits for an engine that is behind (option submit_timeout).
  * hd_claim_end waits for the device if the stream is gone.
  * Always:
  * - The device's context is current during driver calls, and the program's context is current again
  *   afterwards.
- * - No stream under capture gets an event or a wait, so no capture breaks.
- * - An event may be recorded again after a stream got a wait for it: the wait covers only the
- *   record that it found.
- * - A begin that is refused after its submission withdraws the claim. The stream may keep some of
- *   its waits, which change no bytes.
- * - An end always ends the claim. During a capture of its stream, the engine does the rest after
- *   the capture (src/engine/program.c).
+ * - A stream under capture gets no event and no wait, so no capture breaks.
+ * - An event may be recorded again after a stream got a wait for the event. The wait still means
+ *   the earlier record.
+ * - If hd_claim_begin_stream is refused after its submission, it withdraws the claim. The stream
+ *   may keep some of its waits, which change no bytes.
+ * - hd_claim_end always ends the claim. If the claim's stream is under capture, the engine
+ *   completes the end after the capture (src/engine/program.c).
  */
 #include <inttypes.h>
 #include "base/error.h"

@@ -1,9 +1,10 @@
-/* uses.c - checks the uses of a claim or a call: turns arguments of the program into uses of a
- * submission.
+/* uses.c - checks the buffers and ranges that the program passes to a claim or a call, and turns
+ * them into uses of a submission.
  *
  * Threads: any. Locks: none. Blocking: the first use of another device's memory waits for the test
- * of the pair. Always: these checks change nothing. The checked facts may change before the
- * submission, which checks the handles again.
+ * of that pair of devices.
+ * Always: these checks change nothing. The checked facts may change before the submission, which
+ * checks the handles again.
  */
 #include "base/error.h"
 #include "claim/claim.h"
