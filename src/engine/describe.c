@@ -1,11 +1,12 @@
-/* describe.c - turns failures of operations and driver calls, and losses of devices, into messages
- * and fields of an hd_error.
+/* describe.c - describes failures of operations and driver calls, and losses of devices, in the
+ * messages and fields of an hd_error.
  *
  * Threads: any.
- * Locks: the mutex of the losses, briefly. The caller may hold order locks, unless engine.h states
- * otherwise.
- * Blocking: hdi_device_await_loss, and calls that fail with the code of a lost device.
- * Always: text and fields name the same operation first. A likely cause is not reported as certain.
+ * Locks: the mutex of the losses, held briefly. The caller may hold order locks, unless engine.h
+ * states otherwise.
+ * Blocking: hdi_device_await_loss blocks, and so do calls that fail with the code of a lost device.
+ * Always: the message and the fields of an error first name the same operation. A likely cause is
+ * reported as likely, not as certain.
  */
 #include <stdarg.h>
 #include <stdio.h>

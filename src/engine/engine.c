@@ -1,21 +1,22 @@
-/* engine.c - runs a device's engine: the placements, the order of its visits to lanes, how it
- * sleeps and wakes.
+/* engine.c - runs a device's engine: the placements, the order in which the engine visits lanes,
+ * and how it sleeps and wakes.
  *
- * A lane with more than a few commands to issue is *full*. A pass visits all other lanes, then one
- * or a few of the full ones. So a lane with little to do waits for one short visit, however many
- * lanes are full. Full lanes take turns. Every second turn goes to a full lane that a thread waits
- * for.
+ * A lane with more than a few commands to issue is *full*. A pass of the engine visits all lanes
+ * that are not full, and then one or a few full lanes. So a lane with few commands waits for one
+ * short visit at most, even if many lanes are full. Full lanes take turns. Every second turn goes
+ * to a full lane that a thread waits for.
  *
  * Threads: in the placement `thread`, each device's engine has a thread of its own from hd_open to
- * hd_close. In the placement `inline`, threads that submit or wait run it, one at a time per
- * device. Passes run with the device's context current.
- * Locks: `running`, only in the placement `inline`. Under it an order lock, if the driver refuses
- * the context.
+ * hd_close. In the placement `inline`, threads that submit or wait run the engine, one at a time
+ * per device. During a pass, the device's context is current.
+ * Locks: `running`, only in the placement `inline`. If the driver refuses the context, an order
+ * lock is taken under `running`.
  * Always:
- * - An engine without work sleeps. A submitter that finds it asleep rings the doorbell. A sleep
- *   with work in flight ends by a time limit, since the device's completion flags ring no doorbell.
- * - A full lane gets its turn after at most twice as many visits as there are full lanes. A lane
- *   that is not active is not full.
+ * - An engine without work sleeps. A submitter that finds the engine asleep rings its doorbell.
+ *   While work is in flight, the engine sleeps for a limited time, since the device's completion
+ *   flags ring no doorbell.
+ * - If n lanes are full, each of them gets its turn after at most 2 n visits. An inactive lane is
+ *   not full.
  */
 #include <stdlib.h>
 #include <sys/prctl.h>

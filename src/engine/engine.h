@@ -2,8 +2,8 @@
  *
  * Threads: any, unless a comment names others.
  * Locks: the caller holds none, unless a comment names one.
- * Always: a failure is recorded before `done` passes its position, so a thread that sees the
- * position done finds the outcome.
+ * Always: a failure is recorded before `done` passes the failed operation. So a thread that sees
+ * the operation done finds its outcome.
  */
 #ifndef HDI_ENGINE_ENGINE_H
 #define HDI_ENGINE_ENGINE_H

@@ -1,20 +1,21 @@
 /* event.c - the events of a lane, which other lanes and streams of the program wait for.
  *
- * A lane records sixteen events in turn. An event may stand further behind than a waiter needs.
- * Then the waiter waits for more work, which is safe if all work in between ends by itself. Work of
- * the program may not end by itself: for example, kernels of NCCL in several lanes wait for each
- * other, which Heddle cannot see. Another kernel may wait for a flag. So the engine *cuts* a lane
- * in front of each call of a function of the program, and of each kernel that may run long. It also
- * cuts in front of each wait, because the awaited work may be such work. It puts a signal at each
- * cut. If a cut is behind the position that a waiter needs, the waiter uses no event behind that
- * cut. So the end of work in front of a cut is seen, whatever is behind the cut. The engine also
- * records an event at a cut if a waiter may need one. At a wait it does so only once the program's
- * own work may be in lanes (has_calls).
+ * A lane records sixteen events in turn. An event may cover more work than a waiter needs. Then the
+ * waiter waits for more work, which is safe if all this work ends by itself. Work of the program
+ * may not end by itself. For example, kernels of NCCL in several lanes wait for each other, which
+ * Heddle cannot see, and a kernel may wait for a flag. So the engine *cuts* a lane in front of each
+ * call of a function of the program, and of each kernel that may run long. It also cuts in front of
+ * each wait, because the lane may wait for such work of the program. The engine puts a signal at
+ * each cut. A waiter for work in front of a cut uses no event behind that cut. So the end of this
+ * work is seen, whatever is behind the cut. If a waiter may need one, the engine also records an
+ * event at a cut. At a cut for a wait it records an event only once the program's own work may be
+ * in lanes (has_calls).
  *
- * Threads: the thread that runs the device's engine records and cuts. Any thread holds an event.
- * Locks: none. While a waiter holds an event, for the length of one driver call, the engine does
- * not record it again.
- * Always: a visible position stands for a recorded event, and only for work up to there.
+ * Threads: the thread that runs the device's engine records and cuts. Any thread may hold an event.
+ * Locks: none. A waiter holds an event for the length of one driver call. Meanwhile the engine does
+ * not record this event again.
+ * Always: if the position of an event is visible, the event is recorded, and covers only work up to
+ * that position.
  */
 #include "engine/stream.h"
 

@@ -1,28 +1,28 @@
 /* issue.c - turns commands into calls of the driver.
  *
- * This file makes the driver call of each operation in the table of channel.h, and makes chains of
- * launches. It also measures the time of kernels, which limits the length of chains.
+ * For each operation in the table of channel.h, this file makes the driver call. It combines
+ * launches into chains. It also measures the time of kernels, since long kernels need short chains.
  *
- * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before each launch of
- * the graph every node gets the function, arguments, grid, block and shared memory of one launch.
- * A chain costs a third to a quarter of launching the kernels one by one, and even a chain of one
- * launch costs less. Each lane keeps its own chains, two executables of each size. So the engine
- * fills one executable while the launch of the other one has not begun.
+ * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before the engine
+ * launches the graph, each node gets the function, arguments, grid, block and shared memory of one
+ * kernel launch. A chain takes a third to a quarter of the time of single launches; even a chain of
+ * one kernel is faster. Each lane keeps its own chains, with two executable graphs of each size. So
+ * the engine can fill one graph while the other one still waits on the device.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
  * Any thread calls hdi_chains_forget.
- * Locks: `chaining` of the engine, held while executables are used, because another thread may call
- * hdi_chains_forget at the end of a module.
+ * Locks: `chaining` of the engine, held while the engine uses executable graphs, because another
+ * thread may call hdi_chains_forget when a module ends.
  * Always:
- * - No call waits for the device. Most commands take one call. A chain takes one call for each
- *   changed node, and one for its launch.
+ * - No call waits for the device. Most commands take one driver call. A chain takes one call for
+ *   each changed node, and one call for its launch.
  * - A chain never waits to be filled.
  * - Launches that the driver refuses in a chain are issued one by one; each then works or fails
  *   alone.
- * - A kernel that was never seen to end is not part of a chain.
- * - The executables of all lanes together take no more memory, as counted here, than the option
- *   chain_memory. The graph of an executable lives as long as the executable, since the graph's
- *   nodes name those of the executable.
+ * - A kernel becomes part of a chain only after the engine saw the kernel end once.
+ * - The executable graphs of all lanes together take at most the memory of the option chain_memory,
+ *   as this file counts it. The graph from which an executable graph was made lives as long, since
+ *   calls name the nodes by this graph.
  */
 #include <stddef.h>
 #include <stdlib.h>

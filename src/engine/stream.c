@@ -1,23 +1,26 @@
 /* stream.c - gives one lane's commands to the driver, and follows the lane's progress.
  * stream_waits.c makes a lane wait for other lanes.
  *
- * The completion flag, which the device writes, and the stream's status show how far the lane is. A
- * *signal* behind the lane's work makes the device write the position into the flag. It is one of
- * two kinds:
- * - A fill, behind kernels and behind small copies to the device. The device makes a fill right
- *   after kernels. The driver sends the bytes of small copies along with its commands, so the
- *   device makes the fill right after them, too.
- * - A written value, behind other copies. For a fill, the device would need another of its engines
- *   than for the copy.
+ * The lane's completion flag, which the device writes, and the status of the CUDA stream show how
+ * far the lane is. A *signal* is a command behind the lane's work that makes the device write the
+ * position into the flag. A signal is one of two kinds:
+ * - A fill, behind kernels and behind small copies to the device. The device runs a fill right
+ *   after a kernel. The driver sends the bytes of a small copy along with its commands, so the
+ *   device runs the fill right after that copy, too.
+ * - A written value, behind other copies. A fill would need another hardware engine of the device
+ *   than the copy.
  *
- * Threads: the thread that runs the device's engine. That is its own thread or, in the placement
- * inline, the holder of `running`. The device's context is current.
- * Locks: none. Other engines read event positions, and find everything else in the shared channel.
+ * Threads: the thread that runs the device's engine, with the device's context current. In the
+ * placement inline, this is the holder of `running`; otherwise the engine has a thread of its own.
+ * Locks: none. Other engines read the positions of events here, and everything else in the shared
+ * channel.
  * Always:
- * - No call blocks: if a lane cannot go on, the engine visits it again later.
- * - A lane's commands are issued in order. A failed command is recorded before `issued` passes it.
- * - A result read from another lane is a dependency until its outcome is recorded. `done` never
- *   passes a position before the results that its operation reads from other lanes are done.
+ * - No call blocks: if a lane cannot go on, the engine visits the lane again later.
+ * - A lane's commands are issued in order. The failure of a command is recorded before `issued`
+ *   passes the command.
+ * - A result that an operation reads from another lane is a dependency until the result's outcome
+ *   is recorded. `done` passes an operation only after the results that it reads from other lanes
+ *   are done.
  */
 #include <assert.h>
 #include <limits.h>

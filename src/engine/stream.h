@@ -1,11 +1,13 @@
-/* stream.h - the engine, its side of a lane, and the declarations that the engine's files share.
+/* stream.h - the engine, the engine's side of a lane, and the declarations that the engine's files
+ * share.
  *
- *    hdi_stream    the engine's side of a lane: the CUDA stream, its events, how far it is
- *    hdi_engine    feeds one device: its streams, how it sleeps and wakes
+ *    hdi_stream    the engine's side of a lane: the CUDA stream, its events, how far the lane is
+ *    hdi_engine    feeds one device: the device's streams, and how the engine sleeps and wakes
  *
  * Threads: the thread that runs the device's engine, with the device's context current, unless a
- * comment names others. That is its own thread, or the holder of `running` in the placement inline.
- * Locks: none, except `chaining` of the engine for chains.
+ * comment names others. In the placement inline, the thread that runs the engine is the holder of
+ * `running`; otherwise the engine has a thread of its own.
+ * Locks: none, except `chaining` of the engine for chains (issue.c).
  * Always: done <= passed <= issued <= the lane's head, and signalled <= issued.
  */
 #ifndef HDI_ENGINE_STREAM_H

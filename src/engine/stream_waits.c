@@ -1,15 +1,17 @@
-/* stream_waits.c - makes a lane wait for other lanes, and notes whose results it reads.
+/* stream_waits.c - makes a lane wait for other lanes, and notes the lanes whose results it reads.
  *
- * A lane waits for another lane by an event of the driver. If the other lane's engine is in another
- * process, it waits until that lane's position is done.
+ * A lane waits for another lane by an event of the driver. If the engine of the other lane is in
+ * another process, there is no such event. Then the waiting lane issues no command until the
+ * awaited position is done.
  *
  * Threads, Locks: see stream.c.
  * Always:
  * - Every wait is for an event that is already recorded, so waits for events form no cycle
  *   (event.c).
- * - The lane makes a wait even if the operation behind it fails at once, since later operations
- *   rely on the wait.
- * - A result read from another lane is a dependency until its outcome is recorded.
+ * - The lane makes a wait even if the operation behind the wait fails at once, since later
+ *   operations rely on the wait.
+ * - A result that an operation reads from another lane is a dependency until the result's outcome
+ *   is recorded.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,19 +1,18 @@
-/* checker.c - guards of freed buffers with unfinished work: hd_free leaves them to a thread, the
+/* checker.c - checks the guards of freed buffers with unfinished work, on a thread called the
  * checker.
  *
- * hd_free must not wait for a claim, since its own thread may be the one that ends the claim. So
- * the library puts the memory of such a buffer into a hold.
- * Once nothing uses the buffer any more, the checker ends the hold. Then it checks the guards, as
- * hd_free would (guard.c).
- * Each device has a lane for guards. Nothing in that lane waits for work of the program, so no
- * claim holds it up.
+ * hd_free must not wait for a claim, since the thread in hd_free may be the one that ends the
+ * claim. So the library puts the memory of a buffer with unfinished work into a hold. Once no work
+ * uses the buffer, the checker ends the hold and checks the guards, as hd_free would (guard.c).
+ * Each device has a lane for guards. No operation in that lane waits for work of the program, so no
+ * claim delays the lane.
  *
  * Threads: any. The checker starts when it is first needed.
- * Locks: the list's lock; inside it the lock of a buffer's record.
- * Blocking: stopping the checker waits for work in flight (option close_timeout), but not if the
+ * Locks: the list's lock. Under it, the checker takes the lock of a buffer's record.
+ * Blocking: a stop of the checker waits for work in flight (option close_timeout), but not if the
  * program left claims open.
- * Always: a buffer is in the list, or one thread owns it. While the checker is inside a call of the
- * runtime, hd_close waits for it.
+ * Always: a buffer is in the list, or one thread owns it. hd_close waits while the checker is
+ * inside a call of the runtime.
  */
 #include <stdlib.h>
 #include "base/error.h"

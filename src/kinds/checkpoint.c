@@ -1,14 +1,14 @@
-/* checkpoint.c - copies of a device buffer in pinned host memory, which restore it after a loss of
- * its device.
+/* checkpoint.c - copies of a device buffer in pinned host memory, which restore the buffer after a
+ * loss of its device.
  *
  * Threads: any; the thread that restarts a device restores its buffers.
  * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not during a wait
- * for one. The order lock of the device, for a moment.
- * Blocking: hd_buffer_save waits for the save before it, and a restart for the copy of each buffer
- * (option transfer_timeout).
- * Always: there are two copies. A save never overwrites the copy of the last save that is known to
- * have worked, so an unfinished save damages nothing. A save begins only after the one before it is
- * finished. A buffer becomes live again only after its content is restored.
+ * for a save. The order lock of the device is held for a moment.
+ * Blocking: hd_buffer_save waits for the previous save. A restart waits until each buffer is
+ * restored (option transfer_timeout).
+ * Always: each buffer has two copies. A save never overwrites the copy of the last save that is
+ * known to have worked, so a failed save damages nothing. A save begins only after the previous
+ * save is finished. A buffer becomes live again only after its content is restored.
  */
 #include <stdlib.h>
 #include "base/error.h"

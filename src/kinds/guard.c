@@ -1,18 +1,19 @@
-/* guard.c - the option memory_debug: guards, patterns for fresh and freed content, and findings.
+/* guard.c - the option memory_debug: guard bytes around buffers, patterns for fresh and freed
+ * content, and findings.
  *
- * A guarded buffer's block begins GUARD_BYTES before its content, and ends as many bytes after it.
- * When the buffer begins and when it ends, no other thread uses it. At these times a temporary
- * buffer structure covers the whole block, for writing and reading the block. So use records order
- * this work like any other. The work runs in a lane of its own (checker.c). If the guards cannot be
- * checked when a buffer is freed, the checker does it later.
+ * The block of a guarded buffer begins GUARD_BYTES before the content, and ends GUARD_BYTES after
+ * the content. When a buffer begins and when it ends, no other thread uses it. At these times a
+ * temporary buffer structure covers the whole block, so that the library can write and read the
+ * block. Use records order these operations, which run in a lane of their own (checker.c). If the
+ * guards cannot be checked when a buffer is freed, the checker does it later.
  *
  * Threads: any.
- * Locks: the order lock of the device, for a moment; a mutex for the kept findings. No lock is held
- * while a finding is reported.
- * Blocking: see kinds.h. Writing a line waits up to LINE_WAIT_NS for a pipe. A finding waits for
- * the program's callback.
- * Always: findings are counted until hd_close, and also in their device's counters. The text of the
- * first HDI_REPORT_FINDINGS is kept.
+ * Locks: the order lock of the device, held for a moment, and a mutex for the kept findings. No
+ * lock is held while a finding is reported.
+ * Blocking: see kinds.h. A thread that writes a line waits up to LINE_WAIT_NS for a pipe. A thread
+ * with a finding waits for the program's callback.
+ * Always: findings are counted until hd_close, and also in the counters of their device. The texts
+ * of the first HDI_REPORT_FINDINGS findings are kept.
  */
 #include <errno.h>
 #include <fcntl.h>

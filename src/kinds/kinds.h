@@ -1,22 +1,21 @@
 /* kinds.h - buffers of special kinds, for the runtime and its reports.
  *
- * A checkpointed buffer keeps copies in pinned memory, which restore it after a loss of its device
- * (checkpoint.c).
- * The option memory_debug adds guard bytes around device buffers, fill patterns for fresh and freed
- * content, and findings about them (guard.c).
- * If guards cannot be checked when a buffer is freed, the checker does it later (checker.c).
- * Findings are kept for reports, passed to the program's callback, and written as lines with
- * memory_debug=report. heddle/memory.h describes the program's view.
+ * A checkpointed buffer keeps copies in pinned memory, which restore the buffer after a loss of its
+ * device (checkpoint.c). With the option memory_debug, device buffers get guard bytes, and patterns
+ * fill fresh and freed content. A changed guard or pattern is a finding (guard.c). If guards cannot
+ * be checked when a buffer is freed, the checker checks them later (checker.c). Reports contain the
+ * findings, and the program's callback gets them. With memory_debug=report, findings are also
+ * written as lines. heddle/memory.h describes the program's view.
  *
  * Threads: any.
- * Locks: one mutex per checkpointed buffer; the order lock of a guarded buffer's device. A mutex
- * for the findings, not held during the callback or while a line is written. A caller holds no lock
- * of the library.
- * Blocking: for saves and restores (checkpoint.c), and for the work on a guarded buffer when its
- * memory is given back.
- * A finding waits for the program's callback, and up to one second for a pipe that accepts nothing.
- * Always: a checkpoint's copy that is known to be good stays until another copy is known to be
- * good. hdi_kinds_part.findings is NULL if the option is off.
+ * Locks: one mutex per checkpointed buffer, the order lock of a guarded buffer's device, and a
+ * mutex for the findings. The mutex for findings is not held during the callback or while a line is
+ * written. A caller holds no lock of the library.
+ * Blocking: calls wait for saves and restores (checkpoint.c). A thread that gives back the memory
+ * of a guarded buffer waits for the work on the buffer. A thread with a finding waits for the
+ * program's callback, and up to one second for a full pipe.
+ * Always: a good copy of a checkpointed buffer stays until another copy is known to be good.
+ * hdi_kinds_part.findings is NULL if the option is off.
  */
 #ifndef HDI_KINDS_KINDS_H
 #define HDI_KINDS_KINDS_H

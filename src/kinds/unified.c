@@ -1,22 +1,22 @@
-/* unified.c - buffers for the CPU and the GPU: memory on a device, and a mirror of it in pinned
+/* unified.c - unified buffers, which the CPU and the GPU use: device memory and a mirror in pinned
  * memory. See heddle/unified.h.
  *
- * The use record of such a buffer covers its device memory.
- * The mirror's pinned buffer keeps its own record, for the copies between the two and for the
- * host's own accesses.
- * The mirror records per chunk which side is newer.
+ * The use record of a unified buffer covers its device memory. The pinned buffer of the mirror has
+ * a use record of its own, for copies between both memories and for accesses by the host. The
+ * mirror records for each chunk which side is newer.
  * A copy to the device is submitted in a copy lane, just before the operation that needs it. A copy
- * to the host is submitted when the host requests the bytes. After a failed copy, a chunk stays
- * newer on its source side.
+ * to the host is submitted when the host requests the bytes. After a failed copy, the source of the
+ * copy stays the newer side.
  *
  * Threads: any.
  * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but
- * not during a wait for one. A thread takes several of them by rising address. Order locks are
- * taken inside.
- * Blocking: access by the host, until the copies to it are done. Operations: as hdi_submit.
+ * not during a wait for them. A thread takes several mutexes by rising address, and order locks
+ * under them.
+ * Blocking: an access by the host waits until the copies to the host are done. Operations wait as
+ * hdi_submit does.
  * Always: a chunk is newer on at most one side. `readable` and `writable` of the buffer (buffer.h)
- * contain only chunks whose bytes are on the host and settled. `writable` contains only chunks that
- * count as newer on the host.
+ * contain only chunks whose bytes are on the host, without pending work. `writable` contains only
+ * chunks that count as newer on the host.
  */
 #include <heddle/unified.h>
 #include <pthread.h>
