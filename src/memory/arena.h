@@ -58,7 +58,7 @@ typedef struct hdi_arena hdi_arena;
 typedef struct hdi_arena_config {
     hdi_port *port; /* the device's port; valid as long as the arena */
     int index;      /* the device's number in the runtime */
-    /* The limit of physical memory, rounded down to granules; 0: all memory of the device. */
+    /* The most physical memory to map, rounded down to granules; 0: all memory of the device. */
     size_t limit_bytes;
     uint64_t total_bytes, granule; /* as in hdi_facts; 0: not known, so the arena asks the port */
     /* The size of the address range; 0: sixteen times the device's memory. If too few addresses are
@@ -67,18 +67,19 @@ typedef struct hdi_arena_config {
     uint64_t address; /* address of the range, a multiple of the granule; 0: any */
     bool fixed;       /* the call fails if the range cannot lie at `address` (not 0) */
 
-    /* Lets the device `peer` (number in the runtime) use one mapping. NULL: the port's `grant` does
-     * it. A lost peer is no failure: it is revoked, and gets the mapping again after its restart.
-     * Called under `growing`, so it must not call the arena. */
+    /* Lets the device `peer` (its number in the runtime) use one mapping. NULL: the arena calls
+     * `grant` of the port. A lost peer is no failure: it is revoked, and gets the mapping again
+     * after its restart. The arena holds `growing`, so this function must not call the arena. */
     hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
     /* Called before the arena unmaps a mapping, with the bounds that `share` got. It must remove
-     * whatever `share` left with the peer, since other memory will lie at the same address. NULL:
-     * unmapping removes it. Called under `growing`, so it must not call the arena. */
+     * the peer's mapping that `share` made, since other memory will lie at that address. NULL:
+     * unmapping also ends the peer's access. The arena holds `growing`, so this function must not
+     * call the arena. */
     void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
     void *share_context;
 
-    /* Called when nothing mapped fits. Gives back blocks that are only kept for their next owner.
-     * False: none were kept. May be NULL. Called without locks. */
+    /* Called without locks when no free block of mapped memory fits. It gives back blocks that are
+     * only kept for their next owner. False: there were no such blocks. May be NULL. */
     bool (*relieve)(void *context);
     void *relieve_context;
 
@@ -92,11 +93,11 @@ typedef struct hdi_arena_info {
     size_t reserved_bytes;                  /* the address range */
     size_t limit_bytes;                     /* the most bytes that may be mapped */
     size_t mapped_bytes, mapped_peak_bytes; /* physical memory held */
-    size_t pieces_bytes;                    /* of mapped_bytes: in pieces beside the range */
+    size_t pieces_bytes;                    /* part of mapped_bytes: pieces outside of the range */
     size_t taken_bytes, taken_peak_bytes;   /* in blocks now handed out */
     size_t taken_blocks;
     size_t waiting_bytes; /* in free blocks with unfinished points */
-    size_t idle_bytes;    /* in mappings that could be unmapped now; each call counts them */
+    size_t idle_bytes;    /* in mappings that could be unmapped now */
     size_t largest_free;
     size_t retired_bytes;
     /* Counters: how allocations were served, see hd_memory_stats. */
@@ -111,45 +112,46 @@ typedef struct hdi_arena_info {
  * DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
 
-/* Gives everything back, including blocks that still have owners. No submitted work may use them
- * any more. Ignores NULL. `abandoned`: the device is lost. Then no request goes to its port, since
- * on a dead device even giving memory back may hang. Its memory ends with its process.
+/* Gives all memory back, including blocks that still have owners. No submitted work may use these
+ * blocks. Ignores NULL. `abandoned`: the device is lost. Then no request goes to its port, since a
+ * request to a dead device may hang. The memory ends with the device's process.
  * Returns the first error, but goes on past errors. The arena is gone in any case.
  * Blocks for requests to the port.
  * Errors: DRIVER, DEVICE_LOST. */
 hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned);
 
-/* Starts again after a loss, when the port leads to a fresh process. Drops all blocks, mappings and
- * peers without a request, and reserves a range at `address` (0: anywhere). Freeing a block of the
- * former range does nothing, as long as the new range lies elsewhere. On failure the arena is
- * empty. It then refuses allocations and grants with DEVICE_LOST until a restart succeeds. Blocks
- * for requests to the port.
+/* Restarts the arena after a loss of the device, when the port leads to a fresh process. Drops all
+ * blocks, mappings and peers without a request, and reserves a range at `address` (0: anywhere).
+ * Freeing a block of the former range does nothing, as long as the new range lies elsewhere. On
+ * failure the arena is empty. Until a restart succeeds, it refuses allocations and grants with
+ * DEVICE_LOST. Blocks for requests to the port.
  * Errors: as hdi_arena_create. */
 hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
 
 /* Takes memory for an owner that first uses it in `lane`, aligned to 256 bytes. `inherited`: the
- * points to wait for before the first use, see hdi_blocks_alloc; the caller releases it.
- * It tries these ways in order:
+ * points to wait for before the first use, see hdi_blocks_alloc; the caller releases them.
+ * The arena tries these ways in order:
  * 1. A free block without an unfinished use outside `lane`.
- * 2. More physical memory, if the only block is one that another lane still uses. But the mapped
- *    bytes must not exceed 5/4 of the most that was ever taken plus 256 MiB. Otherwise the owner
- *    gets that block and waits in its lane.
- * 3. The place in the range that lacks the fewest granules. A place without unfinished uses of
- *    other lanes goes first, under the bound of way 2.
- * 4. A place that divides a mapping which work still uses, and which is larger than the block.
+ * 2. If other lanes still use all blocks that fit: more physical memory, as long as the mapped
+ *    bytes do not exceed a limit. The limit is 5/4 of the most bytes that were ever taken, plus 256
+ *    MiB. Above the limit, the owner gets one of these blocks, and waits in its lane.
+ * 3. The place in the range that lacks the fewest granules. Places without unfinished uses of other
+ *    lanes come first, up to the limit of way 2.
+ * 4. A part of a free mapping that work still uses, and that is larger than the block.
  * 5. For a small block, a place between large ones.
  *
- * In way 3, the granules come from fresh physical memory as long as the mapped bytes stay below a
- * bound. The bound is 1.025 times the most that was ever taken, this block included, or 64 MiB if
- * that is more. It rises while memory moves often. Above the bound, idle mappings move first, and
- * the rest is fresh. If the limit leaves no other way, the place is chosen as if all idle mappings
- * were unmapped.
- * For a small block, way 3 maps several granules if that moves nothing: up to a thirty-second of
- * the memory of small blocks. If the device has less memory than the limit, the same ways apply to
- * the memory that it has. Blocks for requests to the port, and for other threads that map or unmap.
- * Errors (outputs untouched): ARGUMENT (0 bytes), MEMORY (the message gives the figures),
- * HOST_MEMORY, DEVICE_LOST, DRIVER. MEMORY, DEVICE_LOST and DRIVER are also returned if new memory
- * could not be shared with a granted peer. */
+ * In way 3, the missing granules get fresh physical memory as long as the mapped bytes stay below a
+ * bound. The bound is 1.025 times the most bytes that were ever taken, this block included, but at
+ * least 64 MiB. The bound rises while memory moves often. Above the bound, idle mappings move
+ * first, and the rest is fresh. If the limit leaves no other way, the place is chosen as if all
+ * idle mappings were unmapped.
+ * For a small block, way 3 maps several granules at once, if no mapping must move for them. They
+ * are at most a thirty-second of the memory of small blocks. If the device has less memory than the
+ * limit, the ways apply to the memory that it has.
+ * Blocks for requests to the port, and for other threads that map or unmap. Errors (outputs
+ * untouched): ARGUMENT (0 bytes), MEMORY (the message gives the figures), HOST_MEMORY, DEVICE_LOST,
+ * DRIVER. MEMORY, DEVICE_LOST and DRIVER are also returned if new memory could not be shared with a
+ * granted peer. */
 hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 
 /* Takes up to `count` more blocks of the same size by way 1 of hdi_arena_alloc, under one lock.
@@ -158,56 +160,56 @@ hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_de
 size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
                             hdi_points *inherited);
 
-/* Gives memory back at once; `points` as for hdi_blocks_free. Makes no request and cannot fail.
+/* Gives memory back at once; `points`: as for hdi_blocks_free. Makes no request and cannot fail.
  * Ignores a pointer that is not the start of a block of this arena. */
 void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points);
 
-/* A counter that changes when a block is freed or a mapping is given back. A change means that a
- * waiting allocation may succeed now. One load. */
+/* A counter that changes when a block is freed or a mapping is given back, so that a waiting
+ * allocation may succeed. Costs one load. */
 uint64_t hdi_arena_freed(const hdi_arena *arena);
 
-/* Mapped bytes that are neither handed out nor waiting. One load; may lag a little while other
- * threads allocate. */
+/* Mapped bytes without an owner and without unfinished uses. Costs one load; may be a little old
+ * while other threads allocate. */
 size_t hdi_arena_free_bytes(const hdi_arena *arena);
 
-/* The limit, the bytes now mapped, the bytes ever mapped, and the bytes taken. One load each; may
- * lag a little while other threads allocate. */
+/* The limit, the bytes now mapped, the bytes ever mapped, and the bytes taken. Each costs one load,
+ * and may be a little old while other threads allocate. */
 size_t hdi_arena_limit(const hdi_arena *arena);
 size_t hdi_arena_mapped_bytes(const hdi_arena *arena);
 uint64_t hdi_arena_mapped_total(const hdi_arena *arena);
 size_t hdi_arena_taken_bytes(const hdi_arena *arena);
 
-/* Maps `bytes` of fresh physical memory ahead of need, rounded up to granules, or as much as the
- * limit allows. It goes behind the last mapped byte, or into the longest gap. *grown (may be NULL):
- * the bytes mapped, also on failure. Blocks for requests to the port.
+/* Maps `bytes` of fresh physical memory before they are needed, rounded up to granules, or as many
+ * bytes as the limit allows. The memory goes behind the last mapped byte, or into the longest gap.
+ * *grown (may be NULL): the bytes mapped, also on failure. Blocks for requests to the port.
  * Errors: as hdi_arena_alloc. */
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 
-/* Unmaps idle mappings, those at the highest addresses first. It ends when at most `keep_bytes` are
- * idle or `most_bytes` were given back; it may give back up to a mapping more. *returned (may be
- * NULL): the bytes given back, also on failure.
+/* Unmaps idle mappings, those at the highest addresses first. Ends when at most `keep_bytes` are
+ * idle, or when `most_bytes` were given back; the last mapping may exceed `most_bytes`. *returned
+ * (may be NULL): the bytes given back, also on failure.
  * Blocks for requests to the port.
  * Errors: DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);
 
-/* Counts a piece of the device's memory beside the range, in whole granules, as mapped. If the
- * limit leaves no room, it unmaps idle mappings. hdi_arena_uncount_piece stops counting it; `used`:
- * the piece existed, so memory was freed. After a restart no piece counts. Blocks for requests to
- * the port.
+/* Counts a piece of the device's memory outside of the range, in whole granules, as mapped. If the
+ * limit leaves no room for the piece, unmaps idle mappings. hdi_arena_uncount_piece stops counting
+ * the piece; `used`: the piece existed, so memory was freed. After a restart no piece counts.
+ * Blocks for requests to the port.
  * Errors: MEMORY (the message gives the figures), DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes);
 void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used);
 
-/* Lets another device (number in the runtime) use everything mapped now or later. Returns HD_OK at
- * once for a peer that is already granted, and for the owner itself. On failure the peer is not
- * granted. It keeps the mappings that it got until they are unmapped, and the next grant gives it
- * the others.
+/* Lets another device, `peer` (its number in the runtime), use all memory that is mapped now or
+ * later. Returns HD_OK at once for a peer that is already granted, and for the owner itself. On
+ * failure the peer is not granted. Until they are unmapped, it keeps the mappings that it got; the
+ * next grant gives it the others.
  * Blocks for requests to the port.
  * Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_grant(hdi_arena *arena, int peer);
 
-/* Removes a lost peer that was granted or got any mapping. The mappings ended with the peer. Makes
- * no request. */
+/* Removes a lost peer that was granted or got any mapping. The peer's mappings ended with the peer.
+ * Makes no request. */
 void hdi_arena_revoke(hdi_arena *arena, int peer);
 
 /* The address of the range; 0 after a restart that failed. */
@@ -222,12 +224,12 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out);
 /* As hdi_blocks_waiting_of, under blocks_lock: `of` must not call the arena. */
 size_t hdi_arena_waiting_of(hdi_arena *arena, hdi_of_point of, void *context);
 
-/* The unused bytes that live blocks keep, since memory moves and is given back in whole
+/* The unused bytes that live blocks keep, since the arena can only move or give back whole
  * mappings. */
 typedef struct hdi_arena_kept {
     uint64_t base;
-    size_t granule, count; /* count: granules examined */
-    uint64_t bytes;        /* kept in all */
+    size_t granule, count; /* `count`: the granules in `first` and `share` */
+    uint64_t bytes;        /* kept by all blocks together */
     uint32_t *first;       /* by granule: 1 + the first granule of its mapping; 0: none */
     /* by first granule of a mapping: the bytes that each block in it keeps */
     size_t *share;

@@ -1,6 +1,6 @@
 /* arena_internal.h - declarations shared by the files behind arena.h.
  *
- * - arena.c: the address range, its mappings, peers, figures, verification.
+ * - arena.c: the address range, its mappings, peers, figures and verification.
  * - arena_alloc.c: memory for owners. It decides which memory to map and unmap.
  *
  * A mapping consists of whole granules, and the driver knows it by one handle. The arena moves it
@@ -61,7 +61,7 @@ typedef struct hdi_mappings {
     size_t end;            /* no granule from here on is mapped */
     _Atomic size_t mapped; /* bytes; any thread may read this and mapped_total */
     size_t peak;
-    uint64_t granted; /* bit per device */
+    uint64_t granted; /* one bit for each device */
     _Atomic uint64_t mapped_total;
     uint64_t calls, unmapped_total;
 } hdi_mappings;
@@ -133,29 +133,29 @@ hd_status hdi_arena_fail_empty(const hdi_arena *arena);
 
 size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to); /* bytes not mapped */
 
-/* Maps the unmapped granules between two granules, by rising address. Below `whole_to` all is for
- * one block, so mappings may span several granules. From there on each granule gets a mapping of
- * its own. *mapped_to: everything below is mapped. On failure the failed mapping is undone, and
- * those before it stay. */
+/* Maps the unmapped granules of an area, by rising address. Below `whole_to` the area is for one
+ * block, so a mapping may span several granules. From `whole_to` on, each granule gets a mapping of
+ * its own. *mapped_to: the area below this offset is mapped. On failure the failed mapping is
+ * undone, and the mappings before it stay. */
 hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t whole_to, size_t *mapped_to);
 
-/* Gets the bounds of the mapping around the byte at `offset`, which is mapped. False: the mapping
- * is one granule. */
+/* Gets the bounds of the mapping that contains the mapped byte at `offset`. False: the mapping is
+ * one granule. */
 bool hdi_mappings_at(const hdi_mappings *p, size_t offset, size_t *from, size_t *to);
 
-/* Narrows an area to the whole mappings in it. False if it contains none. */
+/* Narrows an area to the whole mappings that it contains. False if it contains none. */
 bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to);
 
 /* The start of the mapping that contains the byte in front of `to`. */
 size_t hdi_mappings_last(const hdi_mappings *p, size_t to);
 
 /* Unmaps all mappings of an area of whole mappings. On failure all of them count as gone. *gone_to:
- * everything below is unmapped. */
+ * the area below this offset is unmapped. */
 hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to);
 
 /* Like hdi_mappings_unmap, but mappings of one granule move to the unmapped parts of a place [into,
- * into_end). *mapped_to: everything of the place below is mapped. On failure the mappings that were
- * to move are gone. */
+ * into_end). *mapped_to: the place below this offset is mapped. On failure the mappings that should
+ * move are gone. */
 hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *gone_to, size_t into, size_t into_end,
                               size_t *mapped_to);
 
@@ -168,8 +168,8 @@ static inline size_t hdi_arena_taken(const hdi_arena *arena)
            hdi_blocks_live_bytes(arena->small_sums);
 }
 
-/* Updates the peak and the figures that other threads read without a lock. Called after every
- * change of them. */
+/* Updates the peak, and the figures that other threads read without a lock. Call it after every
+ * change of taken or free bytes. */
 void hdi_arena_note(hdi_arena *arena);
 /* Bytes of mappings that could be unmapped now. The caller holds both locks. */
 size_t hdi_arena_idle(hdi_arena *arena);

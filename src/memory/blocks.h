@@ -50,7 +50,7 @@ static inline const hdi_point *hdi_points_data(const hdi_points *points)
     return points->room != 0 ? points->at.many : points->at.few;
 }
 
-/* Frees the memory of a set and leaves it empty. Empty sets are allowed. */
+/* Frees the memory of a set, and leaves the set empty. The set may be empty already. */
 void hdi_points_release(hdi_points *points);
 
 typedef struct hdi_blocks hdi_blocks;
@@ -76,20 +76,20 @@ typedef enum hdi_origin {
 
 typedef struct hdi_blocks_config {
     size_t limit; /* the most bytes of the range; rounded down to the granule */
-    /* Free blocks do not join across multiples of this, which is a multiple of the granule. 0: they
-     * join everywhere. */
+    /* The distance between walls, a multiple of the granule. Free blocks do not join across a
+     * multiple of this distance. 0: free blocks join everywhere. */
     size_t wall;
 
     /* True if the work of a point is finished. All functions that change or read sets call it. It
-     * must be cheap, must not fail and must not call the allocator. Once true for a point, it stays
-     * true. */
+     * must be cheap, must not fail and must not call the allocator. Once the function returned true
+     * for a point, it must always do so. */
     bool (*finished)(void *context, hdi_point point);
     void *finished_context;
 
-    /* Gets the bounds of the mapping around the byte at `offset`, which lies in no gap. Memory is
-     * given back in whole mappings. False: the mapping is one unit of memory. Called under the same
-     * rules as `finished`. NULL: no mappings exist. A mapping that is entirely free is not divided
-     * between owners, see hdi_blocks_request. */
+    /* Gets the bounds of the mapping that contains the byte at `offset`, which lies in no gap.
+     * Memory is given back in whole mappings. False: the mapping is one unit of memory. The rules
+     * for `finished` apply here, too. NULL: no mappings exist. See hdi_blocks_request for mappings
+     * that are entirely free. */
     bool (*mapping)(void *context, size_t offset, size_t *from, size_t *to);
     void *mapping_context;
 
@@ -111,8 +111,8 @@ typedef struct hdi_blocks_info {
 hd_status hdi_blocks_create(const hdi_blocks_config *config, hdi_blocks **out);
 void hdi_blocks_destroy(hdi_blocks *b); /* ignores NULL; blocks may still be live */
 
-/* Adds `bytes` (a multiple of the granule, not 0) of memory at the end of the range. It joins a
- * free last block. Nothing changes on failure.
+/* Adds `bytes` (a multiple of the granule, not 0) of memory at the end of the range. If the last
+ * block is free, the new memory joins it. Nothing changes on failure.
  * Errors: ARGUMENT (not a multiple, or past the limit), HOST_MEMORY. */
 hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes);
 
@@ -120,8 +120,8 @@ hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes);
 hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes);
 
 /* Takes a block of at least `bytes` for an owner that first uses it in `lane`.
- * It compares a bounded number of blocks that fit. It takes the smallest one without unfinished
- * uses outside `lane`, or else the smallest one.
+ * Compares a bounded number of blocks that fit. Takes the smallest of them without unfinished uses
+ * outside `lane`. If there is none, takes the smallest block.
  * `inherited` is overwritten with the points to wait for before the first use; the owner calls
  * hdi_points_release. Points of `lane` are included, since the owner may use the block in another
  * lane first.
@@ -134,18 +134,18 @@ typedef struct hdi_blocks_request {
     size_t bytes;     /* not 0 */
     size_t alignment; /* the alignment of the offset, a multiple of the granule; 0: the granule */
     uint32_t lane;
-    bool no_wait; /* only blocks that no other lane still uses */
-    /* A mapping that is entirely free is not divided, since it could be given back. A mapping that
-     * work still uses may be divided if it is no larger than the request. With `divide` it may be
-     * larger. */
+    bool no_wait; /* take only a block that no other lane still uses */
+    /* A block takes no part of a mapping that is entirely free and unused, since the mapping could
+     * be given back. It may take a part of a free mapping that work still uses, if the mapping is
+     * at most as large as the request. With `divide` the mapping may be larger. */
     bool divide;
 } hdi_blocks_request;
 
 typedef struct hdi_blocks_taken {
     size_t offset;
     hdi_points inherited;
-    /* Also set if nothing was taken. WAITED: only `no_wait` prevented a block. NONE: there was
-     * another reason. */
+    /* Also set if no block was taken. WAITED: without `no_wait`, a block would fit. NONE: no block
+     * fits, or the call failed. */
     hdi_origin origin;
 } hdi_blocks_taken;
 
@@ -154,19 +154,20 @@ typedef struct hdi_blocks_taken {
 hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_blocks_taken *out);
 
 /* Gives back the block at `offset`.
- * `points`: the work that must finish before another owner may use the bytes. These are the owner's
- * own uses, and the inherited points that none of its uses has waited for. They come in any order,
- * and several may belong to one lane. Returns false, and does nothing, if no live block starts at
- * `offset`.
+ * `points`: the work that must finish before another owner may use the bytes. These points are the
+ * owner's own uses, and the inherited points that no use of the owner waited for. The points come
+ * in any order, and several may belong to one lane. Returns false, and does nothing, if no live
+ * block starts at `offset`.
  *
- * Cannot fail. hdi_blocks_alloc reserves room for one point per live block and some hundreds more,
- * and fails if it cannot. So a free can keep its points even when host memory has run out. If a
- * free still finds no room, it drops finished points everywhere. If that makes no room, it retires
- * the block. A retired block is never handed out again, since its last uses are not recorded. It
- * counts in `retired_bytes`. */
+ * Cannot fail. hdi_blocks_alloc reserves room for one point per live block and some hundreds more;
+ * without that room, it fails. So a free can keep its points even without host memory. If a free
+ * still finds no room, it drops finished points of all blocks. If there is still no room, it
+ * retires the block. A retired block is never handed out again, since its last uses are not
+ * recorded. The block counts in `retired_bytes`. */
 bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size_t n_points);
 
-/* The size of the live block at `offset`, rounded up as it was handed out; 0: no live block. */
+/* The size of the live block at `offset`, which is the requested size rounded up; 0: no live
+ * block. */
 size_t hdi_blocks_size(const hdi_blocks *b, size_t offset);
 
 /* ---- gaps ------------------------------------------------------------------------------------ */
@@ -184,19 +185,20 @@ typedef struct hdi_run {
     /* Offsets. The block may end before `to`, which is then rounded up to the end of a unit of
      * memory. */
     size_t from, to;
-    size_t lacks; /* bytes of gaps in it */
+    size_t lacks; /* bytes of gaps in the window */
     /* The block or gap that contains `from`; NULL: unknown. Valid until the next change. */
     hdi_block *at;
 } hdi_run;
 
 /* Finds the window that lacks the fewest bytes; of equal windows, the lowest. False if none exists.
- * - A window may divide a mapping that is free and unused. The caller divides it first, see
- *   hdi_blocks_divided.
- * - Gaps are filled in units of `unit` bytes, and begin and end at multiples of it.
- * - With `no_wait`, free blocks do not count while other lanes than the request's own lane still
- *   use them.
+ * - A window may contain a part of a mapping that is free and unused. The caller first divides this
+ *   mapping, see hdi_blocks_divided.
+ * - Gaps are filled in units of `unit` bytes. They begin and end at multiples of `unit`.
+ * - With `no_wait`, a free block counts only if no lane other than the request's lane still uses
+ *   it.
  * - `as_gaps`: a list of pledges that count as gaps; may be NULL.
- * - Its time grows with the number of gaps, and of free blocks next to gaps or to each other. */
+ * - The time grows with the number of gaps, and with the number of free blocks next to gaps or to
+ *   each other. */
 bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_t unit, hdi_block *as_gaps,
                          hdi_run *out);
 
@@ -204,8 +206,8 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
  * False if none exists. */
 bool hdi_blocks_find_free(hdi_blocks *b, const hdi_blocks_request *request, hdi_run *out);
 
-/* True if a block of `bytes` in a window would divide a mapping that is free and unused. Gets the
- * first such mapping. */
+/* True if a block of `bytes` in a window would take only a part of a mapping that is free and
+ * unused. Gets the bounds of the first such mapping. */
 bool hdi_blocks_divided(hdi_blocks *b, const hdi_run *run, size_t bytes, size_t *from, size_t *to);
 
 /* Finds the gap at the end of the range if it spans that many bytes, else the longest gap. False if
@@ -217,8 +219,8 @@ bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out);
  * Errors (nothing changed): HOST_MEMORY, without a message. */
 hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **pledge);
 
-/* Ends a pledge with memory behind all of it: its first `bytes` become a live block, the rest a
- * free one. Cannot fail. */
+/* Ends a pledge whose gaps all got memory: its first `bytes` become a live block, the rest a free
+ * block. Cannot fail. */
 void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes);
 
 /* Gives a pledge back: its free blocks get their former sets. Its gaps become free below the offset
@@ -236,7 +238,7 @@ typedef hdi_choice (*hdi_choose)(void *context, size_t *from, size_t *to);
 hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
                                      hdi_block **list);
 
-/* The range of a pledge of such a list. Returns the next pledge. */
+/* Gets the range of a pledge in the list of hdi_blocks_pledge_finished. Returns the next pledge. */
 hdi_block *hdi_blocks_pledged(const hdi_block *pledge, size_t *from, size_t *to);
 
 /* Gives the first pledge of a list back: a gap below the offset `gone_to`, free from there on.
@@ -269,14 +271,15 @@ static inline size_t hdi_blocks_ready_bytes(const hdi_blocks_sums *s)
 /* The number of free blocks exactly as wide as a wall. */
 size_t hdi_blocks_whole(const hdi_blocks *b);
 
-/* Joins everything between two walls if all of it is free, even if different lanes still use it. */
+/* Joins all blocks between two neighbouring walls if all of them are free, even if different lanes
+ * still use them. */
 void hdi_blocks_join_whole(hdi_blocks *b);
 
 /* Drops the finished points of all sets, and joins the free blocks that they kept apart. */
 void hdi_blocks_prune(hdi_blocks *b);
 
-/* Fills in the figures. It searches the largest size class for the largest free block; all other
- * figures are kept. */
+/* Fills in the figures. It searches the largest size class for the largest free block. All other
+ * figures are ready. */
 void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out);
 
 /* Calls `visit` for every block by rising offset. It stops and returns false when `visit` returns
@@ -285,11 +288,11 @@ bool hdi_blocks_each(const hdi_blocks *b, bool (*visit)(void *context, size_t fr
                      void *context);
 
 /* The bytes of free blocks with an unfinished point for which `of` returns true. `of` may be called
- * for several points of one block. Its time grows with the number of blocks. */
+ * for several points of one block. The time grows with the number of blocks. */
 typedef bool (*hdi_of_point)(void *context, hdi_point point);
 size_t hdi_blocks_waiting_of(const hdi_blocks *b, hdi_of_point of, void *context);
 
-/* Verifies every structure. False: `why` gets the first finding. Its time grows with the number of
+/* Verifies every structure. False: `why` gets the first finding. The time grows with the number of
  * blocks. */
 bool hdi_blocks_check(const hdi_blocks *b, char *why, size_t why_bytes);
 

@@ -79,12 +79,13 @@ static inline void *hdi_blocks_host_memory(const hdi_blocks_config *config, size
     return config->allocate != NULL ? config->allocate(bytes) : malloc(bytes);
 }
 
-/* Takes host memory until this many are spare. False: no host memory. */
+/* Takes host memory until this many descriptors and nodes are spare. False: no host memory. */
 bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes);
 
 /* Adds a point to a set. A node must be spare. */
 void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point);
-/* Gives `into`, whose set is empty, a copy of a set. As many nodes must be spare. */
+/* Gives `into`, whose set is empty, a copy of the set of `from`. A spare node must exist for each
+ * point. */
 void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from);
 void hdi_block_drop_set(hdi_blocks *b, hdi_block *k);
 size_t hdi_block_count_set(const hdi_block *k);
@@ -92,19 +93,20 @@ size_t hdi_block_count_set(const hdi_block *k);
  * wait for. False: no host memory. */
 bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out);
 
-/* Makes `count` descriptors spare, beside those that pledges need. False: no host memory. */
+/* Makes sure that `count` descriptors are spare, in addition to the descriptors that pledges need.
+ * False: no host memory. */
 static inline bool hdi_blocks_reserve(hdi_blocks *b, size_t count)
 {
     return b->n_spare_blocks >= count + b->n_pledges || hdi_blocks_add_slabs(b, count + b->n_pledges, 0);
 }
 
-/* Makes `count` nodes spare. False: no host memory. */
+/* Makes sure that `count` nodes are spare. False: no host memory. */
 static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
 {
     return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
 }
 
-/* Makes the nodes spare that a block needs before it becomes live or pledged, and `more` others.
+/* Makes sure that enough nodes are spare for one more live or pledged block, and `more` others.
  * False: no host memory. */
 static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
 {
@@ -177,7 +179,7 @@ static inline hdi_block **hdi_blocks_live_link(const hdi_blocks *b, size_t start
     return at;
 }
 
-/* True if both are free without a wall in between. They must be neighbours. */
+/* True if two neighbouring blocks are both free, without a wall in between. */
 static inline bool hdi_block_free_pair(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
 {
     return left != NULL && right != NULL && left->kind == HDI_BLOCK_FREE && right->kind == HDI_BLOCK_FREE &&
@@ -227,30 +229,33 @@ void hdi_block_prune(hdi_blocks *b, hdi_block *k);
 /* Makes a block free and puts it at the head of its class. */
 void hdi_block_insert_free(hdi_blocks *b, hdi_block *k);
 void hdi_block_remove_free(hdi_blocks *b, hdi_block *k);
-/* Makes a block free that is in no list. It joins with neighbours that wait for the same lanes. */
+/* Makes a block that is in no list free, and joins it with free neighbours that wait for the same
+ * lanes. */
 void hdi_block_set_free(hdi_blocks *b, hdi_block *k);
 void hdi_blocks_look_at_queue(hdi_blocks *b);
 /* Makes a block behind all others, in no list. Records a message on failure. */
 hd_status hdi_blocks_extend(hdi_blocks *b, size_t bytes, hdi_block **out);
 /* Removes a block from the order of offsets. */
 void hdi_block_unlink(hdi_blocks *b, hdi_block *k);
-/* Cuts a block that is in no list in two, and returns the second. The first keeps `units` and the
- * set. Takes a descriptor. */
+/* Cuts a block that is in no list into two blocks, and returns the second one. The first one keeps
+ * `units` granules and the set. Takes a spare descriptor. */
 hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units);
 
 void hdi_block_insert_live(hdi_blocks *b, hdi_block *k);
 void hdi_block_remove_live(hdi_blocks *b, hdi_block *k);
-/* A mapping, in granules, and the effect on it if a block gets a part. */
+/* Whether a block may get a part of a mapping. */
 typedef enum hdi_part {
     HDI_PART_ALLOWED,
-    HDI_PART_UNUSED, /* free and unused: it would need to be divided first */
-    HDI_PART_USED    /* free, but work still uses it, and it is larger than the block */
+    HDI_PART_UNUSED, /* free and unused: the mapping must be divided first */
+    HDI_PART_USED    /* free, but work still uses the mapping, which is larger than the block */
 } hdi_part;
-/* Checks the mapping around the granule `at` of the free block `k` for a block of the granules
- * [from, to). If this is not allowed, `begin` and `end` get its bounds. */
+/* Checks the mapping that contains the granule `at` of the free block `k`. A block of the granules
+ * [from, to) would get a part of it. If this is not allowed, `begin` and `end` get the bounds of
+ * the mapping. */
 hdi_part hdi_block_part(hdi_blocks *b, hdi_block *k, size_t at, size_t from, size_t to, size_t *begin, size_t *end);
 
-/* Verifies in a debug build. That visits every block, so only one of 64 calls does it. */
+/* Verifies the structures in a debug build. Since it visits every block, only one of 64 calls
+ * verifies. */
 void hdi_blocks_check_sometimes(hdi_blocks *b);
 
 #endif
