@@ -33,8 +33,8 @@ typedef struct hdi_host_pool hdi_host_pool;
 typedef struct hdi_host_pool_config {
     hdi_pinned_pool *pinned; /* must outlive the pool */
     uint64_t limit_bytes;    /* limit of pinned memory, rounded down to pages */
-    /* The next two functions are called under `lock`. `finished` works as in hdi_blocks_config. It
-     * stays false for a point of a lost device that may still write. */
+    /* The pool calls the next two functions under `lock`. `finished` works as in hdi_blocks_config,
+     * but stays false for a point of a lost device that may still write. */
     bool (*finished)(void *context, hdi_point point);
     /* One bit for each lost device that may still write. The bit is set before the loss finishes
      * any point. NULL: no device can be in this state. */
@@ -53,10 +53,10 @@ typedef struct hdi_host_block {
 typedef struct hdi_host_pool_info {
     uint64_t limit_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes; /* pinned */
-    /* In blocks of the program not yet freed, as requested. */
+    /* Requested bytes, and the number, of the program's live blocks. */
     uint64_t live_bytes, live_count;
     uint64_t own_bytes, own_count;          /* in blocks of the library */
-    uint64_t taken_bytes, taken_peak_bytes; /* bytes in all these blocks, rounded up */
+    uint64_t taken_bytes, taken_peak_bytes; /* bytes in all blocks with owners, rounded up */
     uint64_t waiting_bytes;                 /* bytes that are free, but that work still uses */
     uint64_t idle_bytes;                    /* in superblocks that could be unpinned now */
     /* Counters. */
@@ -70,33 +70,33 @@ typedef struct hdi_host_pool_info {
  * Errors: HOST_MEMORY. */
 hd_status hdi_host_pool_create(const hdi_host_pool_config *config, hdi_host_pool **out);
 
-/* Gives everything back, including blocks that still have owners. No submitted work may use them
- * any more. `abandoned` as for hdi_pinned_release. Ignores NULL. */
+/* Gives everything back, including blocks that still have owners. No submitted work may use these
+ * blocks. `abandoned`: as for hdi_pinned_release. Ignores NULL. */
 void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned);
 
 /* Takes a block of whole pages. `own`: for the library itself. `inherited`: the points to wait for
- * before the first use; the caller releases it.
- * Blocks while memory is pinned, if no block is free.
+ * before the first use; the caller releases them. If no block is free, blocks while memory is
+ * pinned.
  * Errors (outputs untouched): ARGUMENT (0 bytes), HOST_MEMORY (also: the limit is reached), and
  * those of hdi_pinned_alloc. */
 hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited);
 
-/* Counts `bytes` as pinned beside the pool: the whole pages that contain the pinned memory. The
- * second function stops counting them.
+/* Counts pinned memory outside of the pool; `bytes` is the size of its whole pages. The second
+ * function stops counting these bytes.
  * Errors: HOST_MEMORY (the limit does not allow it). */
 hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes);
 void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes);
 
-/* Counts an allocation of the program that failed. The caller counts it once, however many attempts
- * it made. */
+/* Counts an allocation of the program that failed. The caller counts an allocation of several
+ * attempts once. */
 void hdi_host_pool_count_failure(hdi_host_pool *pool);
 
-/* Gives a block back at once; `points` as for hdi_blocks_free. Cannot fail. Ignores an empty block
- * and one that was given back before. */
+/* Gives a block back at once; `points`: as for hdi_blocks_free. Cannot fail. Ignores an empty
+ * block, and a block that was given back before. */
 void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_point *points, size_t n_points);
 
-/* Unpins idle superblocks until at most `keep_bytes` of them are left. *freed (may be NULL): the
- * bytes unpinned. Blocks while memory is unpinned.
+/* Unpins idle superblocks until at most `keep_bytes` are idle. *freed (may be NULL): the bytes
+ * unpinned. Blocks while memory is unpinned.
  * Errors: DRIVER (unpinning failed; the other superblocks are unpinned nevertheless, and the failed
  * ones count as pinned). */
 hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t *freed);

@@ -36,7 +36,7 @@ typedef struct hdi_pinned_config {
     hdi_port *(*port)(void *context, int device);
     void *context;
     bool everywhere; /* true: register with every device's port; false: with one port for all */
-    /* everywhere: address of the window; 0: the first free slot of share.h */
+    /* with `everywhere`: the address of the window; 0: the first free slot of share.h */
     uint64_t window_at;
     uint64_t window_bytes; /* the size of the window; 0: as much as is free there */
     /* True: the system allocates the pages first. Set this if the drivers pin pages. */
@@ -53,37 +53,38 @@ typedef struct hdi_pinned {
  * Errors: ARGUMENT, HOST_MEMORY, SYSTEM (no room for a window). */
 hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_pool **out);
 
-/* Drops all live memory without a request to a port, as an abandoned release does. Its owners must
- * not release it any more. Ignores NULL. */
+/* Drops all live memory without a request to a port, as an abandoned release does. Owners must not
+ * release their memory afterwards. Ignores NULL. */
 void hdi_pinned_pool_destroy(hdi_pinned_pool *pool);
 
-/* True if some of these bytes are memory of the pool. Waits for a request under way. */
+/* True if some of these bytes are memory of the pool. Waits until a running request is done. */
 bool hdi_pinned_pool_has(hdi_pinned_pool *pool, const void *base, uint64_t bytes);
 
 /* The window; 0 bytes: none. */
 void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t *bytes);
 
-/* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. A
- * device whose port reports its loss is skipped. With `everywhere` it is skipped from then on,
- * until it is repinned, so the caller should treat it as lost.
+/* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. If
+ * a port reports that its device is lost, the pool skips this device. With `everywhere`, the pool
+ * skips the device until hdi_pinned_repin succeeds, so the caller should treat it as lost.
  * Blocks for requests to ports.
  * Errors: (nothing is kept, `out` is untouched) ARGUMENT (0 bytes), HOST_MEMORY (also: the window
- * is full), SYSTEM, DRIVER, UNSUPPORTED (everywhere: a device has it at another address),
- * DEVICE_LOST (no device is left). */
+ * is full), SYSTEM, DRIVER, UNSUPPORTED (with `everywhere`: a device sees the memory at another
+ * address), DEVICE_LOST (no device is left). */
 hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out);
 
-/* Unpins and unmaps. No submitted work may use the memory any more. `abandoned`: no request goes to
- * a port, since a device hangs. Ignores zeroed memory, and memory released before.
+/* Unpins and unmaps memory, which no submitted work may use. `abandoned`: no request goes to a
+ * port, since a device hangs. Ignores a zeroed hdi_pinned, and memory that was released before.
  * A driver may keep the memory registered after an abandoned release or a failure. Then the memory
- * goes back to the system, but its addresses stay reserved. If other memory came there, the driver
- * would take it for the old memory. Blocks for requests to ports.
+ * goes back to the system, but its addresses stay reserved. Otherwise the driver could mistake
+ * other memory at these addresses for the old memory.
+ * Blocks for requests to ports.
  * Errors: DRIVER (unpinning failed; the memory is gone nevertheless). */
 hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned);
 
-/* Registers all live memory with the fresh port of a device that was lost. `port` must return the
- * fresh port from before the call on. Memory pinned through it meanwhile is already registered,
- * which is no failure. Does nothing without `everywhere`. On failure nothing is registered there,
- * and the device is skipped until a repin succeeds.
+/* Registers all live memory with the fresh port of a device that was lost. Before the call, `port`
+ * must already return the fresh port. Memory that was pinned by this port since then is already
+ * registered, which is no failure. Does nothing without `everywhere`. On failure no memory is
+ * registered with this port, and the pool skips the device until hdi_pinned_repin succeeds.
  * Blocks for requests to the port.
  * Errors: HOST_MEMORY, DRIVER, UNSUPPORTED, DEVICE_LOST. */
 hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device);

@@ -24,8 +24,8 @@
  * memory of its own device and of that device's peers, also at the same address in each.
  *
  * No allocator, loader or stack puts anything at these addresses, in any process. So an address
- * that is free in one process is free in all of them. The table leaves out two areas, which are
- * used otherwise:
+ * that is free in one process is free in all processes. The table leaves out two areas with other
+ * users:
  * - The CUDA driver's own ranges, around 0x200000000, 0x10000000000 and 0x7f0000000000.
  * - The shadow memory of the address sanitizer, which ends at 0x10007fff7fff.
  *
@@ -67,17 +67,17 @@
 
 _Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT, "windows and ranges do not overlap");
 
-#define HDI_RANGE_EPOCHS 8 /* a device has the same range again after so many restarts */
-/* So much stays free behind a range, so that an access past its end faults. */
+#define HDI_RANGE_EPOCHS 8 /* after this many restarts a device gets its first range again */
+/* This many bytes behind a range stay free, so that an access past its end faults. */
 #define HDI_RANGE_GAP ((uint64_t)2 << 20)
 
-/* The address of a device's memory. 0: too few addresses.
+/* Returns the address of a device's memory. 0: there are too few addresses.
  * - `device`: its number in the runtime.
  * - `epoch`: how often it was restarted.
  * - `bytes`: the size of each range.
  * - Each of the `n_devices` devices owns HDI_RANGE_EPOCHS ranges, used in turn.
- * - So a restarted device's memory does not lie where peers may still have the old memory
- *   mapped. */
+ * - So the memory of a restarted device gets other addresses than its old memory, which peers may
+ *   still have mapped. */
 static inline uint64_t hdi_device_range(int device, unsigned epoch, uint64_t bytes, int n_devices)
 {
     const uint64_t all = HDI_RANGES_END - HDI_RANGES_AT;
@@ -100,8 +100,8 @@ extern const hdi_lifetime hdi_shares_lifetime;
 hdi_answer hdi_share(void *context, int peer, uint64_t at, uint64_t bytes);
 void hdi_unshare(void *context, int peer, uint64_t at, uint64_t bytes);
 
-/* Called after a device was lost and its worker ended. Drops that worker's mappings. The other
- * workers unmap its memory when their work that was submitted so far is finished. */
+/* Called after a device was lost and its worker ended. Forgets the mappings in that worker. The
+ * other workers unmap the lost device's memory when the work that they got so far is finished. */
 void hdi_shares_retire(hd_runtime *rt, int device);
 
 /* Unmaps retired mappings without unfinished uses. Returns true if any existed. */

@@ -30,9 +30,9 @@
 /* ---- size classes of small device blocks ----------------------------------------------------- */
 
 /* The classes are multiples of 256 bytes up to 2 KiB, then eight per doubling up to 1 MiB: 80
- * classes. A block is at most 255 bytes, or an eighth, larger than its request. */
+ * classes. A block is larger than its request by at most 255 bytes or an eighth of the request. */
 #define HDI_CLASSES 80
-#define HDI_CLASS_LARGE HDI_CLASSES /* takes the place of a class for a block of its own size */
+#define HDI_CLASS_LARGE HDI_CLASSES /* marks a block of no class */
 
 /* The class of 1 <= bytes <= HDI_SMALL_BYTES (arena.h). */
 static inline uint32_t hdi_class_of(size_t bytes)
@@ -60,28 +60,30 @@ static inline size_t hdi_class_bytes(uint32_t class)
 #define HDI_THREAD_CACHE_BYTES ((size_t)64 << 20)
 #define HDI_MAGAZINE_BYTES ((size_t)1 << 20)
 #define HDI_MAGAZINE_ITEMS 64
-/* The most bytes in a thread's large blocks; a single block is at most a quarter of it. */
+/* The most bytes in the large blocks of a thread; a single block is at most a quarter of this
+ * limit. */
 #define HDI_LARGE_BYTES ((size_t)1 << 30)
 #define HDI_LEAVING_ITEMS 32
 
 typedef struct hdi_item {
     struct hdi_item *next;
-    uint32_t lane; /* the lane, by global number, whose magazine holds it */
+    uint32_t lane; /* the global number of the lane whose magazine holds it */
     uint32_t class;
     size_t bytes; /* of its block */
 } hdi_item;
 
 typedef struct hdi_magazine {
     hdi_item *top;
-    /* the number of items, and the most; `most` is set when the magazines of the lane are made */
+    /* the number of items, and the most items, which is set when the magazines of the lane are
+     * made */
     uint32_t count, most;
 } hdi_magazine;
 
 typedef struct hdi_lane_cache {
     hdi_magazine magazines[HDI_CLASSES];
-    /* One large block of any size, for pairs of hd_alloc and hd_free. More of them would withhold
-     * blocks from allocations that need a part of them. With eight, up to three times as much
-     * memory moves in the programs of bench/logs. */
+    /* One large block of any size, for pairs of hd_alloc and hd_free. More large blocks per lane
+     * would withhold memory from allocations that need a part of a block. With eight of them, up to
+     * three times as much memory moves in the programs of bench/logs. */
     hdi_item *large;
 } hdi_lane_cache;
 
@@ -89,7 +91,7 @@ typedef struct hdi_lane_cache {
 typedef struct hdi_thread_cache_counts {
     _Atomic uint64_t allocations, frees, from_magazine, frees_elsewhere;
     _Atomic uint64_t allocated_bytes, freed_bytes; /* as requested */
-    _Atomic uint64_t cached_bytes;                 /* large ones included */
+    _Atomic uint64_t cached_bytes;                 /* with large blocks */
     _Atomic uint64_t large_bytes;
 } hdi_thread_cache_counts;
 
@@ -105,8 +107,9 @@ typedef struct hdi_thread_cache {
     int n_devices;
     size_t cached_bytes; /* bytes in small blocks of all devices */
     size_t large_bytes;  /* in large blocks */
-    /* Large blocks that another block has replaced. The free that replaced them does not give them
-     * back, since that takes time. The thread's next allocation that needs the arena does. */
+    /* Large blocks that another block has replaced. The hd_free that replaced them does not give
+     * them back, since that takes time. The thread's next allocation from the arena gives them
+     * back. */
     hdi_item *leaving;
     uint32_t n_leaving;
     hdi_lane_cache **lanes;          /* by global number; NULL: never used, or closed */
@@ -124,7 +127,7 @@ typedef struct hdi_thread_caches_config {
  * Errors: HOST_MEMORY. */
 hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config);
 /* Drops all items. A thread frees its cache when it finds the runtime closed, or when it ends. No
- * thread may be inside. NULL hdi_memory_of(rt)->caches is ignored. */
+ * thread may be inside its cache. Does nothing if hdi_memory_of(rt)->caches is NULL. */
 void hdi_thread_caches_destroy(hd_runtime *rt);
 
 extern _Thread_local hdi_thread_cache *hdi_thread_cache_own_first;
@@ -155,7 +158,7 @@ static inline void hdi_count(_Atomic uint64_t *counter, uint64_t more)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-/* Takes an item that `lane` freed; NULL: none. Inside. */
+/* Takes an item that `lane` freed; NULL: there is none. Call it inside. */
 static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t lane, uint32_t class)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
@@ -174,10 +177,11 @@ static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t 
     return item;
 }
 
-/* Makes the magazines of a lane. False: no host memory, or its device is closed. Inside. */
+/* Makes the magazines of a lane. False: no host memory, or the lane's device is closed. Call it
+ * inside. */
 bool hdi_thread_cache_add_lane(hdi_thread_cache *cache, uint32_t lane);
 
-/* Puts an item into its magazine. False: no room; the caller keeps the item. Inside. */
+/* Puts an item into its magazine. False: no room; the caller keeps the item. Call it inside. */
 static inline bool hdi_thread_cache_put(hdi_thread_cache *cache, hdi_item *item)
 {
     hdi_lane_cache *of_lane = cache->lanes[item->lane];
@@ -200,8 +204,8 @@ static inline bool hdi_thread_cache_put(hdi_thread_cache *cache, hdi_item *item)
     return true;
 }
 
-/* Takes the large block that `lane` freed last, if its size is exactly `bytes`; else NULL.
- * Inside. */
+/* Takes the large block that `lane` freed last, if its size is exactly `bytes`; else returns NULL.
+ * Call it inside. */
 static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uint32_t lane, size_t bytes)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
@@ -216,33 +220,35 @@ static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uin
     return item;
 }
 
-/* Puts a large block in place of its lane's last one, which moves to `leaving`. False: no room; the
- * caller keeps the item. Inside. */
+/* Keeps a large block for its lane. The block that the lane kept before moves to `leaving`. False:
+ * no room; the caller keeps the item. Call it inside. */
 bool hdi_thread_cache_put_large(hdi_thread_cache *cache, hdi_item *item);
 
-/* Takes all of `leaving`, linked by `next`. Inside. */
+/* Takes all items of `leaving`, linked by `next`. Call it inside. */
 hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache);
 
-/* Takes the older half out of a magazine, linked by `next`. Inside. */
+/* Takes the older half of the items out of a magazine, linked by `next`. Call it inside. */
 hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uint32_t class);
 
-/* Gives back all items, or only the large blocks, that threads hold of a device. The second
- * function returns true if it found any. Both block until each thread is outside of its cache. */
+/* The first function gives back all items of a device in all caches, the second one only large
+ * blocks. The second one returns true if it found any. Both block until each thread is outside of
+ * its cache. */
 void hdi_thread_caches_drain(hd_runtime *rt, int device);
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device);
 
-/* From here on no cache takes a block of the device, so each hd_free gives its block to the arena.
- * All items go back first. Calls count: the same number of calls of `open` ends it. A closed device
- * has no magazines, so the usual path needs no check. Both block as drain does. */
+/* Closes the caches for a device: gives all items back, and then no cache takes a block of the
+ * device. So each hd_free gives its block to the arena. The device is open again after as many
+ * calls of hdi_thread_caches_open. A closed device has no magazines, so the usual path needs no
+ * check. Both functions block as hdi_thread_caches_drain does. */
 void hdi_thread_caches_close(hd_runtime *rt, int device);
 void hdi_thread_caches_open(hd_runtime *rt, int device);
 
-/* Keeps all threads out of their caches until thaw. Meanwhile the caller must not allocate or free.
- * Blocks until each thread is outside. */
+/* Keeps all threads outside of their caches until hdi_thread_caches_thaw. Meanwhile the caller must
+ * not allocate or free. Blocks until each thread is outside of its cache. */
 void hdi_thread_caches_freeze(hd_runtime *rt);
 void hdi_thread_caches_thaw(hd_runtime *rt);
 
-/* Sums over all threads, ended ones included. */
+/* Sums over all threads, including ended threads. */
 typedef struct hdi_thread_cache_sums {
     uint64_t allocations, frees, from_magazine, frees_elsewhere, allocated_bytes, freed_bytes, cached_bytes;
 } hdi_thread_cache_sums;
@@ -251,8 +257,8 @@ void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *ou
 /* Bytes in magazines. */
 uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device);
 
-/* The cached bytes and items of each lane of a device, into out[HDI_LANES_MAX] (bytes, items).
- * Visits every cache, so it blocks as freeze does. */
+/* Writes the cached bytes and items of each lane of a device into `bytes` and `items`, both of
+ * HDI_LANES_MAX elements. Visits every cache, so it blocks as hdi_thread_caches_freeze does. */
 void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items);
 
 /* The number of threads with a cache. */
