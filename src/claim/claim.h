@@ -22,16 +22,16 @@ struct hd_claim {
     hdi_handle_head head;
     hd_runtime *runtime;
     hd_lane *lane;
-    /* lane positions: the program gets the bytes at the first; the claim ends at the second */
+    /* positions in the lane: the program gets the bytes at `ready`; the claim ends at `end` */
     uint64_t ready, end;
     bool at_once; /* the program got the bytes at once */
-    bool asked;   /* a callback was asked for; under the pool's lock */
+    bool asked;   /* the claim has a callback; under the pool's lock */
     uint32_t n_uses;
-    /* host address of each use; the list is `near`, or an array if `near` is too small */
+    /* the host address of each use, in `near`, or in an array if `near` is too small */
     void **pointers;
     void *near[HDI_POINTERS_NEAR];
     void *stream;       /* the stream of the program; only for a claim on a stream */
-    uint64_t stream_id; /* the driver's id, never reused; 0: the driver provides none */
+    uint64_t stream_id; /* the id that the driver gave the stream, never reused; 0: no id */
     bool on_stream;
     hdcu_event event; /* recorded at the end of a claim on a stream; the lane owns it */
     struct hd_claim *next;
@@ -39,8 +39,8 @@ struct hd_claim {
 
 /* ---- uses.c ---- */
 
-/* Checks the uses of a claim or a call. `device`: the work runs on this device, which must reach
- * the buffers; -1: it runs on the host. n_uses is at most HDI_USES_OF_ONE. Errors: ARGUMENT,
+/* Checks the uses of a claim or a call. `device`: the device that runs the work, and that must be
+ * able to access the buffers; -1: the host. n_uses is at most HDI_USES_OF_ONE. Errors: ARGUMENT,
  * HANDLE, RANGE, LIMIT, UNREACHABLE, DEVICE_LOST. */
 hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
 
@@ -61,7 +61,7 @@ void hdi_claim_give(struct hd_claim *claim);
 /* Options for the begin of a claim. */
 typedef struct hdi_claim_begun {
     const char *label; /* NULL: none */
-    const void *site;  /* of the call */
+    const void *site;  /* the call site */
     hdi_undo *undo;    /* not NULL: the claim may be withdrawn */
     bool on_stream;    /* the claim is on a stream of the program */
 } hdi_claim_begun;
@@ -75,7 +75,8 @@ hd_status hdi_claim_prepare(hd_runtime *rt, const hd_arg *args, size_t n_args, h
 /* The claim of a handle; NULL: the value is no handle of a claim, or the claim was ended. */
 struct hd_claim *hdi_claim_from_handle(const hd_claim *handle);
 hd_status hdi_claim_refused(const hd_claim *handle);
-/* For HDI_INSIDE, which runs before the handle is checked. Only compare the result. */
+/* The runtime of a handle, for HDI_INSIDE, which runs before the handle is checked. Only compare
+ * the result. */
 static inline const void *hdi_claim_runtime(const hd_claim *handle)
 {
     const struct hd_claim *c = (const struct hd_claim *)hdi_handle_object(handle);
@@ -100,31 +101,31 @@ void hdi_claim_withdraw(struct hd_claim *claim, hdi_undo *undo);
  * failure. Ignores a claim that was ended, or whose runtime was closed. Leaves the thread's last
  * failure alone. */
 void hdi_claim_end_surely(hd_claim *handle);
-/* Takes an event of a device that nothing waits for any more; NULL: none. Puts such an event
- * back. */
+/* The first function takes an event of a device that nothing waits for; NULL: there is none. The
+ * second one puts an event back. */
 hdcu_event hdi_claim_event_take(hd_runtime *rt, int device);
 void hdi_claim_event_give(hd_runtime *rt, int device, hdcu_event event);
 /* Remembers the last stream that was found to belong to the device, by its id. */
 bool hdi_claim_stream_is_checked(const hdi_device *device, uint64_t id);
 void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id);
-/* Notes that a callback was asked for. True if none was asked for before. */
+/* Notes that the claim has a callback. False if it already had one. */
 bool hdi_claim_ask(struct hd_claim *claim);
-/* The outcome of the wait for the bytes, which is over. */
+/* The outcome of the wait for the claim's bytes. The wait must be over. */
 hd_status hdi_claim_status(const struct hd_claim *claim);
 
-/* For hd_close: ends the claims that the program left open, as failed. *first gets the first of
- * them and the fate of its bytes, unless its status is set already. True if the program may still
- * use bytes of some of these claims. */
+/* For hd_close: ends the claims that the program left open, as failed. Unless the status of *first
+ * is set already, *first names the first such claim and the state of its bytes. True if the program
+ * may still use bytes of some of these claims. */
 bool hdi_claims_abandon(hd_runtime *rt, hd_error *first);
-/* Calls `visit` for each open claim of a device, and for those that hd_close ended: "claim 'halo'
- * of main+0x1f". */
+/* Calls `visit` for each open claim of a device, and for each claim that hd_close ended, with its
+ * name: "claim 'halo' of main+0x1f". */
 void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *context, const char *text), void *context);
 
 /* ---- stream.c ---- */
 
 /* Ends a claim on a stream. *event follows the program's work in that stream; NULL: the device
  * finished the work. UNSUPPORTED: the stream is being captured. In that case *late is the stream to
- * use after the capture; in all others it is NULL. Errors: as hd_claim_end. */
+ * use after the capture; otherwise *late is NULL. Errors: as hd_claim_end. */
 hd_status hdi_claim_record_end(struct hd_claim *claim, hdcu_event *event, hdcu_stream *late);
 
 /* hd_claim_begin_stream for callers inside a call, with arguments of the program. The claim is

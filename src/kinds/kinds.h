@@ -69,12 +69,12 @@ extern const hdi_lifetime hdi_checker_lifetime;
 /* The lane for guards of a device's buffers. */
 hd_lane *hdi_checker_lane(const hdi_device *device);
 
-/* Keeps the memory of a freed buffer, and passes it to hdi_buffer_end again once nothing uses it.
+/* Keeps the memory of a freed buffer. Once no work uses it, the checker calls hdi_buffer_end again.
  * No handle leads to the buffer, and no hold keeps it. False: no thread can be started. */
 bool hdi_checker_keep(struct hd_buffer *b);
 
-/* The time until which a check may wait: by the option transfer_timeout, or in hd_close until that
- * call's limit. */
+/* The deadline of a check's waits: by the option transfer_timeout, or during hd_close by the limit
+ * of hd_close. */
 int64_t hdi_checker_deadline(hd_runtime *rt);
 
 #endif

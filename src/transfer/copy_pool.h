@@ -21,24 +21,23 @@
  * workers do not copy faster, since memory is the limit. */
 #define HDI_COPY_POOL_USUAL 11
 
-/* No transfer is under way when `release` is called. Errors: HOST_MEMORY. */
+/* No transfer may be running when `release` is called. Errors: HOST_MEMORY. */
 extern const hdi_lifetime hdi_copy_pool_lifetime;
 
 /* The most workers that a transfer can get. */
 size_t hdi_copy_pool_count(const hd_runtime *rt);
 
-/* The number of the group for the next worker. It is `wanted` while that group is below its share
- * of `limit`, else the group with the fewest workers.
- * If `wanted` is `groups` or more, no group is wanted. The function is pure. */
+/* The number of the group for the next worker. It is `wanted` if that group has less than its share
+ * of `limit`. Otherwise it is the group with the fewest workers. If `wanted` is at least `groups`,
+ * no group is wanted. The function is pure. */
 size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wanted, size_t limit);
 
 /* The result of one turn at a shared transfer. */
 typedef enum hdi_turn {
-    HDI_TURN_DID, /* the turn did something, and more may follow */
-    /* Nothing can be done before something else happens: workers leave until they are called
-     * again. */
+    HDI_TURN_DID, /* the turn did some work, and more work may follow */
+    /* No work can be done now: workers leave until they are called again. */
     HDI_TURN_WAITS,
-    HDI_TURN_OVER /* nothing is left to begin */
+    HDI_TURN_OVER /* no work is left to begin */
 } hdi_turn;
 
 /* Calls turn(context, true) on the calling thread until it returns OVER. Calls turn(context, false)
@@ -48,13 +47,13 @@ void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*tur
                          void *context);
 
 /* Runs work(context, item) for every item in [0, items), on the calling thread and on workers near
- * `device`. Without workers the calling thread runs all items. Each item runs exactly once, in no
- * order. All items are complete when this returns. */
+ * `device`. Without workers the calling thread runs all items. Each item runs exactly once, in any
+ * order. All items are complete when the call returns. */
 void hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *context, size_t item),
                        void *context);
 
-/* memcpy for large blocks that this processor will not use again soon. A thread that sees a release
- * store behind the call sees the bytes, too. */
+/* A memcpy for large blocks that this processor will not use again soon. A thread that sees a
+ * release store made after the call also sees the bytes. */
 void hdi_copy_through(void *dst, const void *src, size_t bytes);
 
 #endif

@@ -33,22 +33,23 @@
 
 /* ---- the plan ---- */
 
-/* A copy up to QUICK bytes goes in the lanes of quick copies, so that it does not queue behind
- * large ones. A larger copy goes in the lanes of large copies, in operations of at most MAPPING
+/* A copy of at most QUICK bytes goes into a lane for quick copies, so that it does not wait behind
+ * large copies. A larger copy goes into a lane for large copies, in operations of at most MAPPING
  * bytes.
- * LINK: to and from pinned memory. MEMORY: on a device, or from device to device. */
+ * LINK: for copies to and from pinned memory. MEMORY: for copies on a device, or from device to
+ * device. */
 #define HDI_QUICK_LINK ((uint64_t)4 << 20)
 #define HDI_QUICK_MEMORY ((uint64_t)32 << 20)
 #define HDI_MAPPING_LINK ((uint64_t)64 << 20)
 #define HDI_MAPPING_MEMORY ((uint64_t)256 << 20)
 
-/* Chunks of pinned memory for copies between two devices: the most of each kind for each ordered
- * pair of devices.
- * A copy that fits into a small or a medium chunk goes through it in one piece.
- * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts, so that its two halves
- * overlap even for few bytes. The large chunks of both directions should fit into the processor's
- * cache. With more of them the devices read and write main memory, which is slower than two
- * directions at once. */
+/* Chunks of pinned memory for copies between two devices: the sizes, and the most chunks of each
+ * size for an ordered pair of devices.
+ * A copy that fits into a small or a medium chunk goes through that chunk in one piece.
+ * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts. So one device already
+ * reads the first parts while the other one writes the next parts. The large chunks of both
+ * directions should fit into the processor's cache. With more large chunks, the devices would read
+ * and write main memory, which is slower than both links together. */
 #define HDI_STAGED_SMALL ((uint64_t)64 << 10)
 #define HDI_STAGED_MEDIUM ((uint64_t)1 << 20)
 #define HDI_STAGED_LARGE ((uint64_t)7 << 20)
@@ -58,17 +59,18 @@
 #define HDI_STAGED_PARTS 8
 #define HDI_STAGED_STEP ((uint64_t)256 << 10) /* sizes of parts are multiples of it */
 
-/* Shorter rows of boxes are fetched from a device together with the bytes between them, if these
- * are no more bytes than the rows. A copy engine takes its time for each row. */
+/* A copy engine takes some time for each row. So a copy from a device reads shorter rows together
+ * with the bytes between them, if those are at most as many bytes as the rows. */
 #define HDI_TINY_ROW 256
 
 typedef enum hdi_route_kind {
     HDI_ROUTE_TO_DEVICE, /* pinned memory to a device */
     HDI_ROUTE_TO_HOST,   /* a device to pinned memory */
     HDI_ROUTE_ON_DEVICE, /* inside a device */
-    /* From device to device. The named device copies, and reaches the other device's memory. */
+    /* From device to device. The device in `device` copies, and can access the other device's
+     * memory. */
     HDI_ROUTE_PEER,
-    /* From device to device through pinned chunks: out of one device, then into the other. */
+    /* From device to device through pinned chunks. */
     HDI_ROUTE_STAGED,
     HDI_ROUTE_HOST /* between pinned buffers */
 } hdi_route_kind;
@@ -77,22 +79,22 @@ typedef enum hdi_route_lanes {
     /* The lanes for quick copies in that direction. STAGED: the source's outward lane and the
      * destination's inward lane. */
     HDI_LANES_QUICK,
-    HDI_LANES_BULK, /* the same for large copies */
+    HDI_LANES_BULK, /* the lanes for large copies in that direction */
     HDI_LANES_PAIR  /* STAGED: a lane on each of the two devices, for this ordered pair alone */
 } hdi_route_lanes;
 
 typedef struct hdi_route {
     hdi_route_kind kind;
     int device; /* the device whose lane does the work */
-    int second; /* STAGED: the destination, whose lane does the second half */
+    int second; /* STAGED: the destination, whose lane empties the chunks */
     hdi_route_lanes lanes;
     uint64_t piece; /* the most bytes of one operation */
-    uint64_t chunk; /* STAGED: bytes of a chunk */
+    uint64_t chunk; /* STAGED: the size of a chunk */
 } hdi_route;
 
 /* How a device's copies may use another device's memory. */
 typedef enum hdi_link {
-    HDI_LINK_NONE, /* they cannot use it, must not, or would be slower than through pinned memory */
+    HDI_LINK_NONE, /* not at all: impossible, forbidden, or slower than through pinned memory */
     HDI_LINK_GOOD
 } hdi_link;
 
@@ -117,20 +119,20 @@ typedef enum hdi_way {
 } hdi_way;
 #define HDI_WAYS 4
 
-/* lane_in, lane_out and lane_on of each device. Errors: as hdi_lane_make. */
+/* Makes lane_in, lane_out and lane_on of each device. Errors: as hdi_lane_make. */
 extern const hdi_lifetime hdi_copy_lanes_lifetime;
 void hdi_copy_lanes_release(hdi_device *device);
 
-/* A lane for a copy of this thread. `lanes`: QUICK or BULK. */
+/* Returns a lane for a copy of this thread. `lanes`: QUICK or BULK. */
 hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes);
 
 /* The lane for the parts of large transfers between the program's memory and the device. It is
- * always the same one, without small copies. If it could not be made, it is a lane of large
- * copies. */
+ * always the same lane, and contains no small copies. If this lane could not be made, returns a
+ * lane for large copies. */
 hd_lane *hdi_program_lane(hdi_device *device, hdi_way way);
 
-/* The lanes for large copies through pinned memory: of the pair's source, and of its
- * destination. */
+/* The lanes for large copies through pinned memory between a pair of devices: one on the source,
+ * one on the destination. */
 hd_lane *hdi_pair_lane_out(hd_runtime *rt, int src, int dst);
 hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
 
@@ -152,9 +154,9 @@ static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int fro
                                                                  : hdi_peer_access(b->runtime, from, owner);
 }
 
-/* The device did not reach the buffer. Asks the driver for access to an import once more. HD_OK:
- * the device reaches the buffer by now. Fails with DEVICE_LOST if a loss of either device explains
- * it. Fails with MEMORY if the driver had none left to map the buffer, else with UNREACHABLE. The
+/* For a device that could not access the buffer: asks the driver for access to an import once more.
+ * HD_OK: the device can access the buffer now. Fails with DEVICE_LOST if one of the two devices is
+ * lost. Fails with MEMORY if the driver lacks memory to map the buffer, else with UNREACHABLE. The
  * message gives the reason, and a remedy. May wait until the device of an ended worker counts as
  * lost. */
 hd_status hdi_buffer_reach_again(struct hd_buffer *b, int owner, int from);

@@ -36,7 +36,7 @@
 
 typedef struct hdi_chunk {
     struct hd_buffer *buffer; /* NULL: not made */
-    hdi_point last;           /* its last use; position 0: not in use */
+    hdi_point last;           /* the last use of the chunk; position 0: not in use */
     bool signalled;           /* a completion write follows `last` at once (hdi_command) */
     struct hdi_chunk *next;
 } hdi_chunk;
@@ -47,7 +47,7 @@ typedef struct hdi_staging {
      * hdi_staging_of returns the pool. */
     _Atomic(hd_lane *) lane;
     size_t bytes;  /* of each chunk */
-    uint32_t most; /* chunks that are not set apart; n_places - most may be set apart */
+    uint32_t most; /* the most chunks that are not set apart; n_places - most may be set apart */
     /* True: all chunks but the first count against the pools' share of pinned memory. */
     bool shares;
     /* true: at the limit of pinned memory, the first chunk waits for memory */
@@ -55,7 +55,7 @@ typedef struct hdi_staging {
     struct hdi_staging *next; /* the next one in the list of all pools of the runtime */
     /* ---- under the lock ---- */
     hdi_lock lock;
-    uint32_t made; /* or being made */
+    uint32_t made; /* chunks that exist or that a thread makes now */
     /* the first place and the count of `queue`, in the order in which chunks become free */
     uint32_t first, count;
     hdi_chunk *queue[HDI_STAGING_MOST];
@@ -65,8 +65,8 @@ typedef struct hdi_staging {
     _Atomic uint32_t n_parked; /* also read without the lock */
     hdi_chunk places[HDI_STAGING_MOST];
     /* ---- */
-    _Atomic int64_t again;    /* clock when more memory may be free again; 0: none was refused */
-    _Atomic uint32_t given;   /* futex word: moves when a chunk is given back */
+    _Atomic int64_t again;    /* clock time of the next attempt to make a chunk; 0: now */
+    _Atomic uint32_t given;   /* futex word that changes when a chunk is given back */
     _Atomic uint32_t waiting; /* threads that want a chunk and hold none */
 } hdi_staging;
 
@@ -74,19 +74,20 @@ typedef struct hdi_staging {
  * HOST_MEMORY. */
 extern const hdi_lifetime hdi_staging_lifetime;
 
-/* A device's pool for bytes to the device or from it. NULL: no host memory for the pool, which is a
- * recorded failure. */
+/* The pool of a device for bytes to the device or from it. NULL: no host memory for the pool; the
+ * failure is recorded. */
 hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large);
 
-/* hdi_staging_of for large chunks, or for small ones if pinned memory cannot hold a large one.
- * Blocking: while a chunk is made. Errors: those of hdi_staging_take. */
+/* As hdi_staging_of for large chunks, or for small chunks if pinned memory has no room for a large
+ * one.
+ * Blocking: a call waits while a chunk is made. Errors: those of hdi_staging_take. */
 hd_status hdi_staging_choose(hdi_device *device, bool to_device, hdi_staging **out);
 
 /* The pool of an ordered pair of devices, for chunks of one of the sizes HDI_STAGED_*. NULL: as for
  * hdi_staging_of. */
 hdi_staging *hdi_staging_between(hd_runtime *rt, int src, int dst, uint64_t chunk);
 
-/* The lane that a device's chunks are used in: small transfers do not queue up behind large
+/* The one lane that uses the chunks of a device's pool. So small transfers do not wait behind large
  * ones. */
 static inline hd_lane *hdi_staging_lane(const hdi_staging *pool)
 {
@@ -97,38 +98,39 @@ static inline hd_lane *hdi_staging_lane(const hdi_staging *pool)
 typedef enum hdi_staging_wish {
     HDI_STAGING_IDLE, /* take an existing chunk that is free */
     HDI_STAGING_NOW,  /* or a chunk that is made now */
-    /* Or wait until the deadline for the next chunk to be free: for a thread that holds no chunk of
+    /* or wait, until the deadline, for the next free chunk. For a thread that holds no chunk of
      * this pool. */
     HDI_STAGING_WAIT,
-    /* Or take the chunk that will be free first: its next use then waits in the lanes. This waits
-     * only while threads hold all chunks. */
+    /* or take the chunk that will be free first, whose next use then waits in the lanes. A call
+     * waits only while threads hold all chunks. */
     HDI_STAGING_IN_USE
 } hdi_staging_wish;
 
 /* *out: a chunk that the caller may use; with IN_USE earlier work may still use it. NULL, with
- * HD_OK: no chunk is available, with WAIT and IN_USE until the deadline. Errors, if the pool is
- * empty and no chunk can be made: HOST_MEMORY, DRIVER and the others of hd_alloc_host. */
+ * HD_OK: no chunk is available, or with WAIT and IN_USE none was until the deadline. Errors, if the
+ * pool is empty and no chunk can be made: HOST_MEMORY, DRIVER and the others of hd_alloc_host. */
 hd_status hdi_staging_take(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out);
 
 /* Fails with a message about the uses of the pool's chunks. Errors: TIMEOUT; HANDLE at hd_close. */
 hd_status hdi_staging_not_given(hdi_staging *pool);
 
-/* hdi_staging_take with WAIT or IN_USE, then hdi_staging_not_given if it got no chunk. */
+/* Calls hdi_staging_take with WAIT or IN_USE, and then hdi_staging_not_given if it got no chunk. */
 hd_status hdi_staging_await(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out);
 
-/* Gives a chunk back. Devices use it until `last` (position 0: not at all). `signalled`: a
- * completion write follows `last`. */
+/* Gives a chunk back. `last`: the end of the last use by a device (position 0: there was no use).
+ * `signalled`: a completion write follows `last`. */
 void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool signalled);
 
-/* The use of a chunk to wait for, and the completion write that will show its end, if that write is
- * submitted already. One more write would delay the link. But the work in front of the submitted
- * write may take much longer than the use, so the wait for it is short. */
+/* The use of a chunk to wait for, and, if already submitted, the completion write that will show
+ * the end of this use. Another write would delay the link. But the work in front of the submitted
+ * write may take much longer than the use. So a thread waits only briefly for the submitted
+ * write. */
 typedef struct hdi_awaited {
     hdi_point last;   /* position 0: nothing */
     uint64_t flagged; /* the position of that write in the same lane; 0: none */
 } hdi_awaited;
 
-/* Call it for each use, in the order of the queue; the first one is the use to wait for. */
+/* Call this for each use, in the order of the queue. The first one is the use to wait for. */
 static inline void hdi_awaited_add(hdi_awaited *a, hdi_point use, bool signalled)
 {
     a->last = a->last.position ? a->last : use;
@@ -140,24 +142,24 @@ static inline void hdi_awaited_add(hdi_awaited *a, hdi_point use, bool signalled
  * pause. */
 bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline, bool recorded);
 
-/* True if, after a new look at the chunks, as many are still set apart as allowed. */
+/* Looks at the chunks again. True if still as many chunks are set apart as allowed. */
 bool hdi_staging_stays_short(hdi_staging *pool);
 
 /* True if as many chunks are set apart as allowed. Then a transfer that waits for work of the
- * program takes none of the others. */
+ * program takes no chunk. */
 static inline bool hdi_staging_is_short(hdi_staging *pool)
 {
     uint32_t apart = atomic_load_explicit(&pool->n_parked, memory_order_relaxed);
     return __builtin_expect(apart >= pool->n_places - pool->most, 0) && hdi_staging_stays_short(pool);
 }
 
-/* True if half of the chunks are left, so that a thread may keep one while it waits for work of the
- * program. */
+/* True if half of the chunks are not set apart. Then a thread may keep a chunk while it waits for
+ * work of the program. */
 bool hdi_staging_is_ample(hdi_staging *pool);
 
-/* Waits until an operation with these uses would wait for no work of the program. `lane`: a lane of
- * the library, on a device that could run the operation. Errors: TIMEOUT, with the work that it
- * waits for; those of hdi_submit_probe. */
+/* Waits until an operation with these uses would not wait for work of the program. `lane`: a lane
+ * of the library, on a device that could run the operation. Errors: TIMEOUT (the message names the
+ * awaited work), and those of hdi_submit_probe. */
 hd_status hdi_staging_await_roots(hd_lane *lane, const hdi_use *uses, size_t n_uses, int64_t deadline);
 
 /* True if a thread waits for a chunk of the pool; this is only a hint. */

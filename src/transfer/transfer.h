@@ -29,9 +29,9 @@
  * all devices. */
 #define HDI_PITCH_MAX ((uint64_t)INT32_MAX)
 
-/* A row of `row` bytes, repeated count[0] times at the distances dst[0] and src[0]. All of that is
- * repeated count[1] times at dst[1] and src[1], and so on. Counts are at least 2, and no two
- * dimensions could be merged. Without dimensions the bytes lie next to each other on both sides. */
+/* Describes the bytes of a box: count[0] rows of `row` bytes, at the distances dst[0] and src[0].
+ * These rows are repeated count[1] times, at the distances dst[1] and src[1], and so on. Counts are
+ * at least 2, and no two dimensions could be merged. Without dimensions, a box is one row. */
 typedef struct hdi_box {
     uint64_t row;
     int dims;
@@ -40,8 +40,8 @@ typedef struct hdi_box {
     uint64_t dst_span, src_span; /* from the first byte to behind the last one */
 } hdi_box;
 
-/* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (it spans more bytes than can
- * be addressed). */
+/* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (the box spans more bytes
+ * than can be addressed). */
 hd_status hdi_box_make(const hd_box *box, hdi_box *out);
 
 static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
@@ -50,18 +50,18 @@ static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
 }
 
 /* True if source and destination, in one buffer, may share a byte. The answer is exact if both
- * sides have the same strides. Otherwise this compares their spans. */
+ * sides have the same strides. Otherwise it compares the spans of both sides. */
 bool hdi_box_overlaps(const hdi_box *box, uint64_t dst_offset, uint64_t src_offset);
 
 /* `rows` rows of `row` bytes; offsets count from the box's first bytes. */
 typedef struct hdi_part {
     uint64_t dst, src;
     uint64_t row, rows;
-    uint64_t dst_pitch, src_pitch; /* of several rows */
+    uint64_t dst_pitch, src_pitch; /* the distances of several rows */
     uint64_t pitch;                /* from row to row in the chunk between source and destination */
 } hdi_part;
 
-/* Bytes that a part takes in a chunk. */
+/* The bytes that a part takes in a chunk. */
 static inline uint64_t hdi_part_room(const hdi_part *part)
 {
     return (part->rows - 1) * part->pitch + part->row;
@@ -73,7 +73,7 @@ typedef struct hdi_walk {
     uint64_t pitch;              /* the pitch of rows in chunks */
     int across;                  /* the dimension that one operation copies along; -1: none */
     uint64_t index[HD_BOX_DIMS]; /* the indices of the next row */
-    uint64_t at;                 /* in that row */
+    uint64_t at;                 /* the position in that row */
     bool ended;
 } hdi_walk;
 
@@ -89,14 +89,14 @@ enum {
 /* `box` is not empty. A part takes at most `piece` bytes of a chunk. */
 hdi_walk hdi_walk_begin(const hdi_box *box, uint64_t piece, unsigned sides);
 
-/* Gets the next part that takes at most `room` bytes. A row is cut only if it is longer than a
- * piece. False: the walk is over, or a row does not fit. With room for a piece, a row always
- * fits. */
+/* Gets the next part, of at most `room` bytes. A row is cut only if it is longer than a piece.
+ * False: the walk is over, or the next row does not fit. If `room` is at least a piece, the next
+ * row always fits. */
 bool hdi_walk_next(hdi_walk *walk, uint64_t room, hdi_part *out);
 
 /* ---- copies ---- */
 
-/* One side's memory. All parts of a transfer go to the same memory, or fail. */
+/* The memory of one side. All parts of a transfer use this memory, or fail. */
 typedef struct hdi_place {
     struct hd_buffer *buffer;
     uint64_t losses;
@@ -113,9 +113,9 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
     return (hdi_place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
-/* The bytes that go through one pinned chunk. A small transfer goes through one chunk as a whole. A
- * transfer between a quarter of a large chunk and a whole large chunk goes in halves, which overlap
- * on the link. Larger transfers fill a large chunk each time. */
+/* The bytes that go through one pinned chunk. A small transfer goes through one chunk. A transfer
+ * between a quarter of a large chunk and a large chunk goes in halves, which overlap on the link.
+ * The parts of a larger transfer each fill a large chunk. */
 static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
 {
     if (bytes >= most) {
@@ -124,7 +124,7 @@ static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
     return bytes > most / 4 && most > HDI_STAGING_SMALL ? (bytes / 2 + 255) / 256 * 256 : bytes;
 }
 
-/* Fails for a lost device, before anything is pinned or copied for it. Errors: DEVICE_LOST. */
+/* Fails for a lost device, so that no memory is pinned or copied for it. Errors: DEVICE_LOST. */
 hd_status hdi_copy_alive(hd_lane *lane);
 
 /* Submits one copy command in `lane` from bytes of one tracked buffer to bytes of another. Errors:
@@ -140,9 +140,9 @@ typedef struct hdi_side {
     uint64_t at;        /* the offset of the first row in the buffer */
     uint64_t pitch;     /* from row to row */
     uint64_t low, high; /* the bytes that count as used: all rows, and perhaps more */
-    /* For a destination: the bytes between the rows stay, so its content counts as read. */
+    /* For a destination: the bytes between the rows stay, so the old content counts as read. */
     bool keeps;
-    bool ours; /* for a source: as in hdi_linked */
+    bool ours; /* for a source: as `ours` in hdi_linked */
 } hdi_side;
 
 /* A box between two buffers. */
@@ -150,8 +150,8 @@ typedef struct hdi_transfer {
     hdi_place to, from;
     uint64_t dst_offset, src_offset; /* the offsets of the box's first bytes */
     const hdi_box *box;
-    /* An operation linked with these parts: they come after it, and fail with it; position 0:
-     * none. */
+    /* The parts come after this operation, and fail if it fails; position 0: there is no such
+     * operation. */
     hdi_point after;
 } hdi_transfer;
 
