@@ -28,7 +28,7 @@ typedef struct hdi_freed {
 void hdi_freed_get(hd_runtime *rt, int device, hdi_freed *out);
 
 /* For a message: "; 64 MiB 'frames' were freed, but claim 'display' of main+0x1f uses them until it
- * ends". "" if all memory that was freed is free. */
+ * ends". "" if no claim and no work uses freed memory. */
 #define HDI_FREED_TEXT 260
 const char *hdi_freed_text(hd_runtime *rt, int device, char out[HDI_FREED_TEXT]);
 

@@ -32,14 +32,14 @@ typedef struct hdi_buffer_ops {
     /* Called when the device memory is in place. Makes the kind's own state, and calls
      * hdi_buffer_set_kind. */
     hd_status (*create)(struct hd_buffer *b);
-    /* Called before the memory is given back. May wait for the work on it. Sets the thread's
-     * message only for a finding. False: the kind keeps the buffer, and calls hdi_buffer_end again
-     * later. */
+    /* Called before the memory is given back. May wait for the work on the memory. Sets the
+     * thread's message only for a finding. False: the kind keeps the buffer, and calls
+     * hdi_buffer_end again later. */
     bool (*check)(struct hd_buffer *b);
     /* Gives back memory that belongs to no arena and no pool. The points are those of work that
      * still uses it. The caller is in a call of the program, and holds no lock. */
     void (*leave)(struct hd_buffer *b, const hdi_point *points, size_t n_points);
-    /* Gives the kind's own state back, after the memory. Work may still use it. */
+    /* Gives the kind's own state back, after the memory. Work may still use this state. */
     void (*release)(struct hd_buffer *b);
     /* For hd_close: like `release`, but leaves the kind's pinned buffers, which hd_close drops with
      * all other buffers. */
@@ -55,8 +55,8 @@ typedef struct hdi_buffer_ops {
 
     /* ---- use ---- */
 
-    /* Replaces hdi_submit_as_is for an operation that uses such a buffer; same arguments and
-     * errors. At most one kind implements it. */
+    /* Replaces hdi_submit_as_is for an operation that uses a buffer of this kind, with the same
+     * arguments and errors. At most one kind implements it. */
     hd_status (*submit)(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hdi_linked link,
                         hd_ticket *out);
     /* For kinds with `submit`: called when an operation is withdrawn (undo.h). Restores the state
@@ -73,8 +73,8 @@ typedef struct hdi_buffer_ops {
 
     /* ---- losses ---- */
 
-    /* The pinned memory with the content that the buffer gets back after a loss. NULL: it gets no
-     * content back. */
+    /* The pinned memory with the content that the buffer gets back after a loss. NULL: the buffer
+     * gets no content back. */
     struct hd_buffer *(*content)(struct hd_buffer *b);
 } hdi_buffer_ops;
 

@@ -18,11 +18,11 @@ typedef struct hdi_pin hdi_pin;
 extern const hdi_lifetime hdi_pins_lifetime;
 
 /* Pins the bytes, or uses the pin of a freed import that covers all of them. *out NULL: the program
- * pinned the bytes itself. *address: their address as devices see it. Errors: ARGUMENT, HOST_MEMORY
- * (also: the limit), DRIVER, DEVICE_LOST, TIMEOUT, HANDLE (the runtime is closing). */
+ * pinned the bytes itself. *address: the address of the bytes as devices see it. Errors: ARGUMENT,
+ * HOST_MEMORY (also: the limit), DRIVER, DEVICE_LOST, TIMEOUT, HANDLE (the runtime is closing). */
 hd_status hdi_pin_take(hd_runtime *rt, uint64_t low, uint64_t high, const char *label, hdi_pin **out,
                        uint64_t *address);
-/* Call when a buffer that uses the pin was freed: once for each use, before hdi_pin_drop. */
+/* Call this when a buffer that uses the pin was freed: once for each use, before hdi_pin_drop. */
 void hdi_pin_freed(hd_runtime *rt, hdi_pin *pin);
 /* Ends a use of the pin. The last use to end unpins. */
 void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin);

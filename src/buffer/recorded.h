@@ -14,9 +14,9 @@
 #include "base/wait.h"
 #include "engine/runtime.h"
 
-/* Slots of the ring that unfinished work fills. The lane's `done_seen` may be old, and shows a full
- * ring while a submission waits for room. A worker process may report anything, so impossible
- * values do not count. The lane's lock is held. */
+/* The slots of the ring that unfinished work fills. The lane's `done_seen` may be old, and shows a
+ * full ring while a submission waits for room. A worker process may report any value, so impossible
+ * values do not count. The caller holds the lane's lock. */
 static inline uint32_t hdi_lane_taken(const hd_lane *lane)
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed), taken = lane->head - done;

@@ -18,7 +18,7 @@
 typedef struct hdi_region hdi_region;
 
 struct hdi_region {
-    hdi_region *next; /* in the list of regions that leave */
+    hdi_region *next; /* in the list of freed regions */
     hd_runtime *runtime;
     struct hd_buffer *buffer; /* NULL: freed */
     uint64_t low, high;       /* addresses */
@@ -32,13 +32,14 @@ struct hdi_region {
     /* Unpins or unmaps the memory, once nothing uses it. `closing`: the runtime is ending. NULL:
      * there is nothing to do. May wait for the driver. */
     void (*give_back)(hdi_region *r, bool closing);
-    /* Lets the device `from` use the memory. `linking` is held. NULL: only the driver is asked. */
+    /* Lets the device `from` use the memory. The caller holds `linking`. NULL: only the driver is
+     * asked. */
     hdi_answer (*grant)(hdi_region *r, int from);
     hd_released_function released;
     void *context;
-    hdi_point *points; /* leaving: the work that still uses it */
+    hdi_point *points; /* of a freed region: the work that still uses it */
     size_t n_points;
-    char label[HD_LABEL_BYTES]; /* leaving: of the freed buffer */
+    char label[HD_LABEL_BYTES]; /* of a freed region: the label of its buffer */
 };
 
 /* Figures about the imports of a device's memory, or of host memory (HDI_OWNER_HOST). */
@@ -46,11 +47,11 @@ typedef struct hdi_region_info {
     uint64_t bytes, count; /* of buffers that are not freed, or that are freed but still in use */
 } hdi_region_info;
 
-/* `stop` ends the keeper. `release` ends every region that is left. */
+/* `stop` ends the keeper. `release` ends all regions that are left. */
 extern const hdi_lifetime hdi_regions_lifetime;
 
 /* With placement=process: reserves addresses that are the same in every process; 0: none are left.
- * All callers ask for whole multiples of one size, so all addresses are such multiples, too. The
+ * All callers ask for multiples of one size, so all addresses are multiples of this size, too. The
  * second function gives addresses back, and ignores any others. The third one returns true for such
  * an address. */
 uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes);
@@ -67,7 +68,7 @@ typedef struct hdi_region_leaving {
 } hdi_region_leaving;
 void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *context, hdi_region_leaving *out);
 
-/* The kinds of their buffers: device memory, and pinned memory. */
+/* The kinds of the buffers of regions: device memory, and pinned memory. */
 extern const struct hdi_buffer_ops hdi_region_device_ops, hdi_region_host_ops;
 
 /* ---- making one, step by step ---- */
@@ -100,8 +101,8 @@ static inline bool hdi_region_is_reached(struct hd_buffer *b, int from)
     return (atomic_load_explicit(&b->reach, memory_order_relaxed) >> from & 1) ||
            hdi_answered(hdi_region_reach_now(b, from));
 }
-/* For a lost device that comes back: its mappings of other devices' regions are gone. `linking` is
- * held. */
+/* For a lost device that is restarted: forgets its mappings of other devices' regions, which are
+ * gone. The caller holds `linking`. */
 void hdi_regions_forget_peer(hd_runtime *rt, int peer);
 
 #endif

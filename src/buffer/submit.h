@@ -47,16 +47,16 @@ typedef struct hdi_link_of_claim {
 
 /* Links an operation with others that are one transfer to the program. */
 typedef struct hdi_linked {
-    /* the operation comes after this one, and fails with it, as if it read its result; position 0:
-     * none */
+    /* the operation runs after this one, and fails if this one fails, as if it read the result;
+     * position 0: none */
     hdi_point after;
-    /* bit per use: it reads the result of a linked operation, whose failure fails this operation,
-     * not its submission */
+    /* one bit for each use that reads the result of a linked operation. If that operation has
+     * failed, this operation fails, but not its submission. */
     unsigned ours;
     const hdi_same *same;     /* NULL: only handles of buffers are compared */
     hdi_link_of_claim *claim; /* NULL: not a claim */
     /* Not NULL: do not submit the operation if it waits for work of the program (parked.h). In that
-     * case the status is NOT_FOUND, without a message, and *parked gets one of its roots. */
+     * case the status is NOT_FOUND, without a message, and *parked gets a root of the operation. */
     hdi_point *parked;
 } hdi_linked;
 
@@ -93,9 +93,9 @@ hd_status hdi_submit_claim(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out);
 
-/* Finds out whether an operation with these uses would wait for work of the program now. *root:
- * some of that work; position 0: none. `lane`: a library lane of a device that could run the
- * operation. Errors: the same as for its submission. */
+/* Finds out whether an operation with these uses would now wait for work of the program. *root: one
+ * such piece of work; position 0: there is none. `lane`: a library lane of a device that could run
+ * the operation. Errors: the same as for its submission. */
 hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *root);
 
 #endif

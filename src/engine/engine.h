@@ -14,13 +14,15 @@
 #include "engine/runtime.h"
 
 /* ---- engine.c: placements, sleeping, the loop ---- */
-/* hd_open: with placement thread, the thread runs when this returns. */
+/* For hd_open: makes the engine. With placement thread, the engine's thread runs when this
+ * returns. */
 hd_status hdi_engine_create(hdi_device *device);
 /* Ends the engine's thread, so that the engine issues nothing afterwards. False: at the deadline
- * the thread is still inside a driver call. Then the thread is detached, and everything that it can
- * reach must stay. */
+ * the thread is still inside a driver call. Then the thread is detached, and all memory that it can
+ * use must stay. */
 bool hdi_engine_stop(hdi_device *device, int64_t deadline);
-/* True if the driver reports unfinished work in streams of the device. The engine is stopped. */
+/* True if the driver reports unfinished work in streams of the device. The engine must be
+ * stopped. */
 bool hdi_engine_is_busy(hdi_device *device);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
 /* Wakes the engine. A submitter calls this only after it saw `asleep`. */
@@ -82,19 +84,19 @@ void hdi_engine_offer_fences(hdi_device *device);
 
 /* device.c: devices that the driver of this process drives. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
-/* Context, completion flags, port; the channel exists. */
+/* Makes the device's context, completion flags and port. The channel exists already. */
 hd_status hdi_device_attach(hdi_device *device);
 /* Undoes hdi_device_attach, and destroys the engine, which is stopped. `hung`: some work never
- * ended, so this does not call the driver. */
+ * ended, so this function does not call the driver. */
 void hdi_device_detach(hdi_device *device, bool hung);
 
-/* loss.c: lost devices, and the operations that may have been under way there, which are the
- * possible causes of a loss.
+/* loss.c: lost devices, and the unfinished operations there, which are the possible causes of a
+ * loss.
  *
  * A GPU reports that something went wrong, but not what. So the suspects are the operations that
  * the driver got and that no thread saw end. Kernels come first, since Heddle checked the memory of
- * copies and fills before. If there are several kernels, each may be the cause, and those that
- * other operations wait for come first. */
+ * copies and fills before the driver got them. If there are several kernels, each may be the cause.
+ * Kernels that other operations wait for come first. */
 #define HDI_SUSPECTS_NAMED 6
 
 /* One operation, or several of the same kind in one lane. */
@@ -110,14 +112,14 @@ typedef struct hdi_suspects {
     hdi_suspect named[HDI_SUSPECTS_NAMED];
     uint32_t n_named;
     uint64_t count; /* operations in all, including those without room in `named` */
-    bool begun;     /* false: nothing was under way, and these operations came next */
+    bool begun;     /* false: no operation was running, and these operations came next */
     bool certain;   /* there is only one suspect, and it is certainly the cause */
 } hdi_suspects;
 
-/* Finds the unfinished operations that the work up to a position of a lane waits for in the end.
- * Follows WAITs into other lanes and devices. *out: the operations on the first device that has
- * any. *own: the operation at that position itself (count 0: unknown). False: nothing is
- * unfinished. Takes order locks, one at a time. */
+/* Finds the unfinished operations that finally delay the work up to a position of a lane. Follows
+ * WAITs into other lanes and devices. *out: the operations on the first device with unfinished
+ * ones. *own: the operation at that position itself (count 0: unknown). False: all operations are
+ * finished. Takes order locks, one at a time. */
 bool hdi_suspects_awaited(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own);
 hd_status hdi_losses_create(hd_runtime *rt);
 void hdi_losses_release(hd_runtime *rt);

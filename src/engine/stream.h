@@ -20,32 +20,32 @@
 /* ---- how long the kernels of a lane take (issue.c) ----
  *
  * The engine records when it gave launches to the driver, and when it saw that the device had
- * passed a signal behind them. Several stretches end at a signal: one begins at the signal before,
- * and one at each of the last batches of launches. The time of a stretch, divided by the number of
- * its launches, is hardly ever less than a kernel takes, but may be far more:
- * - The first stretch includes time in which the engine was with other lanes and the device had no
- *   work of this one.
+ * passed a signal behind them. Several stretches end at a signal: one begins at the previous
+ * signal, and one at each of the last batches of launches. The time of a stretch, divided by the
+ * number of its launches, is hardly ever less than the time of a kernel. But it may be far more:
+ * - The first stretch includes time in which the engine was with other lanes, and the device had no
+ *   work of this lane.
  * - The other stretches include the work that was in front of them.
  * - All of them include the time until the engine looks.
  *
- * So the engine takes the least of these times. It skips a stretch in which the lane did more than
- * launch. */
+ * So the engine takes the least of these times. It ignores a stretch with other work than
+ * launches. */
 #define HDI_KERNEL_TIME_BATCHES 4
-/* The engine sees a ticket inside a chain done at the chain's end. That is late by at most this
- * time, if the timing is measured. */
+/* The engine sees an operation inside a chain done only when the chain ends. This delay is at most
+ * this time, if the times of kernels are measured. */
 #define HDI_KERNEL_TIME_SPAN_NS 50000
 
-/* Launches that one call gave to the driver. */
+/* A batch: the launches that one call gave to the driver. */
 typedef struct hdi_kernel_time_batch {
     uint64_t before; /* launches of the lane in front of the batch */
-    int64_t given;   /* clock when the call returned; 0: no batch */
+    int64_t given;   /* clock time when the call returned; 0: no batch */
 } hdi_kernel_time_batch;
 
 /* Data that the engine stores with a signal. */
 typedef struct hdi_kernel_time_signal {
     uint64_t launches; /* launches of the lane in front of the signal */
-    int64_t since;     /* clock before the first call behind the previous signal */
-    bool others;       /* not only launches are in front of the signal, but also other work */
+    int64_t since;     /* clock time before the first call behind the previous signal */
+    bool others;       /* other work than launches is in front of the signal, too */
     hdi_kernel_time_batch batches[HDI_KERNEL_TIME_BATCHES];
 } hdi_kernel_time_signal;
 
@@ -54,8 +54,8 @@ typedef struct hdi_kernel_time {
     uint32_t next_batch;         /* the oldest one of `next.batches` */
     /* Launches in front of the signal that the device was last seen to pass. */
     uint64_t passed;
-    int64_t passed_at; /* clock of that */
-    int64_t asked_at;  /* clock when a signal was last put for the timing alone */
+    int64_t passed_at; /* clock time when the engine saw this */
+    int64_t asked_at;  /* clock time of the last signal that only served the timing */
     int64_t kernel_ns; /* about how long a kernel takes; 0: not measured */
 } hdi_kernel_time;
 
@@ -63,9 +63,9 @@ typedef struct hdi_kernel_time {
 
 #define HDI_EVENTS_PER_LANE 16
 
-/* A result of another lane that this lane reads. This lane's position is not done before the other
- * lane's position is done. So a failure of the other lane that is noticed late still reaches this
- * lane's tickets. */
+/* A result of another lane that this lane reads. `position` counts as done only after `target` is
+ * done. So a failure of the other lane that is noticed late still reaches the tickets of this
+ * lane. */
 typedef struct hdi_dependency {
     uint64_t position; /* of this lane, behind the wait */
     uint64_t target;   /* of the other lane */
@@ -83,8 +83,8 @@ typedef struct hdi_stream {
     uint64_t issued, done;
     uint64_t lost_to;   /* as in the channel when the lane was made */
     uint64_t signalled; /* a completion write stands behind this position */
-    /* Counts of entries in the driver's queue: given to the driver, seen finished, in front of the
-     * last signal. */
+    /* Counts of entries in the driver's queue: entries given to the driver, entries seen finished,
+     * and entries in front of the last signal. */
     uint64_t entries, entries_done, entries_signalled;
     struct {
         uint64_t position, entries;
@@ -96,15 +96,15 @@ typedef struct hdi_stream {
     struct {
         uint32_t kernel;
         uint64_t from, position; /* the signals around the launch */
-        /* clock when the work in front of the launch was seen done; 0: not yet */
+        /* clock time when the engine saw the work in front of the launch done; 0: not yet */
         int64_t begun;
     } new_kernels[HDI_STREAM_NEW]; /* launches of kernels that stand between signals */
     uint32_t n_new;
     uint64_t event_last; /* the highest position with an event behind it */
     uint8_t tail;        /* TAIL_* of stream.c: the kind of the work issued last; at first 0 */
     hdcu_event event[HDI_EVENTS_PER_LANE];
-    /* For other threads, per event: the position in front of it (0: none), the last cut in front of
-     * it, the number of its holders. */
+    /* For other threads, for each event: the position that it marks (0: none), the last cut in
+     * front of it, and the number of its holders. */
     _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE], event_cut[HDI_EVENTS_PER_LANE];
     _Atomic uint32_t event_holders[HDI_EVENTS_PER_LANE];
     uint32_t event_next;
@@ -113,17 +113,17 @@ typedef struct hdi_stream {
     bool sticky_failure;
     bool refused;    /* for a trace: the last command failed in its call, or was skipped */
     bool has_claims; /* the lane is for claims */
-    /* The lane stands at a wait whose event does not exist yet. Written by the thread that runs the
-     * engine. */
+    /* The lane stands at a wait whose event does not exist yet. The thread that runs the engine
+     * writes the field. */
     _Atomic bool blocked;
     /* The position of the open claim that the lane stands at; 0: none. Written like `blocked`. */
     _Atomic uint64_t claimed_to;
     hdi_failure cause;   /* of `failed` */
-    uint64_t front;      /* watchdog: `done` as it was at `front_since` */
-    int64_t front_since; /* in time that counts (engine.c) */
-    int64_t idle_since;  /* clock when the lane ran empty, 0: not empty */
-    int64_t quiet_since; /* clock when all work of the lane was first seen done; 0: not yet */
-    /* Clock of the last progress, or of the last query of the stream's status. */
+    uint64_t front;      /* for the watchdog: the value of `done` at `front_since` */
+    int64_t front_since; /* in the watchdog's time (engine.c) */
+    int64_t idle_since;  /* clock time when the lane became empty; 0: it is not empty */
+    int64_t quiet_since; /* clock time when all work was first seen done; 0: not yet */
+    /* Clock time of the last progress, or of the last query of the stream's status. */
     int64_t checked;
     uint64_t in_call; /* slots of a command whose call failed, but may have begun */
     /* The device passed this position; `done` follows once the dependencies are done. */
@@ -131,7 +131,7 @@ typedef struct hdi_stream {
     bool loss_recorded; /* of the device */
     /* No completion write was possible, so the engine queries the stream's status instead. */
     bool flag_missing;
-    /* Queries of the status in a row that failed, but did not make the device lost. */
+    /* The number of successive failed queries of the status that did not make the device lost. */
     uint32_t bad_looks;
     /* The library for matrix products, set by the port's thread. NULL: it is not opened, or there
      * is none. */
@@ -143,7 +143,7 @@ typedef struct hdi_stream {
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_stream;
 
-/* Call it when the engine has just seen how far the device is. */
+/* Call this when the engine has just seen how far the device is. */
 static inline void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
 {
     if (__builtin_expect(stream->spans && stream->spans->n_clocked, 0)) {
@@ -163,7 +163,7 @@ typedef struct hdi_blocked {
     uint32_t most, n;
     struct {
         uint32_t stream; /* its number */
-        /* the stream makes several waits: only its own progress shows their end */
+        /* the stream makes several waits: only the stream's progress shows their end */
         bool several;
         uint64_t position; /* the position behind the last wait */
         hdi_point target;  /* the target of the wait, if it is the only one */
@@ -177,34 +177,35 @@ struct hdi_engine {
     /* the number of words with 64 lanes each, up to the last lane that was made */
     _Atomic uint32_t words;
     int64_t watchdog_ns;   /* 0: none */
-    int64_t unwatched;     /* clock time that the watchdog does not count: engine_watch_time */
+    int64_t unwatched;     /* clock time that the watchdog does not count (engine_watch_time) */
     int64_t now;           /* clock at the beginning of the pass, or after the last driver call */
     uint64_t entries_most; /* the most entries of the driver's queue for each lane */
     bool fences;           /* the engine fences and submitters do not (HDI_FENCES_ENGINE) */
-    int64_t retired_at;    /* clock when idle lanes were last taken off the active ones */
+    int64_t retired_at;    /* clock time when idle lanes were last made inactive */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* the driver's code when the thread started */
     bool has_thread;
     pthread_t thread;
     hdi_mutex running;    /* placement inline: held by the thread that runs the engine */
-    uint32_t bad_entries; /* placement inline: refusals of the context in a row */
-    hdi_mutex chaining;   /* protects executables while they are used */
+    uint32_t bad_entries; /* placement inline: successive refusals of the context */
+    hdi_mutex chaining;   /* guards executable graphs while they are used */
     /* The driver's fatal code in a call for chains; 0: none. */
     int chain_fatal;
     uint32_t chain_most;     /* launches in a chain; 0: no chains */
-    bool chains_eager;       /* chains are made at their first use, and as long as possible */
+    bool chains_eager;       /* chains are as long as possible, and are made at their first use */
     bool chains_used;        /* some lane has chains */
     uint64_t chain_bytes;    /* of all lanes */
     uint32_t chain_refusals; /* in a row */
-    /* Clocks: when chains may be used again, and when idle ones were last searched for. */
+    /* Clock times: when chains may be used again, and when the engine last searched for idle
+     * chains. */
     int64_t chains_again, chains_pruned;
-    /* One bit per kernel number in each, which an unload clears. The first: the kernel was seen to
-     * end. The second: it ran long the last time that this was measured. */
+    /* Both contain one bit for each kernel number, which an unload clears. `seen_to_end`: the
+     * engine saw the kernel end. `lasting`: the kernel ran long when it was last measured. */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS], lasting[HDI_KERNEL_WORDS];
     hdi_blocked blocked;               /* streams that wait for others */
     uint64_t full[HDI_LANES_MAX / 64]; /* lanes with more to issue at their last visit */
-    int64_t company_at;                /* clock when a lane with little to do was beside others */
+    int64_t company_at;                /* clock time: a lane with few commands stood by others */
     bool has_company;                  /* `company_at` is less than COMPANY_NS ago */
     hdi_times times;                   /* the data that the times of all lanes share */
     hdi_recording recording;           /* of a trace */
@@ -214,20 +215,20 @@ struct hdi_engine {
 
 /* ---- issue.c ---- */
 
-/* Notes a call that gave so many launches to the driver; 0: it gave other work. `before` and
- * `behind` are the clock before and after the call. */
+/* Notes a call that gave this number of launches to the driver; 0: it gave other work. `before` and
+ * `behind` are the clock times before and after the call. */
 void hdi_kernel_time_give(hdi_kernel_time *timing, uint32_t launches, int64_t before, int64_t behind);
 
-/* True if the launches given last need a signal for the timing alone. They do if the present
- * estimate keeps chains shorter than `most`, or nearly so. The estimate may be too high, because
- * the engine was with other lanes. */
+/* True if the last launches need a signal only for the timing. They need one if the present
+ * estimate of the kernels' time keeps chains shorter than `most`, or nearly does. The estimate may
+ * be too high, because the engine was with other lanes. */
 bool hdi_kernel_time_wants_signal(hdi_kernel_time *timing, uint32_t launches, uint32_t most, int64_t now);
 
 /* Notes a signal behind all work given so far. */
 void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal *signal);
 
 /* Notes that the device passed signals. `first` is the earliest signal, `last` the latest.
- * `others`: other work than launches is in front of one of them. `now` is the clock. */
+ * `others`: other work than launches is in front of one of them. `now`: the clock time. */
 void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal *first,
                           const hdi_kernel_time_signal *last, bool others, int64_t now);
 
@@ -236,8 +237,8 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
 /* Called by hd_open. */
 void hdi_chains_start(hdi_engine *engine);
 
-/* True if the kernel was never seen to end. Then a launch needs a signal in front and one behind,
- * so that messages can name a kernel that does not end. */
+/* True if the engine never saw the kernel end. Then a launch needs a signal in front and a signal
+ * behind, so that messages can name a kernel that does not end. */
 static inline bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
 {
     /* relaxed: another kernel gets the number long after the former kernel's launches */
@@ -245,13 +246,13 @@ static inline bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
     return !(word >> kernel % 64 & 1);
 }
 
-/* Issues launches from the stream's position, up to `head`. Returns how many; 0: the caller issues
- * the next command by itself. *end: the end of the last one. The device may be lost when it
- * returns. */
+/* Issues launches from the stream's position, up to `head`. Returns the number of launches; 0: the
+ * caller issues the next command by itself. *end: the end of the last launch. The device may be
+ * lost when it returns. */
 uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
 
-/* True if a launch of the kernel stands between signals: the kernel is new, or it ran long the last
- * time that this was measured. */
+/* True if a launch of the kernel stands between two signals: the kernel is new, or ran long when it
+ * was last measured. */
 static inline bool hdi_chain_is_apart(const hdi_engine *engine, uint32_t kernel)
 {
     /* relaxed: as in hdi_chain_is_new */
@@ -259,19 +260,19 @@ static inline bool hdi_chain_is_apart(const hdi_engine *engine, uint32_t kernel)
     return hdi_chain_is_new(engine, kernel) || (word >> kernel % 64 & 1);
 }
 
-/* Notes a launch that was issued between signals, at these positions. The engine looks for its
- * begin and end. */
+/* Notes a launch that was issued between two signals, at these positions. The engine looks for the
+ * begin and the end of this launch. */
 void hdi_chain_note(hdi_stream *stream, uint32_t kernel, uint64_t from, uint64_t position);
 
 /* Notes which kernels ended, and how long they ran, after the device passed stream->passed. */
 void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);
 
-/* Gives back executables without recent use. True: some are left. */
+/* Gives back executable graphs that were not used recently. True: some are left. */
 bool hdi_chains_prune(hdi_engine *engine, int64_t now);
 
-/* Called before a module is unloaded; `kernels` are its kernels. When this returns, no executable
- * uses its functions any more, and each kernel counts as never seen to end. Any thread, with the
- * device's context current. */
+/* Called before a module is unloaded; `kernels` are its kernels. Afterwards no executable graph
+ * uses the module's functions, and each of these kernels counts as never seen to end. Any thread,
+ * with the device's context current. */
 void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WORDS]);
 
 /* Called by hd_close. The engine is stopped. */
@@ -293,7 +294,7 @@ typedef struct hdi_pass {
  * now. */
 bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 
-/* Determines how far the lane is, and moves `done`. */
+/* Determines how far the device is in the lane, and moves `done`. */
 void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 
 /* Loses the device: fails all unfinished work. In a worker process, this ends the process
@@ -319,17 +320,18 @@ void hdi_stream_record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t 
 /* Fails positions `from` to `to` of this lane, since they read a result that is missing after
  * another lane's failure. */
 void hdi_stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_failure *other, uint64_t from, uint64_t to);
-/* All work up to `position` is issued, and none of it is on the device. */
+/* Notes that all work up to `position` is issued, and that the device has finished it or never got
+ * it. */
 static inline void hdi_stream_rest(hdi_engine *engine, hdi_stream *stream, uint64_t position)
 {
     stream->passed = stream->signalled = position;
-    /* otherwise the flag would stay at an old position, whose low half matches a later position at
+    /* otherwise the flag would keep an old position, whose low half would match a later position at
      * some time */
     atomic_store_explicit(&engine->device->channel.flags[stream->number].position, (uint32_t)position,
                           memory_order_relaxed);
 }
-/* A driver call for the command that begins at `begin` failed. Unless this failure loses the
- * device, the command did not happen. */
+/* Handles the failure of a driver call for the command that begins at `begin`. Unless this failure
+ * loses the device, the command had no effect. */
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code);
 
 /* Makes the device write the position once it finishes all work issued so far. */
@@ -337,36 +339,37 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream);
 
 /* ---- stream_waits.c: waits for other lanes ---- */
 
-/* True if the lane exists. If not, the command was overwritten, and the device is lost. */
+/* True if the lane exists. Otherwise the command was overwritten, and the device becomes lost. */
 bool hdi_stream_lane_exists(hdi_engine *engine, uint32_t lane);
 
-/* Waits for a lane whose engine is in another process, so that its events mean nothing here. This
- * lane goes on when the other lane is done. The other side moves `done` and rings this engine's
- * doorbell, even if its device is lost. True if the other lane has reached `target`. */
+/* Waits for a lane whose engine is in another process, so that its events are useless here. The
+ * waiting lane goes on when the other lane's `done` reaches `target`. The other side moves `done`
+ * and rings this engine's doorbell, even if its device is lost. True if `target` is already
+ * reached. */
 bool hdi_stream_wait_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target);
 
-/* Handles a WAIT. True if the lane may go on behind it. */
+/* Handles a WAIT. True if the lane may go on behind the WAIT. */
 bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);
 
-/* Handles a SOURCES: further results that the operation behind it reads. True if the lane may go on
- * behind it. */
+/* Handles a SOURCES: further results that the next operation reads. True if the lane may go on
+ * behind the SOURCES. */
 bool hdi_stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);
 
 /* ---- event.c: events of a lane that others wait for ---- */
 
 /* Records an event behind all work issued so far. */
 void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream);
-/* Cuts the lane: a wait for work issued so far will not wait for work issued from now on. `event`:
- * record an event, too, for such waits. */
+/* Cuts the lane: a wait for work issued before the cut will not wait for work issued after the cut.
+ * `event`: also records an event for these waits. */
 void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream, bool event);
-/* True if events behind work issued now do not serve a waiter for that position. Then the waiter
- * waits until the position is done. Any thread. */
+/* True if a waiter for `position` cannot use events behind work that is issued now. Then the waiter
+ * waits until the position is done. Any thread may call it. */
 static inline bool hdi_stream_is_cut_behind(const hdi_stream *other, uint64_t position)
 {
     return atomic_load_explicit(&other->cut, memory_order_acquire) >= position;
 }
-/* The event of another lane that stands for a wait for `position`; NULL: none. It is not recorded
- * again before its release. Any thread. */
+/* Returns an event of another lane that marks the end of `position`; NULL: there is none. The event
+ * is not recorded again before its release. Any thread may call it. */
 hdcu_event hdi_stream_hold_event(hdi_stream *other, uint64_t position, int *held);
 void hdi_stream_release_event(hdi_stream *other, int held);
 
@@ -380,11 +383,11 @@ bool hdi_blocked_add(hdi_engine *engine, const hdi_stream *stream, const hdi_com
 
 /* ---- program.c: the program's own work in a lane ---- */
 
-/* Takes in the claims that the program ended by itself (hdi_claim_end_lane), which it does only
- * while the engine works on nothing in the lane. */
+/* Takes note of claims whose end the program itself wrote (hdi_claim_end_lane). The program does so
+ * only while the engine does not work on the lane. */
 void hdi_stream_catch_up(hdi_engine *engine, hdi_stream *stream, uint64_t head);
-/* Handles a CLAIM: its first slot ends with the work in front of it. If a result that the claim
- * reads failed, both slots fail. */
+/* Handles a CLAIM, whose first slot is done when the work in front is done. If a result that the
+ * claim reads failed, both slots fail. */
 void hdi_stream_begin_claim(hdi_engine *engine, hdi_stream *stream);
 /* Handles a CLAIMED. True once the program ended the claim. */
 bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);

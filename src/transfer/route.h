@@ -59,8 +59,8 @@
 #define HDI_STAGED_PARTS 8
 #define HDI_STAGED_STEP ((uint64_t)256 << 10) /* sizes of parts are multiples of it */
 
-/* A copy engine takes some time for each row. So a copy from a device reads shorter rows together
- * with the bytes between them, if those are at most as many bytes as the rows. */
+/* A copy engine takes some time for each row. So a copy from a device reads shorter rows with the
+ * bytes between them, if those are at most as many bytes as the rows. */
 #define HDI_TINY_ROW 256
 
 typedef enum hdi_route_kind {
