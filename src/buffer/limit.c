@@ -66,7 +66,7 @@ void hdi_memory_wait_apart(hdi_memory_wait *p, int64_t began)
     p->moved += passed;
 }
 
-/* True if the wait used up its time in all, or the runtime is being closed. */
+/* True if the longest wait is over, or the runtime is being closed. */
 static bool memory_wait_is_too_long(const hdi_memory_wait *p)
 {
     return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
@@ -152,14 +152,14 @@ typedef struct climb {
     hdi_memory_wait wait;
 } climb;
 
-/* True if the device was lost since the allocation began. Even if the device is back, the memory
- * that it waits for is gone. */
+/* True if the device was lost since the allocation began. Even if the device is restarted, the
+ * memory that the allocation waits for is gone. */
 static bool fallback_is_in_vain(const climb *c)
 {
     return hdi_device_lost_since(c->device, c->losses);
 }
 
-/* An attempt, if it is this allocation's turn. MEMORY without a message if it is not. */
+/* Makes an attempt if it is this allocation's turn. Otherwise returns MEMORY without a message. */
 static hd_status fallback_try_again(climb *c)
 {
     hd_runtime *rt = c->device->runtime;
@@ -175,8 +175,8 @@ static hd_status fallback_try_again(climb *c)
     return status;
 }
 
-/* A number that changes when work finishes, memory is freed, or an allocation of the line is over.
- * It covers all devices, since all may use this device's memory. */
+/* A number that changes when work finishes, memory is freed, or an allocation leaves the line. It
+ * covers all devices, since all of them may use this device's memory. */
 static uint64_t fallback_look(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
@@ -203,7 +203,7 @@ static void fallback_note_heads(hd_runtime *rt, uint64_t *heads)
 }
 
 /* True if work up to `heads` is unfinished that can end without a thread of the program. Requests
- * completion from the lanes of such work. With placement inline it runs the engines. */
+ * completion from the lanes of such work. With placement inline, runs the engines. */
 static bool fallback_press(hd_runtime *rt, const uint64_t *heads)
 {
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
@@ -250,8 +250,9 @@ static hd_status fallback_drain_and_try(climb *c)
     return fallback_try_again(c);
 }
 
-/* True if freed memory of the device will come back without the program, once its work is done.
- * Acquire: pairs with the release of hdi_memory_left, so the next look finds memory that came
+/* True if the library will give back freed memory of the device without the program, once the work
+ * on it is done. Acquire: pairs with the release of hdi_memory_left, so the next look finds memory
+ * that came
  * back. */
 static bool fallback_memory_leaves(const climb *c)
 {
@@ -263,8 +264,8 @@ static bool fallback_memory_leaves(const climb *c)
     return leaving > freed.pieces;
 }
 
-/* True if no finished work and no hd_free can make room: the driver refused the last attempt, and
- * the device holds less than is wanted. */
+/* True if finished work and hd_free cannot make room: the driver refused the last attempt, and less
+ * memory is mapped than is wanted. */
 static bool fallback_is_hopeless(const climb *c)
 {
     hd_error error;
@@ -274,8 +275,8 @@ static bool fallback_is_hopeless(const climb *c)
     return c->tried && error.driver_code == HDCU_ERROR_OUT_OF_MEMORY && c->bytes > info.mapped_bytes;
 }
 
-/* Waits for the work in flight and for memory that leaves, or also for other threads. Tries again
- * whenever anything was freed or finished. */
+/* Waits for the work in flight and for freed memory that the library gives back; with `others`,
+ * also for other threads. Makes an attempt after each event that frees or finishes something. */
 static hd_status fallback_wait_for(climb *c, bool others)
 {
     hd_runtime *rt = c->device->runtime;
@@ -374,7 +375,7 @@ static bool fallback_has_hope(climb *c, hd_status status)
     return status == HD_ERROR_MEMORY && c->possible && !c->hopeless && !fallback_is_in_vain(c);
 }
 
-/* Between joining the line and leaving it. */
+/* The steps between joining the line and leaving it. */
 static hd_status fallback_take_steps(climb *c)
 {
     hdi_device *device = c->device;
@@ -416,7 +417,7 @@ static hd_status fallback_climb(hdi_device *device, size_t bytes, uint64_t losse
     c.chances = hdi_line_chances(hdi_line_of(rt, device->index));
     hd_status status = fallback_take_steps(&c);
     if (c.in_line && status == HD_ERROR_MEMORY && !c.tried && !fallback_is_in_vain(&c)) {
-        /* Earlier ones still wait, and gain nothing either from what is free. */
+        /* Earlier allocations still wait: the free memory does not help them. */
         status = take(device, bytes, context);
     }
     if (c.in_line) {
@@ -428,7 +429,7 @@ static hd_status fallback_climb(hdi_device *device, size_t bytes, uint64_t losse
     return hdi_is_closing(rt) ? hdi_closed_meanwhile() : fallback_fail_full(&c);
 }
 
-/* The first attempt. If others wait, it keeps to their order. */
+/* Makes the first attempt. If other allocations wait, it keeps to the order of the line. */
 static hd_status fallback_try_first(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
     hd_runtime *rt = device->runtime;

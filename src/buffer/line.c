@@ -50,7 +50,7 @@ const hdi_lifetime hdi_lines_lifetime = {.create = lines_create, .release = line
 typedef struct room {
     uint64_t limit;
     uint64_t free;  /* in no block */
-    uint64_t whole; /* of these, in whole granules, or not mapped yet */
+    uint64_t whole; /* of the free bytes: in whole granules, or not mapped yet */
 } room;
 
 static uint64_t line_less(uint64_t bytes, uint64_t taken)
@@ -80,7 +80,7 @@ static room line_room(hd_runtime *rt, int device)
  * ones. */
 static uint64_t line_kept_for(const hd_runtime *rt, const hdi_in_line *place, uint64_t before, room now)
 {
-    /* then it is about to take them */
+    /* if the bytes fit, the earlier allocation is about to take them */
     bool fits = now.whole >= before && now.whole - before >= place->wanted;
     bool long_since = hdi_clock_ns() - place->since >= rt->options.memory_timeout * 1000000;
     uint64_t freed = line_less(place->free_most, place->spare);
@@ -117,7 +117,7 @@ void hdi_line_leave(hd_runtime *rt, int device, const hdi_in_line *place, bool s
     }
     *link = place->next;
     for (hdi_in_line *p = place->next; served && p; p = p->next) {
-        p->free_most = line_less(p->free_most, place->wanted); /* these were not for it */
+        p->free_most = line_less(p->free_most, place->wanted); /* these bytes are taken */
     }
     atomic_fetch_sub_explicit(&line->waiting, 1, memory_order_relaxed);
     /* pairs with hdi_line_left */

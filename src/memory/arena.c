@@ -16,8 +16,8 @@
 #include "memory/arena_internal.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
-/* The address space in units of the device's memory, if the config gives no size. docs/design.md
- * explains it. */
+/* If the config gives no size, the range is this many times the device's memory. docs/design.md
+ * gives the reason. */
 #define RANGE_TIMES 16
 
 hd_status hdi_arena_status_of(hdi_answer answer)
@@ -131,7 +131,7 @@ static void mappings_note_run(hdi_mappings *p, size_t first, size_t count, size_
     p->end = p->end > first + count ? p->end : first + count;
 }
 
-/* Ends a run of mappings, which no peer holds any more. */
+/* Ends a run of mappings, which no peer has mapped any more. */
 static hdi_answer mappings_end_run(hdi_mappings *p, size_t first, size_t count)
 {
     hdi_port *port = p->config.port;
@@ -142,7 +142,7 @@ static hdi_answer mappings_end_run(hdi_mappings *p, size_t first, size_t count)
     return answer;
 }
 
-/* Gives a new run to all peers. On failure it is ended. */
+/* Gives a new run of mappings to all peers. On failure the run is ended. */
 static hdi_trouble mappings_share_new(hdi_mappings *p, size_t first, size_t count)
 {
     hdi_trouble t = {.peer = -1};
@@ -179,7 +179,7 @@ static hdi_trouble mappings_map_run(hdi_mappings *p, size_t first, size_t count,
     return mappings_share_new(p, first, count);
 }
 
-/* Moves a run of mappings of one granule. On failure they are gone. */
+/* Moves a run of mappings of one granule each. On failure these mappings are gone. */
 static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, size_t count)
 {
     hdi_port *port = p->config.port;
@@ -200,9 +200,9 @@ static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, si
 /* ---- areas ----------------------------------------------------------------------------------- */
 
 /* Granules per mapping for a block that lacks `missing` bytes.
- * A mapping costs requests whatever its size, so it is as large as a thirty-second of the missing
- * bytes. But if another block gets a part of it later, that costs requests, too, so it is no
- * larger. */
+ * A mapping of any size costs requests, so large mappings are better. But a later division of a
+ * mapping also costs requests, so small ones are better. A thirty-second of the missing bytes is a
+ * compromise. */
 static size_t mappings_granules_each(const hdi_mappings *p, size_t missing)
 {
     size_t bytes = hdi_smaller(missing / 32, HDI_MAPPING_MOST);
@@ -279,7 +279,7 @@ hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *g
             t = mappings_move_run(p, g, k, count);
             k += hdi_is_trouble(t) ? 0 : count;
         } else {
-            /* Takes the rest, or a mapping of several granules, which does not move. */
+            /* Takes the rest of the area, or a mapping of several granules, which does not move. */
             count = mappings_missing_run(p, k, into_end / p->granule) == 0 ? end - g : p->of[g].count;
             mappings_unshare_run(p, g, count);
             t.answer = mappings_end_run(p, g, count);
@@ -307,7 +307,7 @@ bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to)
     if (g >= end) {
         return false;
     }
-    /* Leaves out a mapping that begins before the area, and one that ends behind it. */
+    /* Leaves out a mapping that begins before the area, and a mapping that ends behind the area. */
     size_t first = p->of[g].first - 1, last = p->of[end - 1].first - 1;
     g = first < g ? first + p->of[first].count : g;
     end = last + p->of[last].count > end ? last : end;
@@ -341,8 +341,8 @@ static size_t mappings_next(const hdi_mappings *p, size_t g)
     return g;
 }
 
-/* Gives a device all mappings that it lacks, and all later ones. On failure it keeps the mappings
- * that it got, and is not granted. */
+/* Gives a device all mappings that it lacks, and all later ones. On failure the device is not
+ * granted, but keeps the mappings that it got. */
 static hdi_answer mappings_grant(hdi_mappings *p, int device)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
@@ -433,8 +433,8 @@ static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t 
     return HD_OK;
 }
 
-/* For `large`. Under blocks_lock alone, it reads only mappings of free blocks. Mappings under
- * pledges may change meanwhile. */
+/* The function `mapping` of `large`. Under blocks_lock alone, it reads only the mappings of free
+ * blocks, since mappings under pledges may change meanwhile. */
 static bool arena_mapping_of(void *context, size_t offset, size_t *from, size_t *to)
 {
     return hdi_mappings_at(context, offset, from, to);
@@ -741,7 +741,7 @@ static bool mappings_check(const hdi_mappings *p, char *why, size_t why_bytes)
     return true;
 }
 
-/* A walk over an allocator: its gaps and spans, and where they should be. */
+/* A walk that checks the gaps and spans of an allocator. */
 typedef struct audit {
     const hdi_arena *arena;
     size_t n_spans;

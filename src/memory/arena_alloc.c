@@ -21,19 +21,20 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-/* Rather than let a lane wait, the arena maps up to 5/4 of the most that was ever taken, plus this
+/* Before it lets a lane wait, the arena maps up to 5/4 of the most bytes ever taken, plus this
  * much. */
 #define SLACK ((size_t)256 << 20)
-#define ALWAYS ((size_t)64 << 20) /* nothing moves while no more than this is mapped */
-/* Before anything moves, the mapped bytes may exceed the most that was ever taken by a 40th of it.
- * */
+#define ALWAYS ((size_t)64 << 20) /* no mapping moves while at most this much is mapped */
+/* Before a mapping moves, the mapped bytes may exceed the most bytes ever taken by a 40th.
+ */
 #define SLACK_PART 40
 #define BATCH_MOST ((size_t)16 << 20) /* most that is mapped at once for small blocks */
 #define BATCH_PART 32                 /* the same limit, as a part of the memory of small blocks */
-/* The slack grows only after all memory lately moved more often than this. */
+/* arena_slack_bytes grows only if all memory lately moved more often than this. */
 #define MOVED_FREE 20
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
-/* A trim pledges so much at a time, so that other threads can still allocate from the rest. */
+/* A trim pledges at most this much at a time, so that other threads can still allocate from the
+ * rest. */
 #define TRIM_BATCH ((size_t)256 << 20)
 
 /* A way to serve an allocation. */
@@ -45,8 +46,8 @@ typedef struct plan {
     /* The place below this offset is for one block, so mappings there may span several granules. */
     size_t whole_to;
     size_t lacks; /* bytes to be mapped */
-    /* if set, `leaving` is this mapping: it is mapped again in granules, and another plan
-     * follows */
+    /* if set, `leaving` is this mapping: the arena maps it again in granules, and then makes
+     * another plan */
     hdi_run divides;
     /* For small blocks: bytes of several granules, of which one is needed now; else 0. */
     size_t batch;
@@ -88,7 +89,7 @@ static hd_status arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hd
     return status;
 }
 
-/* Gives free spans back to `large`, until `keep` are left. */
+/* Gives free spans back to `large`, until only `keep` free spans are left. */
 static void arena_return_spans(hdi_arena *arena, size_t keep)
 {
     /* A span without unfinished uses goes first. */
@@ -156,7 +157,7 @@ typedef struct pick {
     size_t wanted, got; /* bytes */
 } pick;
 
-/* Chooses whole mappings, from the end of the block, until they are enough. */
+/* Chooses whole mappings, from the end of the block on, until `wanted` bytes are chosen. */
 static hdi_choice arena_pick_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
@@ -191,8 +192,8 @@ size_t hdi_arena_idle(hdi_arena *arena)
 }
 
 /* Gives the pledges of arena_unmap_list back. The pledges before `last` are unmapped and become
- * gaps. The part of `last` below `gone_to` also becomes a gap. All the rest is still mapped and
- * becomes free. */
+ * gaps. The part of `last` below `gone_to` also becomes a gap. The other pledges, and the rest of
+ * `last`, are still mapped and become free. */
 static void arena_vacate_pledges(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
     bool gone = list != last;
@@ -240,8 +241,8 @@ static void arena_plan_drop(hdi_arena *arena, plan *p)
     hdi_points_release(&p->inherited);
 }
 
-/* Plans for a place: pledges it, and idle mappings that will move. It pledges enough of them that
- * the mapped bytes stay at `target`, or all of them if there are too few. NOT_FOUND: more than
+/* Makes a plan for a place: pledges the place, and idle mappings that will move. Pledges as many of
+ * them as the mapped bytes would exceed `target`, or all if there are too few. NOT_FOUND: more than
  * `bound` would be mapped. */
 static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
@@ -281,8 +282,8 @@ static bool arena_find_place(hdi_arena *arena, const hdi_blocks_request *request
     return found;
 }
 
-/* Finds the place that lacks the fewest bytes if all idle mappings were unmapped. It serves an
- * allocation for which everything must move. */
+/* Finds the place that would lack the fewest bytes if all idle mappings were unmapped. It serves an
+ * allocation for which all idle mappings must move. */
 static bool arena_find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
     pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
@@ -305,9 +306,9 @@ static hdi_choice arena_pick_one_mapping(void *context, size_t *from, size_t *to
     return HDI_CHOICE_TAKE;
 }
 
-/* As arena_plan_try_place. A block never gets a part of a mapping that could be given back as a
- * whole. Instead, the plan is then to map the same memory again, granule by granule. So a block
- * that stays keeps no more memory than the granules that it touches. */
+/* As arena_plan_try_place, but a block never gets a part of a mapping that could be given back as a
+ * whole. For such a place, the plan is to map the same memory again, granule by granule. So a block
+ * keeps only the granules that it touches. */
 static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t bytes, size_t target, size_t bound,
                                   plan *out)
 {
@@ -324,14 +325,14 @@ static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t
     *out = (plan){.divides = whole};
     hd_status status =
         hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_one_mapping, &whole, &out->leaving);
-    /* If nothing was pledged, the free parts of the mapping did not join yet. */
+    /* If no block was pledged, the free parts of the mapping have not joined yet. */
     return status == HD_OK && out->leaving == NULL ? HD_ERROR_NOT_FOUND : status;
 }
 
-/* How much more than `ever` may be mapped before anything is moved. It is a fortieth of `ever`. If
- * all memory lately moved more than MOVED_FREE times, each further time adds another fortieth. It
- * is a quarter at most. So a program that leaves holes of sizes that no block fits costs memory
- * instead of time. The caller holds `growing`. */
+/* The bytes beyond `ever` that may be mapped before a mapping moves: a fortieth of `ever`. If all
+ * memory lately moved more than MOVED_FREE times, each further time adds another fortieth, up to a
+ * quarter. So a program whose free blocks are too small for its requests costs memory instead of
+ * time. The caller holds `growing`. */
 static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 {
     int64_t now = hdi_clock_ns();
@@ -345,9 +346,9 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 }
 
 /* Plans several granules for small blocks. Small blocks need one granule at a time. But with a
- * driver call for each, all threads of a growing program would wait for each other. No part of the
- * place is mapped yet, and its size is a small fraction of the memory that small blocks hold
- * already. NOT_FOUND: no such place. */
+ * driver call for each granule, all threads of a growing program would wait for each other. No part
+ * of the place is mapped yet. Its size is a small fraction of the memory that small blocks already
+ * occupy. NOT_FOUND: no such place. */
 static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
@@ -461,7 +462,7 @@ static hdi_origin arena_plan_origin(const plan *p, uint32_t lane)
     return own ? HDI_ORIGIN_SAME_LANE : HDI_ORIGIN_WAITED;
 }
 
-/* Makes the block of a plan, all of whose memory is mapped. The caller holds both locks. */
+/* Makes the block of a plan. All memory of the place is mapped. The caller holds both locks. */
 static hd_status arena_plan_finish(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out)
 {
     out->origin = arena_plan_origin(p, request->lane);
@@ -481,7 +482,8 @@ static hd_status arena_plan_finish(hdi_arena *arena, plan *p, const hdi_blocks_r
     return status;
 }
 
-/* Divides a mapping into granules. On failure it is unmapped. The caller holds `growing`. */
+/* Divides a mapping into granules. On failure the mapping is unmapped. The caller holds
+ * `growing`. */
 static hdi_trouble arena_plan_divide_mapping(hdi_arena *arena, const plan *p)
 {
     const hdi_run *whole = &p->divides;
@@ -501,8 +503,8 @@ static hdi_trouble arena_plan_divide_mapping(hdi_arena *arena, const plan *p)
     return t;
 }
 
-/* Carries a plan out. On failure the former state returns, except for mappings that were to move or
- * were mapped: each is now free memory or unmapped. The caller holds `growing`. */
+/* Carries a plan out. On failure the former state returns, except for the mappings that the plan
+ * should move or map: each is now free or unmapped. The caller holds `growing`. */
 static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *request,
                                       hdi_blocks_taken *out, hdi_trouble *t)
 {
@@ -533,7 +535,7 @@ static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_block
     return status;
 }
 
-/* Takes a block of mapped memory, or makes a plan if nothing fits. out->origin NONE: it made a
+/* Takes a block of mapped memory, or makes a plan if no block fits. out->origin NONE: there is a
  * plan. The caller holds both locks. */
 static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, bool many, size_t ceiling,
                                     hdi_blocks_taken *out, plan *p)
@@ -741,7 +743,7 @@ static hd_status arena_map_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return t.peer >= 0 ? arena_fail_share(arena, bytes, t) : arena_fail_full(arena, bytes, t.answer);
 }
 
-/* True if the limit allows `bytes` more. *lacks: the bytes to unmap for that. */
+/* True if the limit allows `bytes` more. *lacks: the bytes that must be unmapped first. */
 static bool arena_admit_piece(hdi_arena *arena, size_t bytes, size_t *lacks)
 {
     hdi_mutex_lock(&arena->growing);

@@ -70,15 +70,15 @@ static void blocks_choice_consider(hdi_blocks *b, hdi_block *k, choice *best)
     }
 }
 
-/* Finds the block for a request and leaves it in its list. best->block is NULL if none is large
- * enough. */
+/* Finds the block for a request, and leaves the block in its list. best->block is NULL if no block
+ * is large enough. */
 static void blocks_choice_find(hdi_blocks *b, choice *best)
 {
     unsigned own = hdi_block_class(best->units);
     for (int class = hdi_blocks_next_class(b, own); class >= 0 && best->compared < LOOK;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* From both ends in turn: this lane's own blocks are most likely the newest, finished ones
-         * the oldest. */
+        /* Searches from both ends in turn: blocks of this lane are probably the newest, and
+         * finished blocks the oldest. */
         hdi_block *newest = *hdi_blocks_head(b, class);
         hdi_block *oldest = newest->prev;
         for (int step = 0; step < LOOK && best->compared < LOOK; step++) {
@@ -96,8 +96,8 @@ static void blocks_choice_find(hdi_blocks *b, choice *best)
     }
     if (best->block == NULL) {
         /* The class of the request can contain blocks that fit and blocks that do not. With an
-         * alignment, so can the classes up to the one in which every block fits. A search of all
-         * these blocks costs a thousandth of a request for more memory. */
+         * alignment, the next classes can, too, up to the class in which every block fits. A search
+         * of all these blocks costs a thousandth of a request for more memory. */
         unsigned last = hdi_block_class(best->units + best->alignment - 1);
         for (int class = hdi_blocks_next_class(b, own); class >= 0 && (unsigned)class <= last && best->compared < LOOK;
              class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
@@ -168,8 +168,8 @@ static hdi_origin blocks_origin_of(const hdi_block *k, bool suits)
     return k->fresh ? HDI_ORIGIN_FRESH : HDI_ORIGIN_FINISHED;
 }
 
-/* Cuts the new owner's part out of a free block, and returns it. The rests in front and behind stay
- * free. On entry, k is in no class. */
+/* Cuts the new owner's part out of the free block `k`, and returns this part. The rests in front
+ * and behind stay free. On entry, `k` is in no class. */
 static hdi_block *blocks_carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
 {
     if (start > k->start) {

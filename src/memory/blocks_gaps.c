@@ -47,7 +47,7 @@ static bool block_is_gap(const hdi_block *k)
     return k != NULL && k->kind == HDI_BLOCK_GAP;
 }
 
-/* Turns a block that is in no list into a gap. It joins with neighbouring gaps. */
+/* Turns a block that is in no list into a gap, and joins it with neighbouring gaps. */
 static void block_set_gap(hdi_blocks *b, hdi_block *k)
 {
     hdi_block *after = k->after, *before = k->before;
@@ -243,8 +243,8 @@ static bool run_search_may_divide(hdi_blocks *b, const search *s, hdi_block *k, 
            hdi_block_part(b, k, at, from, from + s->units, &begin, &end) != HDI_PART_USED;
 }
 
-/* Compares the window that begins at `from` with the best. The cursor `begin` is at or before its
- * begin, `end` at or before its end. */
+/* Compares the window that begins at `from` with the best window. The cursor `begin` is at most at
+ * the begin of the window, and `end` at most at its end. */
 static void run_search_compare(hdi_blocks *b, search *s, size_t from, cursor *begin, cursor *end)
 {
     run_cursor_advance(begin, from);
@@ -260,15 +260,16 @@ static void run_search_compare(hdi_blocks *b, search *s, size_t from, cursor *be
     }
 }
 
-/* Looks at the windows that can lack least. These begin with a free block, end with one, or lie at
- * an end of the run. */
+/* Looks at the windows that can lack the fewest bytes. They begin or end with a free block, or lie
+ * at an end of the run. */
 static void run_search_look_at_run(hdi_blocks *b, search *s)
 {
     if (s->run_to - s->run_from < s->units) {
         return;
     }
     const size_t latest = s->run_to - s->units;
-    /* Two cursors for windows by their begin, and two by their end. Cursors only move forward. */
+    /* Two cursors serve the windows that a begin determines, and two the windows that an end
+     * determines. Cursors only move forward. */
     cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
     for (hdi_block *k = s->first; k != s->end; k = k->after) {
         if (k == s->first || !block_is_gap(k)) {
@@ -297,8 +298,8 @@ static bool run_search_is_seed(const hdi_block *k)
 }
 
 /* Looks at the run of a gap or of a queued free block, if that is the first such block of its run.
- * Of two free neighbours one is queued. So a run of several blocks contains many such blocks, and
- * the way back to the one before is short. */
+ * Of two free neighbours one is queued. So a run of several blocks contains many gaps and queued
+ * blocks, and the way back to the previous one is short. */
 static void run_search_look_from(hdi_blocks *b, hdi_block *seed, search *s)
 {
     hdi_block *first = seed;
@@ -514,8 +515,8 @@ void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t fille
     hdi_blocks_check_sometimes(b);
 }
 
-/* Offers a free block without unfinished uses to `choose`, and pledges the part that it takes.
- * Returns its choice; STOP without host memory. */
+/* Offers a free block without unfinished uses to `choose`, and pledges the part that `choose`
+ * takes. Returns the choice; STOP without host memory. */
 static hdi_choice block_offer_pledge(hdi_blocks *b, hdi_block *found, hdi_choose choose, void *context,
                                      hdi_block **list, hd_status *status)
 {

@@ -26,7 +26,8 @@
 #define SUPERBLOCK_MOST ((size_t)32 << 20)
 #define OWN_SUPERBLOCK_ABOVE ((size_t)16 << 20)
 #define OWN_SUPERBLOCK_UNIT ((size_t)64 << 10)
-/* To avoid waiting, this much beyond 5/4 of the most that was ever taken may be pinned. */
+/* Before an allocation waits, the pool pins up to 5/4 of the most bytes ever taken, plus this
+ * much. */
 #define SPARE ((uint64_t)64 << 20)
 #define OFFSETS ((size_t)1 << 62)
 
@@ -86,8 +87,9 @@ static bool host_pool_taint_if_live(void *context, size_t from, size_t to, hdi_b
     return true;
 }
 
-/* If a device was lost since the last call, closes the current space and returns true. Live memory
- * may be written for ever from then on. Free memory with unfinished points keeps those points. */
+/* If a device was lost since the last call, closes the current space and returns true. From then on
+ * the lost device may write live memory at any time. Free memory with unfinished points keeps those
+ * points. */
 static bool host_pool_notice_losses(hdi_host_pool *pool)
 {
     uint64_t lost = pool->config.lost != NULL ? pool->config.lost(pool->config.context) : 0;
@@ -212,7 +214,7 @@ static bool host_pool_may_pin(const hdi_host_pool *pool, size_t bytes)
 }
 
 /* Takes a block for `out`, in which the size and `own` are set. NOT_FOUND: memory must be pinned
- * for it. */
+ * for the block. */
 static hd_status host_pool_find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_origin origin;
@@ -422,8 +424,8 @@ static hd_status host_pool_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_po
         return host_pool_fail_limit(pool, out, "");
     }
     hd_status status = host_pool_pin(pool, size, out, inherited);
-    /* The system's own limit is reached. So this unpins idle superblocks, and pins only the block's
-     * own bytes. */
+    /* The system's own limit is reached. So unpin idle superblocks, and pin only the bytes of this
+     * block. */
     if (status == HD_ERROR_HOST_MEMORY) {
         host_pool_unpin_idle(pool, need, &freed);
         status = host_pool_reserve(pool, need) ? host_pool_pin(pool, need, out, inherited) : status;

@@ -125,7 +125,8 @@ static hdi_item *thread_cache_take_leaving_of(hdi_thread_cache *cache, int devic
     return list;
 }
 
-/* Takes everything of a device out, or only the large blocks. Called inside, or on a visit. */
+/* Takes all items of a device out of a cache, or only the large blocks. Called inside, or on a
+ * visit. */
 static hdi_item *thread_cache_take_all(hdi_thread_cache *cache, int device, bool only_large)
 {
     hdi_item *all = thread_cache_take_leaving_of(cache, device, NULL);
@@ -158,7 +159,7 @@ static hdi_item *thread_cache_take_all(hdi_thread_cache *cache, int device, bool
 /* Removes one owner of a cache. The last one frees it. */
 static void thread_cache_drop(hdi_thread_cache *cache)
 {
-    /* acq_rel: the thread that frees the cache sees all that the other owner did with it. */
+    /* acq_rel: the thread that frees the cache sees all that the other owner did with the cache. */
     if (atomic_fetch_sub_explicit(&cache->owners, 1, memory_order_acq_rel) != 1) {
         return;
     }
@@ -323,7 +324,7 @@ void hdi_thread_caches_destroy(hd_runtime *rt)
     hdi_memory_of(rt)->caches = NULL;
 }
 
-/* Puts a list of items in front of another. */
+/* Puts a list of items in front of another list. */
 static hdi_item *thread_cache_join_items(hdi_item *items, hdi_item *all)
 {
     while (items) {
