@@ -26,15 +26,15 @@
 enum {
     EVENTS_MOST = 64,
     CLAIMS_MOST = 160, /* claims of a device; the program gets the other lanes */
-    /* so many claims are checked for each claim taken, so that ended ones do not pile up */
+    /* for each claim taken, this many claims are checked, so that ended claims do not pile up */
     SETTLED_MOST = 2
 };
 
 typedef struct pool {
     hdi_lock lock;
     /* Claims not in use. `over` lists those whose work is over. The claim that ended last comes
-     * first, so that memory in the cache is used and few lanes stay active. The list from `first`
-     * to `last` has the other claims, in the order of their ends. */
+     * first, so that its memory is in the cache and few lanes stay active. The list from `first` to
+     * `last` contains the other claims, in the order of their ends. */
     struct hd_claim *over, *first, *last;
     uint32_t made; /* claims, each with a lane */
     uint32_t n_events;
@@ -162,7 +162,7 @@ static inline bool claim_is_ready(const struct hd_claim *c)
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
-/* Takes the first claim from the list of those that were not over. The pool's lock is held. */
+/* Takes the first claim from the list of claims that were not over. The pool's lock is held. */
 static struct hd_claim *claim_pool_shift(pool *p)
 {
     struct hd_claim *c = p->first;
@@ -189,9 +189,9 @@ static struct hd_claim *claim_pool_choose(pool *p, bool done)
     return done ? NULL : claim_pool_shift(p);
 }
 
-/* Takes a claim from the pool; NULL: there is none, or with `done` none that is over. Makes its
- * next handle good, unless hd_close ended handles. It does that here under the lock, since taking a
- * lock after the submission would wait for the submission's stores. */
+/* Takes a claim from the pool; NULL: there is no claim, or with `done` no claim that is over. Makes
+ * its next handle good, unless hd_close ended handles. It does that here under the lock, since
+ * taking a lock after the submission would wait for the submission's stores. */
 static struct hd_claim *claim_pool_take(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
@@ -271,8 +271,8 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     return HD_OK;
 }
 
-/* Takes a claim whose lane is not done yet, and waits for that lane. `status`: why no other claim
- * is available. */
+/* Takes a claim whose lane is not done yet, and waits for that lane. `status`: the reason why no
+ * other claim is available. */
 static hd_status claim_take_late(hd_runtime *rt, int device, hd_status status, struct hd_claim **out)
 {
     pool *p = &hdi_claim_of(rt)->claims->of[device];
@@ -441,7 +441,7 @@ static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_u
     return -1;
 }
 
-/* Takes a claim on the first device that is not lost and can give a lane. */
+/* Takes a claim on the first device that is not lost and that still has a lane. */
 static hd_status claim_take_anywhere(hd_runtime *rt, struct hd_claim **out)
 {
     hdi_attempt attempt;
@@ -628,8 +628,8 @@ static bool claim_end_handle(pool *p, const hd_claim *handle, struct hd_claim *c
     return ours;
 }
 
-/* If the structure is out of handles, the lane goes on with another one. Without memory for that,
- * the lane is no longer used. */
+/* If the structure is out of handles, the lane gets another structure. Without memory for another
+ * one, the lane is not used again. */
 static void claim_give_back(struct hd_claim *c)
 {
     if (hdi_handle_head_generation(&c->head) == 0) {

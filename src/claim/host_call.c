@@ -92,8 +92,8 @@ struct hdi_callers {
     bool stuck; /* some function of the program did not return in time */
     list due;
     uint32_t n_due;
-    /* Counts of callers: all, those that have not begun, and those that are idle. Then those that
-     * run a function of the program, and those that wait inside Heddle in such a function. */
+    /* Counts of callers: all callers, callers that have not begun, and idle callers. Then callers
+     * that run a function of the program, and callers whose function waits inside Heddle. */
     uint32_t n_threads, starting, idle, calling, waits;
     uint32_t unfinished; /* claims of the library that are pending, due or being called */
     caller callers[CALLERS_MOST];
@@ -167,7 +167,7 @@ static void callers_wake_watcher(watcher *own)
     hdi_futex_wake(&engine->bell, 1);
 }
 
-/* Finds callers for the due calls: idle ones, starting ones, or new ones. The lock is held. */
+/* Finds callers for the due calls: idle, starting or new callers. The lock is held. */
 static void callers_want(struct hdi_callers *all)
 {
     uint32_t may = callers_room(all), wanted = all->n_due < may ? all->n_due : may;
@@ -338,7 +338,7 @@ static hd_status waiting_call_prepare(const waiting *wanted, waiting **out)
     return HD_OK;
 }
 
-/* Hands the call to the watcher. Its claim was begun. */
+/* Hands the call to the watcher. The call's claim has begun. */
 static void waiting_call_begin(waiting *w)
 {
     const struct hd_claim *c = w->claim;
@@ -534,7 +534,8 @@ static void waiting_calls_drop(list *l)
     }
 }
 
-/* True if the program need not end or run anything more. The lock is held. */
+/* True if no claim is left that the program must end, and no call that it must run. The lock is
+ * held. */
 static bool callers_are_settled(const struct hdi_callers *all)
 {
     return !all->unfinished && !all->calling && !all->n_due && !hdi_claims_are_open(all->runtime);

@@ -94,8 +94,8 @@ static hd_status claim_stream_check(hdi_device *device, hdcu_stream stream, uint
 
 /* ---- waits in the stream ---- */
 
-/* Records an event of `owner` after everything that one of its lanes was given. The owner's context
- * is current. */
+/* Records an event of `owner` behind all work that the driver got for one of its lanes. The owner's
+ * context is current. */
 static hdcu_result claim_stream_record_now(hd_runtime *rt, hdi_device *owner, hdcu_stream lane_stream,
                                            hdcu_event *event)
 {
@@ -104,8 +104,8 @@ static hdcu_result claim_stream_record_now(hd_runtime *rt, hdi_device *owner, hd
     return r == HDCU_SUCCESS ? rt->driver->cuEventRecord(*event, lane_stream) : r;
 }
 
-/* Makes the program's stream wait for a new event after everything that the lane was given. *late:
- * a cut was made meanwhile, so the event may cover too much, and the stream got no wait. */
+/* Makes the program's stream wait for a new event behind all work that the driver got for the lane.
+ * *late: a cut was made meanwhile. So the event may cover too much, and the stream got no wait. */
 static hd_status claim_stream_wait_for_all(hdi_device *owner, hdi_stream *other, uint64_t position, hdi_device *device,
                                            hdcu_stream stream, bool *late)
 {
@@ -148,8 +148,8 @@ static hd_status claim_stream_wait_for_lane(hdi_device *owner, hdi_stream *other
     return *late ? HD_OK : claim_stream_wait_for_all(owner, other, position, device, stream, late);
 }
 
-/* Waits until the engine gave the driver everything in the lane up to a position. False: the
- * deadline passed. */
+/* Waits until the engine gave the driver all work in the lane up to a position. False: the deadline
+ * passed. */
 static bool claim_stream_await_issue(hd_runtime *rt, hdi_device *owner, uint32_t number, uint64_t position)
 {
     const hdi_lane_shared *shared = &owner->channel.lanes[number];

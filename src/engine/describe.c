@@ -45,7 +45,7 @@ void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, 
     }
 }
 
-/* The fields that name the operation to blame. */
+/* The fields of an error that name the operation to blame. */
 static hd_error describe_blamed(hd_runtime *rt, const hdi_failure *f)
 {
     hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
@@ -93,7 +93,7 @@ static bool describe_suspect_is_blamed(const hdi_suspect *s, const hdi_failure *
     return s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
 }
 
-/* Lists the operations, the one to blame first. If not all fit, their number follows. */
+/* Lists the operations, first the one to blame. If not all of them fit, their number follows. */
 static void describe_suspect_list(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
 {
     hdi_suspect first = {f->position, f->position, f->lane, f->kernel, 1, f->op};

@@ -56,11 +56,11 @@
 #define WORDS (HDI_LANES_MAX / 64)
 #define LITTLE 8     /* a lane with no more commands than this to issue is not full */
 #define LOOKED_AT 16 /* in each turn, a pass also checks the progress of so many full lanes */
-/* So many visits of other lanes for each turn of a full lane: together they leave time for it. */
+/* For each turn of a full lane, the engine makes at most this many visits of other lanes. */
 #define LIGHT_PER_TURN 32
 #define QUIET_NS 10000000 /* a lane stays active for so long after its work is done */
-/* After another lane had work, visits of full lanes stay short for so long: it may soon have work
- * again. */
+/* After another lane had work, visits of full lanes stay short for this time, since the other lane
+ * may soon have work again. */
 #define COMPANY_NS 1000000
 
 void hdi_engine_ring(hdi_engine_shared *engine)
@@ -148,8 +148,8 @@ static void engine_visit_lane(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
-    /* A backlog with no more left than this does not wait for another turn. The code counts slots,
-     * since it would have to read the commands to count them. */
+    /* A full lane with at most this many slots left does not wait for another turn. The code counts
+     * slots, since it would have to read the commands to count them. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
     engine_put_bit(engine->full, lane, more && head - stream->issued > LITTLE);
 }
@@ -212,8 +212,8 @@ static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
     return at < head;
 }
 
-/* True if all of the lane is done. A program that ends a claim by itself moves `done` and `head`
- * (hdi_claim_end_lane). If `head` is behind `done`, the lane gets a visit. */
+/* True if all work of the lane is done. A program that ends a claim by itself moves `done` and
+ * `head` (hdi_claim_end_lane). If `head` is behind `done`, the lane gets a visit. */
 static bool engine_lane_is_done(const hdi_lane_shared *lane)
 {
     uint64_t head = atomic_load_explicit(&lane->head, memory_order_seq_cst);
@@ -228,8 +228,8 @@ static bool engine_lane_is_quiet(const hdi_engine *engine, uint32_t lane)
            (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || engine_lane_is_done(shared));
 }
 
-/* Removes lanes that were quiet for a while from the active ones. It waits that long, because most
- * lanes get work again soon, and a submitter that finds its lane active has less to do. */
+/* Removes lanes that were quiet for a while from the active ones. It waits before, because most
+ * lanes soon get work again, and a submission to an active lane is cheaper. */
 static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
@@ -266,7 +266,7 @@ static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_
     }
 }
 
-/* Visits the lanes with little to do. Returns how many there are. */
+/* Visits the lanes that are not full. Returns the number of these lanes. */
 static uint32_t engine_visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint32_t n = 0;

@@ -89,7 +89,7 @@ static bool event_serves(const hdi_stream *other, int i, uint64_t position)
     return atomic_load_explicit(&other->event_cut[i], memory_order_relaxed) < position;
 }
 
-/* The event with the lowest position that serves. -1: none. */
+/* The event with the lowest position that serves the waiter. -1: there is none. */
 static int event_find(const hdi_stream *other, uint64_t position)
 {
     int best = -1;

@@ -43,7 +43,7 @@
 /* Chains are short while the kernels' time is unknown. */
 #define MOST_UNMEASURED 2
 
-/* A chain is at most so many times as long as the chain before it. Filling four nodes takes about
+/* A chain is at most this many times as long as the chain before it. Filling four nodes takes about
  * as long as a launch call. */
 #define GROWTH 4
 
@@ -57,8 +57,8 @@
 
 /* The time from the return of a call until the engine sees a completion write, without the kernel's
  * own time. With driver 580.159 on an H200, it took 4.3 us behind the shortest kernel, of which the
- * kernel itself takes 1.2 us. The engine does not subtract it for few launches, which would look
- * too fast if the real delay were shorter. */
+ * kernel itself takes 1.2 us. For few launches the engine does not subtract this time: if the real
+ * delay were shorter, they would look too fast. */
 #define SEEN_NS 3000
 
 /* The fewest launches that get a signal for the timing. A signal costs as much as filling half a
@@ -295,7 +295,7 @@ void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal 
     timing->next.others = false;
 }
 
-/* The average time of a launch in a stretch of `launches`, rounded up. */
+/* The average time of a launch in a stretch with this many launches, rounded up. */
 static int64_t kernel_time_of_each(int64_t from, int64_t to, uint64_t launches)
 {
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
@@ -408,7 +408,7 @@ static void chains_unmake_all(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Gives back the chains of each lane that used none since `before` and has no work in flight.
+/* Gives back the chains of each lane that used no chain since `before`, and has no work in flight.
  * Returns the latest use of the remaining chains; 0: none remain. */
 static int64_t chains_give_back(hdi_engine *engine, int64_t before)
 {
@@ -663,7 +663,8 @@ static hdcu_result chain_set_node(hdi_engine *engine, hdcu_graphexec exec, hdcu_
     return r;
 }
 
-/* Fills a chain and launches it. False: the driver refused, and nothing of it was issued. */
+/* Fills a chain and launches it. False: the driver refused, and no launch of the chain was
+ * issued. */
 static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t size, const launch launches[],
                          uint64_t end)
 {

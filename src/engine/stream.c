@@ -35,12 +35,13 @@ enum {
     TAIL_KERNEL, /* work of kernels, by which the driver also fills, and copies inside the device */
     TAIL_COPY,   /* work of a copy engine */
 };
-/* Copies to the device of up to so many bytes end like kernels. */
+/* The end of a copy to the device of at most this many bytes is signalled like the end of a
+ * kernel. */
 #define SENT_ALONG_MOST ((uint64_t)16 << 10)
 
-/* The most commands that a visit issues. Other lanes wait for at most that many. */
+/* The most commands that one visit issues, while other lanes wait. */
 #define COMMANDS_PER_VISIT HDI_CHAIN_MOST
-/* the same while lanes with little to do have work */
+/* the most commands of a visit while lanes with few commands have work */
 #define COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2)
 
 /* The length of a visit. A driver call takes one to ten microseconds; a chain of 32 takes as long
@@ -49,10 +50,10 @@ enum {
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
 #define LINGER_NS 10000 /* an empty lane gets a signal after so long, sooner if a thread waits */
-/* After so long without progress the engine queries the stream's status, since only the status
+/* After this time without progress, the engine queries the stream's status, since only the status
  * shows errors. */
 #define LOOK_NS 1000000
-/* So many failed status queries in a row mean that the device is unusable. */
+/* After this many successive failed status queries, the device counts as unusable. */
 #define BAD_LOOKS_MAX 8
 
 /* ---- failure ---- */
@@ -391,7 +392,7 @@ void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 
 /* ---- loss of the device ---- */
 
-/* Records, once, that all unfinished work of the lane fails, and all work that comes later. */
+/* Records, once, that all unfinished work of the lane fails, and all later work. */
 static void stream_record_loss(hdi_engine *engine, hdi_stream *stream, int code)
 {
     if (!stream->loss_recorded) {
@@ -537,8 +538,8 @@ static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     return true;
 }
 
-/* Skips a command that went to a former worker, and whose failure is recorded. But it keeps waits,
- * on which later work relies, and claims, on which the program relies. False: the lane cannot go on
+/* Skips a command of a former worker, whose failure is recorded. But it handles waits, since later
+ * work relies on them, and claims, since the program relies on them. False: the lane cannot go on
  * yet. */
 static bool stream_pass_lost(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
@@ -668,8 +669,8 @@ static uint32_t stream_issue_next(hdi_engine *engine, hdi_stream *stream, uint64
     return n;
 }
 
-/* Called when the lane cannot go on. Notes whether it stands at an open claim: then no look at the
- * device will change that. */
+/* Called when the lane cannot go on. Notes whether the lane stands at an open claim: then a look at
+ * the device is useless. */
 static void stream_note_claimed(hdi_stream *stream, const hdi_lane_shared *shared, const hdi_command *c, uint64_t end)
 {
     bool open = c->op == HDI_OP_CLAIMED && atomic_load_explicit(&shared->ended, memory_order_relaxed) < end;
@@ -726,8 +727,8 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
     bool any = false;
     atomic_store_explicit(&stream->blocked, false, memory_order_relaxed);
     atomic_store_explicit(&stream->claimed_to, 0, memory_order_relaxed);
-    /* A visit records not more events than a lane has. So a lane that waits for the first of them
-     * gets a visit before the engine records that event again. */
+    /* A visit records at most as many events as a lane has. So a lane that waits for the first
+     * event gets a visit before the engine records this event again. */
     uint64_t events = 0;
     engine->now = hdi_clock_ns();
     int64_t until = engine->now + (engine->has_company ? VISIT_NS_IN_COMPANY : VISIT_NS);

@@ -146,8 +146,8 @@ static struct hd_buffer *checkpoint_content(struct hd_buffer *b)
     return copy;
 }
 
-/* Submits a save, unless an earlier one must finish first: then *wait is that save. Position 0: the
- * save was submitted. */
+/* Submits a save, unless an earlier save must finish first. *wait: that earlier save; position 0:
+ * the save was submitted. */
 static hd_status checkpoint_save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
     struct hdi_checkpoint *checkpoint = checkpoint_of(b);
@@ -173,7 +173,7 @@ static hd_status checkpoint_save(struct hd_buffer *b, hdi_point *wait, hd_ticket
     return status;
 }
 
-/* Submits a save once the one before it is finished. */
+/* Submits a save once the previous save is finished. */
 static hd_status checkpoint_save_in_turn(struct hd_buffer *b, hd_ticket *out)
 {
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);

@@ -41,7 +41,7 @@
 static const hdi_buffer_ops guard_ops;
 
 /* ---- findings: the list, the callback, and the lines ---- */
-/* the most lines: a program with findings in a loop must not fill the disk */
+/* the most lines, so that a program with findings in a loop does not fill the disk */
 
 #define LINES_MOST 1000
 #define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost if a pipe accepts nothing for so long */
@@ -451,7 +451,7 @@ static void guard_take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 static hd_status guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        /* fails with the message that there is not so much memory */
+        /* fails with the message that the device lacks so much memory */
         return hdi_buffer_place_plain(b, lane, bytes);
     }
     hd_status status = hdi_buffer_place_plain(b, lane, guard_block_bytes(bytes));
@@ -530,8 +530,8 @@ typedef enum reading {
     FAILED
 } reading;
 
-/* Takes a chunk for the guards. While a claim is open, other chunks of the pool may stay in use
- * until the claim ends, so this does not wait for one. */
+/* Takes a chunk for the guards. While a claim is open, the pool's chunks may stay in use until the
+ * claim ends. So the function does not wait for a chunk then. */
 static reading guard_take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk)
 {
     bool waits = !hdi_claims_are_open(pool->runtime);
@@ -630,8 +630,8 @@ static void guard_poison(struct hd_buffer *b, struct hd_buffer *block)
     }
 }
 
-/* If nothing uses the buffer: reports changes in the guards, and fills the whole block. If
- * something still uses it, leaves the buffer to the checker. Does nothing if the device is lost. */
+/* If no work uses the buffer: reports changes in the guards, and fills the whole block. If work
+ * still uses the buffer, leaves it to the checker. Does nothing if the device is lost. */
 static bool guard_check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;

@@ -89,8 +89,8 @@ static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, ui
     return unified_bits(first, first + count - 1);
 }
 
-/* The chunks among `chunks` in which a last writer failed. *settled: those of the other chunks that
- * have no unfinished writer. */
+/* The chunks among `chunks` in which a last writer failed. *settled: the other chunks without an
+ * unfinished writer. */
 static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks,
                                   uint64_t *settled)
 {
@@ -132,9 +132,9 @@ static void unified_end_access(struct hd_buffer *b, uint64_t chunks, bool readin
 
 /* ---- copies: the mirror's lock held ---- */
 
-/* Copies the run [low, high) from one side to the other. `losses`: those of the buffer when its
- * handle was checked. This uses no lane of the application: such a lane may stop or fail for its
- * own reasons, while other lanes use the bytes, too. */
+/* Copies the run [low, high) from one side to the other. `losses`: the buffer's loss count when its
+ * handle was checked. The copy uses no lane of the application, since such a lane may stop or fail
+ * while other lanes use the bytes. */
 static hd_status unified_copy_run(struct hd_buffer *b, bool to_device, uint64_t losses, uint64_t low, uint64_t high)
 {
     struct hd_buffer *pinned = unified_mirror_of(b)->pinned;
@@ -261,8 +261,8 @@ static hd_status unified_push_for(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
     uint64_t chunks = unified_chunks_of(b, use->low, use->high);
-    /* a chunk that is written in part becomes newer on the device, so its other bytes must be
-     * there */
+    /* a chunk that is written in part becomes newer on the device, so the rest of the chunk must be
+     * there, too */
     if (!use->read) {
         chunks &= ~unified_whole_chunks(b, use->low, use->high);
     }
@@ -365,7 +365,7 @@ static void unified_put_back(const hdi_undo_kind *was)
     hdi_mutex_unlock(&m->lock);
 }
 
-/* Submits an operation that uses such buffers, among others. After a failure some copies may have
+/* Submits an operation whose buffers include unified ones. After a failure some copies may have
  * been submitted, which change no content. Errors: as hdi_submit, ACCESS (mapped), and those of the
  * copies. */
 static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

@@ -42,7 +42,7 @@
 #define THROUGH_LEAST ((size_t)32 << 20)
 #define FILL_THROUGH true  /* on the way into chunks */
 #define EMPTY_THROUGH true /* on the way out of them */
-/* This many parts of equal size share one completion write, since each such write holds up the
+/* This many parts of equal size share one completion write, since each completion write delays the
  * link. */
 #define PARTS_PER_FLAG 2
 #define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits at most this long for a device */
@@ -196,8 +196,8 @@ static hd_status pageable_begin(pageable *t)
     return status;
 }
 
-/* The size of the next part: each thread gets several, the first ones soon, and the last ones end
- * at about the same time. */
+/* The size of the next part. Each thread gets several parts; the first parts begin soon, and the
+ * last ones end at about the same time. */
 static size_t pageable_part_bytes(const pageable *t, size_t left)
 {
     size_t most = PART_LEAST << (t->parts / t->threads < 8 ? t->parts / t->threads : 8);
@@ -376,7 +376,7 @@ typedef struct reading {
     _Atomic bool caller_waits; /* for that */
 } reading;
 
-/* A thread lets go of a chunk: puts it into the queue, or gives it back to the pool. */
+/* Puts a chunk of this thread into the queue, or gives it back to the pool. */
 static void pageable_read_let_go(reading *r, const flight *sent)
 {
     hdi_lock_take(&r->t.lock);
@@ -393,7 +393,7 @@ static void pageable_read_let_go(reading *r, const flight *sent)
     }
 }
 
-/* Sends a chunk in this thread's hands for the next part, or gives it back if no part is left. */
+/* Submits this thread's chunk for the next part, or gives it back if no part is left. */
 static void pageable_read_send(reading *r, hdi_chunk *chunk)
 {
     pageable *t = &r->t;
@@ -417,8 +417,8 @@ static void pageable_read_take_into_hands(reading *r)
     hdi_lock_release(&r->t.lock);
 }
 
-/* Takes one more chunk from the pool and sends it; only the caller does this. False: no chunk was
- * available as wished, or the transfer failed for lack of one. */
+/* Takes one more chunk from the pool and submits it; only the thread that owns the transfer calls
+ * this. False: no chunk was available as wished, or the transfer failed without one. */
 static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
 {
     pageable *t = &r->t;
@@ -441,8 +441,8 @@ static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_
     return chunk != NULL;
 }
 
-/* Copies the bytes of a chunk in this thread's hands to their destination. Then sends the chunk off
- * again, unless another thread waits for a chunk. */
+/* Copies the bytes of this thread's chunk to their destination. Then submits the chunk again,
+ * unless another thread waits for a chunk. */
 static void pageable_read_empty(reading *r, const flight *f)
 {
     pageable *t = &r->t;
@@ -473,8 +473,8 @@ typedef enum front {
     FRONT_OVER
 } front;
 
-/* Takes the flight at the front into this thread's hands, if its bytes are there. If they are not,
- * *until is the use to wait for. */
+/* Takes the chunk at the front of the queue, if its bytes have arrived. Otherwise *until is the use
+ * to wait for. */
 static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until)
 {
     pageable *t = &r->t;
@@ -635,7 +635,7 @@ static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk
     return status;
 }
 
-/* One try of a small read. *root: work of the program to wait for first; position 0: none. */
+/* One attempt at a small read. *root: work of the program to wait for first; position 0: none. */
 static hd_status pageable_try_read_small(pageable *t, hdi_point *root)
 {
     hdi_chunk *chunk;

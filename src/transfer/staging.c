@@ -27,7 +27,7 @@ static void staging_wake_all(hd_runtime *rt);
 #define LEAST ((size_t)4096)
 #define SHARE 4 /* the pools may hold this part of the pinned memory that the program may hold */
 #define AGAIN_NS ((int64_t)1000000000)
-/* The time between two looks for memory, while all chunks of a pool wait for the program. */
+/* The time between two attempts to get memory, while all chunks of a pool wait for the program. */
 #define APART_NS ((int64_t)5000000)
 #define WORD_TIMEOUT_NS ((int64_t)500000)
 
@@ -232,8 +232,8 @@ static bool staging_first_is_free(const hdi_staging *pool)
     return chunk && (!chunk->last.position || hdi_point_done(pool->runtime, chunk->last));
 }
 
-/* Takes the first chunk, if nothing uses it any more. If something does, *busy_until is the use to
- * wait for; it is empty if threads hold all chunks. */
+/* Takes the first chunk, if no operation uses it. Otherwise *busy_until is the use to wait for; it
+ * is empty if threads hold all chunks. */
 static hdi_chunk *staging_pop_free(hdi_staging *pool, hdi_awaited *busy_until)
 {
     *busy_until = (hdi_awaited){.flagged = 0};
@@ -287,7 +287,7 @@ static void staging_count_bytes(const hdi_staging *pool, bool more)
     }
 }
 
-/* Wakes a waiting thread, which may find something now. */
+/* Wakes a waiting thread, which may find a chunk or memory now. */
 static void staging_wake_one(hdi_staging *pool)
 {
     atomic_fetch_add_explicit(&pool->given, 1, memory_order_seq_cst);
@@ -322,7 +322,7 @@ static bool staging_may_grow(hdi_staging *pool)
                                  staging_pinned_limit(pool->runtime) / SHARE);
 }
 
-/* The other chunks of a pool that gets one more. */
+/* The chunks that a pool has besides the new one. */
 typedef enum others {
     OTHERS_NONE,
     OTHERS_APART, /* all other chunks wait for work of the program */
