@@ -7,8 +7,8 @@
  * - all bytes that the earlier allocation wants, if so many are free in whole granules, or if it
  *   waited as long as the option memory_timeout
  * - otherwise the most bytes that were ever free since the earlier allocation joined, without its
- *   spare bytes. Its spare bytes are the bytes that were free when it joined. They are at most the
- *   limit without the bytes that it wants.
+ *   spare bytes, and at most the bytes that it wants. Its spare bytes are the bytes that were free
+ *   when it joined. They are at most the limit without the bytes that it wants.
  *
  * So later allocations can use the spare bytes, which were too few for the earlier allocation. For
  * example, a thread that is about to free memory may need a little memory for its next step. But no

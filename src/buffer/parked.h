@@ -17,7 +17,7 @@
  * a position in this lane. A later position includes the earlier ones, since work in a program lane
  * runs in order.
  *
- * Threads: those that submit work.
+ * Threads: the threads that submit work.
  * Locks: a thread that changes a lane's list holds the order lock of the lane's device, and the
  * list's own lock. Submissions to other devices read the list under its own lock.
  * Blocking: a thread that makes a parking lane calls the driver, or waits for a worker.

@@ -4,7 +4,7 @@
  * If the waiting engine can use events of the awaited lane, the awaited lane records an event.
  * Otherwise the awaited lane publishes its position without delay.
  *
- * Threads: those that submit work.
+ * Threads: the threads that submit work.
  * Locks: the caller holds the order lock of the lane's device.
  * Blocking: never.
  * Always: before a function writes slots, its caller has counted them, under the same hold of the

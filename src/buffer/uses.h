@@ -15,7 +15,7 @@
  * record can also prune a little of the next record in the ring. So finished uses also leave the
  * records of buffers that are not used any more.
  *
- * Threads: those that submit work or look at a buffer.
+ * Threads: the threads that submit work or look at a buffer.
  * Locks: call the functions below under the order lock of the buffer's owner. A thread that must
  * look at very many segments first detaches the record (submit_slow.c), and works on the record
  * without the lock. Other threads wait until the record is no longer detached (hdi_uses_detached).

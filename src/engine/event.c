@@ -7,8 +7,8 @@
  * call of a function of the program, and of each kernel that may run long. It also cuts in front of
  * each wait, because the lane may wait for such work of the program. The engine puts a signal at
  * each cut. A waiter for work in front of a cut uses no event behind that cut. So the end of this
- * work is seen, whatever is behind the cut. If a waiter may need one, the engine also records an
- * event at a cut. At a cut for a wait it records an event only once the program's own work may be
+ * work is seen, whatever is behind the cut. The engine also records an event at a cut, if a waiter
+ * may need an event there. At a cut for a wait, it does so only once the program's own work may be
  * in lanes (has_calls).
  *
  * Threads: the thread that runs the device's engine records and cuts. Any thread may hold an event.

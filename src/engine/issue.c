@@ -21,8 +21,8 @@
  *   alone.
  * - A kernel becomes part of a chain only after the engine saw the kernel end once.
  * - The executable graphs of all lanes together take at most the memory of the option chain_memory,
- *   as this file counts it. The graph from which an executable graph was made lives as long, since
- *   calls name the nodes by this graph.
+ *   as this file counts it. The original graph of an executable graph lives as long as the
+ *   executable graph, since calls name the original nodes.
  */
 #include <stddef.h>
 #include <stdlib.h>
