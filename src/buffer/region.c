@@ -598,6 +598,7 @@ void hdi_regions_forget_peer(hd_runtime *rt, int peer)
 {
     struct hdi_regions *all = regions_of(rt);
     uint64_t others = ~((uint64_t)1 << peer);
+    hdi_mutex_lock(&hdi_peer_of(rt)->linking); /* protects `mapped_for` */
     hdi_mutex_lock(&all->lock);
     for (size_t i = 0; i < all->count; i++) {
         atomic_fetch_and_explicit(&all->table[i]->buffer->reach, others, memory_order_relaxed);
@@ -607,4 +608,5 @@ void hdi_regions_forget_peer(hd_runtime *rt, int peer)
         e->mapped_for &= others;
     }
     hdi_mutex_unlock(&all->lock);
+    hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
 }

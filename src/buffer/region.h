@@ -101,8 +101,9 @@ static inline bool hdi_region_is_reached(struct hd_buffer *b, int from)
     return (atomic_load_explicit(&b->reach, memory_order_relaxed) >> from & 1) ||
            hdi_answered(hdi_region_reach_now(b, from));
 }
+
 /* For a lost device that is restarted: forgets its mappings of other devices' regions, which are
- * gone. The caller holds `linking`. */
+ * gone. Takes `linking`. */
 void hdi_regions_forget_peer(hd_runtime *rt, int peer);
 
 #endif
