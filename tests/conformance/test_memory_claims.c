@@ -377,7 +377,7 @@ static void an_allocation_at_the_limit_gets_it(void **state)
 {
     (void)state;
     enum { most = 40 << 20 };
-    scene s = begin("host_memory=256M memory_limit=64M");
+    scene s = begin("host_memory=256M memory_limit=64M memory_timeout=60000");
     for (int i = 0; i < 3; i++) {
         hd_buffer *b = labelled(s.lane, most, "first"), *next = NULL;
         hd_claim *c = claim(&s, hd_inout(b));
