@@ -116,11 +116,11 @@ static int64_t checker_run(void *context)
     hdi_mutex_lock(&all->lock);
     bool empty = !all->first;
     hdi_mutex_unlock(&all->lock);
-    if (empty) {
-        return INT64_MAX;
+    if (empty || hdi_is_closing(rt)) {
+        return INT64_MAX; /* a closing runtime refuses some requests: its stop checks what is left */
     }
     hdi_point wait = checker_look(all);
-    if (wait.position && !hdi_is_closing(rt)) {
+    if (wait.position) {
         hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
         return 0;
     }
