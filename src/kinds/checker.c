@@ -116,8 +116,9 @@ static int64_t checker_run(void *context)
     hdi_mutex_lock(&all->lock);
     bool empty = !all->first;
     hdi_mutex_unlock(&all->lock);
+    /* A closing runtime refuses some requests. Its stop checks the buffers that are left. */
     if (empty || hdi_is_closing(rt)) {
-        return INT64_MAX; /* a closing runtime refuses some requests: its stop checks what is left */
+        return INT64_MAX;
     }
     hdi_point wait = checker_look(all);
     if (wait.position) {

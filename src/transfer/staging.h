@@ -1,5 +1,5 @@
-/* staging.h - pools of pinned chunks. Bytes pass through a chunk between the program's memory and a
- * device, and between devices that cannot access each other's memory.
+/* staging.h - staging pool: a pool of pinned chunks. Bytes pass through a chunk between the
+ * program's memory and a device, and between devices that cannot access each other's memory.
  *
  * Each device uses four pools: one of small and one of large chunks for each direction. So a
  * delayed device does not delay transfers of other devices. Each ordered pair of devices uses three
