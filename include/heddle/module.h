@@ -350,8 +350,8 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
  *   - the launch is the kernel's first that needs more shared memory than the driver allows by
  *     default
  *
- * If the call fails, it has submitted nothing. For debugging, the option launch_wait=on makes the
- * call wait until the kernel has ended. The call then also returns a failure of the kernel: FAILED
+ * A call that fails submits nothing. For debugging, the option launch_wait=on makes the call wait
+ * until the kernel has ended. The call then also returns a failure of the submitted kernel: FAILED
  * or DEVICE_LOST.
  * Errors: ARGUMENT (an extent is 0, and a later one is not; wrong number, size or kind of
  * arguments; an hd_arg_implicit in front of an argument or of no buffer; null args), HANDLE,

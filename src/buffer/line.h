@@ -1,9 +1,9 @@
 /* line.h - the order of allocations that wait for memory at a limit.
  *
- * Each device has a line, and pinned memory has one. An allocation joins the line when its first
- * attempt fails, and leaves the line when it ends. The allocations in a line get memory in the
- * order in which they joined. A later allocation, in the line or not, may take memory only if it
- * leaves enough for each earlier allocation. For an earlier allocation it leaves:
+ * There is one line for each device, and one for pinned memory. An allocation joins the line when
+ * its first attempt fails, and leaves the line when it ends. The allocations in a line get memory
+ * in the order in which they joined. A later allocation, in the line or not, may take memory only
+ * if it leaves enough for each earlier allocation. For an earlier allocation it leaves:
  * - all bytes that the earlier allocation wants, if so many are free in whole granules, or if it
  *   waited as long as the option memory_timeout
  * - otherwise the most bytes that were ever free since the earlier allocation joined, without its

@@ -1,9 +1,9 @@
 /* parked.h - the lanes for operations of the library that wait for work of the program.
  *
  * Launches, matrix products, host calls and claims are work of the program. This work is in program
- * lanes; each claim has a lane of its own. The program decides how long its work lasts. A *root* of
- * an operation is unfinished work of the program that the operation waits for, directly or through
- * operations of the library.
+ * lanes; each claim takes a lane of its own. The program decides how long its work lasts. A *root*
+ * of an operation is unfinished work of the program that the operation waits for, directly or
+ * through operations of the library.
  *
  * The program sees its own lanes and their order. It does not see the library's lanes, in which
  * unrelated transfers share the order. Therefore an operation enters a library lane only if all
@@ -48,8 +48,8 @@ static inline bool hdi_parked_any(const hd_lane *lane)
  * device's `roots` while the caller holds the order lock. */
 void hdi_parked_find(hd_lane *lane);
 
-/* True if an operation with the roots found last may stand in the lane. If the lane has roots, half
- * of its ring must be free. The order lock is held. */
+/* True if an operation with the roots found last may stand in the lane. With roots in the lane,
+ * half of its ring must be free. The order lock is held. */
 bool hdi_parked_fits(hd_lane *lane);
 
 /* Makes room in the lane's list for the roots found, so that hdi_parked_note cannot fail. False: no

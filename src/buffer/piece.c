@@ -201,7 +201,7 @@ static uint64_t piece_whole_granules(const hdi_device *device, uint64_t bytes)
     return bytes > UINT64_MAX - granule ? 0 : (bytes + granule - 1) / granule * granule;
 }
 
-/* Maps a piece. If the device has no memory left, frees idle memory and tries again. */
+/* Maps a piece. If no memory of the device is left, frees idle memory and tries again. */
 static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
 {
     hdi_port *port = device->port;

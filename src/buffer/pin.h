@@ -5,8 +5,8 @@
  * Blocking: calls wait for the driver. A thread that takes a pin waits while another thread makes
  * or ends a pin of the same pages. It also waits for the work of freed imports that share a part of
  * the bytes (option transfer_timeout).
- * Always: a pin lasts until the last import of any runtime that uses it has ended. The list
- * contains only pins that Heddle made.
+ * Always: a pin lasts until the last import of any runtime that uses it ends. The list contains
+ * only pins that Heddle made.
  */
 #ifndef HDI_BUFFER_PIN_H
 #define HDI_BUFFER_PIN_H

@@ -11,20 +11,20 @@
  * The maintenance thread does three things:
  * - It maps more memory for a growing device whose free memory gets scarce, so that the program
  *   does not wait for it.
- * - It gives back the idle granules of a device that has not grown for a while (option
+ * - It gives back the idle granules of a device that did not grow for a while (option
  *   memory_idle). If nothing was allocated in that time either, magazines go first. Idle pinned
  *   memory is given back, too.
  * - It publishes figures for other processes. If a reclaim callback is set, it asks the driver how
  *   much memory is free.
  *
- * Threads: any; one early call per device at a time. Each runtime has one maintenance thread, which
- * starts with the first allocation. It checks the memory four times a second, or less often if
- * nothing changes. With placement=inline there is no maintenance thread: allocating threads publish
- * the figures, and the program does the other tasks.
+ * Threads: any; one early call per device at a time. Each runtime runs one maintenance thread,
+ * which starts with the first allocation. It checks the memory four times a second, or less often
+ * if nothing changes. With placement=inline there is no maintenance thread: allocating threads
+ * publish the figures, and the program does the other tasks.
  * Locks: the lock of the hook (the callback's entry), one per device for its figures, and a mutex
  * for the tasks of the maintenance thread. No lock is held during a callback or a request.
  * Blocking: an early call waits for the callback.
- * Stopping the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
+ * Stopping the maintenance thread waits until it ends; hd_memory_trim waits for the driver.
  * Always: on one thread, the callback does not run inside itself. After its stop the maintenance
  * thread makes no request.
  */

@@ -5,8 +5,8 @@
  *    done or that this lane has already waited for
  * 3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * Usually one look at the buffers' use records shows that the operation has no waits. Then it takes
- * the fast path (submit_fast.h). Every other operation takes the slow path (submit_slow.c).
+ * Usually one look at the buffers' use records shows that the operation waits for nothing. Then it
+ * takes the fast path (submit_fast.h). Every other operation takes the slow path (submit_slow.c).
  *
  * Threads: any.
  * Locks: order locks by rising number. A submission holds them all until the operation is
@@ -74,7 +74,7 @@ static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const h
         }
     }
     /* The buffer was freed meanwhile, which the submission detects. Or the structure stands for a
-     * buffer's memory (guard.c) and has no kind. */
+     * buffer's memory (guard.c) and is of no kind. */
     return hdi_submit_as_is(lane, uses, n_uses, command, link, out);
 }
 

@@ -50,8 +50,8 @@ typedef struct hdi_linked {
     /* the operation runs after this one, and fails if this one fails, as if it read the result;
      * position 0: none */
     hdi_point after;
-    /* one bit for each use that reads the result of a linked operation. If that operation has
-     * failed, this operation fails, but not its submission. */
+    /* one bit for each use that reads the result of a linked operation. If that operation failed,
+     * this operation fails, but not its submission. */
     unsigned ours;
     const hdi_same *same;     /* NULL: only handles of buffers are compared */
     hdi_link_of_claim *claim; /* NULL: not a claim */

@@ -226,9 +226,9 @@ static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
 
 /* Submits an operation on whole buffers that only this lane used since they were settled. So
  * the operation waits for nothing, and every failure was seen. False: other lanes used the buffers,
- * or the ring is full. On success this has done all that the slow path would do. `keeps`: failures
- * of the lane are sticky. If they are not, each unfinished result that the operation reads would
- * need a wait. */
+ * or the ring is full. On success this does all that the slow path would do. `keeps`: failures of
+ * the lane are sticky. If they are not, each unfinished result that the operation reads would need
+ * a wait. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {

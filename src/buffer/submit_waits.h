@@ -7,8 +7,7 @@
  * Threads: the threads that submit work.
  * Locks: the caller holds the order lock of the lane's device.
  * Blocking: never.
- * Always: before a function writes slots, its caller has counted them, under the same hold of the
- * lock.
+ * Always: before a function writes slots, its caller counts them, under the same hold of the lock.
  */
 #ifndef HDI_BUFFER_SUBMIT_WAITS_H
 #define HDI_BUFFER_SUBMIT_WAITS_H

@@ -2,8 +2,8 @@
  * uses.
  *
  * Threads: any.
- * Locks: this file has no lock. The caller holds the order lock of the buffer's owner, or has
- * detached the record.
+ * Locks: none in this file. The caller holds the order lock of the buffer's owner, or detached the
+ * record.
  * Blocking: never.
  * Always: see uses.h.
  */

@@ -19,9 +19,9 @@
  * Locks: call the functions below under the order lock of the buffer's owner. A thread that must
  * look at very many segments first detaches the record (submit_slow.c), and works on the record
  * without the lock. Other threads wait until the record is no longer detached (hdi_uses_detached).
- * Always: a reader's point leaves a record only when its operation has finished. A writer's point
- * leaves only when its operation has succeeded. Segments cover the buffer without gaps or overlaps.
- * No leaf is empty. A segment holds at most one reader point per lane.
+ * Always: a reader's point leaves a record only once its operation finished. A writer's point
+ * leaves only once its operation succeeded. Segments cover the buffer without gaps or overlaps. No
+ * leaf is empty. A segment holds at most one reader point per lane.
  */
 #ifndef HDI_BUFFER_USES_H
 #define HDI_BUFFER_USES_H
@@ -201,8 +201,8 @@ typedef struct hdi_uses {
 #define HDI_USES_WALK_MOST 256
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes);
-/* Drops all uses. If the record has several segments, the order lock is held, since such records
- * are in a ring. */
+/* Drops all uses. If the record consists of several segments, the order lock is held, since such
+ * records are in a ring. */
 void hdi_uses_release(hdi_uses *u);
 
 static inline bool hdi_uses_detached(const hdi_uses *u)
@@ -288,7 +288,7 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order,
  * longer needed to the front of *garbage, for hdi_leaves_free after the lock is released. */
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point, hdi_leaf **garbage);
 
-/* The same for a use of the whole buffer whose record has one segment. */
+/* The same for a use of the whole buffer whose record consists of one segment. */
 static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_point point)
 {
     hdi_segment *s = &u->whole;

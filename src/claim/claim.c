@@ -2,8 +2,8 @@
  * See heddle/claim.h.
  *
  * A claim is one command of two slots in a lane of the library (src/engine/channel.h).
- * If a claim has no waits, the program gets the bytes when the submission returns. Then the engine
- * is only notified of the claim's end.
+ * If a claim waits for nothing, the program gets the bytes when the submission returns. Then the
+ * engine is only notified of the claim's end.
  *
  * Threads: any.
  * Locks: one for each device's pool of claims, held for some nanoseconds. The submission takes
@@ -220,7 +220,7 @@ static void claim_pool_put(pool *p, struct hd_claim *c, bool over)
     p->last = c;
 }
 
-/* Counts one more claim. False: the device has the most claims already. */
+/* Counts one more claim. False: no further claim fits on the device. */
 static bool claim_pool_may_make(pool *p)
 {
     hdi_lock_take(&p->lock);
@@ -441,7 +441,7 @@ static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_u
     return -1;
 }
 
-/* Takes a claim on the first device that is not lost and that still has a lane. */
+/* Takes a claim on the first device that is not lost and that still offers a lane. */
 static hd_status claim_take_anywhere(hd_runtime *rt, struct hd_claim **out)
 {
     hdi_attempt attempt;

@@ -92,8 +92,9 @@ struct hdi_callers {
     bool stuck; /* some function of the program did not return in time */
     list due;
     uint32_t n_due;
-    /* Counts of callers: all callers, callers that have not begun, and idle callers. Then callers
-     * that run a function of the program, and callers whose function waits inside Heddle. */
+    /* Counts of callers: all callers, callers that did not begin yet, and idle callers. Then
+     * callers that run a function of the program, and callers whose function waits inside Heddle.
+     * */
     uint32_t n_threads, starting, idle, calling, waits;
     uint32_t unfinished; /* claims of the library that are pending, due or being called */
     caller callers[CALLERS_MOST];

@@ -1,9 +1,9 @@
 /* lane_call.c - hd_lane_run_native, which runs a function of the program in a lane, and
  * hd_lane_add_dependency, by which a lane waits for a ticket.
  *
- * Threads: any. Locks: this file has no lock; a submission takes order locks. Blocking: a call
- * waits while the lane is full.
- * Always: nothing is submitted until every check has passed.
+ * Threads: any. Locks: none in this file; a submission takes order locks. Blocking: a call waits
+ * while the lane is full.
+ * Always: nothing is submitted until every check passes.
  */
 #include "base/error.h"
 #include "claim/claim.h"

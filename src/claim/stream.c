@@ -4,12 +4,12 @@
  * Usually the lane's engine has recorded such an event. Otherwise the calling thread records an
  * event behind all work that the driver got for the lane. That event may cover more than needed,
  * but never less. No event behind a cut may serve (src/engine/event.c): if no event before the cut
- * is left, the calling thread waits for the device. No event can mark work that the engine has not
- * given to the driver yet. For such work the calling thread waits for the engine, but not for the
+ * is left, the calling thread waits for the device. No event can mark work that the engine did not
+ * give to the driver yet. For such work the calling thread waits for the engine, but not for the
  * device. An earlier claim on the same stream needs no wait, since the stream keeps its order. An
- * earlier claim on another stream records an event when it ends.
- * The claim's own lane waits for the same lanes. At the end of the claim, the CUDA stream of that
- * lane waits for an event of the program's stream.
+ * earlier claim on another stream records an event when it ends. The claim's own lane waits for the
+ * same lanes. At the end of the claim, the CUDA stream of that lane waits for an event of the
+ * program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, held briefly.
  * Blocking: hd_claim_begin_stream waits for an engine that is behind (option submit_timeout).

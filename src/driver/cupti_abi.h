@@ -2,8 +2,8 @@
  * them.
  *
  * No CUDA toolkit is needed to build. If a real cupti.h is present, tests/driver/cupti_check.c
- * compares it with this file at compile time. Records have grown at their ends since CUDA 11.2.
- * This file declares the beginning, which all versions since then share. Names: CUPTI's names, with
+ * compares it with this file at compile time. Records grew at their ends since CUDA 11.2. This file
+ * declares the beginning, which all versions since then share. Names: CUPTI's names, with
  * `hdcupti_`/`HDCUPTI_` for `CUpti_`/`CUPTI_`.
  * Threads: any; the file contains only declarations. Locks: none.
  */

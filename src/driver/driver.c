@@ -96,7 +96,7 @@ bool hdi_driver_code_is_fatal(hdcu_result code)
  * which sees its own starts and those it waited for.
  * A start that another thread begins meanwhile may count or not. */
 static _Atomic unsigned starts;
-/* Set in the forked child, while it has one thread; never cleared. */
+/* Set in the forked child, while it runs one thread; never cleared. */
 static _Atomic bool forked;
 
 static void driver_in_forked_child(void)

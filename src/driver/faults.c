@@ -8,10 +8,10 @@
  * Threads: the thunks run on any thread. Locks: `wrapping`, around wrapping and unwrapping; none in
  * a call.
  * Blocking: a call sleeps if the option delay applies.
- * Always: the process has one wrapper, since an entry point has no parameter for a wrapper's own
- * data. It may be opened several times at once with the same provider and settings. Its counters
- * then count for all of them together. Other settings are refused until the last one is closed.
- * Counters start at 0 at the first open.
+ * Always: there is one wrapper in the process, since an entry point takes no parameter for a
+ * wrapper's own data. It may be opened several times at once with the same provider and settings.
+ * Its counters then count for all of them together. Other settings are refused until the last one
+ * is closed. Counters start at 0 at the first open.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -45,7 +45,7 @@ typedef struct hdi_provider {
     hdi_code_kind code;
 
     /* The threads of a block run at the same time. False: they run one after another, and a kernel
-     * of the library has one thread per block, which does all work of the block. */
+     * of the library runs one thread per block, which does all work of the block. */
     bool threads_parallel;
 
     /* cuMemHostRegister pins pages, which takes a lock of the driver for long. Pages are then

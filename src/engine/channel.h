@@ -210,7 +210,7 @@ _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is
 /* This many lanes serve the program, transfers and claims. The others are parking lanes
  * (parked.h). */
 #define HDI_LANES_OF_PROGRAM 256
-/* No lane of the runtime has this number. */
+/* No lane of the runtime gets this number. */
 #define HDI_NO_LANE UINT32_MAX
 /* Records of a lane's log; twice a ring's slots if that is more. */
 #define HDI_FAILURES_LEAST 4096
@@ -256,8 +256,8 @@ typedef struct hdi_engine_shared {
     /* The engine sleeps, or is about to: ring the doorbell. */
     _Alignas(HDI_LINE) _Atomic uint32_t asleep;
     _Atomic uint32_t fences; /* HDI_FENCES_*: which side fences */
-    /* One bit for each lane, set if the lane has commands or work in flight. Submitters set it, and
-     * the engine clears it. The bits of most lanes are in the cache line of `asleep`. */
+    /* One bit for each lane, set if the lane holds commands or work in flight. Submitters set it,
+     * and the engine clears it. The bits of most lanes are in the cache line of `asleep`. */
     _Atomic uint64_t active[HDI_LANES_MAX / 64];
     /* One bit for each lane, set if a thread waits or waited for the lane. Waiting threads set it,
      * and the engine clears it. */

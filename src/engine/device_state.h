@@ -25,7 +25,7 @@
  *
  * A device leaves hd_open UP, and hd_close ends it in any state. An engine in this process
  * (placements inline and thread) makes transitions 1 and 2 only: it drains the lanes itself, and no
- * restart follows. A worker process has a state of its own for its device. That state stays UP,
+ * restart follows. A worker process keeps a state of its own for its device. That state stays UP,
  * since the process ends at a loss. The process that drives the device is a state machine, too
  * (child_state in src/worker/workers.c).
  *

@@ -149,7 +149,7 @@ static void engine_visit_lane(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
     /* A full lane with at most this many slots left does not wait for another turn. The code counts
-     * slots, since it would have to read the commands to count them. */
+     * slots, since it would need to read the commands to count them. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
     engine_put_bit(engine->full, lane, more && head - stream->issued > LITTLE);
 }

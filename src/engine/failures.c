@@ -315,7 +315,7 @@ void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to)
 
 /* ---- the archive ---- */
 
-/* Stretches of positions that failed alike, each an hdi_failure. They have the same length and
+/* Stretches of positions that failed alike, each an hdi_failure. They are of the same length and
  * begin at equal distances. From one stretch to the next, the position to blame rises by equal
  * steps. */
 typedef struct entry {
@@ -480,7 +480,7 @@ bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_fail
         return true;
     }
     /* The archive is searched after the log, because a record leaves the log only once it is here.
-     * A lane that was never made has neither. */
+     * A lane that was never made lacks both. */
     const hd_lane *of = device->lanes[number];
     return of && position <= atomic_load_explicit(&of->failures_archived, memory_order_acquire) &&
            archive_find(of->archive, position, out);
@@ -627,7 +627,7 @@ static bool archive_move(hd_lane *of)
     }
     if (appended) {
         archive->until = 0;
-        free(archive->heads); /* the next plan is far away, and many lanes have an archive */
+        free(archive->heads); /* the next plan is far away, and many lanes keep an archive */
         archive->heads = NULL;
     }
     return appended;

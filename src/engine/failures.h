@@ -5,7 +5,7 @@
  * old records into its own archive, which stores them in a shorter form. No record covers an
  * operation that succeeded.
  *
- * A record may leave the log once no engine can look for it there. That is when all operations have
+ * A record may leave the log once no engine can look for it there. That is when all operations
  * finished that were submitted before the failed operation was seen done. An operation submitted
  * later finds the failure itself, and writes no wait for it.
  *

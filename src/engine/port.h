@@ -50,7 +50,7 @@ typedef struct hdi_facts {
     char name[128], bus_id[32];
     uint8_t uuid[16];
     int32_t compute_major, compute_minor, multiprocessors;
-    int32_t virtual_memory; /* 1: the device has virtual memory management */
+    int32_t virtual_memory; /* 1: the device supports virtual memory management */
     uint64_t memory_bytes;  /* physical */
     uint64_t granule;       /* bytes; sizes of mappings are multiples of it */
     /* Bit j: the driver reports access to the memory of the runtime's device j. */

@@ -95,7 +95,7 @@ static hdi_local_mapping *local_mapping_add(hdi_local_port *p, uint64_t at, uint
     return m;
 }
 
-/* Drops an entry that has neither handle nor mapping. The last entry takes its place. */
+/* Drops an entry without handle and mapping. The last entry takes its place. */
 static void local_mapping_drop(hdi_local_port *p, hdi_local_mapping *m)
 {
     hdi_local_mapping *last = &p->mappings[p->n_mappings - 1];
@@ -127,7 +127,7 @@ static hdi_local_mapping *local_mapping_find(hdi_local_port *p, uint64_t at, uin
     return m != NULL && m->bytes == bytes ? m : NULL;
 }
 
-/* How many entries make up a range. 0: the range has gaps, or cuts an entry. */
+/* How many entries make up a range. 0: the range contains gaps, or cuts an entry. */
 static size_t local_mappings_in(hdi_local_port *p, uint64_t at, uint64_t bytes)
 {
     size_t n = 0;

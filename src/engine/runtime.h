@@ -258,7 +258,7 @@ struct hd_runtime {
     hdi_recorder recorder; /* the recorder of a trace; all zeros in a worker process */
     int64_t spin_ns;
     int n_devices;
-    _Atomic int threads; /* threads that have default lanes in this runtime */
+    _Atomic int threads; /* threads with default lanes in this runtime */
     hdi_device *devices[HDI_DEVICES_MAX];
     hdi_mutex cold; /* protects rare work: kernels, modules, staging */
     /* Chunks of HDI_KERNEL_CHUNK kernels, which engines read. */
@@ -352,7 +352,7 @@ static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)
     return &chunk[number % HDI_KERNEL_CHUNK];
 }
 
-/* True if the table has an entry for a number, which may be invalid. */
+/* True if the table contains an entry for a number, which may be invalid. */
 static inline bool hdi_kernel_exists(hd_runtime *rt, uint32_t number)
 {
     uint32_t chunk = number / HDI_KERNEL_CHUNK;

@@ -5,7 +5,7 @@
 #include "engine/activities.h"
 #include "engine/stream.h"
 
-#define STANDS_NS 500            /* a span ends once its lane has had no commands for so long */
+#define STANDS_NS 500            /* a span ends once its lane was without commands for so long */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
 /* The delay after a comparison that failed or was not close; it doubles each time. */
 #define CLOCK_AGAIN_NS 20000000
@@ -28,7 +28,7 @@
 #define CLOCK_COST_NS 100000 /* a comparison that took so long is not tried again */
 /* the engine asks for times once no work was given or done for so long */
 #define IDLE_NS 10000
-/* the engine asks at least so often, then in each pass until all have times */
+/* the engine asks at least so often, then in each pass until all got times */
 #define UNSETTLED_NS 20000000
 /* if the budget limits events, the engine asks for the time of one this often */
 #define SETTLE_ONE_NS 200000

@@ -247,7 +247,7 @@ static void stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
         stream->n_signals--;
     }
     if (stream->passed == stream->issued) {
-        /* At most one signal is left, and it has the same count. */
+        /* At most one signal is left, with the same count. */
         stream->entries_done = stream->entries;
     }
     if (passed) {

@@ -77,7 +77,7 @@ typedef struct hdi_dependency {
 #define HDI_KERNEL_WORDS 1024 /* words with a bit for each possible kernel number of a command */
 
 typedef struct hdi_stream {
-    _Atomic bool made; /* the thread that makes the lane has set the fields below */
+    _Atomic bool made; /* the thread that makes the lane sets the fields below */
     hdcu_stream handle;
     uint32_t number;
     uint64_t issued, done;
@@ -143,7 +143,7 @@ typedef struct hdi_stream {
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_stream;
 
-/* Call this when the engine has just seen how far the device is. */
+/* Call this when the engine just saw how far the device is. */
 static inline void hdi_span_passed(hdi_engine *engine, hdi_stream *stream)
 {
     if (__builtin_expect(stream->spans && stream->spans->n_clocked, 0)) {

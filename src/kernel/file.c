@@ -408,7 +408,7 @@ static hd_status kernel_file_parse_kernels(const unsigned char *p, size_t bytes,
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n,
                         bytes);
     }
-    /* All bytes that are not kernels are parameters, which have one size. So the size of the
+    /* All bytes that are not kernels are parameters, which are of one size. So the size of the
      * section limits the allocation. */
     size_t n_params = (bytes - 8 - n * (size_t)KERNEL_BYTES) / PARAM_BYTES;
     out->kernels = malloc(n * sizeof(hdi_kernel_entry) + n_params * sizeof(hdi_kernel_param) + 1);

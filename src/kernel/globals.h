@@ -11,7 +11,7 @@
  * launch. */
 #define HDI_GLOBALS_MAX (HDI_USES_OF_ONE / 2)
 
-/* If a module has such variables, the state of its kernels' heads counts the requests for
+/* If a module contains such variables, the state of its kernels' heads counts the requests for
  * variables, up to this number and then from 1. */
 #define HDI_CAREFUL_COUNTS 0x3fffu
 

@@ -5,7 +5,7 @@
  * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
  * on.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. It is all zeros until hd_open fills it in.
+ * Always: a part shares the address of its runtime. It is all zeros until hd_open fills it in.
  */
 #ifndef HDI_KERNEL_PART_H
 #define HDI_KERNEL_PART_H
