@@ -66,5 +66,17 @@ grep -q 'src/base/other.c:2 src/base/some.c:2: some_number' "$work/out" || fail 
 printf '/* See gone_function. */\n' >"$tree/src/base/other.c"
 is false_names 1
 
+# Each file calls the next one, the last two through a header. d.c is in no circle.
+mkdir "$tree/src/engine"
+printf 'int in_b(void);\nint in_c(void);\nstatic inline int in_header(void)\n{\n    return in_c();\n}\n' >"$tree/src/engine/all.h"
+is engine_circle 0
+printf 'int in_a(void)\n{\n    return in_b(); /* in_d */\n}\n' >"$tree/src/engine/a.c"
+printf 'int in_b(void)\n{\n    return in_header();\n}\n' >"$tree/src/engine/b.c"
+printf 'int in_c(void)\n{\n    return sizeof "in_d" + in_b();\n}\n' >"$tree/src/engine/c.c"
+printf 'int in_d(void)\n{\n    return in_a();\n}\n' >"$tree/src/engine/d.c"
+is engine_circle 2
+ends 0 --list engine_circle
+grep -q '^src/engine/b.c: src/engine/c.c: in_c$' "$work/out" || fail "the list lacks a use: $(cat "$work/out")"
+
 [ $failed -eq 0 ] || exit 1
 exec "$tool" "$source"
