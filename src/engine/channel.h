@@ -377,6 +377,15 @@ typedef struct hdi_channel {
 #define HDI_REQUEST_FLAG 2
 #define HDI_REQUESTS_PER_WORD 32
 
+/* Raises a wish, or `done`, to at least `position`. */
+static inline void hdi_raise(_Atomic uint64_t *word, uint64_t position)
+{
+    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
+    while (now < position &&
+           !atomic_compare_exchange_weak_explicit(word, &now, position, memory_order_seq_cst, memory_order_relaxed)) {
+    }
+}
+
 /* Sleepers for different positions mostly use different bits: the low bits of the position choose
  * the bit. */
 static inline uint32_t hdi_awaited_bit(uint64_t position)

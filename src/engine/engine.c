@@ -63,12 +63,6 @@
  * may soon have work again. */
 #define COMPANY_NS 1000000
 
-void hdi_engine_ring(hdi_engine_shared *engine)
-{
-    atomic_fetch_add_explicit(&engine->doorbell, 1, memory_order_seq_cst);
-    hdi_futex_wake(&engine->doorbell, 1);
-}
-
 void hdi_engine_offer_fences(hdi_device *device)
 {
     bool joined = device->runtime->is_process && hdi_biased_join();

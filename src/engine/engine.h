@@ -25,14 +25,28 @@ bool hdi_engine_stop(hdi_device *device, int64_t deadline);
  * stopped. */
 bool hdi_engine_is_busy(hdi_device *device);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
-/* Wakes the engine. A submitter calls this only after it saw `asleep`. */
-void hdi_engine_ring(hdi_engine_shared *engine);
 /* Placement inline: runs the engine on the caller until it makes no progress, unless another thread
  * runs it. True if it made progress. */
 bool hdi_engine_run_inline(hdi_device *device);
+/* Sets in the channel which side may fence. hd_open and hd_device_restart call it before the
+ * device's engine starts. */
+void hdi_engine_offer_fences(hdi_device *device);
 /* How long a thread that polls the device's work should sleep, after `quiet` nanoseconds without
  * progress. */
 int64_t hdi_engine_sleep_after(int64_t quiet);
+
+/* ---- wake.c: wakes who sleeps ---- */
+
+/* Wakes the engine. A submitter calls this only after it saw `asleep`. */
+void hdi_engine_ring(hdi_engine_shared *engine);
+/* `done` of a lane moved: wakes the threads that sleep for a position that it passed. */
+void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done);
+/* Wakes the engines in other processes that wait for this lane's `done`. Call it after `done`
+ * moved. */
+void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
+/* Wakes all threads that wait for a lane, or for anything else of the runtime, so that they see
+ * `closing`. */
+void hdi_wake_sleepers(hdi_device *device);
 
 /* Stores `head` of a lane, or `ended`, before hdi_engine_notify; pairs with the engine's acquire
  * load. A seq_cst store is an exchange, which waits while the engine owns the cache line. So the
@@ -77,10 +91,6 @@ static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
     }
     hdi_engine_notify(engine, lane);
 }
-
-/* Sets in the channel which side may fence. hd_open and hd_device_restart call it before the
- * device's engine starts. */
-void hdi_engine_offer_fences(hdi_device *device);
 
 /* device.c: devices that the driver of this process drives. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
@@ -164,9 +174,6 @@ hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const ch
 /* Fails with DEVICE_LOST, even if so far only a driver call of this thread (`entry_point`) returned
  * `code`. The caller holds no order lock. */
 hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point);
-/* Wakes the engines in other processes that wait for this lane's `done`. Call it after `done`
- * moved. */
-void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 
 /* ticket.c: waits for positions, and checks of the positions that a worker process reports. */
 /* True if all reports about a device's lanes are possible. The watcher calls it now and then, while
@@ -180,13 +187,6 @@ static inline void hdi_runtime_note_calls(hd_runtime *rt)
         atomic_store_explicit(&rt->has_calls, true, memory_order_relaxed);
     }
 }
-/* Raises a wish, or `done`, to at least `position`. */
-void hdi_raise(_Atomic uint64_t *word, uint64_t position);
-/* `done` of a lane moved: wakes the threads that sleep for a position that it passed. */
-void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done);
-/* Wakes all threads that wait for a lane, or for anything else of the runtime, so that they see
- * `closing`. */
-void hdi_wake_sleepers(hdi_device *device);
 /* The status of a call whose wait hd_close ended. */
 hd_status hdi_closed_meanwhile(void);
 /* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes.

@@ -1,5 +1,5 @@
-/* loss.c - lost devices: their states, the operations that may be the cause, the ends of lanes, the
- * report of a loss.
+/* loss.c - lost devices: the operations that may be the cause, the ends of lanes, the report of a
+ * loss.
  *
  * Threads:
  * - hdi_lane_lose and hdi_loss_note run on the thread that notices the loss. That is the engine or,
@@ -12,7 +12,6 @@
  *   between.
  * - The mutex of the losses, to note a loss and to end lanes. No lock is taken under it.
  * Always:
- * - A transition that the table of states lacks changes nothing.
  * - A position fails before it is done. hd_loss_next reports a loss once.
  * - No operation is a suspect if it was seen to end before. An operation that the driver never got
  *   is a suspect only if the driver got no other one.
@@ -20,7 +19,6 @@
  *   wait for each other in a circle. Numbers that an engine in another process wrote are checked
  *   before use.
  */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,43 +31,6 @@
 #include "base/wait.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
-
-/* ---- the state of a device ---- */
-
-#define TO(state) (1U << HDI_DEVICE_##state)
-
-static const uint8_t transitions[HDI_DEVICE_STATES] = {
-    [HDI_DEVICE_UP] = TO(FAILING),
-    [HDI_DEVICE_FAILING] = TO(DRAINING),
-    [HDI_DEVICE_DRAINING] = TO(LOST),
-    [HDI_DEVICE_LOST] = TO(STARTING),
-    [HDI_DEVICE_STARTING] = TO(RESTORING) | TO(LOST),
-    [HDI_DEVICE_RESTORING] = TO(UP) | TO(LOST),
-};
-
-bool hdi_device_may_change(hdi_device_state from, hdi_device_state to)
-{
-    return from < HDI_DEVICE_STATES && to < HDI_DEVICE_STATES && (transitions[from] >> to & 1) != 0;
-}
-
-bool hdi_device_change(hdi_device *device, hdi_device_state from, hdi_device_state to)
-{
-    bool possible = hdi_device_may_change(from, to);
-    assert(possible && "no transition of a device's state");
-    uint32_t expected = from;
-    /* pairs with the load in hdi_device_state_of */
-    bool changed = possible && atomic_compare_exchange_strong_explicit(&device->state, &expected, to,
-                                                                       memory_order_acq_rel, memory_order_acquire);
-    assert((changed || from == HDI_DEVICE_UP) && "the device is in another state");
-    return changed;
-}
-
-void hdi_device_give_up(hdi_device *device)
-{
-    if (device->runtime->is_process) {
-        hdi_device_change(device, HDI_DEVICE_UP, HDI_DEVICE_FAILING);
-    }
-}
 
 /* ---- suspects: operations that may be the cause ---- */
 
@@ -557,20 +518,6 @@ static void loss_end_lane_from(hdi_device *device, uint32_t number, int code, ui
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 {
     loss_end_lane_from(device, number, code, UINT64_MAX);
-}
-
-void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
-{
-    /* Sequentially consistent, after the store of `done`: see hdi_stream_wait_host. */
-    if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
-        return;
-    }
-    uint32_t devices = atomic_exchange_explicit(&lane->watchers, 0, memory_order_seq_cst);
-    for (int i = 0; i < rt->n_devices; i++) {
-        if (devices >> i & 1 && rt->devices[i]) {
-            hdi_engine_ring(rt->devices[i]->channel.engine);
-        }
-    }
 }
 
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head)

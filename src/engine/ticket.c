@@ -99,28 +99,6 @@ bool hdi_device_report_can_be(hdi_device *device, int64_t now)
 
 /* ---- waiting ---- */
 
-void hdi_raise(_Atomic uint64_t *word, uint64_t position)
-{
-    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
-    while (now < position &&
-           !atomic_compare_exchange_weak_explicit(word, &now, position, memory_order_seq_cst, memory_order_relaxed)) {
-    }
-}
-
-void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done)
-{
-    if (atomic_load_explicit(&lane->sleepers, memory_order_seq_cst) == 0) {
-        return;
-    }
-    uint32_t bits = hdi_awaited_bits(before, done);
-    if (atomic_load_explicit(&lane->awaited, memory_order_seq_cst) & bits) {
-        /* A thread that is woken for another position with the same bit sets the bit again. */
-        atomic_fetch_and_explicit(&lane->awaited, ~bits, memory_order_seq_cst);
-        atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
-        hdi_futex_wake_bits(&lane->wake, bits);
-    }
-}
-
 static bool ticket_position_is_done(const hdi_lane_shared *shared, uint64_t position)
 {
     /* pairs with stream_store_done in stream.c */
@@ -286,20 +264,6 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
 {
     return hdi_records(&rt->recorder) ? ticket_wait_recorded(rt, lane, position, deadline, ticket_wait_at_leisure)
                                       : ticket_wait_at_leisure(rt, lane, position, deadline);
-}
-
-void hdi_wake_sleepers(hdi_device *device)
-{
-    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_lane_shared *shared = &device->channel.lanes[i];
-        atomic_fetch_add_explicit(&shared->wake, 1, memory_order_seq_cst);
-        if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
-            hdi_futex_wake(&shared->wake, INT32_MAX);
-        }
-    }
-    if (device->runtime->on_closing) {
-        device->runtime->on_closing(device->runtime);
-    }
 }
 
 hd_status hdi_closed_meanwhile(void)
