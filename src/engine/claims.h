@@ -80,7 +80,12 @@ static inline hdcu_stream hdi_claim_late_stream(const hd_lane *lane, uint64_t en
 }
 
 /* Ends such a claim: with its lane's event if `recorded`, else at once. The engine's thread. */
-void hdi_claim_end_late(hd_lane *lane, uint64_t end, bool recorded);
+static inline void hdi_claim_end_late(hd_lane *lane, uint64_t end, bool recorded)
+{
+    atomic_store_explicit(&lane->claim_in_stream, recorded ? end : 0, memory_order_relaxed);
+    atomic_store_explicit(&lane->claim_late_end, 0, memory_order_relaxed);
+    atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
+}
 
 /* Publishes a lane's claim that ends at `end`, and notifies the engine. */
 void hdi_claim_notify(hd_lane *lane, uint64_t end);

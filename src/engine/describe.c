@@ -1,10 +1,10 @@
-/* describe.c - describes failures of operations and driver calls, and losses of devices, in the
- * messages and fields of an hd_error.
+/* describe.c - describes operations, losses of devices and waits without success, in the messages
+ * and fields of an hd_error.
  *
  * Threads: any.
- * Locks: the mutex of the losses, held briefly. The caller may hold order locks, unless engine.h
- * states otherwise.
- * Blocking: hdi_device_await_loss blocks, and so do calls that fail with the code of a lost device.
+ * Locks: hdi_not_done takes order locks, one at a time. The caller of another function may hold
+ * order locks.
+ * Blocking: none.
  * Always: the message and the fields of an error first name the same operation. A likely cause is
  * reported as likely, not as certain.
  */
@@ -16,9 +16,6 @@
 #include "base/wait.h"
 #include "engine/claims.h"
 #include "engine/engine.h"
-
-#define GONE_NS 1000000000
-#define SLEEP_NS 1000000
 
 enum { LIST_BYTES = 260 }; /* for the operations in a message */
 
@@ -45,8 +42,7 @@ void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, 
     }
 }
 
-/* The fields of an error that name the operation to blame. */
-static hd_error describe_blamed(hd_runtime *rt, const hdi_failure *f)
+hd_error hdi_failure_error(hd_runtime *rt, const hdi_failure *f)
 {
     hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
     error.driver_code = f->driver_code > 0 ? f->driver_code : 0;
@@ -171,7 +167,7 @@ static void describe_kernel_report(hd_runtime *rt, const hdi_failure *f, char ou
 
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects *suspects, hd_error *out)
 {
-    hd_error error = describe_blamed(rt, f);
+    hd_error error = hdi_failure_error(rt, f);
     char operations[LIST_BYTES + 80], words[HDI_DRIVER_REASON_BYTES + 2];
     describe_kernel_report(rt, f, words);
     describe_loss_causes(rt, suspects, f, operations, sizeof operations);
@@ -196,6 +192,11 @@ static void describe_standing_time(hd_runtime *rt, uint32_t lane, char *out, siz
     }
 }
 
+hd_status hdi_closed_meanwhile(void)
+{
+    return hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile");
+}
+
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
 {
     char text[140], list[LIST_BYTES], operation[LIST_BYTES] = "", standing[60] = "";
@@ -213,7 +214,7 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     }
     const hdi_suspect *s = &awaited.named[0];
     const hdi_failure first = {.position = s->position, .lane = s->lane, .kernel = s->kernel, .op = s->op};
-    hd_error error = describe_blamed(rt, &first);
+    hd_error error = hdi_failure_error(rt, &first);
     error.status = HD_ERROR_TIMEOUT;
     describe_suspect_list(rt, &awaited, &first, list);
     if (own.count && (own.lane != s->lane || own.position != s->position)) {
@@ -226,138 +227,4 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
              operation[0] ? "awaited: " : "", operation, operation[0] ? "; " : "",
              awaited.begun ? "unfinished" : "not seen to start", error.device, list, standing);
     return hdi_fail_error(&error);
-}
-
-/* ---- failures of operations ---- */
-
-/* Takes the place of a position if a call was refused because of a failure, and is no operation.
- * Positions begin with 1. */
-#define NO_OPERATION 0
-
-/* The effect of a loss on the operation at `position` of a lane, which is not the one to blame. */
-static const char *describe_loss_effect(const hdi_failure *f, uint32_t lane, uint64_t position)
-{
-    if (position == NO_OPERATION) {
-        return "";
-    }
-    if (f->inherited) {
-        return "; this operation depends on what was lost with it";
-    }
-    if (!f->op || !f->begun || (lane == f->lane && position <= f->position)) {
-        return "";
-    }
-    if (position > f->begun) {
-        return "; this operation was never started";
-    }
-    return f->waited         ? "; this operation waited for it"
-           : lane == f->lane ? "; this operation came behind it"
-                             : "; this operation was under way, too";
-}
-
-static void describe_lost(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, hd_error *out)
-{
-    hdi_suspects suspects;
-    bool known = f->loss && hdi_loss_suspects(rt, (int)(f->lane / HDI_LANES_MAX), &suspects) == f->loss;
-    hdi_loss_describe(rt, f, known ? &suspects : NULL, out);
-    size_t length = strlen(out->message);
-    snprintf(out->message + length, sizeof out->message - length, "%s", describe_loss_effect(f, lane, position));
-}
-
-/* The error of a failed operation, for its fields and text. Returns its status. */
-static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, hd_error *out)
-{
-    if (f->lost) {
-        describe_lost(rt, f, lane, position, out);
-        return out->status;
-    }
-    char what[HDI_CLAIM_TEXT], outcome[HDI_OUTCOME_TEXT];
-    hd_error error = describe_blamed(rt, f);
-    const char *why = outcome;
-    if ((f->op == HDI_OP_CLAIM || f->op == HDI_OP_CALL) && f->kernel) {
-        hdi_outcome_text(rt, f->kernel, what, outcome);
-    } else {
-        hdi_operation_text(rt, f->op, f->kernel, what, sizeof what);
-        why = hdi_driver_code_name(f->driver_code);
-    }
-    /* A dependent operation reads the other one's bytes, or waits for it. */
-    snprintf(error.message, sizeof error.message, "%s (device %d, lane %d, ticket %llu) failed: %s%s", what,
-             error.device, error.lane, (unsigned long long)error.ticket, why,
-             !f->inherited              ? ""
-             : position == NO_OPERATION ? "; an operation in the lane depends on that one"
-                                        : "; this operation depends on that one");
-    *out = error;
-    return error.status;
-}
-
-hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position)
-{
-    hdi_failure failure;
-    if (__builtin_expect(hdi_failure_find(rt, lane, position, &failure), 0)) {
-        hd_error error;
-        describe_failure(rt, &failure, lane, position, &error);
-        return hdi_fail_error(&error);
-    }
-    return HD_OK;
-}
-
-hd_status hdi_lane_refuses(hd_lane *lane)
-{
-    hd_runtime *rt = lane->device->runtime;
-    int lost = hdi_device_lost_by(lane->device);
-    uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
-    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
-    hdi_failure failure;
-    /* A loss is recorded for each lane as a failure without an end, shortly before or after the
-     * device counts as lost. A failure of the lane alone has an end, and is not the loss. */
-    bool found = (hdi_failure_find(rt, lane->global, head + 1, &failure) && failure.lost) ||
-                 (!lost && (hdi_failure_find(rt, lane->global, issued, &failure) ||
-                            hdi_failure_find(rt, lane->global, head, &failure) ||
-                            hdi_failure_find(rt, lane->global, head + 1, &failure)));
-    if (found) {
-        hd_error error;
-        if (describe_failure(rt, &failure, lane->global, NO_OPERATION, &error) == HD_ERROR_DEVICE_LOST) {
-            return hdi_fail_error(&error);
-        }
-        char cause[sizeof error.message];
-        memcpy(cause, error.message, sizeof cause);
-        error.status = HD_ERROR_LANE_FAILED;
-        snprintf(error.message, sizeof error.message, "lane %u of device %d refuses work (hd_lane_reset): %.300s",
-                 lane->number, lane->device->index, cause);
-        return hdi_fail_error(&error);
-    }
-    if (lost) {
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", lane->device->index, "device %d is lost: %s",
-                               lane->device->index, hdi_driver_code_name(lost));
-    }
-    return hdi_fail(HD_ERROR_LANE_FAILED,
-                    "lane %u of device %d refuses work since an operation in it failed; call hd_lane_reset",
-                    lane->number, lane->device->index);
-}
-
-/* ---- failures of driver calls ---- */
-
-int hdi_device_await_loss(hdi_device *device, int code)
-{
-    bool watched = device->runtime->is_process;
-    int64_t deadline = hdi_deadline(GONE_NS);
-    while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
-        hdi_sleep_for(SLEEP_NS);
-    }
-    int lost = hdi_device_lost_by(device);
-    return lost ? lost : code;
-}
-
-hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point)
-{
-    if (hdi_driver_code_is_fatal(code)) {
-        return hdi_loss_fail_call(device, hdi_device_await_loss(device, code), entry_point);
-    }
-    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
-    return hdi_fail_driver(status, code, entry_point, device->index, "the driver failed: %s",
-                           hdi_driver_code_name(code));
-}
-
-hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer)
-{
-    return hdi_driver_failed(device, answer.code, answer.call);
 }

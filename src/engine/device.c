@@ -1,13 +1,11 @@
 /* device.c - one device as an engine needs it: its shared mapping, its context, and its port to the
  * driver of this process.
  *
- * Threads: hd_open, hd_close and the start of a worker process use the channel's functions and
- * attach. Scopes: any.
+ * Threads: hd_open, hd_close and the start of a worker process.
  * Locks: none.
  * Always:
  * - Each area of the channel begins on its own page, so that each can have its own protection.
  * - If attach fails, detach gives back everything that it made.
- * - A scope saves the thread's own current context, and restores it afterwards.
  */
 #include <string.h>
 #include <unistd.h>
@@ -91,24 +89,6 @@ void hdi_channel_release(hdi_channel *channel)
 {
     hdi_shm_release(&channel->memory);
     memset(channel, 0, sizeof *channel);
-}
-
-/* ---- rare driver calls on the application's thread ---- */
-
-hd_status hdi_scope_enter(hdi_device *device, hdi_scope *scope)
-{
-    const char *entry_point = "";
-    hdcu_result r = hdi_current_enter(device->runtime->driver, device->context, &scope->current, &entry_point);
-    scope->entered = r == HDCU_SUCCESS;
-    return scope->entered ? HD_OK : hdi_driver_failed(device, r, entry_point);
-}
-
-void hdi_scope_leave(hdi_scope *scope)
-{
-    if (scope->entered) {
-        hdi_current_leave(&scope->current);
-        scope->entered = false;
-    }
 }
 
 /* ---- devices that the driver of this process drives ---- */

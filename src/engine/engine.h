@@ -12,6 +12,7 @@
 #include "driver/current.h"
 #include "engine/device_state.h"
 #include "engine/runtime.h"
+#include "engine/suspects.h"
 
 /* ---- engine.c: placements, sleeping, the loop ---- */
 /* For hd_open: makes the engine. With placement thread, the engine's thread runs when this
@@ -92,7 +93,8 @@ static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
     hdi_engine_notify(engine, lane);
 }
 
-/* device.c: devices that the driver of this process drives. */
+/* ---- device.c: devices that the driver of this process drives ---- */
+
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
 /* Makes the device's context, completion flags and port. The channel exists already. */
 hd_status hdi_device_attach(hdi_device *device);
@@ -100,42 +102,10 @@ hd_status hdi_device_attach(hdi_device *device);
  * ended, so this function does not call the driver. */
 void hdi_device_detach(hdi_device *device, bool hung);
 
-/* loss.c: lost devices, and the unfinished operations there, which are the possible causes of a
- * loss.
- *
- * A GPU reports that something went wrong, but not what. So the suspects are the operations that
- * the driver got and that no thread saw end. Kernels come first, since Heddle checked the memory of
- * copies and fills before the driver got them. If there are several kernels, each may be the cause.
- * Kernels that other operations wait for come first. */
-#define HDI_SUSPECTS_NAMED 6
+/* ---- loss.c: lost devices ---- */
 
-/* One operation, or several of the same kind in one lane. */
-typedef struct hdi_suspect {
-    uint64_t position, last; /* tickets of the first and of the last one */
-    uint32_t lane;           /* global number */
-    uint32_t kernel;         /* of a launch: number in the runtime's table */
-    uint32_t count;          /* 0: none */
-    uint8_t op;
-} hdi_suspect;
-
-typedef struct hdi_suspects {
-    hdi_suspect named[HDI_SUSPECTS_NAMED];
-    uint32_t n_named;
-    uint64_t count; /* operations in all, including those without room in `named` */
-    bool begun;     /* false: no operation was running, and these operations came next */
-    bool certain;   /* there is only one suspect, and it is certainly the cause */
-} hdi_suspects;
-
-/* Finds the unfinished operations that finally delay the work up to a position of a lane. Follows
- * WAITs into other lanes and devices. *out: the operations on the first device with unfinished
- * ones. *own: the operation at that position itself (count 0: unknown). False: all operations are
- * finished. Takes order locks, one at a time. */
-bool hdi_suspects_awaited(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own);
 hd_status hdi_losses_create(hd_runtime *rt);
 void hdi_losses_release(hd_runtime *rt);
-/* The first operation of a lane in [position, limit), and its end; NULL: none. */
-const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
-                                      uint64_t *end);
 /* True if the lane stands at an unmet WAIT or an open claim, in front of the first operation in
  * [from, to). */
 bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, uint64_t to);
@@ -175,7 +145,8 @@ hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const ch
  * `code`. The caller holds no order lock. */
 hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point);
 
-/* ticket.c: waits for positions, and checks of the positions that a worker process reports. */
+/* ---- ticket.c: waits for positions, checks of the positions that a worker process reports ---- */
+
 /* True if all reports about a device's lanes are possible. The watcher calls it now and then, while
  * a worker drives the device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
@@ -187,8 +158,6 @@ static inline void hdi_runtime_note_calls(hd_runtime *rt)
         atomic_store_explicit(&rt->has_calls, true, memory_order_relaxed);
     }
 }
-/* The status of a call whose wait hd_close ended. */
-hd_status hdi_closed_meanwhile(void);
 /* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes.
  * False: the deadline passed. A trace records it as a pause of the thread. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
@@ -199,11 +168,12 @@ bool hdi_wait_position_unrecorded(hd_runtime *rt, uint32_t lane, uint64_t positi
  * sleeps. The caller holds no lock. */
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 
-/* describe.c: turns failures into statuses with a message. */
+/* ---- describe.c: describes operations, losses and waits without success ---- */
+
 /* "the launch of kernel 'x'", "a copy" */
 void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes);
-/* The failure that covers a finished position, as a status with message; HD_OK if none. */
-hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position);
+/* An error without message, whose fields name the operation to blame. */
+hd_error hdi_failure_error(hd_runtime *rt, const hdi_failure *failure);
 /* The message of a loss: cause, and the operations that may be to blame. The failure names the
  * likeliest one. */
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, hd_error *out);
@@ -213,10 +183,18 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_sus
  * text. The caller holds no order lock. */
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The status of a call whose wait hd_close ended. */
+hd_status hdi_closed_meanwhile(void);
+
+/* ---- status.c: the status of a position, and of a lane that refuses work ---- */
+
+/* The failure that covers a finished position, as a status with message; HD_OK if none. */
+hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position);
 /* The error of a lane or device that refuses work. */
 hd_status hdi_lane_refuses(hd_lane *lane);
 
-/* lane.c */
+/* ---- lane.c ---- */
+
 /* The lane of a handle, even if the lane was destroyed since, because tickets still name it. NULL:
  * not a lane. */
 static inline hd_lane *hdi_lane_any(const hd_lane *handle)
@@ -283,7 +261,8 @@ void hdi_waits_release(hdi_waits *waits);
 /* Pushes a one-slot command; order lock held, space checked. */
 void hdi_lane_push(hd_lane *lane, const hdi_command *command);
 
-/* registry.c: which runtimes are open. */
+/* ---- registry.c: which runtimes are open ---- */
+
 static inline hd_status hdi_runtime_refused(const hd_runtime *rt)
 {
     return hdi_handle_refused(rt, "runtime", "it was closed");
@@ -303,6 +282,8 @@ bool hdi_runtime_remove(hd_runtime *rt);
 /* Runs `visit` on the open runtime with this id. The runtime stays meanwhile. False: no such
  * runtime. The caller holds no lock. */
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context);
+
+/* ---- driver_call.c: driver calls on threads that run no engine ---- */
 
 /* Makes the device's context current on this thread for a few driver calls, and restores the former
  * one. */

@@ -266,11 +266,6 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
                                       : ticket_wait_at_leisure(rt, lane, position, deadline);
 }
 
-hd_status hdi_closed_meanwhile(void)
-{
-    return hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile");
-}
-
 bool hd_done(hd_ticket ticket)
 {
     HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));
