@@ -1,7 +1,7 @@
 /* issue.c - turns commands into calls of the driver.
  *
  * For each operation in the table of channel.h, this file makes the driver call. It combines
- * launches into chains. It also measures the time of kernels, since long kernels need short chains.
+ * launches into chains. Long kernels need short chains (kernel_time.h).
  *
  * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before the engine
  * launches the graph, each node gets the function, arguments, grid, block and shared memory of one
@@ -31,8 +31,6 @@
 #include "blas/blas.h"
 #include "engine/stream.h"
 
-/* A kernel that runs longer than this gets a signal on both sides, at a negligible cost. */
-#define LASTING_NS 1000000
 #define CHAIN_SIZES 6 /* 1, 2, 4, 8, 16, 32 */
 
 /* The memory of an executable on the device. With driver 580.159, an executable of 8 nodes took 112
@@ -54,17 +52,6 @@
 #define TIDY_NS ((int64_t)100000000)  /* between two searches for idle chains */
 #define RETRY_NS ((int64_t)1000000000)
 #define REFUSALS_MOST 8 /* after so many refusals in a row, no chains are used for RETRY_NS */
-
-/* The time from the return of a call until the engine sees a completion write, without the kernel's
- * own time. With driver 580.159 on an H200, it took 4.3 us behind the shortest kernel, of which the
- * kernel itself takes 1.2 us. For few launches the engine does not subtract this time: if the real
- * delay were shorter, they would look too fast. */
-#define SEEN_NS 3000
-
-/* The fewest launches that get a signal for the timing. A signal costs as much as filling half a
- * chain, and tells little behind a single launch. */
-#define ASKED_LEAST 4
-#define ASKED_EVERY_NS 200000
 
 /* ---- the call of each operation ---- */
 
@@ -261,77 +248,6 @@ hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_co
     /* loaded once: another process may write over the ring */
     uint8_t op = *(const volatile uint8_t *)&c->op;
     return hdi_op_is_work(op) ? calls[op](engine, stream, c) : HDCU_ERROR_NOT_SUPPORTED;
-}
-
-/* ---- how long the kernels of a lane take ---- */
-
-void hdi_kernel_time_give(hdi_kernel_time *timing, uint32_t launches, int64_t before, int64_t behind)
-{
-    hdi_kernel_time_signal *next = &timing->next;
-    if (launches == 0) {
-        next->others = true;
-        return;
-    }
-    next->since = next->since ? next->since : before;
-    next->batches[timing->next_batch++ % HDI_KERNEL_TIME_BATCHES] =
-        (hdi_kernel_time_batch){.before = next->launches, .given = behind};
-    next->launches += launches;
-}
-
-bool hdi_kernel_time_wants_signal(hdi_kernel_time *timing, uint32_t launches, uint32_t most, int64_t now)
-{
-    if (launches < ASKED_LEAST || 2 * timing->kernel_ns * most <= HDI_KERNEL_TIME_SPAN_NS ||
-        now - timing->asked_at < ASKED_EVERY_NS) {
-        return false;
-    }
-    timing->asked_at = now;
-    return true;
-}
-
-void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal *signal)
-{
-    *signal = timing->next;
-    timing->next.since = 0;
-    timing->next.others = false;
-}
-
-/* The average time of a launch in a stretch with this many launches, rounded up. */
-static int64_t kernel_time_of_each(int64_t from, int64_t to, uint64_t launches)
-{
-    return to > from ? (to - from) / (int64_t)launches + 1 : 1;
-}
-
-/* The least time of a launch in the stretches that end at the signal. */
-static int64_t kernel_time_least(const hdi_kernel_time *timing, int64_t since, const hdi_kernel_time_signal *signal,
-                                 int64_t seen)
-{
-    int64_t from = since > timing->passed_at ? since : timing->passed_at;
-    int64_t least = kernel_time_of_each(from, seen, signal->launches - timing->passed);
-    for (int i = 0; i < HDI_KERNEL_TIME_BATCHES; i++) {
-        const hdi_kernel_time_batch *b = &signal->batches[i];
-        if (b->given && b->before >= timing->passed) {
-            uint64_t launches = signal->launches - b->before;
-            int64_t each = kernel_time_of_each(b->given + (launches < ASKED_LEAST ? 0 : SEEN_NS), seen, launches);
-            least = each < least ? each : least;
-        }
-    }
-    return least;
-}
-
-void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal *first,
-                          const hdi_kernel_time_signal *last, bool others, int64_t now)
-{
-    if (!others && last->launches > timing->passed) {
-        int64_t each = kernel_time_least(timing, first->since, last, now);
-        int64_t old = timing->kernel_ns ? timing->kernel_ns : each;
-        /* Each measured time is too high rather than too low, so a lower one counts more. But if
-         * kernels get much longer, the estimate follows soon. */
-        timing->kernel_ns = each < old       ? (old + 3 * each) / 4
-                            : each > 2 * old ? (old + each) / 2
-                                             : (3 * old + each) / 4;
-    }
-    timing->passed = last->launches;
-    timing->passed_at = now;
 }
 
 /* ---- chains: making and giving back ---- */
@@ -554,47 +470,6 @@ static bool chain_have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const
 }
 
 /* ---- chains: filling ---- */
-
-void hdi_chain_note(hdi_stream *stream, uint32_t kernel, uint64_t from, uint64_t position)
-{
-    if (stream->n_new < HDI_STREAM_NEW) {
-        stream->new_kernels[stream->n_new].kernel = kernel;
-        stream->new_kernels[stream->n_new].from = from;
-        stream->new_kernels[stream->n_new].position = position;
-        stream->new_kernels[stream->n_new].begun = 0;
-        stream->n_new++;
-    }
-}
-
-/* Records that a launch between signals ended after `ns`. */
-static void kernel_time_learn(hdi_engine *engine, uint32_t kernel, int64_t ns)
-{
-    uint64_t bit = (uint64_t)1 << kernel % 64;
-    uint32_t word = kernel / 64 % HDI_KERNEL_WORDS;
-    if (hdi_chain_is_new(engine, kernel)) {
-        atomic_fetch_or_explicit(&engine->seen_to_end[word], bit, memory_order_relaxed);
-    }
-    bool lasting = atomic_load_explicit(&engine->lasting[word], memory_order_relaxed) & bit;
-    if (lasting != (ns > LASTING_NS)) {
-        atomic_fetch_xor_explicit(&engine->lasting[word], bit, memory_order_relaxed);
-    }
-}
-
-void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream)
-{
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < stream->n_new; i++) {
-        int64_t begun = stream->new_kernels[i].begun;
-        if (stream->new_kernels[i].position <= stream->passed) {
-            kernel_time_learn(engine, stream->new_kernels[i].kernel, begun ? engine->now - begun : 0);
-        } else {
-            bool begins = begun == 0 && stream->new_kernels[i].from <= stream->passed;
-            stream->new_kernels[left] = stream->new_kernels[i];
-            stream->new_kernels[left++].begun = begins ? engine->now : begun;
-        }
-    }
-    stream->n_new = left;
-}
 
 /* The most launches that may go to the driver together now. */
 static uint32_t chain_limit(const hdi_engine *engine, const hdi_stream *stream, uint32_t most)

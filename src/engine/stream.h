@@ -14,50 +14,9 @@
 #define HDI_ENGINE_STREAM_H
 
 #include "engine/engine.h"
+#include "engine/kernel_time.h"
 #include "engine/spans.h"
 #include "engine/times.h"
-
-/* ---- how long the kernels of a lane take (issue.c) ----
- *
- * The engine records when it gave launches to the driver, and when it saw that the device had
- * passed a signal behind them. Several stretches end at a signal: one begins at the previous
- * signal, and one at each of the last batches of launches. The time of a stretch, divided by the
- * number of its launches, is hardly ever less than the time of a kernel. But it may be far more:
- * - The first stretch includes time in which the engine was with other lanes, and the device had no
- *   work of this lane.
- * - The other stretches include the work that was in front of them.
- * - All of them include the time until the engine looks.
- *
- * So the engine takes the least of these times. It ignores a stretch with other work than
- * launches. */
-#define HDI_KERNEL_TIME_BATCHES 4
-/* The engine sees an operation inside a chain done only when the chain ends. This delay is at most
- * this time, if the times of kernels are measured. */
-#define HDI_KERNEL_TIME_SPAN_NS 50000
-
-/* A batch: the launches that one call gave to the driver. */
-typedef struct hdi_kernel_time_batch {
-    uint64_t before; /* launches of the lane in front of the batch */
-    int64_t given;   /* clock time when the call returned; 0: no batch */
-} hdi_kernel_time_batch;
-
-/* Data that the engine stores with a signal. */
-typedef struct hdi_kernel_time_signal {
-    uint64_t launches; /* launches of the lane in front of the signal */
-    int64_t since;     /* clock time before the first call behind the previous signal */
-    bool others;       /* other work than launches is in front of the signal, too */
-    hdi_kernel_time_batch batches[HDI_KERNEL_TIME_BATCHES];
-} hdi_kernel_time_signal;
-
-typedef struct hdi_kernel_time {
-    hdi_kernel_time_signal next; /* the values that a signal would get now */
-    uint32_t next_batch;         /* the oldest one of `next.batches` */
-    /* Launches in front of the signal that the device was last seen to pass. */
-    uint64_t passed;
-    int64_t passed_at; /* clock time when the engine saw this */
-    int64_t asked_at;  /* clock time of the last signal that only served the timing */
-    int64_t kernel_ns; /* about how long a kernel takes; 0: not measured */
-} hdi_kernel_time;
 
 /* ---- the structures ---- */
 
@@ -75,6 +34,14 @@ typedef struct hdi_dependency {
 #define HDI_STREAM_SIGNALS 8
 #define HDI_STREAM_NEW 8
 #define HDI_KERNEL_WORDS 1024 /* words with a bit for each possible kernel number of a command */
+
+/* The kind of a lane's last work, which decides how its end is signalled. */
+enum {
+    /* Work of kernels, by which the driver also fills, and copies inside the device. This is 0, for
+     * a new lane. */
+    HDI_TAIL_KERNEL,
+    HDI_TAIL_COPY, /* work of a copy engine */
+};
 
 typedef struct hdi_stream {
     _Atomic bool made; /* the thread that makes the lane sets the fields below */
@@ -101,7 +68,7 @@ typedef struct hdi_stream {
     } new_kernels[HDI_STREAM_NEW]; /* launches of kernels that stand between signals */
     uint32_t n_new;
     uint64_t event_last; /* the highest position with an event behind it */
-    uint8_t tail;        /* TAIL_* of stream.c: the kind of the work issued last; at first 0 */
+    uint8_t tail;        /* HDI_TAIL_*: the kind of the work issued last */
     hdcu_event event[HDI_EVENTS_PER_LANE];
     /* For other threads, for each event: the position that it marks (0: none), the last cut in
      * front of it, and the number of its holders. */
@@ -215,23 +182,6 @@ struct hdi_engine {
 
 /* ---- issue.c ---- */
 
-/* Notes a call that gave this number of launches to the driver; 0: it gave other work. `before` and
- * `behind` are the clock times before and after the call. */
-void hdi_kernel_time_give(hdi_kernel_time *timing, uint32_t launches, int64_t before, int64_t behind);
-
-/* True if the last launches need a signal only for the timing. They need one if the present
- * estimate of the kernels' time keeps chains shorter than `most`, or nearly does. The estimate may
- * be too high, because the engine was with other lanes. */
-bool hdi_kernel_time_wants_signal(hdi_kernel_time *timing, uint32_t launches, uint32_t most, int64_t now);
-
-/* Notes a signal behind all work given so far. */
-void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal *signal);
-
-/* Notes that the device passed signals. `first` is the earliest signal, `last` the latest.
- * `others`: other work than launches is in front of one of them. `now`: the clock time. */
-void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal *first,
-                          const hdi_kernel_time_signal *last, bool others, int64_t now);
-
 #define HDI_CHAIN_MOST 32
 
 /* Called by hd_open. */
@@ -260,13 +210,6 @@ static inline bool hdi_chain_is_apart(const hdi_engine *engine, uint32_t kernel)
     return hdi_chain_is_new(engine, kernel) || (word >> kernel % 64 & 1);
 }
 
-/* Notes a launch that was issued between two signals, at these positions. The engine looks for the
- * begin and the end of this launch. */
-void hdi_chain_note(hdi_stream *stream, uint32_t kernel, uint64_t from, uint64_t position);
-
-/* Notes which kernels ended, and how long they ran, after the device passed stream->passed. */
-void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);
-
 /* Gives back executable graphs that were not used recently. True: some are left. */
 bool hdi_chains_prune(hdi_engine *engine, int64_t now);
 
@@ -294,13 +237,6 @@ typedef struct hdi_pass {
  * now. */
 bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 
-/* Determines how far the device is in the lane, and moves `done`. */
-void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
-
-/* Loses the device: fails all unfinished work. In a worker process, this ends the process
- * instead. */
-void hdi_engine_lose(hdi_engine *engine, int driver_code);
-
 static inline void hdi_engine_count_some(_Atomic uint64_t *counter, uint64_t n)
 {
     /* one writer; relaxed: a statistic */
@@ -311,6 +247,15 @@ static inline void hdi_engine_count(_Atomic uint64_t *counter)
 {
     hdi_engine_count_some(counter, 1);
 }
+
+/* ---- progress.c: how far the device is in a lane ---- */
+
+/* Determines how far the device is in the lane, and moves `done`. */
+void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
+
+/* Loses the device: fails all unfinished work. In a worker process, this ends the process
+ * instead. */
+void hdi_engine_lose(hdi_engine *engine, int driver_code);
 
 /* Sets *cause: the command that ends at `end` (NULL: unknown), and the driver's code. */
 void hdi_stream_blame(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t end, int code,
@@ -336,6 +281,10 @@ void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi
 
 /* Makes the device write the position once it finishes all work issued so far. */
 void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream);
+
+/* Drains a lane of a lost device: its work ends without success, up to its first wait for other
+ * work. True if something moved. A worker process never calls this, since it ends at a loss. */
+bool hdi_stream_drain(hdi_engine *engine, hdi_stream *stream);
 
 /* ---- stream_waits.c: waits for other lanes ---- */
 

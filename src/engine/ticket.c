@@ -101,7 +101,7 @@ bool hdi_device_report_can_be(hdi_device *device, int64_t now)
 
 static bool ticket_position_is_done(const hdi_lane_shared *shared, uint64_t position)
 {
-    /* pairs with stream_store_done in stream.c */
+    /* pairs with stream_store_done in progress.c */
     return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
 }
 

@@ -73,7 +73,7 @@ static bool times_find(const hd_lane *lane, uint64_t position, int64_t *ns)
 
 /* ---- the engine's part ---- */
 
-void hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
+hdcu_result hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
 {
     uint64_t slots = engine->device->channel.slots;
     if (!stream->timed) {
@@ -87,13 +87,11 @@ void hdi_times_record(hdi_engine *engine, hdi_stream *stream, uint64_t end)
     if (r == HDCU_SUCCESS) {
         stream->timed[(end - 1) & (slots - 1)] = event;
         stream->entries++;
-        return;
+    } else {
+        hdi_times_give(engine, event);
+        times_store(engine, stream, end, HDI_TIME_REFUSED);
     }
-    hdi_times_give(engine, event);
-    times_store(engine, stream, end, HDI_TIME_REFUSED);
-    if (hdi_driver_code_is_fatal(r)) {
-        hdi_engine_lose(engine, r);
-    }
+    return r;
 }
 
 /* True if the driver may know the time later. If the program captures a stream, the driver refuses

@@ -58,9 +58,9 @@ typedef enum hdi_time_read { HDI_TIME_NOT_YET, HDI_TIME_NEVER, HDI_TIME_READ } h
 /* Reads when the device passed an event, in the device's own time. */
 hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns);
 
-/* Records the end of the work issued last, which ends at `end`: a ticket may name it. The device
- * may be lost when it returns. */
-void hdi_times_record(hdi_engine *engine, struct hdi_stream *stream, uint64_t end);
+/* Records the end of the work issued last, which ends at `end`: a ticket may name it. The caller
+ * handles a fatal code. */
+hdcu_result hdi_times_record(hdi_engine *engine, struct hdi_stream *stream, uint64_t end);
 /* Stores the times of operations up to `end`, which the device passed. Returns how far they are
  * stored: `end`, or less if the driver does not know a time yet. */
 uint64_t hdi_times_settle(hdi_engine *engine, struct hdi_stream *stream, uint64_t end);
