@@ -97,6 +97,12 @@ enum {
     HDI_OP_SOURCES
 };
 
+/* Requests for the end of a command. A copy requests them itself, and other threads request them
+ * with hdi_request_completion. */
+#define HDI_REQUEST_EVENT 1 /* other lanes wait for exactly this command, not for a later end */
+#define HDI_REQUEST_FLAG 2  /* a thread, or an engine in another process, waits for `done` */
+#define HDI_REQUEST_BITS 2
+
 enum {
     HDI_COPY_TO_DEVICE = 1, /* from host memory */
     HDI_COPY_TO_HOST,
@@ -104,9 +110,10 @@ enum {
     HDI_COPY_PEER,      /* the same, but one side belongs to another device */
     HDI_COPY_HOST,      /* host to host */
     HDI_COPY_KIND = 255,
-    /* A flag beside the kind: other lanes will wait for exactly this operation. The engine marks
-     * its end at once, so that they need not wait for a later end. */
-    HDI_COPY_AWAITED = 256
+    /* Flags beside the kind: the copy's own requests. The engine meets them at once. */
+    HDI_COPY_REQUESTS = 8, /* the place of the first flag */
+    HDI_COPY_EVENT = HDI_REQUEST_EVENT << HDI_COPY_REQUESTS,
+    HDI_COPY_FLAG = HDI_REQUEST_FLAG << HDI_COPY_REQUESTS
 };
 
 /* The fields of a launch are packed so that a kernel with three buffers and three or four numbers
@@ -132,10 +139,7 @@ typedef union hdi_command {
         unsigned char arguments[40]; /* continue in the following slots */
     } launch;
     struct {
-        uint32_t first;
-        /* Not 0: a completion write follows at once, since a thread will look how far the lane
-         * is. */
-        uint32_t signalled;
+        uint32_t first, reserved;
         uint64_t dst, src, bytes;
     } copy;
     struct {
@@ -373,8 +377,6 @@ typedef struct hdi_channel {
     hdi_record_ring *records; /* engine: writes, application: reads */
 } hdi_channel;
 
-#define HDI_REQUEST_EVENT 1
-#define HDI_REQUEST_FLAG 2
 #define HDI_REQUESTS_PER_WORD 32
 
 /* Raises a wish, or `done`, to at least `position`. */
@@ -408,7 +410,7 @@ static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint
                                                 unsigned *shift)
 {
     uint64_t slot = (uint64_t)lane * channel->slots + ((position - 1) & (channel->slots - 1));
-    *shift = (unsigned)(slot % HDI_REQUESTS_PER_WORD) * 2;
+    *shift = (unsigned)(slot % HDI_REQUESTS_PER_WORD) * HDI_REQUEST_BITS;
     return &channel->requests[slot / HDI_REQUESTS_PER_WORD];
 }
 

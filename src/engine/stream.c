@@ -131,14 +131,10 @@ static bool stream_pass_lost(hdi_engine *engine, hdi_stream *stream, const hdi_c
            hdi_stream_wait_host(engine, other, own.wait.lane, own.wait.position);
 }
 
-/* Signals the end of the last work to other lanes by an event. If lanes of other devices are in
- * other processes, it also makes a completion write. */
-static void stream_signal_end(hdi_engine *engine, hdi_stream *stream)
+/* The requests of the command itself, HDI_REQUEST_*. */
+static unsigned stream_requests_of(const hdi_command *c)
 {
-    hdi_stream_record_event(engine, stream);
-    if (engine->device->runtime->is_process) {
-        hdi_stream_signal(engine, stream);
-    }
+    return c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX ? (unsigned)c->kind >> HDI_COPY_REQUESTS : 0;
 }
 
 /* Makes the events and signals that are due right behind a command, or behind a chain that ends
@@ -148,16 +144,13 @@ static void stream_follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_sh
 {
     /* The watchdog needs the end of every operation. */
     uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
-    bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled) ||
-               (c->op == HDI_OP_CLAIM && c->kind != HDI_CLAIM_ON_STREAM && stream->signalled != stream->issued);
-    bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
+    bool ask =
+        signalled || (c->op == HDI_OP_CLAIM && c->kind != HDI_CLAIM_ON_STREAM && stream->signalled != stream->issued);
     /* relaxed: the next visit sees a wish that this one misses */
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
-    unsigned asked = hdi_take_requests(&engine->device->channel, stream->number, stream->issued);
-    if (__builtin_expect(awaited, 0)) {
-        stream_signal_end(engine, stream);
-    } else if (__builtin_expect(
-                   (wanted > stream->event_last && wanted <= stream->issued) || (asked & HDI_REQUEST_EVENT), 0)) {
+    unsigned asked =
+        hdi_take_requests(&engine->device->channel, stream->number, stream->issued) | stream_requests_of(c);
+    if (__builtin_expect((wanted > stream->event_last && wanted <= stream->issued) || (asked & HDI_REQUEST_EVENT), 0)) {
         hdi_stream_record_event(engine, stream);
     }
     ask |= (asked & HDI_REQUEST_FLAG) && stream->signalled != stream->issued;

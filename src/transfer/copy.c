@@ -101,6 +101,13 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
     return status;
 }
 
+/* The requests of a copy that other lanes will wait for. Engines in other processes wait for
+ * `done`, which moves behind a flag. */
+static uint16_t copy_awaited(const hd_runtime *rt)
+{
+    return rt->is_process ? HDI_COPY_EVENT | HDI_COPY_FLAG : HDI_COPY_EVENT;
+}
+
 /* ---- all parts ---- */
 
 /* The sides of a part. If the box is one run of bytes, a part counts as a use of its own bytes.
@@ -141,7 +148,7 @@ static inline __attribute__((always_inline)) hd_status transfer_run_straight(con
     hd_lane *lane = hdi_copy_lane(device, way, route->lanes);
     hdi_walk walk = hdi_walk_begin(t->box, route->piece, HDI_WALK_BOTH);
     if (t->box->dims == 0 && t->box->bytes > route->piece) {
-        kind |= HDI_COPY_AWAITED; /* other operations may wait for a single part only */
+        kind |= copy_awaited(rt); /* other operations may wait for a single part only */
     }
     hdi_point after = t->after;
     hd_status status = HD_OK;
@@ -182,7 +189,8 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
         uint64_t rows = at_once ? 1 : part->rows;
         /* The other half, and the next use of the chunk, wait for the last operation of this
          * half. */
-        uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) | (i == load->n - 1 ? HDI_COPY_AWAITED : 0);
+        uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) |
+                        (i == load->n - 1 ? copy_awaited(lane->device->runtime) : 0);
         status = copy_submit_rows(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
                                   after, last);
     }

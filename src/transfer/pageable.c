@@ -253,11 +253,11 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
          .write = in,
          .whole = part->bytes == t->place.buffer->bytes},
     };
-    hdi_command command = {.op = HDI_OP_COPY, .kind = in ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST, .slots = 1};
+    uint16_t kind = (in ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST) | (part->signalled ? HDI_COPY_FLAG : 0);
+    hdi_command command = {.op = HDI_OP_COPY, .kind = kind, .slots = 1};
     command.copy.src = in ? here : there;
     command.copy.dst = in ? there : here;
     command.copy.bytes = part->bytes;
-    command.copy.signalled = part->signalled;
     hd_ticket ticket = {NULL, 0};
     hd_status status = hdi_submit_linked(t->lane, uses, 2, &command, (hdi_linked){.parked = parked}, &ticket);
     *last = hdi_ticket_point(ticket);
