@@ -473,6 +473,18 @@ static void engine_end_thread(hdi_engine *engine)
     hdi_futex_wake(&engine->started, 1);
 }
 
+/* Makes chains that lanes lack, while no lane has work. */
+static void engine_make_chains(hdi_engine *engine)
+{
+    if (__builtin_expect(engine->chains_lack, 0)) {
+        hdi_chains_provide(engine, NULL, NULL);
+        if (engine->chain_fatal) {
+            hdi_engine_lose(engine, engine->chain_fatal);
+            engine->chain_fatal = 0;
+        }
+    }
+}
+
 static void *engine_thread(void *argument)
 {
     hdi_engine *engine = argument;
@@ -498,6 +510,7 @@ static void *engine_thread(void *argument)
             first = true;
             continue;
         }
+        engine_make_chains(engine);
         if (!quiet_since) {
             quiet_since = pass.now;
         }
@@ -557,6 +570,7 @@ bool hdi_engine_run_inline(hdi_device *device)
         while (engine_pass(engine).progress) {
             progress = true;
         }
+        engine_make_chains(engine);
         hdi_chains_prune(engine, engine->now);
         hdi_scope_leave(&scope);
         hdi_mutex_unlock(&engine->running);
@@ -592,7 +606,7 @@ static void engine_make_streams(hdi_engine *engine)
     uint32_t most = device->runtime->provider->streams_ahead;
     hdi_current current;
     const char *call = "";
-    if (most == 0 || hdi_runtimes_are_open() ||
+    if (most == 0 || hdi_runtimes_are_open_beside(device->runtime) ||
         hdi_current_enter(driver, device->context, &current, &call) != HDCU_SUCCESS) {
         return;
     }

@@ -271,8 +271,8 @@ static inline hd_status hdi_runtime_refused(const hd_runtime *rt)
  * until the thread leaves. */
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
-/* True if any runtime is open in this process. */
-bool hdi_runtimes_are_open(void);
+/* True if a runtime other than `rt` is open in this process. */
+bool hdi_runtimes_are_open_beside(const hd_runtime *rt);
 /* Begins to close the runtime: from here on it is open only for the program's functions on threads
  * of the library. False: it is not open, or another thread closes it. */
 bool hdi_runtime_begin_close(hd_runtime *rt);

@@ -6,11 +6,10 @@
  * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before the engine
  * launches the graph, each node gets the function, arguments, grid, block and shared memory of one
  * kernel launch. A chain takes a third to a quarter of the time of single launches; even a chain of
- * one kernel is faster. Each lane keeps its own chains, with two executable graphs of each size. So
- * the engine can fill one graph while the other one still waits on the device.
+ * one kernel is faster. Each lane has its own chains (chains.c), with two executable graphs of each
+ * size. So the engine can fill one graph while the other one still waits on the device.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
- * Any thread calls hdi_chains_forget.
  * Locks: `chaining` of the engine, held while the engine uses executable graphs, because another
  * thread may call hdi_chains_forget when a module ends.
  * Always:
@@ -20,23 +19,14 @@
  * - Launches that the driver refuses in a chain are issued one by one; each then works or fails
  *   alone.
  * - A kernel becomes part of a chain only after the engine saw the kernel end once.
- * - The executable graphs of all lanes together take at most the memory of the option chain_memory,
- *   as this file counts it. The original graph of an executable graph lives as long as the
- *   executable graph, since calls name the original nodes.
  */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/wait.h"
 #include "blas/blas.h"
+#include "engine/chains.h"
 #include "engine/stream.h"
-
-#define CHAIN_SIZES 6 /* 1, 2, 4, 8, 16, 32 */
-
-/* The memory of an executable on the device. With driver 580.159, an executable of 8 nodes took 112
- * KiB, and one of 32 nodes 192 KiB. */
-#define EXECUTABLE_BYTES ((uint64_t)86 << 10)
-#define NODE_BYTES ((uint64_t)3500)
 
 /* Chains are short while the kernels' time is unknown. */
 #define MOST_UNMEASURED 2
@@ -45,61 +35,12 @@
  * as long as a launch call. */
 #define GROWTH 4
 
-#define SLOTS_KEPT 2 /* slots of a command; the node of a longer command is set each time */
-
-#define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
-#define IDLE_NS ((int64_t)1000000000) /* chains are given back after so long without use */
-#define TIDY_NS ((int64_t)100000000)  /* between two searches for idle chains */
-#define RETRY_NS ((int64_t)1000000000)
-#define REFUSALS_MOST 8 /* after so many refusals in a row, no chains are used for RETRY_NS */
-
 /* ---- the call of each operation ---- */
-
-/* A launch as the driver takes it, with pointers into itself and into the command. */
-typedef struct launch {
-    hdcu_kernel_node_params params;
-    const hdi_command *command;
-    uint32_t kernel;
-    size_t bytes;
-    void *extra[5];
-} launch;
-
-/* False: no such kernel, since the command was overwritten. */
-static bool issue_fill_launch(hdi_device *device, const hdi_command *c, launch *out)
-{
-    uint32_t number = c->kernel;
-    if (!hdi_kernel_exists(device->runtime, number)) {
-        return false;
-    }
-    out->command = c;
-    out->kernel = number;
-    out->bytes = c->launch.argument_bytes;
-    out->extra[0] = HDCU_LAUNCH_PARAM_BUFFER_POINTER;
-    out->extra[1] = (void *)(uintptr_t)c->launch.arguments;
-    out->extra[2] = HDCU_LAUNCH_PARAM_BUFFER_SIZE;
-    out->extra[3] = &out->bytes;
-    out->extra[4] = HDCU_LAUNCH_PARAM_END;
-    out->params = (hdcu_kernel_node_params){
-        /* pairs with the release store of the port, which in a worker process is on another
-         * thread */
-        .function = atomic_load_explicit(&hdi_kernel_at(device->runtime, number)->function[device->index],
-                                         memory_order_acquire),
-        .grid_x = c->launch.grid_x,
-        .grid_y = c->launch.grid_y,
-        .grid_z = c->launch.grid_z,
-        .block_x = hdi_block_x(c->launch.block),
-        .block_y = hdi_block_y(c->launch.block),
-        .block_z = hdi_block_z(c->launch.block),
-        .shared_bytes = c->launch.shared_units * HDI_SHARED_UNIT,
-        .extra = out->bytes ? out->extra : NULL,
-    };
-    return true;
-}
 
 static hdcu_result issue_launch(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
-    launch l;
-    if (!issue_fill_launch(engine->device, c, &l)) {
+    hdi_launch l;
+    if (!hdi_launch_read(engine->device, c, &l)) {
         return HDCU_ERROR_INVALID_HANDLE;
     }
     const hdcu_kernel_node_params *p = &l.params;
@@ -250,226 +191,7 @@ hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_co
     return hdi_op_is_work(op) ? calls[op](engine, stream, c) : HDCU_ERROR_NOT_SUPPORTED;
 }
 
-/* ---- chains: making and giving back ---- */
-
-/* The last setting of a node. An identical launch needs no call for the node. Programs repeat their
- * launches, and calls for nodes are most of a chain's cost. */
-typedef struct node_setting {
-    hdcu_function function; /* NULL: not recorded, or too long to keep */
-    uint32_t kernel;        /* the kernel of the node's function */
-    hdi_command command[SLOTS_KEPT];
-} node_setting;
-
-typedef struct chain {
-    hdcu_graph graph;
-    hdcu_graphexec exec[2];
-    node_setting *settings; /* of the nodes of both executables */
-    uint32_t like;          /* the kernel of the graph's own nodes */
-    uint32_t turn, wanted;
-    hdcu_graphnode node[HDI_CHAIN_MOST];
-} chain;
-
-struct hdi_chains {
-    chain of[CHAIN_SIZES];
-    int64_t used; /* clock */
-    /* Up to this position launches are issued one by one, since the driver refused one. */
-    uint64_t plain;
-    /* The most launches of the next chain. 1 in an empty lane, so that the device gets the first
-     * launch at once. */
-    uint32_t growing;
-};
-
-static uint64_t chain_bytes_of(uint32_t size)
-{
-    return 2 * (EXECUTABLE_BYTES + size * NODE_BYTES);
-}
-
-static bool chain_is_made(const chain *c)
-{
-    return c->exec[1] != NULL;
-}
-
-void hdi_chains_start(hdi_engine *engine)
-{
-    const hd_runtime *rt = engine->device->runtime;
-    hdi_mutex_init(&engine->chaining, HDI_RANK_CHAINS);
-    bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams;
-    engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
-    engine->chains_eager = rt->provider->chains_eager;
-}
-
-static void chain_unmake(hdi_engine *engine, chain *c, uint32_t size)
-{
-    const hdi_driver *driver = engine->device->runtime->driver;
-    if (chain_is_made(c)) {
-        engine->chain_bytes -= chain_bytes_of(size);
-    }
-    for (int i = 0; i < 2; i++) {
-        if (c->exec[i]) {
-            /* the driver destroys an executable that still runs when it ends */
-            driver->cuGraphExecDestroy(c->exec[i]);
-        }
-    }
-    if (c->graph) {
-        driver->cuGraphDestroy(c->graph);
-    }
-    free(c->settings);
-    *c = (chain){.graph = NULL};
-}
-
-static void chains_unmake_all(hdi_engine *engine, hdi_stream *stream)
-{
-    for (uint32_t s = 0; stream->chains && s < CHAIN_SIZES; s++) {
-        chain_unmake(engine, &stream->chains->of[s], (uint32_t)1 << s);
-    }
-}
-
-/* Gives back the chains of each lane that used no chain since `before`, and has no work in flight.
- * Returns the latest use of the remaining chains; 0: none remain. */
-static int64_t chains_give_back(hdi_engine *engine, int64_t before)
-{
-    int64_t latest = 0;
-    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_stream *stream = &engine->streams[i];
-        if (!stream->chains) {
-            continue;
-        }
-        if (stream->chains->used < before && stream->passed == stream->issued) {
-            chains_unmake_all(engine, stream);
-            free(stream->chains);
-            stream->chains = NULL;
-        } else if (stream->chains->used > latest) {
-            latest = stream->chains->used;
-        }
-    }
-    return latest;
-}
-
-bool hdi_chains_prune(hdi_engine *engine, int64_t now)
-{
-    if (!engine->chains_used || now < engine->chains_pruned + TIDY_NS) {
-        return engine->chains_used;
-    }
-    hdi_mutex_lock(&engine->chaining);
-    engine->chains_pruned = now;
-    engine->chains_used = chains_give_back(engine, now - IDLE_NS) != 0;
-    hdi_mutex_unlock(&engine->chaining);
-    return engine->chains_used;
-}
-
-static bool chain_kernel_is_among(const uint64_t kernels[HDI_KERNEL_WORDS], uint32_t kernel)
-{
-    return kernels[kernel / 64 % HDI_KERNEL_WORDS] >> kernel % 64 & 1;
-}
-
-static bool chain_has_any(const chain *c, uint32_t size, const uint64_t kernels[HDI_KERNEL_WORDS])
-{
-    bool any = chain_is_made(c) && chain_kernel_is_among(kernels, c->like);
-    for (uint32_t i = 0; chain_is_made(c) && i < 2 * size && !any; i++) {
-        any = chain_kernel_is_among(kernels, c->settings[i].kernel);
-    }
-    return any;
-}
-
-void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WORDS])
-{
-    hdi_mutex_lock(&engine->chaining);
-    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        struct hdi_chains *chains = engine->streams[i].chains;
-        for (uint32_t s = 0; chains && s < CHAIN_SIZES; s++) {
-            if (chain_has_any(&chains->of[s], (uint32_t)1 << s, kernels)) {
-                chain_unmake(engine, &chains->of[s], (uint32_t)1 << s);
-            }
-        }
-    }
-    /* other kernels will get these numbers, and were not seen to end */
-    for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
-        if (kernels[i]) {
-            atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);
-            atomic_fetch_and_explicit(&engine->lasting[i], ~kernels[i], memory_order_relaxed);
-        }
-    }
-    hdi_mutex_unlock(&engine->chaining);
-}
-
-void hdi_chains_end(hdi_engine *engine, bool driver_usable)
-{
-    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        if (driver_usable) {
-            chains_unmake_all(engine, &engine->streams[i]);
-        }
-        free(engine->streams[i].chains);
-        engine->streams[i].chains = NULL;
-    }
-    hdi_mutex_destroy(&engine->chaining);
-}
-
-/* Makes a graph of `size` nodes in a line, each a launch like `like`. */
-static hdcu_result chain_make(hdi_engine *engine, chain *c, uint32_t size, const launch *like)
-{
-    const hdi_driver *driver = engine->device->runtime->driver;
-    hdcu_result r = driver->cuGraphCreate(&c->graph, 0);
-    for (uint32_t i = 0; i < size && r == HDCU_SUCCESS; i++) {
-        r = driver->cuGraphAddKernelNode(&c->node[i], c->graph, i ? &c->node[i - 1] : NULL, i ? 1 : 0, &like->params);
-    }
-    c->settings = r == HDCU_SUCCESS ? calloc((size_t)2 * size, sizeof *c->settings) : NULL;
-    r = r == HDCU_SUCCESS && !c->settings ? HDCU_ERROR_OUT_OF_MEMORY : r;
-    for (int i = 0; i < 2 && r == HDCU_SUCCESS; i++) {
-        r = driver->cuGraphInstantiateWithFlags(&c->exec[i], c->graph, 0);
-    }
-    if (r != HDCU_SUCCESS) {
-        if (!chain_is_made(c)) {
-            chain_unmake(engine, c, size);
-        }
-        return r;
-    }
-    c->like = like->kernel;
-    for (uint32_t i = 0; i < 2 * size; i++) {
-        c->settings[i].kernel = like->kernel;
-    }
-    engine->chain_bytes += chain_bytes_of(size);
-    return HDCU_SUCCESS;
-}
-
-/* Called when the driver refused to make or launch a chain. No single kernel is to blame. */
-static void chain_refused(hdi_engine *engine, int code)
-{
-    if (hdi_driver_code_is_fatal(code)) {
-        engine->chain_fatal = code;
-    } else if (++engine->chain_refusals >= REFUSALS_MOST) {
-        engine->chain_refusals = 0;
-        engine->chains_again = engine->now + RETRY_NS;
-    }
-}
-
-/* Makes the chain of this size if it is missing and wanted often enough. False: there is none. */
-static bool chain_have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const launch *like)
-{
-    chain *c = &stream->chains->of[s];
-    uint32_t size = (uint32_t)1 << s;
-    if (chain_is_made(c)) {
-        return true;
-    }
-    if (!engine->chains_eager && ++c->wanted < WANTED_BEFORE_MADE) {
-        return false;
-    }
-    uint64_t most = (uint64_t)engine->device->runtime->options.chain_memory;
-    if (engine->chain_bytes + chain_bytes_of(size) > most) {
-        c->wanted = 0;
-        chains_give_back(engine, engine->now - TIDY_NS);
-        if (!stream->chains || engine->chain_bytes + chain_bytes_of(size) > most) {
-            return false;
-        }
-    }
-    c->wanted = 0;
-    hdcu_result r = chain_make(engine, c, size, like);
-    if (r != HDCU_SUCCESS) {
-        chain_refused(engine, r);
-    }
-    return r == HDCU_SUCCESS;
-}
-
-/* ---- chains: filling ---- */
+/* ---- chains ---- */
 
 /* The most launches that may go to the driver together now. */
 static uint32_t chain_limit(const hdi_engine *engine, const hdi_stream *stream, uint32_t most)
@@ -496,23 +218,26 @@ static bool chain_ends_at(const hdi_engine *engine, const hdi_stream *stream, ui
            position - stream->signalled >= signal_every || hdi_is_requested(channel, stream->number, position);
 }
 
+/* Reads the launch at a position. False: the command there cannot be a node. */
+static bool chain_read(hdi_engine *engine, const hdi_stream *stream, uint64_t at, uint64_t head, hdi_launch *out,
+                       uint64_t *end)
+{
+    const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, at);
+    uint64_t slots = *(const volatile uint8_t *)&c->slots;
+    *end = at + slots;
+    return c->op == HDI_OP_LAUNCH && slots - 1 < head - at && hdi_launch_read(engine->device, c, out) &&
+           out->params.function && offsetof(hdi_command, launch.arguments) + out->bytes <= slots * HDI_SLOT_BYTES;
+}
+
 /* Collects launches from the stream's position on, and the end of each. */
 static uint32_t chain_gather(hdi_engine *engine, const hdi_stream *stream, uint64_t head, uint32_t limit,
-                             launch launches[], uint64_t ends[])
+                             hdi_launch launches[], uint64_t ends[])
 {
-    const hdi_channel *channel = &engine->device->channel;
     uint32_t n = 0;
     uint64_t at = stream->issued;
-    while (n < limit && at != head) {
-        const hdi_command *c = hdi_command_at(channel, stream->number, at);
-        uint64_t slots = *(const volatile uint8_t *)&c->slots;
-        if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_apart(engine, c->kernel) ||
-            !issue_fill_launch(engine->device, c, &launches[n]) || !launches[n].params.function ||
-            offsetof(hdi_command, launch.arguments) + launches[n].bytes > slots * HDI_SLOT_BYTES) {
-            break;
-        }
-        at += slots;
-        ends[n++] = at;
+    while (n < limit && at != head && chain_read(engine, stream, at, head, &launches[n], &ends[n]) &&
+           !hdi_chain_is_apart(engine, launches[n].kernel)) {
+        at = ends[n++];
         if (chain_ends_at(engine, stream, at)) {
             break;
         }
@@ -521,8 +246,8 @@ static uint32_t chain_gather(hdi_engine *engine, const hdi_stream *stream, uint6
 }
 
 /* Sets a node of an executable to a launch, unless it is set so already. */
-static hdcu_result chain_set_node(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const launch *l,
-                                  node_setting *setting)
+static hdcu_result chain_set_node(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const hdi_launch *l,
+                                  hdi_chain_setting *setting)
 {
     size_t bytes = offsetof(hdi_command, launch.arguments) + l->bytes;
     bool keeps = bytes <= sizeof setting->command;
@@ -540,12 +265,12 @@ static hdcu_result chain_set_node(hdi_engine *engine, hdcu_graphexec exec, hdcu_
 
 /* Fills a chain and launches it. False: the driver refused, and no launch of the chain was
  * issued. */
-static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t size, const launch launches[],
-                         uint64_t end)
+static bool chain_launch(hdi_engine *engine, hdi_stream *stream, hdi_chain *c, uint32_t size,
+                         const hdi_launch launches[], uint64_t end)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_graphexec exec = c->exec[c->turn];
-    node_setting *settings = &c->settings[(size_t)c->turn * size];
+    hdi_chain_setting *settings = &c->settings[(size_t)c->turn * size];
     c->turn ^= 1;
     for (uint32_t i = 0; i < size; i++) {
         hdcu_result r = chain_set_node(engine, exec, c->node[i], &launches[i], &settings[i]);
@@ -562,7 +287,7 @@ static bool chain_launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint3
     atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, end, memory_order_release);
     hdcu_result r = driver->cuGraphLaunch(exec, stream->handle);
     if (r != HDCU_SUCCESS) {
-        chain_refused(engine, r);
+        hdi_chain_refused(engine, r);
     } else {
         engine->chain_refusals = 0;
     }
@@ -588,7 +313,7 @@ static bool chain_begin(hdi_engine *engine, hdi_stream *stream)
 /* As hdi_chain_issue. `chaining` is held. */
 static uint32_t chain_issue_held(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
 {
-    launch launches[HDI_CHAIN_MOST];
+    hdi_launch launches[HDI_CHAIN_MOST];
     uint64_t ends[HDI_CHAIN_MOST];
     if (!chain_begin(engine, stream)) {
         return 0;
@@ -598,14 +323,15 @@ static uint32_t chain_issue_held(hdi_engine *engine, hdi_stream *stream, uint64_
         return 0;
     }
     uint32_t s = 31 - (uint32_t)__builtin_clz(n);
-    while (!chain_have(engine, stream, s, &launches[0])) {
-        if (s == 0 || !stream->chains || engine->chain_fatal) {
+    hdi_chain *c;
+    while ((c = hdi_chain_get(engine, stream, s)) == NULL) {
+        if (s == 0) {
             return 0;
         }
         s--;
     }
     uint32_t size = (uint32_t)1 << s;
-    if (!chain_launch(engine, stream, &stream->chains->of[s], size, launches, ends[size - 1])) {
+    if (!chain_launch(engine, stream, c, size, launches, ends[size - 1])) {
         stream->chains->plain = ends[size - 1];
         return 0;
     }
@@ -618,6 +344,9 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
 {
     if (!engine->chain_most || engine->now < engine->chains_again) {
         return 0;
+    }
+    if (__builtin_expect(engine->chains_lack, 0)) {
+        hdi_chains_provide(engine, stream, hdi_command_at(&engine->device->channel, stream->number, stream->issued));
     }
     hdi_mutex_lock(&engine->chaining);
     uint32_t n = chain_issue_held(engine, stream, head, most, end);

@@ -107,11 +107,12 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     return status ? hdi_fail(status, "%d runtimes are open already; close one", RUNTIMES_MAX) : HD_OK;
 }
 
-bool hdi_runtimes_are_open(void)
+bool hdi_runtimes_are_open_beside(const hd_runtime *rt)
 {
     bool any = false;
     for (int i = 0; i < RUNTIMES_MAX && !any; i++) {
-        any = registry_runtime_at(i) != NULL;
+        const hd_runtime *open = registry_runtime_at(i);
+        any = open != NULL && open != rt;
     }
     return any;
 }

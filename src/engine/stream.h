@@ -59,7 +59,7 @@ typedef struct hdi_stream {
     } signals[HDI_STREAM_SIGNALS]; /* not passed by the device yet; one may stand for several */
     uint32_t first_signal, n_signals;
     hdi_kernel_time timing;    /* how long the lane's kernels take */
-    struct hdi_chains *chains; /* issue.c; NULL: none */
+    struct hdi_chains *chains; /* chains.h; NULL: none */
     struct {
         uint32_t kernel;
         uint64_t from, position; /* the signals around the launch */
@@ -137,6 +137,19 @@ typedef struct hdi_blocked {
     } at[HDI_BLOCKED_MOST];
 } hdi_blocked;
 
+/* A chain has 1, 2, 4 ... 32 launches. */
+#define HDI_CHAIN_SIZES 6
+#define HDI_CHAIN_MOST (1 << (HDI_CHAIN_SIZES - 1))
+
+/* A launch as the driver takes it, with pointers into itself and into the command. */
+typedef struct hdi_launch {
+    hdcu_kernel_node_params params;
+    const hdi_command *command;
+    uint32_t kernel;
+    size_t bytes;
+    void *extra[5];
+} hdi_launch;
+
 struct hdi_engine {
     hdi_device *device;
     hdi_engine_shared *shared; /* in the channel */
@@ -159,14 +172,17 @@ struct hdi_engine {
     hdi_mutex chaining;   /* guards executable graphs while they are used */
     /* The driver's fatal code in a call for chains; 0: none. */
     int chain_fatal;
-    uint32_t chain_most;     /* launches in a chain; 0: no chains */
-    bool chains_eager;       /* chains are as long as possible, and are made at their first use */
-    bool chains_used;        /* some lane has chains */
-    uint64_t chain_bytes;    /* of all lanes */
-    uint32_t chain_refusals; /* in a row */
-    /* Clock times: when chains may be used again, and when the engine last searched for idle
-     * chains. */
-    int64_t chains_again, chains_pruned;
+    uint32_t chain_most; /* launches in a chain; 0: no chains */
+    bool chains_eager;   /* chains are as long as possible */
+    bool chains_used;    /* some lane has chains */
+    bool chains_lack;    /* there are none yet, or some lane found none */
+    struct hdi_chain *chains_spare[HDI_CHAIN_SIZES];
+    hdi_command *chains_like; /* a launch: nodes of new chains are like it; NULL: none is known */
+    uint64_t chain_bytes;     /* of all chains */
+    uint32_t chain_refusals;  /* in a row */
+    /* Clock times: chains may be used again; the engine last took back idle chains, at all and for
+     * a lane that found none. */
+    int64_t chains_again, chains_pruned, chains_searched;
     /* Both contain one bit for each kernel number, which an unload clears. `seen_to_end`: the
      * engine saw the kernel end. `lasting`: the kernel ran long when it was last measured. */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS], lasting[HDI_KERNEL_WORDS];
@@ -181,11 +197,6 @@ struct hdi_engine {
 };
 
 /* ---- issue.c ---- */
-
-#define HDI_CHAIN_MOST 32
-
-/* Called by hd_open. */
-void hdi_chains_start(hdi_engine *engine);
 
 /* True if the engine never saw the kernel end. Then a launch needs a signal in front and a signal
  * behind, so that messages can name a kernel that does not end. */
@@ -210,7 +221,25 @@ static inline bool hdi_chain_is_apart(const hdi_engine *engine, uint32_t kernel)
     return hdi_chain_is_new(engine, kernel) || (word >> kernel % 64 & 1);
 }
 
-/* Gives back executable graphs that were not used recently. True: some are left. */
+/* Makes the call of the driver or of a library for an operation (hdi_op_is_work), on the lane's
+ * CUDA stream. */
+hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c);
+
+/* ---- chains.c ---- */
+
+/* Called by hd_open. */
+void hdi_chains_start(hdi_engine *engine);
+
+/* Reads a launch in the form that the driver takes, which points into itself and into the command.
+ * False: no such kernel, since the command was overwritten. */
+bool hdi_launch_read(hdi_device *device, const hdi_command *c, hdi_launch *out);
+
+/* Makes more chains if lanes lack some, no lane has work, and the memory suffices. `asks` may have
+ * unissued work, of which `next` is the first command; both may be NULL. The engine's `chain_fatal`
+ * is the code if the device is lost then. */
+void hdi_chains_provide(hdi_engine *engine, const hdi_stream *asks, const hdi_command *next);
+
+/* Takes back chains that lanes did not use recently. True: some lanes have chains. */
 bool hdi_chains_prune(hdi_engine *engine, int64_t now);
 
 /* Called before a module is unloaded; `kernels` are its kernels. Afterwards no executable graph
@@ -220,10 +249,6 @@ void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WOR
 
 /* Called by hd_close. The engine is stopped. */
 void hdi_chains_end(hdi_engine *engine, bool driver_usable);
-
-/* Makes the call of the driver or of a library for an operation (hdi_op_is_work), on the lane's
- * CUDA stream. */
-hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c);
 
 /* ---- stream.c ---- */
 

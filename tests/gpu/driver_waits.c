@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STREAMS = 200, MANY = 3000, GRANULES = 64, STREAMS_BESIDE = 128, NODES = 8 };
+enum { STREAMS = 200, MANY = 3000, GRANULES = 64, STREAMS_BESIDE = 128, NODES = 8, EXECUTABLES = 600 };
 #define GRANULE ((size_t)2 << 20)
 #define SMALL ((size_t)4096)
 
@@ -101,7 +101,8 @@ static void *allocated[GRANULES];
 static CUmemGenericAllocationHandle pieces[GRANULES];
 static CUdeviceptr range, of_driver;
 static CUgraph graph;
-static CUgraphExec executables[GRANULES];
+static CUgraphNode nodes[NODES];
+static CUgraphExec executables[EXECUTABLES];
 static CUmemAllocationProp property = {
     .type = CU_MEM_ALLOCATION_TYPE_PINNED,
     .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -183,6 +184,18 @@ static CUresult load_module(int i)
     return cuModuleLoadDataEx(&module, ptx, 0, NULL, NULL);
 }
 
+static CUDA_KERNEL_NODE_PARAMS kernel_node(void **arguments)
+{
+    return (CUDA_KERNEL_NODE_PARAMS){.func = touch,
+                                     .gridDimX = 1,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = 1,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = arguments};
+}
+
 static CUresult make_executable(int i)
 {
     return cuGraphInstantiate(&executables[i], graph, 0);
@@ -190,7 +203,14 @@ static CUresult make_executable(int i)
 
 static CUresult launch_executable(int i)
 {
-    return cuGraphLaunch(executables[i % GRANULES], behind);
+    return cuGraphLaunch(executables[i % EXECUTABLES], behind);
+}
+
+static CUresult set_executable(int i)
+{
+    void *arguments[] = {&device_memory};
+    const CUDA_KERNEL_NODE_PARAMS p = kernel_node(arguments);
+    return cuGraphExecKernelNodeSetParams(executables[i % EXECUTABLES], nodes[i % NODES], &p);
 }
 
 static CUresult end_executable(int i)
@@ -269,9 +289,11 @@ static const struct call {
     {"cuMemAlloc", allocate, 1, false},
     {"cuMemFree", free_it, 1, false},
     {"cuModuleLoadDataEx", load_module, 8, false},
-    {"cuGraphInstantiate", make_executable, GRANULES, false},
+    {"cuGraphInstantiate", make_executable, EXECUTABLES, false},
     {"cuGraphLaunch", launch_executable, 100, true},
-    {"cuGraphExecDestroy", end_executable, GRANULES, false},
+    {"cuGraphExecKernelNodeSetParams", set_executable, MANY, true},
+    {"cuGraphExecDestroy", end_executable, EXECUTABLES, false},
+    {"cuGraphInstantiate after cuGraphExecDestroy", make_executable, EXECUTABLES, false},
     {"cuMemcpyHtoDAsync", copy_in, MANY, true},
     {"cuMemcpyDtoHAsync", copy_out, MANY, true},
     {"cuMemcpyDtoDAsync", copy_on, MANY, true},
@@ -384,19 +406,11 @@ static void try_queues(int waiting, const char *kind)
 
 static void make_graph(void)
 {
-    CUgraphNode node[NODES];
     void *arguments[] = {&device_memory};
+    const CUDA_KERNEL_NODE_PARAMS p = kernel_node(arguments);
     NEED(cuGraphCreate(&graph, 0));
     for (int i = 0; i < NODES; i++) {
-        const CUDA_KERNEL_NODE_PARAMS p = {.func = touch,
-                                           .gridDimX = 1,
-                                           .gridDimY = 1,
-                                           .gridDimZ = 1,
-                                           .blockDimX = 1,
-                                           .blockDimY = 1,
-                                           .blockDimZ = 1,
-                                           .kernelParams = arguments};
-        NEED(cuGraphAddKernelNode(&node[i], graph, i > 0 ? &node[i - 1] : NULL, i > 0, &p));
+        NEED(cuGraphAddKernelNode(&nodes[i], graph, i > 0 ? &nodes[i - 1] : NULL, i > 0, &p));
     }
 }
 
