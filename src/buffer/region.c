@@ -6,7 +6,8 @@
  * hd_free takes the region out of the table. If work still uses the memory, the region goes into a
  * list, with the points of that work. A thread of the library, the keeper, ends the regions in the
  * list: it unpins or unmaps the memory, and calls the program's function. Unpinning and unmapping
- * wait for devices, so hd_free always leaves them to the keeper.
+ * may wait for devices, so hd_free always leaves them to the keeper. The keeper unpins at a time
+ * when this holds up no work (engine/rest.h).
  *
  * A new import may contain bytes of a freed import that work still uses. Since the program owns
  * these bytes, reads by the new buffer wait for that work, too. So the old points become readers of
@@ -30,6 +31,7 @@
 #include "buffer/part.h"
 #include "buffer/region.h"
 #include "engine/engine.h"
+#include "engine/rest.h"
 #include "memory/share.h"
 /* while entries exist, the keeper checks all of them at least this often */
 
@@ -39,6 +41,7 @@ struct hdi_regions {
     hd_runtime *runtime;
     hdi_mutex lock;
     hdi_service keeper;
+    hdi_rest rest;      /* only the keeper uses it */
     hdi_region **table; /* by address */
     size_t count, room;
     hdi_region *leaving;
@@ -253,14 +256,15 @@ static const hdi_point *region_pending(const hdi_region *e)
     return NULL;
 }
 
-/* Takes an entry whose work is done out of the list. NULL: none, and *wait is a point that the
- * first entry waits for; position 0: it waits for a lost device. The lock is held. */
-static hdi_region *region_take_due(struct hdi_regions *all, bool busy, hdi_point *wait)
+/* Takes an entry whose work is done out of the list. `pins`: also one with pinned memory. NULL:
+ * none, and *wait is a point that the first entry waits for; position 0: it waits for a lost device,
+ * or for a time to unpin its memory. The lock is held. */
+static hdi_region *region_take_due(struct hdi_regions *all, bool busy, bool pins, hdi_point *wait)
 {
     *wait = (hdi_point){0, 0};
     for (hdi_region **link = &all->leaving; *link; link = &(*link)->next) {
         const hdi_point *point = region_pending(*link);
-        if (!point && !busy) {
+        if (!point && !busy && (pins || !(*link)->pin)) {
             hdi_region *e = *link;
             *link = e->next;
             return e;
@@ -283,9 +287,10 @@ static int64_t regions_run_keeper(void *context)
         return INT64_MAX;
     }
     bool busy = regions_lost_work_goes_on(rt);
+    bool pins = hdi_is_closing(rt) || hdi_rest_is_near(&all->rest, rt);
     hdi_point wait;
     hdi_mutex_lock(&all->lock);
-    hdi_region *e = region_take_due(all, busy, &wait);
+    hdi_region *e = region_take_due(all, busy, pins, &wait);
     hdi_mutex_unlock(&all->lock);
     if (e) {
         HDI_INSIDE_STILL(rt); /* hd_close waits for the function, which may call the library */
@@ -418,6 +423,7 @@ static void regions_release(hd_runtime *rt)
         }
     }
     hdi_service_destroy(&all->keeper);
+    hdi_rest_end(&all->rest);
     hdi_mutex_destroy(&all->lock);
     free(all->table);
     hdi_blocks_destroy(all->addresses);

@@ -1,0 +1,23 @@
+/* rest.h - times at which a driver call that waits for all kernels does not wait long.
+ *
+ * Threads: one at a time uses a record.
+ * Locks: none.
+ */
+#ifndef HDI_ENGINE_REST_H
+#define HDI_ENGINE_REST_H
+
+#include "engine/engine.h"
+
+/* What a user of this file saw of a runtime's lanes. Zero at first. */
+typedef struct hdi_rest {
+    int64_t since; /* clock time of the first look that found work; 0: none did */
+    struct hdi_rest_lane *lanes;
+} hdi_rest;
+
+/* Looks at all lanes. True: no device has work, or all work is moving (rest.c). The caller looks
+ * again and again until then, at least every second. */
+bool hdi_rest_is_near(hdi_rest *rest, const hd_runtime *rt);
+
+void hdi_rest_end(hdi_rest *rest);
+
+#endif

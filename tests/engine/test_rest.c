@@ -1,0 +1,175 @@
+/* test_rest.c - memory that the program imported is unpinned only at a time when this holds up no
+ * work.
+ *
+ * Promise: Unpinning waits for held work, and for no busy lane that goes on.
+ *
+ * Threads: the main one, and the runtime's. Locks: none.
+ * Always: a stream is held only while the test says so.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include "conformance/conformance.h"
+#include "driver/driver.h"
+#include "support/changed_driver.h"
+
+enum { BYTES = 65536 };
+
+static atomic_bool held;
+static atomic_int unpinned, unpinned_while_held, released;
+static sem_t gate;
+
+static hdcu_result unregister(void *memory)
+{
+    atomic_fetch_add(&unpinned, 1);
+    atomic_fetch_add(&unpinned_while_held, atomic_load(&held));
+    return real->cuMemHostUnregister(memory);
+}
+
+static void change_table(hdi_driver *table)
+{
+    table->cuMemHostUnregister = unregister;
+}
+
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+{
+    return give_changed(out);
+}
+
+static void await_gate(void *unused)
+{
+    (void)unused;
+    while (sem_wait(&gate) != 0) {
+    }
+}
+
+static hd_status hold_stream(void *stream, void *unused)
+{
+    (void)unused;
+    return real->cuLaunchHostFunc(stream, await_gate, NULL) == HDCU_SUCCESS ? HD_OK : HD_ERROR_FAILED;
+}
+
+static void note_release(void *unused)
+{
+    (void)unused;
+    atomic_fetch_add(&released, 1);
+}
+
+typedef struct scene {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_buffer *buffer;
+    void *memory;
+} scene;
+
+static scene scene_begin(const char *settings)
+{
+    scene s = {.runtime = NULL};
+    char text[200];
+    snprintf(text, sizeof text, "driver=host placement=thread host_devices=1 %s", settings);
+    hd_options options = {sizeof options, text};
+    assert_ok(hd_open(&options, &s.runtime));
+    assert_ok(hd_lane_create(s.runtime, 0, &s.lane));
+    assert_ok(hd_alloc(s.lane, BYTES, &s.buffer));
+    assert_int_equal(posix_memalign(&s.memory, 4096, BYTES), 0);
+    memset(s.memory, 0, BYTES);
+    atomic_store(&unpinned, 0);
+    atomic_store(&released, 0);
+    return s;
+}
+
+static void scene_end(scene *s)
+{
+    hd_close(s->runtime);
+    free(s->memory);
+}
+
+/* Imports the memory, uses it, and frees it. */
+static void import_and_free(const scene *s)
+{
+    hd_buffer *import;
+    hd_import_options options = {.size = sizeof options, .released = note_release};
+    assert_ok(hd_import_host(s->runtime, s->memory, BYTES, &options, &import));
+    assert_ok(hd_fill(import, 0, conf_bits(1), BYTES, NULL));
+    hd_free(import);
+}
+
+static void held_work_is_not_waited_for(void **state)
+{
+    (void)state;
+    scene s = scene_begin("");
+    hd_arg use = hd_inout(s.buffer);
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    atomic_store(&held, true);
+    assert_ok(hd_lane_run_native(s.lane, hold_stream, NULL, &use, 1, NULL));
+    import_and_free(&s);
+    for (int i = 0; i < 20; i++) { /* longer than the patience for moving lanes */
+        conf_sleep_ms(100);
+        assert_int_equal(atomic_load(&unpinned_while_held), 0);
+    }
+    assert_int_equal(atomic_load(&released), 0);
+    atomic_store(&held, false);
+    assert_int_equal(sem_post(&gate), 0);
+    while (atomic_load(&released) == 0) {
+        conf_sleep_ms(1);
+    }
+    assert_int_equal(atomic_load(&unpinned), 1);
+    scene_end(&s);
+    assert_int_equal(sem_destroy(&gate), 0);
+}
+
+/* The device always has work, which goes on. */
+static void busy_lanes_are_no_reason_to_keep_it(void **state)
+{
+    (void)state;
+    scene s = scene_begin("");
+    import_and_free(&s);
+    hd_ticket last[2] = {{0}};
+    for (uint64_t i = 0; atomic_load(&released) == 0; i++) {
+        assert_ok(hd_fill(s.buffer, 0, conf_bits((float)i), BYTES, &last[i % 2]));
+        assert_ok(hd_fill(s.buffer, 0, conf_bits((float)i), BYTES, &last[i % 2]));
+        if (i > 0) { /* the other pair of fills is under way */
+            assert_ok(hd_wait(last[(i + 1) % 2], HD_FOREVER));
+        }
+    }
+    assert_int_equal(atomic_load(&unpinned), 1);
+    scene_end(&s);
+}
+
+/* Idle pinned memory of the library itself goes back in the same way. */
+static void idle_memory_stays_while_work_is_held(void **state)
+{
+    (void)state;
+    scene s = scene_begin("memory_idle=1");
+    hd_arg use = hd_inout(s.buffer);
+    hd_buffer *pinned;
+    assert_ok(hd_alloc_host(s.runtime, 1 << 20, &pinned));
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    atomic_store(&held, true);
+    assert_ok(hd_lane_run_native(s.lane, hold_stream, NULL, &use, 1, NULL));
+    hd_free(pinned);
+    for (int i = 0; i < 20; i++) {
+        conf_sleep_ms(100);
+        assert_int_equal(atomic_load(&unpinned_while_held), 0);
+    }
+    atomic_store(&held, false);
+    assert_int_equal(sem_post(&gate), 0);
+    while (atomic_load(&unpinned) == 0) {
+        conf_sleep_ms(1);
+    }
+    scene_end(&s);
+    assert_int_equal(sem_destroy(&gate), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(held_work_is_not_waited_for),
+        cmocka_unit_test(busy_lanes_are_no_reason_to_keep_it),
+        cmocka_unit_test(idle_memory_stays_while_work_is_held),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
