@@ -39,8 +39,8 @@ static void alloc_release_items(void *context, int device, hdi_item *items);
 
 #define REFILL_BYTES ((size_t)64 << 10) /* bytes that an empty magazine gets at once */
 #define REFILL_MOST 8
-/* magazines that hold more than this share of the mapped memory are emptied before more is
- * mapped */
+/* if magazines hold more than 1/RELIEVE_SHARE of the mapped memory, they are emptied before more
+ * memory is mapped */
 #define RELIEVE_SHARE 128
 
 static struct hd_buffer *alloc_buffer_of(hdi_item *item)
@@ -50,9 +50,8 @@ static struct hd_buffer *alloc_buffer_of(hdi_item *item)
 
 /* ---- the fast path ---- */
 
-/* For a record that holds more than uses of the whole buffer by its own lane. Reduces it to the
- * unfinished uses, and returns the same as alloc_magazine_lane. No other thread uses the record any
- * more. */
+/* The slow part of alloc_magazine_lane, for a record with uses by other lanes or uses of parts.
+ * Reduces the record to its unfinished uses. No other thread uses the record any more. */
 static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
@@ -243,7 +242,7 @@ static bool alloc_settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, ui
     return true;
 }
 
-/* The target of an arena block. */
+/* The lane that an arena block is for, and the block that it got. */
 typedef struct placing {
     hd_lane *lane;
     hdcu_deviceptr address;
@@ -629,8 +628,8 @@ static void __attribute__((noinline)) alloc_end_buffer(struct hd_buffer *b)
 }
 
 /* Waits for a thread that submits work on the buffer, and that found the handle good before. Either
- * that thread holds the order lock, and this waits for it. Or it takes the lock later, checks the
- * handle again (hdi_use.word), and refuses the work. */
+ * that thread holds the order lock, and this function waits for it. Or that thread takes the lock
+ * later, checks the handle again (hdi_use.word), and refuses the work. */
 static inline void alloc_await_submitters(struct hd_buffer *b)
 {
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
@@ -680,8 +679,9 @@ static inline hd_status alloc_free_buffer(struct hd_buffer *b, hd_buffer *handle
                                           const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
-    /* This loads first: a compare-and-swap writes even if it fails, and a bad handle may lead to
-     * read-only memory. If any two threads free one handle, one of them succeeds. */
+    /* The load comes first, because a compare-and-swap writes even if it fails, and a bad handle
+     * may lead to read-only memory. If several threads free the same handle, exactly one of them
+     * succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
         if (call) {

@@ -43,7 +43,7 @@ struct hdi_buffers {
     hdi_mutex lock;
     slab *slabs;
     struct hd_buffer *free_list;
-    uint32_t made; /* the count by which pinned buffers are spread over the order locks */
+    uint32_t made; /* counts pinned buffers, to spread them over the order locks */
 };
 
 static hd_status buffers_create(hd_runtime *rt)
@@ -134,7 +134,7 @@ bool hdi_buffer_of_now(const struct hd_buffer *b)
 void hdi_buffer_make_live(struct hd_buffer *b)
 {
     hdi_mutex_lock(&hdi_buffer_of(b->runtime)->buffers->lock);
-    /* Either this sees that the device is lost, or hdi_buffers_lose sees the buffer. */
+    /* Either this function sees that the device is lost, or hdi_buffers_lose sees the buffer. */
     bool lost = b->owner != HDI_OWNER_HOST && (hdi_device_lost(b->runtime->devices[b->owner]) || !hdi_buffer_of_now(b));
     uint64_t word = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     hdi_self_set(&b->self, lost ? word | HDI_SELF_LOST : word);
@@ -289,7 +289,7 @@ static void buffers_release(hd_runtime *rt)
             struct hd_buffer *b = &s->places[i].buffer;
             hdi_uses_release(&b->uses); /* also frees the records of buffers in magazines */
             if (buffer_has_memory(b) && b->kind && b->kind->forget) {
-                /* `forget` leaves the kind's pinned buffers alone, which are in this list, too */
+                /* `forget` leaves the kind's pinned buffers alone: this loop finds them, too */
                 b->kind->forget(b);
             }
         }
@@ -391,7 +391,7 @@ static bool buffer_is_still(const struct hd_buffer *b, const hd_buffer *handle)
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
 {
     /* If the buffer is gone, this may be another buffer's lock. If the handle is good under the
-     * lock, it is the right one. */
+     * lock, the lock is the right one. */
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     hdi_lock_take(order);
     bool still = buffer_is_still(b, handle);

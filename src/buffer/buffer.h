@@ -73,7 +73,7 @@ struct hd_buffer {
     hdi_host_block pinned;             /* for pinned memory */
     const struct hdi_buffer_ops *kind; /* NULL: plain device memory. See kind.h */
     void *of_kind;                     /* the kind's own state */
-    uint32_t holds;                    /* how many; under the list's lock, like `handed` */
+    uint32_t holds;                    /* their number; under the list's lock, like `handed` */
     /* the buffer was freed, but holds remain; the end of the last hold gives the memory back */
     bool handed;
     /* for an import: one bit per peer that the driver allows to use it (region.h) */
@@ -170,8 +170,8 @@ static inline struct hd_buffer *hdi_buffer_from_any_handle(const hd_buffer *hand
     return b && (hdi_self_get(&b->self) & ~HDI_SELF_LOST) == hdi_self_word(handle) ? b : NULL;
 }
 
-/* The structure behind a handle that no other code uses. Only hd_close ends this handle, at any
- * time. Afterwards work that uses the handle is refused. */
+/* The structure behind a handle that no other code uses. Only hd_close ends this handle, and may do
+ * so at any time. Afterwards every submission that uses the handle fails. */
 static inline struct hd_buffer *hdi_buffer_of_own_handle(const hd_buffer *handle)
 {
     return (struct hd_buffer *)hdi_self_object(handle);
@@ -204,8 +204,8 @@ void hdi_record_lock(struct hd_buffer *b);
 
 /* Like hdi_record_lock, for a buffer that you just found through `handle`, and that another thread
  * may have freed since. Returns false, with the lock released, if the handle no longer leads to
- * that buffer. A buffer lost with its device still counts as that buffer. A NULL handle: as
- * hdi_record_lock. */
+ * that buffer. A buffer lost with its device still counts as that buffer. If the handle is NULL,
+ * this only calls hdi_record_lock. */
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle);
 static inline void hdi_record_unlock(struct hd_buffer *b)
 {
@@ -321,8 +321,8 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 /* After `close`, all handles are stale. `release` drops all holds; the list drops their buffers. */
 extern const hdi_lifetime hdi_holds_lifetime;
 
-/* hd_hold_create for a user outside of the library, which hd_close finds only by this hold. Copies
- * the label. Errors: as hd_hold_create. */
+/* hd_hold_create for a user outside of the library. Only this hold shows hd_close that the user
+ * exists. Copies the label. Errors: as hd_hold_create. */
 hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out);
 /* For hd_close, after it ended the handles. True if the program may still use memory of holds for
  * outside users. Unless the status of *first is set already, *first names one of these holds.
@@ -339,9 +339,9 @@ bool hdi_hold_keeps(struct hd_buffer *b);
  * it meanwhile.
  * False: the handle no longer leads to that buffer, and nothing is held. A lost buffer still
  * counts.
- * If the buffer is freed meanwhile, the last hdi_hold_end gives its memory back: call hdi_hold_end
- * without locks that this needs. Only hold buffers that never enter a magazine (hd_buffer.special),
- * since a hold keeps a buffer out of magazines for ever. */
+ * If the buffer is freed meanwhile, the last hdi_hold_end gives its memory back. That takes locks,
+ * so call hdi_hold_end without any. Only hold buffers that never enter a magazine
+ * (hd_buffer.special), since a hold keeps a buffer out of magazines for ever. */
 bool hdi_hold_begin(struct hd_buffer *b, uint64_t word);
 void hdi_hold_end(struct hd_buffer *b);
 
@@ -395,9 +395,10 @@ hd_status hdi_access_check(hd_access access);
  * failed write of them does not matter. */
 #define HDI_ACCESS_REPLACES 4u
 
-/* Blocks until the submitted writers of [low, high) are done; for HD_WRITE, the readers too. For
- * HD_READ, this also returns the failure of the last writer of some bytes. Operations submitted
- * after this call stay in the record, whatever the host does. `handle`: as for hdi_record_lock_of.
+/* Blocks until the submitted writers of [low, high) are done; for HD_WRITE, also until the readers
+ * are done. For HD_READ, this also returns the failure of the last writer of some bytes. Operations
+ * submitted after this call stay in the record, whatever the host does. `handle`: as for
+ * hdi_record_lock_of.
  * Errors: TIMEOUT, FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
                             int64_t deadline);
@@ -406,7 +407,7 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
 hdi_point hdi_buffer_awaited(struct hd_buffer *b);
 /* hdi_uses_state for a range of a buffer that must not be freed meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
-/* hdi_uses_alike_until, likewise. */
+/* hdi_uses_alike_until for a range of a buffer that must not be freed meanwhile. */
 uint64_t hdi_buffer_alike_until(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 #endif

@@ -35,10 +35,10 @@ typedef struct collector {
     hd_runtime *rt;
     hd_lane *lane; /* the operation's lane */
     hdi_waits *waits;
-    /* the number in the runtime of the lane whose order needs no wait; HDI_NO_LANE: none */
+    /* the global number of the lane whose order makes waits unnecessary; HDI_NO_LANE: none */
     uint32_t own;
-    /* Ignore earlier waits of the lane: its order lock is not held, or all roots are wanted
-     * (parked.h). */
+    /* Collect waits that the lane made before, too: its order lock is not held, or all roots are
+     * wanted (parked.h). */
     bool apart;
 } collector;
 
@@ -47,7 +47,7 @@ typedef struct collector {
 static bool collect_speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)
 {
     const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
-    /* relaxed: the lock under which `later` was noted makes a resumption before it visible */
+    /* relaxed: `later` was noted under a lock, which makes an earlier resumption visible */
     return later == earlier || (later > earlier && other->sticky_failure &&
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
 }
@@ -170,7 +170,7 @@ static bool collector_has_read(const collector *g, hdi_segment *s)
     return point && collector_speaks_for_lane(g, *point);
 }
 
-/* The same for all segments of a use. */
+/* collector_has_read for all segments of a use. */
 static bool collector_has_read_all(const collector *g, const hdi_use *use)
 {
     const hdi_parts *parts = use->buffer->uses.parts;
@@ -314,8 +314,8 @@ static collected collect_use(const collector *g, const hdi_use *use, bool ours, 
     return w.result ? w.result : collect_wide(g, use);
 }
 
-/* The same for a detached record of several segments, from which finished uses were dropped. `g` is
- * apart. */
+/* Collects all waits of one use of a buffer whose record is detached. The record has several
+ * segments, and finished uses were dropped from it. `g->apart` is set. */
 static collected collect_apart(const collector *g, const hdi_use *use)
 {
     return collect_all(g, use, false);

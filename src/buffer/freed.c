@@ -55,7 +55,7 @@ void hdi_freed_get(hd_runtime *rt, int device, hdi_freed *out)
         out->of_claims = of_claims.bytes + hdi_arena_waiting_of(arena, freed_is_of_claim, &s);
         all = leaving.bytes + hdi_arena_waiting_of(arena, freed_is_in_use, NULL);
     }
-    /* work may end between two looks, and claims may */
+    /* work and claims may end between the two counts */
     out->of_work = all > out->of_claims ? all - out->of_claims : 0;
 }
 

@@ -3,8 +3,8 @@
  * Threads: any.
  * Locks: the locks of the arena, of the pool and of the list of regions, one at a time.
  * Blocking: a call waits for these locks.
- * Always: some claims are ended by a library thread, after it called the program. Such claims count
- * as work.
+ * Always: a library thread ends some claims, after it called the program. Such claims count as
+ * work.
  */
 #ifndef HDI_BUFFER_FREED_H
 #define HDI_BUFFER_FREED_H
@@ -21,7 +21,7 @@ typedef struct hdi_freed {
     uint64_t of_work;           /* bytes that only work uses */
     uint64_t pieces;            /* pieces among of_claims */
     hdi_point claim;            /* one of these claims; position 0: none */
-    bool several;               /* there are others */
+    bool several;               /* other claims use freed memory, too */
     char label[HD_LABEL_BYTES]; /* of a freed buffer among of_claims; "": unknown */
 } hdi_freed;
 

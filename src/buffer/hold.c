@@ -322,7 +322,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
         hdi_hold_end(h->buffers[i]);
     }
     hdi_mutex_lock(&holds->lock);
-    /* 0: all handles of the structure have been used */
+    /* generation 0: every handle of this structure was given out once */
     if (hdi_handle_head_generation(&h->head) != 0) {
         h->next_free = holds->free_list;
         holds->free_list = h;

@@ -209,8 +209,8 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 
 /* ---- the pool ---- */
 
-/* True if the work of a point no longer uses its memory. A device lost in this process may still
- * run work that counts as done. */
+/* True if the work of a point no longer uses its memory. If a device was lost in this process, its
+ * work counts as done, but may still run. */
 static bool host_memory_is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;
@@ -274,8 +274,8 @@ static hd_status host_memory_ready(hd_runtime *rt)
     return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
 }
 
-/* Pinned memory that a closed runtime left to the program, which never ended a claim. The list
- * keeps it reachable, so that it is no leak. */
+/* Pinned memory that a closed runtime left to the program, because the program never ended a claim.
+ * The list keeps the memory reachable, so that leak checkers do not report it. */
 typedef struct left_pool {
     struct left_pool *next;
     hdi_host_pool *pool;
@@ -286,7 +286,7 @@ static _Atomic(left_pool *) left_pools;
 static void host_memory_leave(hdi_host_pool *pool)
 {
     left_pool *left = malloc(sizeof *left);
-    if (left) { /* without memory for the list's entry, the pool is left nevertheless */
+    if (left) { /* without memory for an entry, the pool is left, too */
         *left = (left_pool){atomic_load_explicit(&left_pools, memory_order_relaxed), pool};
         while (!atomic_compare_exchange_weak(&left_pools, &left->next, left)) {
         }
@@ -318,18 +318,18 @@ typedef struct prospect {
     uint64_t number;
 } prospect;
 
-/* A block that is wanted. */
+/* A request for a block. */
 typedef struct host_request {
     hd_runtime *runtime;
     size_t bytes;
-    bool own;           /* for a transfer, which does not wait for the program, nor in the line */
+    bool own;           /* for a transfer, which waits neither for the program nor in the line */
     hdi_in_line *place; /* NULL: not in the line */
     bool tried;         /* the last attempt had its turn, and set the message */
     hdi_host_block *out;
     hdi_points *inherited;
 } host_request;
 
-/* Gives up idle chunks. */
+/* Frees idle chunks. Then finds the ways in which more memory can become free. */
 static prospect host_memory_look(const host_request *r)
 {
     hd_runtime *rt = r->runtime;
@@ -348,7 +348,8 @@ static prospect host_memory_look(const host_request *r)
                                 hdi_line_left(hdi_line_of(rt, HD_DEVICE_HOST))};
 }
 
-/* An attempt, if it is this allocation's turn. HOST_MEMORY without a message if it is not. */
+/* Makes an attempt if it is this allocation's turn. Otherwise returns HOST_MEMORY without a
+ * message. */
 static hd_status host_memory_try(host_request *r)
 {
     hd_runtime *rt = r->runtime;
@@ -365,14 +366,15 @@ static hd_status host_memory_try(host_request *r)
     return status;
 }
 
-/* Waits for memory in use, or for other threads to free some. Retries whenever there is more. */
+/* Waits for memory in use, or for other threads to free memory. Tries again whenever memory was
+ * freed. */
 static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
 {
     hd_runtime *rt = r->runtime;
     const hdi_line *line = hdi_line_of(rt, HD_DEVICE_HOST);
     uint64_t chances = hdi_line_chances(line);
     prospect seen = host_memory_look(r);
-    /* takes chunks that host_memory_look gave up */
+    /* finds chunks that host_memory_look freed */
     hd_status status = host_memory_try(r);
     while (status == HD_ERROR_HOST_MEMORY && (seen.comes_back || seen.claimed || seen.live || !r->tried) &&
            !hdi_memory_wait_over(p, !seen.comes_back)) {
@@ -392,8 +394,8 @@ static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
         seen = now;
     }
     if (status == HD_ERROR_HOST_MEMORY && (p->end == HDI_MEMORY_WAIT_ALONE || !r->tried)) {
-        /* A thread may have freed it before it ended. Or earlier ones still wait, and gain nothing
-         * either from what is free. */
+        /* A thread may have freed memory before it ended. Or earlier allocations still wait, and
+         * the free memory is too little for them. */
         status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, r->bytes, r->own, r->out, r->inherited);
     }
     return status;
@@ -414,12 +416,12 @@ static hd_status host_memory_wait_in_line(host_request *r, hdi_memory_wait *p)
     return status;
 }
 
-/* Takes a block. `wait`: waits at the limit; *p gives the reason why that ended. */
+/* Takes a block. `wait`: waits at the limit; *p gives the reason why the wait ended. */
 static hd_status host_memory_take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out,
                                   hdi_points *inherited, hdi_memory_wait *p)
 {
     host_request r = {.runtime = rt, .bytes = bytes, .own = own, .out = out, .inherited = inherited};
-    hdi_attempt attempt; /* a failure that a wait repairs does not count */
+    hdi_attempt attempt; /* a failure before a wait with success leaves no message */
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
     hd_status status = host_memory_try(&r);

@@ -90,7 +90,7 @@ static hd_status import_check_range(hdi_device *device, uint64_t low, uint64_t h
     return HD_OK;
 }
 
-/* ---- memory of the library's own ---- */
+/* ---- memory of the library ---- */
 
 typedef struct label_search {
     uint64_t low, high;

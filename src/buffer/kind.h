@@ -36,8 +36,8 @@ typedef struct hdi_buffer_ops {
      * thread's message only for a finding. False: the kind keeps the buffer, and calls
      * hdi_buffer_end again later. */
     bool (*check)(struct hd_buffer *b);
-    /* Gives back memory that belongs to no arena and no pool. The points are those of work that
-     * still uses it. The caller is in a call of the program, and holds no lock. */
+    /* Gives back memory that belongs to no arena and no pool. `points`: the work that still uses
+     * it. The caller is in a call of the program, and holds no lock. */
     void (*leave)(struct hd_buffer *b, const hdi_point *points, size_t n_points);
     /* Gives the kind's own state back, after the memory. Work may still use this state. */
     void (*release)(struct hd_buffer *b);

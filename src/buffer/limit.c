@@ -145,10 +145,10 @@ typedef struct climb {
     uint64_t losses; /* of the device before the first attempt */
     bool possible;   /* no more bytes than the limit */
     bool hopeless;   /* the driver refused, and even all memory of the device is too little */
-    bool in_line;    /* `place` is joined */
+    bool in_line;    /* the allocation joined the line at `place` */
     bool tried;      /* the last attempt had its turn, and set the message */
     hdi_in_line place;
-    uint64_t seen, chances; /* of the last look */
+    uint64_t seen, chances; /* values at the last look */
     hdi_memory_wait wait;
 } climb;
 
@@ -202,8 +202,8 @@ static void fallback_note_heads(hd_runtime *rt, uint64_t *heads)
     }
 }
 
-/* True if work up to `heads` is unfinished that can end without a thread of the program. Requests
- * completion from the lanes of such work. With placement inline, runs the engines. */
+/* True if some work up to `heads` is unfinished, and can end without a thread of the program.
+ * Requests completion from the lanes of such work. With placement inline, runs the engines. */
 static bool fallback_press(hd_runtime *rt, const uint64_t *heads)
 {
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
@@ -246,14 +246,13 @@ static hd_status fallback_drain_and_try(climb *c)
         /* a peer may have released memory that this device held before its restart */
         hdi_shares_reap(rt);
     }
-    c->seen = fallback_look(c); /* what was drained is no move */
+    c->seen = fallback_look(c); /* drained memory does not count as a move */
     return fallback_try_again(c);
 }
 
 /* True if the library will give back freed memory of the device without the program, once the work
  * on it is done. Acquire: pairs with the release of hdi_memory_left, so the next look finds memory
- * that came
- * back. */
+ * that came back. */
 static bool fallback_memory_leaves(const climb *c)
 {
     uint64_t leaving = atomic_load_explicit(&c->device->memory->leaving, memory_order_acquire);
@@ -264,8 +263,8 @@ static bool fallback_memory_leaves(const climb *c)
     return leaving > freed.pieces;
 }
 
-/* True if finished work and hd_free cannot make room: the driver refused the last attempt, and less
- * memory is mapped than is wanted. */
+/* True if neither finished work nor hd_free can make room: the driver refused the last attempt, and
+ * less memory is mapped than is wanted. */
 static bool fallback_is_hopeless(const climb *c)
 {
     hd_error error;
@@ -301,13 +300,13 @@ static hd_status fallback_wait_for(climb *c, bool others)
         waited = true;
         hdi_memory_wait_sleep(&c->wait);
         if (hdi_thread_caches_cached(rt, c->device->index)) {
-            /* another thread's hd_free usually puts a buffer there */
+            /* hd_free usually puts a buffer into the magazine of its thread */
             hdi_thread_caches_drain(rt, c->device->index);
         }
     }
     free(heads);
     if (status == HD_ERROR_MEMORY && !fallback_is_in_vain(c)) {
-        status = fallback_drain_and_try(c); /* for memory freed after the last try of this wait */
+        status = fallback_drain_and_try(c); /* finds memory that was freed after the last attempt */
     }
     if (waited) {
         hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_WAITED);
@@ -330,7 +329,7 @@ static void fallback_advise(const climb *c, char *out, size_t room)
     bool is_device = limit >= c->device->facts.memory_bytes;
     hd_error error;
     hdi_error_get(&error);
-    /* by the driver */
+    /* the driver refused */
     bool refused = c->possible && error.driver_code == HDCU_ERROR_OUT_OF_MEMORY;
     bool frees = c->possible && !c->hopeless && sums.allocated_bytes > sums.freed_bytes;
     bool raises = !is_device && !refused;

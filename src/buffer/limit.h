@@ -21,8 +21,8 @@
 /* All steps of one allocation share one wait. The wait ends when nothing is freed or finished for
  * the time memory_timeout. In all, a wait takes at most HDI_MEMORY_WAIT_TIMES times memory_timeout.
  * So an allocation fails in the end even if other threads take all freed memory.
- * The wait ends earlier if no memory can become free. This is so if no other live thread ever made
- * a call, and only the program can end the unfinished work. The caller reports each event that
+ * The wait ends earlier if no memory can become free. This is the case if no other live thread ever
+ * made a call, and only the program can end the unfinished work. The caller reports each event that
  * frees or finishes something (hdi_memory_wait_moved). */
 /* the longest wait in all, in units of the option memory_timeout */
 #define HDI_MEMORY_WAIT_TIMES 20

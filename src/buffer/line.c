@@ -76,8 +76,8 @@ static room line_room(hd_runtime *rt, int device)
                   .whole = line_less(info.limit_bytes, kept)};
 }
 
-/* The bytes that later allocations must leave to a place, behind `before` bytes for earlier
- * ones. */
+/* The bytes that later allocations must leave for `place`. `before`: the bytes for places in front
+ * of it. */
 static uint64_t line_kept_for(const hd_runtime *rt, const hdi_in_line *place, uint64_t before, room now)
 {
     /* if the bytes fit, the earlier allocation is about to take them */

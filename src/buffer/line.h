@@ -52,7 +52,7 @@ typedef struct hdi_line {
     hdi_mutex lock;
     _Atomic uint32_t waiting; /* the number of places; changes under the lock */
     _Atomic uint64_t left;    /* counts allocations that left the line */
-    _Atomic uint64_t chances; /* counts ends of attempts that made others be refused */
+    _Atomic uint64_t chances; /* counts ended attempts because of which others were refused */
     hdi_in_line *first;       /* under the lock, like the next two */
     uint64_t trying;          /* bytes wanted by the attempts that run now */
     bool refused;             /* an attempt was refused because of `trying` */

@@ -1,9 +1,9 @@
 /* parked.c - see parked.h.
  *
- * The list of a library lane gets an entry for a root that is further in its program lane than the
- * roots in the list. The entry stores the position of the first operation that waits for the root.
- * Entries are in the order of these positions. So the entries up to a position are the roots of all
- * operations up to this position. `last` stores the furthest root of each program lane. A
+ * The list of a library lane gets an entry for a root if the list contains no later position of the
+ * root's program lane. The entry stores the position of the first operation that waits for the
+ * root. Entries are in the order of these positions. So the entries up to a position are the roots
+ * of all operations up to this position. `last` stores the furthest root of each program lane. A
  * submission needs only `last` to decide whether an operation may stand behind all others.
  *
  * A parking lane is made when an operation fits into no existing parking lane. So there are about
@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 
 #define ROOM_FIRST 4
-#define POINTS_MOST 8   /* so many unfinished uses of a buffer are checked for roots */
+#define POINTS_MOST 8   /* the most unfinished uses of a buffer that are checked for roots */
 #define WITHOUT_ROOTS 0 /* hdi_parking_without_roots */
 
 static hd_lane *parked_lane_of(hd_runtime *rt, uint32_t global)
@@ -243,7 +243,7 @@ static bool parked_lane_is_idle(const hd_lane *lane)
     return lane->head == atomic_load_explicit(&lane->shared->done, memory_order_acquire);
 }
 
-/* Chooses for an operation without roots: an idle lane, or else a lane without roots. */
+/* Chooses a lane for an operation without roots: an idle lane, or else a lane without roots. */
 static hd_lane *parking_choose_without_roots(const hdi_device *device)
 {
     hd_lane *idle = NULL, *busy = NULL;
@@ -257,8 +257,8 @@ static hd_lane *parking_choose_without_roots(const hdi_device *device)
     return idle ? idle : busy;
 }
 
-/* Chooses for an operation with roots: a lane that already waits for some of them, or else a lane
- * without roots. */
+/* Chooses a lane for an operation with roots: a lane that already waits for some of them, or else a
+ * lane without roots. */
 static hd_lane *parking_choose_with_roots(const hdi_device *device)
 {
     hd_lane *same = NULL, *blank = NULL;

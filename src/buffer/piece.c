@@ -40,8 +40,8 @@ static bool piece_is_of_now(const hdi_region *r)
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
-/* Driver 580 of NVIDIA ignores a requested address that is no multiple of this step, and any
- * requested address for fewer bytes. */
+/* NVIDIA's driver 580 follows a request for an address only if the address is a multiple of this
+ * step. It also ignores requests for ranges shorter than a step. */
 #define ADDRESS_STEP ((uint64_t)32 << 20)
 
 /* The bytes of addresses that a piece reserves. With worker processes they are whole steps. */
@@ -415,9 +415,9 @@ static hd_status piece_check_export(const hdi_device *device, const hd_export *e
     return here ? piece_check_size(device->runtime, e) : piece_refuse_device(device, e);
 }
 
-/* True if an import may have failed because of what the program gave. The driver then refuses the
- * handle or its mapping, or the descriptor does not get to the worker. All other calls fail for
- * reasons of their own, and so does any call without memory. */
+/* True if an import may have failed because of the handle or descriptor that the program gave. In
+ * that case the driver refuses the handle or its mapping, or the descriptor does not get to the
+ * worker. If another call failed, or memory ran out, the reason is a different one. */
 static bool piece_export_is_to_blame(hdi_answer answer)
 {
     bool of_driver = strncmp(answer.call, "cu", 2) == 0;

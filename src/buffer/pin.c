@@ -68,7 +68,7 @@ static struct hdi_pins {
     hdi_mutex lock;
     pthread_cond_t changed;
     hdi_pin *list;
-    uint64_t ended; /* pins, ever */
+    uint64_t ended; /* the number of pins that ended so far */
 } pins = {.lock = HDI_MUTEX_INIT(PINS)};
 
 /* ---- the driver's answers ---- */
@@ -248,8 +248,8 @@ static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
     hdcu_result r = driver->cuMemHostRegister(memory, p->high - p->low,
                                               HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
     hd_status status = HD_OK;
-    /* NVIDIA's driver returns INVALID_VALUE for memory of which only a part is pinned, or of which
-     * a part does not exist. */
+    /* NVIDIA's driver returns INVALID_VALUE if only a part of the memory is pinned, or if a part of
+     * it does not exist. */
     *pinned = r == HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
               (r == HDCU_ERROR_INVALID_VALUE && pin_type_at(driver, p->low) == HDCU_MEMORYTYPE_HOST);
     if (r == HDCU_ERROR_INVALID_VALUE && !*pinned) {
@@ -284,7 +284,7 @@ static hd_status pin_use_theirs(hd_runtime *rt, uint64_t low, uint64_t high, uin
     return status;
 }
 
-/* ---- taking one ---- */
+/* ---- taking a pin ---- */
 
 typedef struct request {
     hd_runtime *runtime;
@@ -502,8 +502,8 @@ static bool pin_is_replaced(const hdi_pin *pin)
     return false;
 }
 
-/* Unpins as far as the driver allows. If all devices are lost, the driver allows it no more, and
- * the pages are unpinned with the contexts. */
+/* Unpins if the driver allows it. If all devices are lost, the driver no longer allows it, and
+ * unpins the pages when it ends the contexts. */
 static void pin_unpin(hd_runtime *rt, const hdi_pin *pin, bool replaced)
 {
     hdi_scope scope;

@@ -126,7 +126,7 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called)
 typedef struct history {
     hdi_mutex lock;
     bool running;
-    bool worthwhile;  /* the last call */
+    bool worthwhile;  /* the last call was worth its time */
     double cost_ns;   /* average cost of a call */
     int64_t last_end; /* clock; 0: none yet */
     /* free memory in the driver's last report; UINT64_MAX: no report yet */
@@ -208,8 +208,8 @@ static bool reclaim_is_possible(hd_runtime *rt)
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
 
-/* Bytes in blocks that are not freed, without memory in magazines, which belongs to no buffer of
- * the program. */
+/* Bytes in blocks that are not freed. Memory in magazines does not count, since it belongs to no
+ * buffer of the program. */
 static uint64_t reclaim_live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);
@@ -340,7 +340,7 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 /* ---- the maintenance thread ---- */
 
 #define TICK_NS ((int64_t)250000000)
-/* sleep if nothing changed; magazines and freed pinned memory do not wake the thread */
+/* the longest sleep if nothing changed; magazines and freed pinned memory do not wake the thread */
 #define SLEEP_NS ((int64_t)2000000000)
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
@@ -356,7 +356,7 @@ typedef struct watched {
 
 struct hdi_maintenance {
     hdi_service thread;
-    _Atomic int64_t published; /* clock of the last time; only with placement inline */
+    _Atomic int64_t published; /* clock time of the last publication; only with placement inline */
     watched devices[HDI_DEVICES_MAX];
     watched pinned;
     hdi_rest rest;
@@ -521,7 +521,8 @@ static int64_t maintenance_run(void *context)
     atomic_store_explicit(asleep, false, memory_order_relaxed);
     bool wanted[HDI_DEVICES_MAX];
     for (int i = 0; i < rt->n_devices; i++) {
-        /* Relaxed: the service's lock orders it after the request that woke the thread. */
+        /* Relaxed: the service's lock orders this exchange after the request that woke the
+         * thread. */
         wanted[i] = atomic_exchange_explicit(&k->devices[i].wanted, false, memory_order_relaxed);
     }
     bool busy = maintenance_look_around(rt, wanted);
@@ -529,7 +530,7 @@ static int64_t maintenance_run(void *context)
     return hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
 }
 
-/* Publishes figures, with placement inline: on the thread that allocates. */
+/* Publishes figures on the thread that allocates, with placement inline. */
 static void maintenance_publish(hd_runtime *rt)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
@@ -559,7 +560,7 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
         return;
     }
     _Atomic bool *wanted = &k->devices[device->index].wanted;
-    /* Relaxed: the service's lock publishes it. */
+    /* Relaxed: the service's lock publishes the request. */
     if (!atomic_exchange_explicit(wanted, true, memory_order_relaxed) && !maintenance_wake_thread(k)) {
         /* the next request tries again */
         atomic_store_explicit(wanted, false, memory_order_relaxed);

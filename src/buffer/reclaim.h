@@ -81,8 +81,7 @@ static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t 
     }
 }
 
-/* ---- parts of the library that keep pinned memory for later register how to free it when such
- * memory is short ---- */
+/* ---- shrinkers free pinned memory that parts of the library keep for later ---- */
 
 typedef struct hdi_shrinker {
     bool (*shrink)(hd_runtime *rt); /* frees idle memory. False: there was none */
@@ -152,8 +151,8 @@ static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
     bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 &&
                   mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
-    /* While the thread sleeps, it saw everything so far. If a request comes just as it falls
-     * asleep, it finds the request at its next look. */
+    /* A sleeping thread saw all requests so far. If a request comes just as the thread falls
+     * asleep, the thread finds it at its next look. */
     if (scarce ||
         __builtin_expect(atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed), 0)) {
         hdi_maintenance_wake(rt, device);

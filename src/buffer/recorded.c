@@ -46,8 +46,8 @@ static uint8_t recorded_way_of(unsigned kind)
     return kind < sizeof ways ? ways[kind] : 0;
 }
 
-/* The devices of a copy. Of several reads or writes the first one counts. Pinned memory that is no
- * buffer of the program is a chunk. */
+/* The devices of a copy. If an operation reads or writes several buffers, the first one counts.
+ * Pinned memory that is no buffer of the program is a chunk. */
 static void recorded_take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
 {
     r->submit.src = r->submit.dst = 254;

@@ -317,11 +317,12 @@ static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
     }
 }
 
-/* Leaves an entry to the keeper. It moves from the table into the list within one section of the
- * lock. So an import of the same bytes finds it in one of them. False: no thread can be started. */
+/* Leaves an entry to the keeper: moves it from the table into the list without a release of the
+ * lock in between. So an import of the same bytes finds it in one of the two. False: no thread can
+ * be started. */
 static bool region_leave_to_keeper(struct hdi_regions *all, hdi_region *e)
 {
-    /* after the stop, the end of the runtime does it */
+    /* after the keeper's stop, regions_release ends the region */
     bool kept = hdi_service_start(&all->keeper);
     if (kept) {
         hdi_mutex_lock(&all->lock);
@@ -363,7 +364,7 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
         memcpy(e->points, points, n_points * sizeof *points);
         e->n_points = n_points;
     }
-    /* without memory for the points, this waits for them */
+    /* if there is no memory for the points, this thread waits for them */
     for (size_t i = e->n_points; i < n_points; i++) {
         hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
     }
@@ -433,7 +434,7 @@ static void regions_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_regions_lifetime = {.create = regions_create, .stop = regions_stop, .release = regions_release};
 
-/* ---- making one ---- */
+/* ---- making a region ---- */
 
 /* Adds the points of freed imports of the same bytes to the record. The lock is held, and the
  * buffer is still without a handle. */

@@ -60,18 +60,18 @@ bool hdi_regions_have_addresses(uint64_t at);
 
 void hdi_regions_get_info(hd_runtime *rt, int owner, hdi_region_info *out);
 
-/* Pieces of a device that were freed, with an unfinished point for which `of` returns true. `of` is
- * called under the list's lock, perhaps for several points of a piece. */
+/* Freed pieces of a device. Each waits for at least one unfinished point for which `of` returns
+ * true. `of` is called under the list's lock, perhaps for several points of a piece. */
 typedef struct hdi_region_leaving {
     uint64_t bytes, count;
-    char label[HD_LABEL_BYTES]; /* of one of them; "" without */
+    char label[HD_LABEL_BYTES]; /* the label of one of them; "": none has a label */
 } hdi_region_leaving;
 void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *context, hdi_region_leaving *out);
 
 /* The kinds of the buffers of regions: device memory, and pinned memory. */
 extern const struct hdi_buffer_ops hdi_region_device_ops, hdi_region_host_ops;
 
-/* ---- making one, step by step ---- */
+/* ---- making a region, step by step ---- */
 
 /* Makes a region and its buffer structure, with the label but no memory yet. Errors:
  * HOST_MEMORY. */

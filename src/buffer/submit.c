@@ -88,8 +88,8 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
     return submit_under_locks(lane, uses, n_uses, command, none, locks, out);
 }
 
-/* Waits for a submitted launch if the option launch_wait is on. No launch takes the fast path
- * then. */
+/* Waits for a submitted launch if the option launch_wait is on. With this option, no launch takes
+ * the fast path. */
 static hd_status submit_await_launch(hd_lane *lane, const hdi_command *command, hd_status status, hd_ticket ticket,
                                      hd_ticket *out)
 {
@@ -143,7 +143,7 @@ hd_status hdi_submit_claim(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
                                     : submit_under_locks(lane, uses, n_uses, command, link, locks, out);
 }
 
-/* Goes as far as a submission would before it changes anything. */
+/* Takes all steps of a submission that come before its first change. */
 static hd_status submit_probe_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_linked link)
 {
     uint64_t locks = submit_collect_locks(lane, uses, n_uses);

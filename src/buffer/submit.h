@@ -47,8 +47,8 @@ typedef struct hdi_link_of_claim {
 
 /* Links an operation with others that are one transfer to the program. */
 typedef struct hdi_linked {
-    /* the operation runs after this one, and fails if this one fails, as if it read the result;
-     * position 0: none */
+    /* The operation runs after this earlier operation, and fails if the earlier one fails, as if it
+     * read the result. Position 0: none. */
     hdi_point after;
     /* one bit for each use that reads the result of a linked operation. If that operation failed,
      * this operation fails, but not its submission. */

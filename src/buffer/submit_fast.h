@@ -159,8 +159,8 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
     if (__builtin_expect(recorded != 0, 0)) {
         hdi_submitted_note(lane, recorded, &submitted);
     }
-    /* Stored before the engine can run any of the commands. Pairs with the acquire load in
-     * hdi_lane_submitted. */
+    /* This store comes before the engine can run any of the commands. Pairs with the acquire load
+     * in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
     if (!quiet) {
@@ -184,7 +184,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
     }
 }
 
-/* While a trace is written. */
+/* hdi_submit_publish while a trace is written. */
 void hdi_submit_publish_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                  uint64_t locks, bool *quiet, hd_ticket *out);
 
@@ -194,7 +194,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
                                                                      const hdi_command *command, uint64_t locks,
                                                                      bool *quiet, hd_ticket *out)
 {
-    /* read through the device, since the code below reads that, too */
+    /* the runtime is read through the device, since the code below also reads the device */
     if (hdi_records(&lane->device->runtime->recorder)) {
         hdi_submit_publish_recorded(lane, uses, n_uses, command, locks, quiet, out);
     } else {
@@ -263,7 +263,8 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
     return true;
 }
 
-/* A launch that cannot take the fast path. `locked`: the locks are held, and this releases them.
+/* Submits a launch that cannot take the fast path. `locked`: the locks are held, and this releases
+ * them.
  * Blocking, errors: as hdi_submit_launch. */
 hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
@@ -290,8 +291,8 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch_at(hd_l
     return HD_OK;
 }
 
-/* While a trace is written. Reads the clock without the locks, so that other threads do not wait
- * for that. */
+/* hdi_submit_launch while a trace is written. Reads the clock without the locks, so that other
+ * threads do not wait meanwhile. */
 hd_status hdi_submit_launch_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                      const hdi_same *same, uint64_t locks, hd_ticket *out);
 

@@ -32,7 +32,7 @@
 
 /* ---- the submission ---- */
 
-/* moves between lanes; an operation's dependencies may change between two moves */
+/* the most moves between lanes; an operation's dependencies may change between two moves */
 #define MOVES_MOST 8
 /* in a log that is not corrupted, each archiving moves something or waits for something */
 #define ARCHIVINGS_MOST 1000
@@ -147,7 +147,7 @@ static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *unt
     }
     submission_keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
-    /* It is 0 if the ring is free, but the worker reported an impossible position. */
+    /* *until becomes 0 if the ring is free, but the worker reported an impossible position. */
     *until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
@@ -398,8 +398,8 @@ static inline collected submission_collect_in_one_pass(submission *s)
     return result ? result : collect_plain(&g, s->uses, s->n_uses, s->link.ours, &s->plain);
 }
 
-/* After failures the lane takes the fast path again once it accepts work: no recorded failure
- * covers a later position. */
+/* Called when the lane accepts an operation. From now on the lane may take the fast path in spite
+ * of earlier failures, since no recorded failure covers a later position. */
 static void submission_note_failures(hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
@@ -676,7 +676,7 @@ static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           hdi_linked link, uint64_t locks, hd_ticket *out)
 {
-    /* it may wait for room, and hd_close must then wait for this call */
+    /* this call may wait for room, and hd_close must then wait for this call */
     HDI_INSIDE_STILL(lane->runtime);
     submission s; /* set member by member: most members matter only for waits */
     s.rt = lane->device->runtime;

@@ -73,7 +73,7 @@ hdi_parts *hdi_parts_leave(hdi_parts *parts)
     return NULL;
 }
 
-/* With one leaf. */
+/* Allocates parts with one leaf. */
 static hdi_parts *parts_allocate(void)
 {
     hdi_parts *parts = calloc(1, sizeof *parts);
@@ -90,7 +90,8 @@ static hdi_parts *parts_allocate(void)
     return parts;
 }
 
-/* The parts of a record that was one segment. NULL: no memory. Under the group's order lock. */
+/* Makes the parts of a record that was one segment. NULL: no memory. The group's order lock is
+ * held. */
 static hdi_parts *parts_make(const hdi_segment *only, hdi_parts_group *group)
 {
     hdi_parts *parts = group->spare;
@@ -460,7 +461,7 @@ void hdi_segment_settle(void *rt, hdi_segment *s)
     }
     s->n_readers = kept;
     s->looks = 0;
-    /* `done` before the failures: a failure is recorded before `done` passes it */
+    /* reads `done` before the failures: a failure is recorded before `done` passes it */
     if (s->writer.position && !s->failed && hdi_point_done(rt, s->writer)) {
         s->failed = uses_point_has_failed(rt, s->writer);
         if (!s->failed) {
@@ -647,7 +648,8 @@ static void uses_commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point
     }
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (!uses_is_point(s->writer, point)) { /* not for the operation's own write */
+        if (!uses_is_point(s->writer, point)) { /* an operation does not count as a reader of its
+                                                 * own write */
             hdi_segment_add_reader(s, point);
         }
     }
@@ -697,7 +699,7 @@ void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_p
 
 #define DISPLACED_FIRST 4
 
-/* Makes room for so many readers in all. False: no memory. */
+/* Makes room for `n` readers in all. False: no memory. */
 static bool segment_room_for_readers(hdi_segment *s, uint32_t n)
 {
     if (n <= (s->room ? s->room : HDI_READERS_FEW)) {

@@ -176,8 +176,8 @@ static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_pl
     return hdi_parts_at(parts, *place);
 }
 
-/* The number of segments that overlap [low, high). If there are more than `most`, it is any number
- * above `most`. */
+/* The number of segments that overlap [low, high). If more than `most` overlap, the result is some
+ * number above `most`. */
 uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most);
 
 /* True if more than `most` segments overlap [low, high). */
@@ -269,7 +269,7 @@ static inline bool hdi_uses_has_room(const hdi_uses *u)
     return u->whole.n_readers < (u->whole.room ? u->whole.room : HDI_READERS_FEW);
 }
 
-/* The slow part of hdi_uses_prepare. `room`: it is known that each segment can take one more
+/* The slow part of hdi_uses_prepare. `room`: the caller knows that each segment can take one more
  * reader, or will get none. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room);
 
@@ -296,7 +296,7 @@ static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_point poin
         hdi_segment_release(s);
         s->writer = point;
         s->failed = false;
-        /* not for its own write */
+        /* an operation does not count as a reader of its own write */
     } else if (s->writer.lane != point.lane || s->writer.position != point.position) {
         hdi_segment_add_reader(s, point);
     }
@@ -325,9 +325,9 @@ typedef struct hdi_noted_use {
     uint32_t n;
 } hdi_noted_use;
 
-/* Takes a use out of the record again. Where it is still the last writer, the displaced segments
- * replace it. `order`: number of the order lock. The record must not be detached. False: no memory,
- * and the use is still the writer of some bytes. */
+/* Takes a use out of the record again. For bytes whose last writer it still is, the displaced
+ * segments come back. `order`: number of the order lock. The record must not be detached. False: no
+ * memory, and the use is still the writer of some bytes. */
 bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_noted_use *noted);
 
 void hdi_displaced_release(hdi_displaced *displaced);
@@ -355,7 +355,7 @@ static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_point po
     s->n_readers = !write;
 }
 
-/* Which unfinished and failed uses [low, high) has. */
+/* The unfinished and failed uses of [low, high). */
 enum {
     HDI_USES_WRITTEN = 1, /* a writer is not finished */
     HDI_USES_READ = 2,    /* a reader is not finished */
@@ -363,8 +363,8 @@ enum {
 };
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* The end of the bytes from `low` on that have the same unfinished writer, or that have none; at
- * most `high`. */
+/* The end of the bytes from `low` on with the same unfinished writer, or with none; at most
+ * `high`. */
 uint64_t hdi_uses_alike_until(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* A last writer of some bytes of [low, high) that failed; position 0: none. */
@@ -378,12 +378,13 @@ bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
  * memory. False: no memory. */
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point);
 
-/* Makes the record one of `bytes` bytes that were never written, with `point` as its only reader
+/* Resets the record to `bytes` bytes that were never written. `point` becomes its only reader
  * (position 0: none). Locks as in hdi_uses_release. */
 void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_point point);
 
-/* Writes the unfinished points of [low, high) into points[0..room), the last one per lane: of
- * writers, or also of readers. Returns their number, which may exceed `room`. */
+/* Writes the unfinished points of [low, high) into points[0..room), the last one per lane.
+ * `readers`: the points of readers, too, not only of writers. Returns their number, which may
+ * exceed `room`. */
 size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_point *points,
                         size_t room);
 
