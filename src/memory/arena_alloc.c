@@ -241,9 +241,9 @@ static void arena_plan_drop(hdi_arena *arena, plan *p)
     hdi_points_release(&p->inherited);
 }
 
-/* Makes a plan for a place: pledges the place, and idle mappings that will move. Pledges as many of
- * them as the mapped bytes would exceed `target`, or all if there are too few. NOT_FOUND: more than
- * `bound` would be mapped. */
+/* Makes a plan for a place: pledges the place, and idle mappings that will move. If the place would
+ * raise the mapped bytes above `target`, idle mappings make up for the excess, as far as they
+ * suffice. NOT_FOUND: more than `bound` would be mapped. */
 static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
     plan p = {.place = *place};
@@ -782,7 +782,7 @@ hd_status hdi_arena_count_piece(hdi_arena *arena, size_t bytes)
 void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used)
 {
     hdi_mutex_lock(&arena->growing);
-    /* A restart has dropped all pieces. */
+    /* After a restart, fewer bytes may be counted, since a restart drops all pieces. */
     arena->pieces -= hdi_smaller(bytes, arena->pieces);
     hdi_mutex_unlock(&arena->growing);
     if (used) {

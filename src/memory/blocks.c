@@ -13,7 +13,8 @@
 #include "base/text.h"
 #include "memory/blocks_lists.h"
 
-#define LOOK 8 /* an allocation looks at so many blocks of a class, and compares so many that fit */
+/* an allocation looks at up to LOOK blocks of a class, and compares up to LOOK blocks that fit */
+#define LOOK 8
 
 /* ---- finding a free block -------------------------------------------------------------------- */
 

@@ -268,8 +268,8 @@ static void run_search_look_at_run(hdi_blocks *b, search *s)
         return;
     }
     const size_t latest = s->run_to - s->units;
-    /* Two cursors serve the windows that a begin determines, and two the windows that an end
-     * determines. Cursors only move forward. */
+    /* Two cursors follow the windows with a given begin, and two follow the windows with a given
+     * end. Cursors only move forward. */
     cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
     for (hdi_block *k = s->first; k != s->end; k = k->after) {
         if (k == s->first || !block_is_gap(k)) {
@@ -282,7 +282,7 @@ static void run_search_look_at_run(hdi_blocks *b, search *s)
         if ((k->after == s->end || !block_is_gap(k)) && to >= s->run_from + s->units) {
             size_t from = to - s->units;
             run_cursor_advance(&end_begin, from);
-            /* A window that begins in a gap begins with a unit. */
+            /* A window that begins in a gap begins at a multiple of the unit. */
             size_t step = block_is_gap(end_begin.k) && s->unit > s->alignment ? s->unit : s->alignment;
             from = from / step * step;
             if (from >= end_begin.k->start) {

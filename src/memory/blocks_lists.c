@@ -185,7 +185,7 @@ static int points_by_lane(const void *left, const void *right)
     if (a->lane != b->lane) {
         return a->lane < b->lane ? -1 : 1;
     }
-    /* The highest first. */
+    /* The highest position comes first. */
     return a->position == b->position ? 0 : a->position > b->position ? -1 : 1;
 }
 

@@ -72,7 +72,7 @@ struct hdi_blocks {
 #endif
 };
 
-/* ---- host memory and sets: call first whatever can fail, before anything changes ---- */
+/* ---- host memory and sets: make all calls that can fail before the first change ---- */
 
 static inline void *hdi_blocks_host_memory(const hdi_blocks_config *config, size_t bytes)
 {

@@ -252,9 +252,9 @@ static bool pinned_may_be_kept(hdi_answer answer)
     return !hdi_answered(answer) && answer.code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-/* Registers with one device's port. The memory may be registered there already. So after a failure
- * this unregisters it, and tries again if that worked. After a failure it is not registered, unless
- * `*kept` is set. */
+/* Registers memory with one device's port. The memory may be registered there already. So if the
+ * first attempt fails, this unregisters the memory, and tries again if that worked. If this fails,
+ * the memory is not registered, unless `*kept` is set. */
 static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
                                   bool *kept)
 {
@@ -275,8 +275,8 @@ static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *p
     }
 }
 
-/* Unregisters with every port that registered it, and continues after failures. Returns the first
- * failure that may have left it registered; *kept is then set. */
+/* Unregisters memory with every port that registered it, and continues after failures. If a failure
+ * may have left the memory registered, sets *kept, and returns the first such failure. */
 static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
 {
     hdi_answer first = good;
@@ -305,8 +305,8 @@ static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
     return first;
 }
 
-/* Registers with all ports that need it, see hdi_pinned_alloc. On failure everything is
- * unregistered. If that may not have worked, `*kept` is set. */
+/* Registers memory with all ports that need it, see hdi_pinned_alloc. On failure, unregisters it
+ * again. If that may not have worked, sets `*kept`. */
 static hd_status pinned_pin_all(hdi_pinned_pool *pool, record *r, uint64_t *address, bool *kept)
 {
     hdi_answer lost = {HDI_GONE_CLOSED, ""};
@@ -499,8 +499,8 @@ static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *p
     return HD_OK;
 }
 
-/* Unregisters what it can from a port, and ignores failures. Clears the device's bit in all
- * records, and marks the device as away. */
+/* Unregisters all memory from a port, and ignores failures. Clears the device's bit in all records,
+ * and marks the device as away. */
 static void pinned_unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {

@@ -22,7 +22,7 @@ struct hdi_thread_caches {
     hdi_thread_cache *first;
     uint32_t made;
     int count;
-    uint32_t closings[HDI_DEVICES_MAX]; /* calls of close without one of open yet */
+    uint32_t closings[HDI_DEVICES_MAX]; /* calls of close that no call of open ended yet */
     /* Counts of threads that ended, and of threads without a cache. */
     hdi_thread_cache_counts ended[HDI_DEVICES_MAX];
 };
@@ -241,7 +241,7 @@ static void thread_cache_leave_runtime(hd_runtime *rt, void *context)
             caches->config.release(caches->config.context, d, items);
         }
     }
-    thread_cache_drop(cache); /* as the list */
+    thread_cache_drop(cache); /* on behalf of the list */
 }
 
 static void thread_cache_thread_ends(void *first)
