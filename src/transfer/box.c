@@ -10,7 +10,7 @@
  * Blocking: hd_write_box waits for pinned chunks in use. hd_read_box waits until the bytes have
  * arrived. For a pinned buffer, both calls wait for the work on the buffer.
  * Always: a thread gives a chunk back with the point of the last operation that uses the chunk,
- * also on failure. Of a destination, only the rows of the box are written.
+ * also on failure. In a destination, only the rows of the box change.
  */
 #include <heddle/copy.h>
 #include <string.h>
@@ -44,8 +44,8 @@ static void box_join_dims(hdi_box *b)
     b->dims = kept;
 }
 
-/* The end of the last byte of `count` times `span` bytes, `stride` apart. False: the number of
- * bytes overflows. */
+/* Widens *span to `count` spans that lie `stride` bytes apart. False: the number of bytes
+ * overflows. */
 static bool box_widen_span(uint64_t *span, uint64_t count, uint64_t stride)
 {
     uint64_t more;
@@ -216,7 +216,7 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
 
 /* ---- between the program's memory and buffers ---- */
 
-#define READ_AHEAD 3               /* so many chunks are on their way while one is scattered */
+#define READ_AHEAD 3               /* the chunks that are on their way while one is scattered */
 #define ITEM ((uint64_t)256 << 10) /* bytes that one thread copies at a time */
 /* Rows of at least this many bytes are copied by hdi_copy_through. */
 #define LONG_ROW ((uint64_t)4 << 10)
@@ -249,7 +249,7 @@ static void box_copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t 
     unsigned char *to = r->to + first * r->to_pitch;
     const unsigned char *from = r->from + first * r->from_pitch;
     switch (row) {
-        COPY_ROWS_OF(1); /* with constant sizes these do not call memcpy */
+        COPY_ROWS_OF(1); /* with a constant size, the compiler needs no call of memcpy */
         COPY_ROWS_OF(2);
         COPY_ROWS_OF(4);
         COPY_ROWS_OF(8);
@@ -265,8 +265,8 @@ static void box_copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t 
     }
 }
 
-/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies the
- * rows that begin in these bytes. */
+/* Copies the bytes [item, item + 1) * ITEM of a load. If a part consists of several rows, copies
+ * the rows that begin in these bytes. */
 static void box_gather_item(void *context, size_t item)
 {
     const gathering *g = context;
@@ -352,7 +352,8 @@ static hd_status box_check_apart(const hdi_box *box, const void *dst, const void
                : HD_OK;
 }
 
-/* Chooses the pool whose chunks a box goes through, and the bytes of it that each chunk takes. */
+/* Chooses the pool whose chunks a box goes through. *room: the bytes of the box that fit into a
+ * chunk. */
 static hd_status box_choose_pool(hdi_device *device, bool to_device, const hdi_box *box, hdi_staging **pool,
                                  uint64_t *room)
 {
@@ -369,8 +370,8 @@ static hd_status box_choose_pool(hdi_device *device, bool to_device, const hdi_b
     return status;
 }
 
-/* Waits until operations on the box wait for no work of the program. The thread holds no chunk
- * meanwhile. */
+/* Waits until operations on the box would not wait for work of the program. The thread holds no
+ * chunk meanwhile. */
 static hd_status box_await_roots(const hdi_transfer *t, hdi_staging *pool, bool writes, int64_t deadline)
 {
     uint64_t low = writes ? t->dst_offset : t->src_offset;
@@ -416,7 +417,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     }
     hd_runtime *rt = b->runtime;
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    /* Read once: another buffer may take over the structure, which submitting detects. */
+    /* Read once: another buffer may take over the structure, and the submission detects that. */
     int owner = b->owner;
     if (owner == HDI_OWNER_HOST) {
         return box_write_pinned(b, handle, offset, src, &box, deadline);
@@ -502,8 +503,8 @@ static hd_status box_read_from_device(const hdi_transfer *t, hdi_device *device,
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
-            /* This never waits for a chunk while it holds some, since two such readers could wait
-             * for each other. */
+            /* This thread never waits for a chunk while it holds others, since two such readers
+             * could wait for each other. */
             status = box_read_send(t, pool, !pending, deadline, &after, in);
             if (status || !in->chunk) {
                 break;

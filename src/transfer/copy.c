@@ -346,8 +346,8 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     return hdi_attempt_result(&attempt, status);
 }
 
-/* This is inlined twice. So a copy without a trace ends in a tail call, which is 20 instructions
- * less than checking a status. */
+/* This is inlined twice. So a copy without a trace ends in a tail call, which saves the 20
+ * instructions that check a status. */
 static inline __attribute__((always_inline)) hd_status transfer_run_route(const hdi_transfer *t, const hdi_route *route,
                                                                           hd_ticket *out)
 {
@@ -375,7 +375,7 @@ transfer_run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *
 
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
-    /* Read once: another buffer may take over a structure, which submitting detects. */
+    /* Read once: another buffer may take over a structure, and the submission detects that. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
     if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
         int by = hdi_buffers_access_between(t->from.buffer, facts.src, t->to.buffer, facts.dst);
@@ -473,7 +473,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        /* Read once: another buffer may take over the structure, which submitting detects. */
+        /* Read once: another buffer may take over the structure, and the submission detects
+         * that. */
         int owner = b->owner;
         hdi_device *device = owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
         hdi_use use = {.buffer = b,

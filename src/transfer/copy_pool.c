@@ -98,8 +98,8 @@ typedef struct job {
     int node;
     /* The workers that work on the job now; its own thread reads this without the mutex. */
     _Atomic size_t workers;
-    /* The job wants no workers until its own thread clears this, which reads it without the
-     * mutex. */
+    /* The job wants no workers until its own thread clears this field. That thread reads the field
+     * without the mutex. */
     _Atomic bool away;
     bool over;
     struct job *next;
@@ -373,7 +373,7 @@ static void copy_pool_start_workers(hd_runtime *rt, const job *j)
     }
 }
 
-/* How many sleepers of each group to wake, which the caller does without the mutex. */
+/* The number of sleepers of each group to wake. The caller wakes them without the mutex. */
 typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;

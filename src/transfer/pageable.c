@@ -38,7 +38,7 @@
 
 /* Transfers from this size on are shared with the copy threads. */
 #define SHARED_LEAST ((size_t)1 << 20)
-/* Bytes of transfers from this size on bypass the caches, which are too small for them: */
+/* Transfers of at least this size bypass the caches, which are too small for them: */
 #define THROUGH_LEAST ((size_t)32 << 20)
 #define FILL_THROUGH true  /* on the way into chunks */
 #define EMPTY_THROUGH true /* on the way out of them */
@@ -61,7 +61,7 @@ typedef struct pageable {
     hdi_staging *pool;
     hd_lane *lane;         /* the lane of the pool */
     hdi_place place;       /* on the device */
-    uint64_t offset;       /* there */
+    uint64_t offset;       /* in that memory */
     unsigned char *memory; /* the program's memory; a write only reads it */
     size_t bytes;
     size_t threads; /* the threads that may take part */
@@ -91,7 +91,7 @@ static inline bool pageable_failed(const pageable *t)
     return atomic_load_explicit(&t->status, memory_order_relaxed) != HD_OK;
 }
 
-/* True if parts may be left to begin. */
+/* True if some parts may not have begun yet. */
 static inline bool pageable_goes_on(const pageable *t)
 {
     return !pageable_failed(t) && atomic_load_explicit(&t->next, memory_order_relaxed) < t->bytes;
@@ -242,7 +242,7 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     uint64_t low = t->offset + part->at, there = t->place.buffer->address + low,
              here = chunk->address + part->page_offset;
     const hdi_use uses[2] = {
-        /* The use is of the whole chunk, so that its record stays one segment. */
+        /* Each operation uses the whole chunk, so that the chunk's record stays one segment. */
         {.buffer = chunk, .low = 0, .high = chunk->bytes, .read = in, .write = !in, .whole = true},
         {.buffer = t->place.buffer,
          .losses = t->place.losses,
@@ -373,7 +373,7 @@ typedef struct reading {
     uint32_t first, count;
     uint32_t hands;            /* chunks that threads hold */
     _Atomic uint32_t changed;  /* futex word: moves when a thread lets go of a chunk */
-    _Atomic bool caller_waits; /* for that */
+    _Atomic bool caller_waits; /* the caller waits for a change of `changed` */
 } reading;
 
 /* Puts a chunk of this thread into the queue, or gives it back to the pool. */
@@ -578,7 +578,7 @@ static hd_status pageable_read(pageable *t)
     if (status) {
         return status;
     }
-    reading r; /* the queue's content is left out here: it is several pages */
+    reading r; /* the queue is not initialised here, since it takes several pages */
     r.t = *t;
     r.first = r.count = r.hands = 0;
     atomic_init(&r.changed, 0);
@@ -711,7 +711,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    /* read once: the structure may get another owner, which submitting detects */
+    /* read once: another buffer may take over the structure, and the submission detects that */
     int owner = b->owner;
     if (owner == HDI_OWNER_HOST) {
         return pageable_write_pinned(b, handle, offset, src, bytes, deadline);

@@ -127,8 +127,8 @@ static bool copy_lanes_is_busy(const hd_lane *lane)
     return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
-/* Chooses a lane, in this order: a busy lane that this thread chose last, an idle lane, a new lane,
- * any lane. */
+/* Chooses a lane, in this order: a busy lane with this thread as its last user, an idle lane, a new
+ * lane, any lane. */
 static hd_lane *copy_lanes_choose(hdi_device *device, choice *choices, int n)
 {
     uintptr_t me = (uintptr_t)&myself;
@@ -160,7 +160,8 @@ hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes)
     struct hdi_copy_lanes *all = device->copy_lanes;
     hd_lane *lane = lanes == HDI_LANES_QUICK ? NULL : copy_lanes_choose(device, all->bulk[way], BULK_LANES);
     lane = lane ? lane : copy_lanes_choose(device, all->quick[way], QUICK_LANES);
-    /* If no lane for peers can be made, the device's first lane exists at least. */
+    /* If no lane for peers can be made, takes a lane for quick copies: the first of these always
+     * exists. */
     return lane ? lane : copy_lanes_choose(device, all->quick[HDI_WAY_ON], QUICK_LANES);
 }
 
@@ -250,16 +251,16 @@ static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, con
     return hdi_device_lost_since(device, losses) ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
 }
 
-/* Writes why a device does not reach a buffer, and the driver's code if there is one. Reports
- * losses that explain it. HD_OK without a reason: it reaches the buffer by now. It tries once more
- * for a region, and if no reason is known: a restart forgets the reasons. */
+/* Writes the reason why a device does not reach a buffer, and the driver's code if there is one.
+ * Fails if a loss is the reason. HD_OK with an empty `why`: the device reaches the buffer by now.
+ * For a region, and if no reason is known, this tries to reach the buffer once more. */
 static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int from, char why[REACH_TEXT], int *code)
 {
     hd_runtime *rt = b->runtime;
     hdi_device *user = rt->devices[from], *holder = rt->devices[owner];
     uint64_t losses = atomic_load_explicit(&holder->losses, memory_order_acquire);
     uint64_t losses_of_user = atomic_load_explicit(&user->losses, memory_order_acquire);
-    uint64_t own = hdi_buffer_losses(b); /* of its device when it was made */
+    uint64_t own = hdi_buffer_losses(b); /* the device's count when the memory was taken */
     bool region = hdi_buffer_is_imported(b) && hdi_peer_access(rt, from, owner);
     hdi_answer answer = region ? hdi_region_reach_now(b, from) : (hdi_answer){HDCU_SUCCESS, ""};
     why[0] = 0;
@@ -303,7 +304,7 @@ hd_status hdi_buffer_reach_again(struct hd_buffer *b, int owner, int from)
     if (status || !why[0]) {
         return status;
     }
-    /* Another try may succeed when the program freed memory. */
+    /* Another attempt may succeed after the program freed memory. */
     status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_UNREACHABLE;
     return hdi_fail_driver(status, -1, "", from,
                            "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "

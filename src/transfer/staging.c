@@ -322,7 +322,7 @@ static bool staging_may_grow(hdi_staging *pool)
                                  staging_pinned_limit(pool->runtime) / SHARE);
 }
 
-/* The chunks that a pool has besides the new one. */
+/* The other chunks of a pool, without the new one. */
 typedef enum others {
     OTHERS_NONE,
     OTHERS_APART, /* all other chunks wait for work of the program */
@@ -381,7 +381,8 @@ static hdi_chunk *staging_take_in_use(hdi_staging *pool)
     return chunk;
 }
 
-/* Makes the memory of a chunk without any. */
+/* Makes the memory for a chunk that lost its memory, or never got any. `only`: the pool has no
+ * other chunk. */
 static hd_status staging_fill_place(hdi_staging *pool, hdi_chunk *chunk, bool only)
 {
     hdi_attempt attempt;
@@ -397,7 +398,7 @@ static hd_status staging_fill_place(hdi_staging *pool, hdi_chunk *chunk, bool on
         hdi_lock_release(&pool->lock);
         atomic_fetch_add_explicit(&hdi_transfer_of(pool->runtime)->stagings->filled, 1, memory_order_relaxed);
     }
-    /* without `only`, others are left in the pool */
+    /* without `only`, the caller can use another chunk, so this is no failure */
     hdi_attempt_result(&attempt, only ? status : HD_OK);
     return status;
 }
@@ -469,8 +470,7 @@ static bool staging_wait_for_one(hdi_staging *pool, const hdi_awaited *busy_unti
 static hd_status staging_take_slow(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
 {
     uint32_t waits = wish >= HDI_STAGING_WAIT;
-    /* Sequentially consistent with the giver's change of `given` and its look at `waiting` after
-     * that. */
+    /* Sequentially consistent with the giver, which changes `given` and then reads `waiting`. */
     atomic_fetch_add_explicit(&pool->waiting, waits, memory_order_seq_cst);
     hd_status status = HD_OK;
     hdi_chunk *chunk;
@@ -506,7 +506,7 @@ static hd_status staging_take_slow(hdi_staging *pool, hdi_staging_wish wish, int
         if (wish == HDI_STAGING_IN_USE) {
             busy_until = (hdi_awaited){.flagged = 0}; /* another thread took that one meanwhile */
         }
-        /* After that time it looks for memory again. */
+        /* After APART_NS, this thread looks for memory again. */
         int64_t until = beside == OTHERS_APART ? hdi_deadline(APART_NS) : deadline;
         in_time = staging_wait_for_one(pool, &busy_until, given, until < deadline ? until : deadline) ||
                   (until < deadline && hdi_clock_ns() < deadline);
@@ -602,7 +602,7 @@ bool hdi_staging_stays_short(hdi_staging *pool)
 bool hdi_staging_is_ample(hdi_staging *pool)
 {
     hdi_lock_take(&pool->lock);
-    /* The chunks that are not counted are set apart, or in the hands of threads. */
+    /* `made` without `count`: chunks that are set apart, or that threads hold. */
     bool ample = 2 * (pool->made - pool->count) <= pool->most;
     hdi_lock_release(&pool->lock);
     return ample;

@@ -153,8 +153,8 @@ static inline bool hdi_staging_is_short(hdi_staging *pool)
     return __builtin_expect(apart >= pool->n_places - pool->most, 0) && hdi_staging_stays_short(pool);
 }
 
-/* True if half of the chunks are not set apart. Then a thread may keep a chunk while it waits for
- * work of the program. */
+/* True if at most half of the pool's chunks are set apart or in the hands of threads. Then a thread
+ * may keep a chunk while it waits for work of the program. */
 bool hdi_staging_is_ample(hdi_staging *pool);
 
 /* Waits until an operation with these uses would not wait for work of the program. `lane`: a lane
