@@ -189,9 +189,9 @@ static struct hd_claim *claim_pool_choose(pool *p, bool done)
     return done ? NULL : claim_pool_shift(p);
 }
 
-/* Takes a claim from the pool; NULL: there is no claim, or with `done` no claim that is over. Makes
- * its next handle good, unless hd_close ended handles. It does that here under the lock, since
- * taking a lock after the submission would wait for the submission's stores. */
+/* Takes a claim from the pool; NULL: no claim is left, or with `done` no claim is over. Makes the
+ * claim's next handle good, unless hd_close ended handles. This happens here under the lock: to
+ * take a lock after the submission would mean to wait for the submission's stores. */
 static struct hd_claim *claim_pool_take(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
@@ -250,7 +250,7 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     c->end = lane->head;
     hdi_handle_set(&c->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     hdi_lock_take(&lane->device->order);
-    /* if it is not live, hd_close may have let another thread take the lane, too */
+    /* if the handle is not live, hd_close may have given the lane to another thread, too */
     bool live = hdi_handle_head_live(&lane->handle);
     if (live) {
         lane->is_copy = true;
@@ -263,7 +263,7 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
         return hdi_closed_meanwhile();
     }
     pool *p = claim_pool_of(c);
-    /* the lane leads to it, so hd_close ends this handle, or is about to */
+    /* the lane leads to the claim, so hd_close finds this handle and ends it */
     hdi_lock_take(&p->lock);
     hdi_handle_begin(rt, &c->head, HDI_CLAIM_MAGIC);
     hdi_lock_release(&p->lock);
@@ -354,7 +354,8 @@ static hd_status claim_note_pointers(struct hd_claim *c, const hdi_use *uses, si
     return HD_OK;
 }
 
-/* True if only the gap at the ring's end stands between the claim and a position of its lane. */
+/* True if nothing stands between a position of the lane and the claim, except perhaps the gap at
+ * the ring's end. */
 static bool claim_stands_behind(const struct hd_claim *c, uint64_t before)
 {
     uint64_t between = c->end - HDI_CLAIM_SLOTS - before;

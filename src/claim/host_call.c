@@ -88,13 +88,12 @@ struct hdi_callers {
     pthread_cond_t changed;
     bool stop;
     bool lacks; /* a wanted thread could not be started: watchers try again */
-    bool woken; /* hd_close: its time was up while some function waited inside Heddle */
+    bool woken; /* hd_close woke a function that waited inside Heddle when the time was up */
     bool stuck; /* some function of the program did not return in time */
     list due;
     uint32_t n_due;
-    /* Counts of callers: all callers, callers that did not begin yet, and idle callers. Then
-     * callers that run a function of the program, and callers whose function waits inside Heddle.
-     * */
+    /* The number of callers in all. Then the callers that did not begin yet, that are idle, that
+     * run a function of the program, and whose function waits inside Heddle. */
     uint32_t n_threads, starting, idle, calling, waits;
     uint32_t unfinished; /* claims of the library that are pending, due or being called */
     caller callers[CALLERS_MOST];
@@ -185,8 +184,8 @@ static void callers_want(struct hdi_callers *all)
     pthread_cond_broadcast(&all->changed);
 }
 
-/* A caller begins to wait inside Heddle, or goes on. Afterwards more callers than call_threads may
- * run, until one ends its call. */
+/* Notes that a caller begins to wait inside Heddle, or goes on. Once it goes on, more callers than
+ * call_threads may run, until one ends its call. */
 static void callers_note_wait(hdi_caller *here, bool begins)
 {
     struct hdi_callers *all = ((caller *)here)->all;
@@ -570,9 +569,10 @@ static void callers_note_stuck(struct hdi_callers *all)
     }
 }
 
-/* Functions of the program had the whole option close_timeout already (hdi_callers_settle). If one
- * waited inside Heddle then, hd_close woke it, and it gets the time of any step to return. Others
- * get a tenth of the option, for one that is between two calls. The lock is held. */
+/* Functions of the program already got the whole time of close_timeout (hdi_callers_settle). If
+ * hd_close woke a function that waited inside Heddle, that function gets the usual time of a step
+ * to return. Otherwise a tenth of close_timeout is enough for a caller between two calls. The lock
+ * is held. */
 static int64_t callers_stop_deadline(const struct hdi_callers *all)
 {
     int64_t usual = hdi_close_deadline(all->runtime);

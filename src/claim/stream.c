@@ -213,7 +213,7 @@ static hd_status claim_stream_put_waits(struct hd_claim *c, hdcu_stream stream)
     const hdi_waits *waits = &c->lane->waits;
     hd_status status = HD_OK;
     if (c->at_once) {
-        return HD_OK; /* there are none */
+        return HD_OK; /* such a claim waits for nothing */
     }
     for (uint32_t i = 0; i < waits->n && !status; i++) {
         status = claim_stream_wait_for(c, &waits->entries[i], stream);
@@ -317,10 +317,10 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
 
 /* ---- end ---- */
 
-/* Finds a stream whose events follow the claim's work. That is the claim's own stream, except for
- * the default stream of another thread, which this thread cannot use. The legacy default stream,
- * which follows the default streams of all threads, then serves instead. *gone: the stream was
- * destroyed. The context is current. Errors: UNSUPPORTED (a capture), DRIVER, DEVICE_LOST. */
+/* Finds a stream whose events follow the claim's work, usually the claim's own stream. This thread
+ * cannot use the default stream of another thread. For such a claim, the legacy default stream
+ * serves, since it follows the default streams of all threads. *gone: the stream was destroyed. The
+ * context is current. Errors: UNSUPPORTED (a capture), DRIVER, DEVICE_LOST. */
 static hd_status claim_stream_look_at_end(const struct hd_claim *c, hdcu_stream *stream, bool *gone)
 {
     hdi_device *device = c->lane->device;
