@@ -131,7 +131,7 @@ static int64_t checker_run(void *context)
 bool hdi_checker_keep(struct hd_buffer *b)
 {
     struct hdi_checker *all = checker_of(b->runtime);
-    /* after the stop, the end of the runtime looks at the list */
+    /* this succeeds after the stop, too: hd_close takes care of the list */
     bool kept = hdi_service_start(&all->thread);
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
@@ -213,7 +213,7 @@ static void checker_stop(hd_runtime *rt)
     }
 }
 
-/* The list of all buffers drops them. */
+/* Frees only the checker. The list of all buffers drops the buffers that are left. */
 static void checker_release(hd_runtime *rt)
 {
     struct hdi_checker *all = checker_of(rt);

@@ -132,8 +132,7 @@ static void checkpoint_settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt,
     }
 }
 
-/* The copy of the last save that finished in time; NULL: none. No save may be submitted
- * meanwhile. */
+/* The copy of the last save that worked; NULL: none. No save may be submitted meanwhile. */
 static struct hd_buffer *checkpoint_content(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = checkpoint_of(b);
@@ -232,9 +231,9 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 
 /* ---- restoring ---- */
 
-/* Copies the checkpoint into fresh memory. The buffer counts as lost, and hd_free waits. But a
- * thread may still submit an operation that it checked before the loss. Under the order lock it
- * finds that `losses` changed. */
+/* Copies the checkpoint into fresh memory. The buffer counts as lost meanwhile, and hd_free waits.
+ * A thread may still submit an operation that it checked before the loss. But under the order lock,
+ * the submission finds that `losses` changed. */
 static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct hd_buffer *content)
 {
     hd_runtime *rt = b->runtime;

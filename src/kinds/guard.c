@@ -427,7 +427,7 @@ static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t b
     return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), &use, 1, &command, out);
 }
 
-/* Reduces the record to the content, with the operation of the point as its writer. */
+/* Reduces the record to the content. Its only use is the operation `writer`, as a writer. */
 static void guard_set_uses(struct hd_buffer *b, hdi_point writer)
 {
     hdi_record_lock(b);

@@ -81,7 +81,7 @@ static uint64_t unified_whole_chunks(const struct hd_buffer *b, uint64_t low, ui
 static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
 {
     unsigned first = (unsigned)__builtin_ctzll(chunks);
-    uint64_t behind = ~(chunks >> first); /* the run are the lowest bits that are 0 */
+    uint64_t behind = ~(chunks >> first); /* the run shows as zeros at the low end */
     unsigned count = behind == 0 ? 64 : (unsigned)__builtin_ctzll(behind);
     *low = (uint64_t)first << b->chunk_shift;
     uint64_t end = (uint64_t)(first + count) << b->chunk_shift;
@@ -89,8 +89,8 @@ static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, ui
     return unified_bits(first, first + count - 1);
 }
 
-/* The chunks among `chunks` in which a last writer failed. *settled: the other chunks without an
- * unfinished writer. */
+/* The chunks among `chunks` with bytes whose last writer failed. *settled: the other chunks without
+ * an unfinished writer. */
 static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks,
                                   uint64_t *settled)
 {
@@ -107,8 +107,8 @@ static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *r
 }
 
 /* Like unified_first_run, but returns only the chunks that one copy may take out of `record`, at
- * least one. If a copy joined chunks of several unfinished writers, a failure of one writer would
- * fail all of them. */
+ * least one. If one copy took chunks of several unfinished writers, the failure of one writer would
+ * fail the copy of all these chunks. */
 static uint64_t unified_first_copy(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *low,
                                    uint64_t *high)
 {
@@ -221,7 +221,7 @@ static hd_status unified_hold_mirrors(mirrors *all, const hdi_use *uses, size_t 
         struct hd_buffer *b = uses[i].buffer;
         all->of[i] = NULL;
         if (b->kind != &unified_ops) {
-            continue; /* if another buffer takes over the structure, submitting detects that */
+            continue; /* if another buffer takes over the structure, the submission detects that */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
             unified_let_mirrors_go(all, uses, i);
@@ -326,7 +326,7 @@ static void unified_note_written(const hdi_use *use)
     unified_end_access(b, chunks, true);
 }
 
-/* Notes that an operation was submitted that uses the buffer. */
+/* Notes that an operation on the buffer was submitted. */
 static void unified_note(const hdi_use *use)
 {
     if (use->host) {
@@ -366,8 +366,8 @@ static void unified_put_back(const hdi_undo_kind *was)
 }
 
 /* Submits an operation whose buffers include unified ones. After a failure some copies may have
- * been submitted, which change no content. Errors: as hdi_submit, ACCESS (mapped), and those of the
- * copies. */
+ * been submitted, but they change no content. Errors: as hdi_submit, ACCESS (mapped), and those of
+ * the copies. */
 static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                 hdi_linked link, hd_ticket *out)
 {
@@ -474,7 +474,7 @@ static hd_status unified_bring_held(struct hd_buffer *b, uint64_t low, uint64_t 
         if (status || here) {
             return status;
         }
-        /* This reads even if only writing is requested, since the rest of a chunk must be good. */
+        /* HD_READ even if only writing is requested, since the rest of a chunk must be good. */
         status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline);
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */
