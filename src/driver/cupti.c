@@ -37,7 +37,7 @@ static entries cupti;
 static char opened_as[256]; /* the value of the option by which `cupti` was opened */
 static hdcupti_subscriber subscriber;
 static uint32_t users;
-static bool has_clock; /* CUPTI uses ours */
+static bool has_clock; /* CUPTI uses this library's clock */
 
 static hdi_lock leaf = HDI_LOCK_INIT(ACTIVITIES);
 /* Under the leaf lock. */
@@ -178,7 +178,8 @@ static const hdi_activity_name *cupti_intern_name(const char *text, uint64_t num
     return made;
 }
 
-/* A time that is not of this session by the clock may be a time of CUPTI's own clock. */
+/* Times that lie outside of the session may be times of CUPTI's own clock, so this also tries them
+ * with `offset`. */
 static bool cupti_place_times(const reported *r, int64_t now, hdi_record *record)
 {
     for (int own = 0; own < 2; own++) {
@@ -223,7 +224,7 @@ static void cupti_keep_activity(const reported *r, int64_t now)
     }
     hdi_activity made = r->activity;
     bool good = a && cupti_place_times(r, now, &made.record);
-    /* several runtimes may have the device, and each one gets the activity */
+    /* several runtimes may use the device, and each one gets the activity */
     for (; a; a = a->next) {
         if ((uint32_t)a->ordinal != r->device) {
             continue;
@@ -456,8 +457,8 @@ static bool cupti_set_clocks(char *why)
     return true;
 }
 
-/* Detaches CUPTI completely. CUPTI requires its last call at the end of a driver call, where CUPTI
- * calls back. */
+/* Detaches CUPTI completely. CUPTI's last call must come from a callback at the end of a driver
+ * call, so this makes such a driver call. */
 static void cupti_detach(const hdi_driver *driver)
 {
     int unused;

@@ -30,12 +30,12 @@
 typedef struct hdi_activity_name {
     struct hdi_activity_name *next;
     uint64_t number; /* hdi_record_number */
-    uint32_t index;  /* counts them */
+    uint32_t index;  /* the number of names before this one */
     char text[];
 } hdi_activity_name;
 
-/* ACTIVITY; src and dst are ordinals of devices in the driver, HDI_ACTIVITY_HOST for the host's
- * memory. */
+/* A record of the type ACTIVITY. Its src and dst are ordinals of devices in the driver, or
+ * HDI_ACTIVITY_HOST for the host's memory. */
 #define HDI_ACTIVITY_HOST UINT32_MAX
 typedef struct hdi_activity {
     hdi_record record;
@@ -53,11 +53,11 @@ typedef struct hdi_activities {
     uint64_t session;         /* counts the begins */
 } hdi_activities;
 
-/* Begins: the device's activities from now on are reported. `option`: the option cupti. False:
- * `why` lists the attempts and the reasons why they failed. */
+/* Begins to report the device's activities. `option`: the option cupti. False: `why` lists the
+ * attempts and the reasons why they failed. */
 bool hdi_activities_begin(hdi_activities *activities, const hdi_driver *driver, const char *option,
                           char why[HDI_ACTIVITIES_WHY_BYTES]);
-/* Ends the reports: afterwards CUPTI's last records of the device are ready to be taken. Does
+/* Ends the reports. Afterwards the last activities of the device are ready to be taken. Does
  * nothing before a begin. */
 void hdi_activities_end(hdi_activities *activities, const hdi_driver *driver);
 /* Ends the reports if the driver cannot be used any more: nothing is reported, and CUPTI is not

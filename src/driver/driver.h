@@ -85,7 +85,7 @@ static inline bool hdi_driver_code_is_capture(hdcu_result code)
     return code >= HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED && code <= HDCU_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-/* ---- faults.c: the fault wrapper, which fails or delays driver calls on purpose. A delayed cal */
+/* ---- faults.c: the fault wrapper, which fails or delays driver calls on purpose ---- */
 
 /* Wraps `inner` as the options `fault` and `delay` ask.
  * Errors: OPTION (a wrong value, or a wrapped table with other settings is open), HOST_MEMORY. */

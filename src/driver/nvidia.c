@@ -15,7 +15,7 @@
 #include "base/lock.h"
 #include "driver/driver.h"
 
-/* hdi_provider.reason: the driver writes the text itself. */
+/* Implements hdi_provider.reason. The driver itself writes the text of an assertion. */
 static void nvidia_reason(int ordinal, int code, char *out)
 {
     (void)ordinal;

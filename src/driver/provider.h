@@ -96,9 +96,9 @@ typedef struct hdi_provider {
      * the size cannot be found out. Any thread. */
     uint64_t (*export_bytes)(int descriptor);
 
-    /* The kernel's report on the cause of a device's loss, after which the driver refuses the
-     * device with `code`: one line in out[HDI_DRIVER_REASON_BYTES]. Empty: no report. `ordinal`:
-     * the driver's number of the device. Any thread. */
+    /* Writes the report of the failed kernel, after a loss of a device: one line in
+     * out[HDI_DRIVER_REASON_BYTES]. Empty: no report. `code`: the code with which the driver
+     * refuses the device since then. `ordinal`: the driver's number of the device. Any thread. */
     void (*reason)(int ordinal, int code, char *out);
 
     /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER,
