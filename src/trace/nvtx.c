@@ -52,7 +52,7 @@ typedef struct attributes {
 
 static hdi_mutex lock = HDI_MUTEX_INIT(NVTX);
 static hdi_recorder *recorders[RECORDERS]; /* under the mutex, like the following two */
-static int64_t since[RECORDERS];           /* clock when it began */
+static int64_t since[RECORDERS];           /* clock time at which this recorder began */
 static _Atomic uint32_t n_recorders;       /* also loaded without the mutex, as a hint */
 
 static void nvtx_before_fork(void)
@@ -133,8 +133,8 @@ static void nvtx_make_key(void)
     has_key = hdi_thread_key(&nest_key, free) == 0;
 }
 
-/* The thread's ranges, which its first range makes. NULL: there is no memory, and the ranges are
- * left out. */
+/* The thread's ranges. The first range of a thread makes this structure. NULL: there is no memory,
+ * and the ranges are left out. */
 static nest *nvtx_nest_here(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -214,7 +214,7 @@ static int nvtx_pop(const void *domain)
         at--;
     }
     if (at < 0) {
-        return 0; /* one too many */
+        return 0; /* this pop belongs to no push */
     }
     if (nvtx_is_wanted()) {
         hdi_mutex_lock(&lock);
@@ -275,7 +275,8 @@ static void nvtx_interval_drop(void)
     }
 }
 
-/* Returns the range's number; 0, as NVTX without a tool: not recorded. */
+/* Returns the range's number. 0: the range is not recorded; NVTX without a tool returns the
+ * same. */
 static uint64_t nvtx_start(const char *text)
 {
     static uint64_t serial;

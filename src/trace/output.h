@@ -23,8 +23,8 @@ typedef struct hdi_output {
     uint64_t bytes; /* written so far */
 } hdi_output;
 
-/* Makes or overwrites a file. `number` NULL: this one. Otherwise *number counts the names tried:
- * FILE, FILE.2, FILE.3. Skips a file that another trace is written to. Errors: HOST_MEMORY,
+/* Makes or overwrites a file. `number` NULL: the name is `file`. Otherwise *number counts the names
+ * tried: FILE, FILE.2, FILE.3. Skips a file that another trace is written to. Errors: HOST_MEMORY,
  * SYSTEM. */
 hd_status hdi_output_open(hdi_output *output, const char *file, _Atomic unsigned *number);
 /* Returns how many bytes were written; if not all, errno tells why. Once `ending` is not 0, a pipe

@@ -46,7 +46,7 @@ static void trace_tell_engines(hd_runtime *rt, uint32_t detail)
     }
 }
 
-/* Waits until the engine records as told, or nothing any more. */
+/* Waits until the engine records with this detail; 0: until it stopped recording. */
 static void trace_await_engine(hdi_device *device, uint32_t detail, int64_t deadline)
 {
     const hdi_engine_shared *engine = device->channel.engine;
@@ -159,7 +159,7 @@ static hd_status trace_stop_file(hd_runtime *rt, hd_trace_info *info)
     hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
     if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        /* this comes before the engines end, since they take the reports */
+        /* this comes before the engines stop recording, since they take the reports */
         trace_end_reports(rt, rt->n_devices);
     }
     trace_set_engines(rt, 0);
@@ -230,7 +230,7 @@ static hd_status trace_create(hd_runtime *rt)
     return HD_OK;
 }
 
-/* The option `trace`. */
+/* Starts the trace that the option `trace` requests. */
 static hd_status trace_ready(hd_runtime *rt)
 {
     static _Atomic unsigned traced; /* how many names this process used or found in use */

@@ -50,7 +50,7 @@ struct hdi_writer {
     uint64_t figures[HDI_DEVICES_MAX][4]; /* as last written */
     /* one bit for each lane whose record was written */
     uint64_t lanes[HDI_DEVICES_MAX][HDI_LANES_MAX / 64];
-    uint32_t look; /* counts them */
+    uint32_t look; /* the number of looks so far */
     /* the last look that compared the kernel's name */
     uint32_t kernel_look[KERNELS];
     uint64_t kernel_name[KERNELS]; /* number of the written name; 0: none */
@@ -258,7 +258,8 @@ static void writer_text_at(const hdi_record_ring *ring, uint64_t first, uint32_t
     out[length] = 0;
 }
 
-/* The label's number in a record; `i`: which one of a TRANSFER. NULL: none. */
+/* A label's number in a record. `i`: 0 or 1 for the two labels of a TRANSFER. NULL: the record
+ * contains no label. */
 static uint32_t *writer_label_of(hdi_record *r, uint32_t i)
 {
     switch (r->type) {
@@ -275,7 +276,7 @@ static uint32_t *writer_label_of(hdi_record *r, uint32_t i)
     }
 }
 
-/* For a record whose texts are names of its numbers: writes them once, as NAME. */
+/* Called if a record's texts are names of its numbers. Writes each name once, as a NAME record. */
 static void writer_name_texts(hdi_writer *w, const hdi_record_ring *ring, hdi_record *r, uint64_t first)
 {
     char text[HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 1];
@@ -315,7 +316,8 @@ static void writer_take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hd
     }
 }
 
-/* `texts` of its pieces are in the ring, from number `first` on. */
+/* Takes a record from an engine's ring. `texts` pieces of its text are in the ring, from number
+ * `first` on. */
 static void writer_take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first,
                                   uint32_t texts)
 {
@@ -355,7 +357,7 @@ static bool writer_empty_ring(hdi_writer *w, hdi_record_ring *ring, int device)
         hdi_record r = *hdi_ring_at(ring, i++); /* a worker may write it meanwhile */
         if (device >= 0) {
             r.device = (uint8_t)device;
-            /* As many as stated and present. */
+            /* The number of pieces that the record states, but not more than the ring contains. */
             uint32_t texts = r.texts < ready - i ? r.texts : (uint32_t)(ready - i);
             writer_take_of_engine(w, ring, &r, i, texts);
             i += r.type == HDI_RECORD_ACTIVITY ? texts : 0;
@@ -488,9 +490,9 @@ static void writers_delist(const hdi_writer *w)
     hdi_mutex_unlock(&writers_lock);
 }
 
-/* Runs in exit(), which may be called anywhere, also in a signal handler: so it waits for no lock.
- * Only the writers read rings, as before. A destructor comes behind the program's own functions for
- * exit(), which may close runtimes. */
+/* Runs in exit(), which may be called anywhere, also in a signal handler. So it waits for no lock.
+ * Here, too, only the writers read the rings. A destructor comes behind the program's own functions
+ * for exit(), which may close runtimes. */
 static __attribute__((destructor)) void writers_put_rest(void)
 {
     if (!hdi_mutex_try(&writers_lock)) {
