@@ -269,7 +269,7 @@ HDI_FIBER_CODE static void cpu_core_barrier(hd_kernel_thread *self)
 
 static void cpu_core_leave_warp(hdi_cpu_core *core, const hd_kernel_thread *self);
 
-/* A fiber of a block: runs threads until all start. */
+/* The function of a fiber: runs threads of the block until all threads have started. */
 HDI_FIBER_CODE static void cpu_core_run_threads(void *argument)
 {
     hdi_fiber *fiber = argument;
@@ -460,7 +460,7 @@ void hdi_cpu_core_flush(hdi_cpu_core *core)
 
 /* ---- blocks ---- */
 
-/* Makes what the asking fiber needs. False: out of memory. */
+/* Makes the fibers and warps that the asking fiber waits for. False: out of memory. */
 static bool cpu_core_provide(hdi_cpu_core *core, const hdi_fiber *asking)
 {
     bool good;

@@ -132,8 +132,8 @@ typedef struct hdi_fiber_set {
 bool hdi_fibers_init(hdi_fiber_set *set);
 void hdi_fibers_destroy(hdi_fiber_set *set);
 
-/* Makes sure that the set owns `count` fibers. It may wait for other sets. Only while used <= 1, on
- * the worker's own stack. False: out of memory. */
+/* Makes sure that the set owns `count` fibers. It may wait for other sets. Call it only while used
+ * <= 1, on the worker's own stack. False: out of memory. */
 bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count);
 
 /* Between blocks: frees the extra fibers when another set waits for some. With `idle`, it also

@@ -209,7 +209,7 @@ static void cpu_pool_delete_core(hdi_cpu_core *core)
 static void *cpu_pool_worker_main(void *argument)
 {
     hdi_cpu_core *core = argument;
-    prctl(PR_SET_NAME, "heddle-host"); /* the launch that comes next finds this core */
+    prctl(PR_SET_NAME, "heddle-host"); /* the thread names itself, as in stream.c */
     if (!hdi_fault_prepare_thread()) { /* without it a fault would end the process */
         hdi_mutex_lock(&lock);
         atomic_fetch_sub_explicit(&n_workers, 1, memory_order_relaxed);

@@ -30,7 +30,7 @@ typedef struct graph_node {
 } graph_node;
 
 /* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. If
- * more than its handle refers to a graph, only the handle may change. */
+ * anything besides its handle refers to a graph, only the handle may change. */
 struct hdi_host_graph {
     /* 0: the graph is destroyed, still being captured, or owned by an executable graph */
     uint64_t handle;
@@ -758,7 +758,7 @@ static hdcu_result cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph 
     return hdi_host_leave(r);
 }
 
-/* The contexts that the nodes run in must all exist and be without a fault. */
+/* Fails unless the contexts of all nodes exist and are without a fault. */
 static hdcu_result host_graph_check_contexts(const hdi_host_graph *g)
 {
     for (size_t i = 0; i < g->count; i++) {

@@ -238,7 +238,7 @@ int hdi_host_piece_export(hdi_host_piece *piece);
 /* Finds the piece that such a descriptor names, and its device. Errors: INVALID_VALUE,
  * NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY. */
 hdcu_result hdi_host_piece_import(int descriptor, int *device, hdi_host_piece *out);
-/* Takes an import back, of a piece that this process already holds. */
+/* Takes back an import of a piece that this process already holds. */
 void hdi_host_piece_forget(hdi_host_piece *piece);
 /* The size of the piece that a descriptor names; 0: it names none. Without the host lock. */
 uint64_t hdi_host_export_bytes(int descriptor);

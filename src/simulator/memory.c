@@ -90,8 +90,8 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span)
     }
 }
 
-/* The devices that may access the mapping, as bits. For memory from cuMemAlloc, the only peer that
- * this considers is `device`. */
+/* The devices that may access the mapping, as bits. For memory of cuMemAlloc, this considers no
+ * peer but `device`. */
 static uint64_t host_mapping_access_of(const hdi_host_mapping *m, int device)
 {
     if (m->kind == HDI_HOST_VIRTUAL) {

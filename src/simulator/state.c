@@ -277,7 +277,7 @@ const hdi_provider hdi_provider_host = {
      * two threads that take turns. */
     .peer_slow_margin = 8.0,
     .blas = HDI_BLAS_HOST,
-    .dlpack_device = 1, /* kDLCPU, like */
+    .dlpack_device = 1, /* kDLCPU */
     .dlpack_pinned = 1,
     .export_bytes = hdi_host_export_bytes,
     .reason = host_driver_reason,

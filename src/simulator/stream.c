@@ -224,7 +224,8 @@ static void host_stream_unlink(hdi_host_stream *s)
 static void *host_stream_main(void *argument)
 {
     hdi_host_stream *s = argument;
-    prctl(PR_SET_NAME, "heddle-host"); /* another thread's name is written through a file */
+    prctl(PR_SET_NAME, "heddle-host"); /* a thread names itself: naming another thread takes a write
+                                        * to a file */
     hdi_host_lock();
     for (;;) {
         while (!s->first && !s->closing) {
@@ -673,7 +674,8 @@ static hdcu_result cuStreamSynchronize(hdcu_stream stream)
     }
     if (r == HDCU_SUCCESS) {
         if (s == s->context->null_stream) {
-            r = host_stream_order_with_null(s); /* it ends after the blocking streams */
+            r = host_stream_order_with_null(s); /* the event ends after the work of the blocking
+                                                 * streams */
         }
     }
     if (r == HDCU_SUCCESS) {
