@@ -39,8 +39,8 @@
 
 #define PART_BYTES ((uint64_t)64 << 20) /* between devices */
 #define ARRAY_PART_BYTES ((uint64_t)16 << 20)
-/* The most pieces of memory that are set aside while this looks for one that no work of the program
- * holds up. */
+/* The most pieces of memory that hdi_tensor_scratch sets aside. It looks for a piece that does not
+ * wait for work of the program. */
 #define ASIDE_MOST 64
 #define TURNS 2
 
@@ -150,8 +150,8 @@ static hd_status tensor_job_launch(const tensor_job *job, const hdi_layout *l, c
 }
 
 /* Moves the elements of a layout by kernels. The layout need not be canonical. The lane's device
- * reaches both buffers. *after: the point that the first launch comes after, as one of several
- * parts (hdi_linked). It becomes the last launch. *out: the ticket of the last launch.
+ * reaches both buffers. *after: for a copy in several parts, the first launch comes after this
+ * point (hdi_linked). It becomes the point of the last launch. *out: the ticket of the last launch.
  * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED (the wish cannot be granted). */
 static hd_status tensor_job_run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after,
                                 hd_ticket *out)
@@ -198,8 +198,8 @@ static hd_status tensor_job_run_bytes(const tensor_job *job, uint64_t dst_at, ui
     return status;
 }
 
-/* The lane for kernels that move `bytes` on a device. Small copies use other lanes than large ones,
- * so they do not wait behind them. */
+/* The lane for kernels that move `bytes` on a device. Small copies do not wait behind large ones,
+ * since they use other lanes. */
 static hd_lane *tensor_lane_for(hdi_device *device, uint64_t bytes)
 {
     return hdi_copy_lane(device, HDI_WAY_ON, bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK);
@@ -287,8 +287,8 @@ static hd_status tensor_ensure_scratch(const staging *s, hdi_device *device, hd_
     return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, buffer);
 }
 
-/* The job with temporary memory on one side. If its device was lost since the allocation, the
- * launch detects it. */
+/* The job with temporary memory on one side. If the device of that memory was lost since the
+ * allocation, the launch detects the loss. */
 static tensor_job tensor_job_with(const tensor_job *job, hd_buffer *own, bool is_dst)
 {
     tensor_job half = *job;
@@ -475,7 +475,7 @@ hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const h
             .dst_address = to.buffer->address,
             .src_address = from.buffer->address,
         };
-        /* Read once: the structures may pass to other buffers, which the submission detects. */
+        /* Read once: the structures may pass to other buffers, and the submission detects that. */
         int dst_owner = to.buffer->owner, src_owner = from.buffer->owner;
         hdi_layout layout;
         tensor_layout_of(dst, &fitted, &job, &layout);
@@ -561,7 +561,7 @@ static void tensor_parts_next(parts *p, hd_tensor *part, size_t *at, uint64_t *b
 
 static hdi_device *tensor_device_of(const struct hd_buffer *b)
 {
-    /* Read once: the structure may pass to another buffer, which the submission detects. */
+    /* Read once: the structure may pass to another buffer, and the submission detects that. */
     int owner = b->owner;
     return owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
 }

@@ -539,7 +539,7 @@ static hd_status matmul_check_buffer(product *p, int which)
                               .whole = e->low == 0 && e->high == b->bytes,
                               .read = true};
     bool lost = p->use[which].losses == HDI_LOST;
-    /* Read once: the structure may pass to another buffer, which the submission detects. */
+    /* Read once: the structure may pass to another buffer, and the submission detects that. */
     int owner = b->owner;
     bool reaches = lost || e->elements == 0 || hdi_buffer_is_reached(b, owner, device->index);
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {

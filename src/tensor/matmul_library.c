@@ -13,8 +13,8 @@
 
 #define TYPES 16 /* more than the number of types */
 
-/* A library that the engine of a lane opened. Only `workspace` changes later. A newer one is put in
- * front of it. */
+/* A library that the engine of a lane opened. Only `workspace` changes later. A newer record is put
+ * in front of it. */
 typedef struct opened {
     hdi_blas_facts facts;
     uint64_t restarts;    /* how often the device had restarted before the library was opened */

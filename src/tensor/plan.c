@@ -140,7 +140,8 @@ static const struct {
 #define PIECES_LEAST 32
 /* CPU: with rows of fewer elements, the inner loop goes along the longest dimension */
 #define CPU_ROW_LEAST 16
-/* Tiles of a strip: a strip has all tiles, so that concurrent blocks write whole rows. */
+/* GPU: the tiles of a strip. A strip contains all tiles, so that concurrent blocks write whole
+ * rows. */
 #define GPU_GROUP UINT32_MAX
 #define CPU_GROUP 8            /* CPU: tiles of a strip */
 #define CPU_ROW_BYTES 262144   /* CPU: longer rows are copied in pieces of this many bytes */
