@@ -1,4 +1,5 @@
-/* compare.js - two runs side by side: of traces the splits, causes and findings; of benchmarks each figure with its ratio. */
+/* compare.js - compares two runs side by side. For traces it shows the splits, causes and findings;
+ * for benchmarks, each figure with its ratio. */
 
 /* ----------------------------------------------------------------------------------------------------------- traces */
 
@@ -31,7 +32,7 @@ function compareTraces(body, a, b) {
     add(body, findingsBeside(a, b, names));
 }
 
-/* A kind of finding in a row, with the largest of its devices. */
+/* A row for each kind of finding. It shows the finding with the largest gain of all devices. */
 function findingsBeside(a, b, names) {
     const sides = [a, b].map(t => findingGroups(t)), ids = [...new Set(sides.flatMap(groups => groups.map(group => group[0].id)))];
     const text = group => ({ class: 'text', text: !group ? 'not found' : [duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : ''),
@@ -47,7 +48,8 @@ function findingsBeside(a, b, names) {
 
 const NO_FIGURES = new Set(['machine', 'runtime', 'options', 'command', 'run', 'system', 'nvbandwidth', 'rounds', 'min', 'max', 'took_s', 'date', 'heddle', 'benchmark']);
 
-/* Less is better of times, more of what is counted per second: -1, 1; 0: neither is known. */
+/* Returns -1 if a lower figure is better, such as a time; 1 if a higher figure is better, such as a
+ * rate; 0 if neither is known. */
 function directionOf(path) {
     const name = path.split(' ').filter(part => !['median', 'value', 'ns'].includes(part) || /_/.test(part)).pop() || '';
     if (/per_s$|gbs$|gflops$|_over_|^share$|GB\/s/.test(name) || /GB\/s/.test(path)) return 1;
@@ -55,14 +57,15 @@ function directionOf(path) {
     return 0;
 }
 
-/* Every number of a document by its path: lists by what names their elements. */
+/* Maps the path of each number in a document to the number. An element of a list appears in the
+ * path under its name. */
 function flatten(value, path, out) {
     if (typeof value === 'number') {
         out.set(path, value);
     } else if (Array.isArray(value)) {
         const seen = new Map();
         value.forEach((item, i) => {
-            if (typeof item === 'number') return; /* rounds */
+            if (typeof item === 'number') return; /* numbers directly in a list are values of rounds */
             const name = nameOfItem(item, i), again = (seen.get(name) || 0) + 1;
             seen.set(name, again);
             flatten(item, (path + ' ' + name + (again > 1 ? ' #' + again : '')).trim(), out);
@@ -82,7 +85,7 @@ function nameOfItem(item, i) {
     return [...words, item.threads !== undefined ? item.threads + ' threads' : null].filter(Boolean).join(', ') || String(i);
 }
 
-/* p2p's matrices are figures of a pair each. */
+/* All figures of a file. Each value in a matrix of `heddle p2p` is the figure of a pair. */
 function figuresOfFile(data) {
     const out = flatten(data, '', new Map());
     for (const figure of objectsOf(data.figures)) {

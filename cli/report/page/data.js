@@ -1,9 +1,11 @@
 'use strict';
-/* data.js - the data of the page: JSON elements and columns of numbers, which are decoded when they are first asked for.
- * A column is base64 of numbers of seven bits a byte; cli/report/parts.h has the format. */
+/* data.js - the data of the page: JSON elements, and columns of numbers. The page decodes a column
+ * at its first use. A column is base64 of numbers with seven bits per byte; cli/report/parts.h
+ * describes the format. */
 
 const UNSEEN_SHORT = -1;
-/* Columns of whole numbers beyond 31 bits; -1 stands for none in the others, and NaN for unseen in these. */
+/* Columns whose whole numbers may exceed 31 bits. In these columns, NaN stands for a value that was
+ * not seen; in all others, -1 does. */
 const WIDE = new Set(['position', 'thread', 'blocks', 'threads', 'bytes', 'submitted', 'issued', 'began', 'ended', 'done', 'ready',
     'low', 'high', 'begin', 'end', 'called', 'returned', 'time', 'since', 'in_use', 'held', 'limit', 'lane', 'stream', 'detail', 'began_by', 'ended_by']);
 
@@ -33,19 +35,19 @@ function bytesOf(text) {
     return out;
 }
 
-/* n numbers out of bytes, into `out`; `none` stands for unseen. */
+/* Decodes bytes into `out`. `none` stands for a value that was not seen. */
 function decodeNumbers(bytes, out, none) {
     const n = out.length;
     let at = 0, last = 0, value = none;
     for (let i = 0; i < n && at < bytes.length;) {
-        /* the lowest bit apart, since a number may have 54 */
+        /* the lowest bit is kept apart, since a number may be 54 bits long */
         let byte = bytes[at++], half = byte >> 1 & 63;
         const odd = byte & 1;
         for (let scale = 64; byte > 127 && at < bytes.length; scale *= 128) {
             byte = bytes[at++];
             half += (byte & 127) * scale;
         }
-        if (half === 0 && odd) { /* the value before, repeated */
+        if (half === 0 && odd) { /* repeats the value before */
             let repeats = 0, scale = 1;
             do {
                 byte = bytes[at++];
@@ -68,7 +70,8 @@ function decodeNumbers(bytes, out, none) {
     return out;
 }
 
-/* The objects of a result's list: it may be of any tool, and odd. */
+/* The objects in a list of a result. Any tool may have written the result, so the list may contain
+ * anything. */
 function objectsOf(list) {
     return Array.isArray(list) ? list.filter(item => item !== null && typeof item === 'object' && !Array.isArray(item)) : [];
 }
@@ -77,19 +80,20 @@ function listOf(value) {
     return Array.isArray(value) ? value : [];
 }
 
-/* The pairs of `heddle p2p` that are of two devices of a machine. Others would make a map without end. */
+/* The pairs of `heddle p2p` with two different devices of possible numbers. An impossible number
+ * could make the map endless. */
 function pairsOf(data) {
     const isDevice = d => Number.isInteger(d) && d >= 0 && d < DEVICES;
     return objectsOf(data.pairs).filter(pair => isDevice(pair.device) && isDevice(pair.owner) && pair.device !== pair.owner)
         .map(pair => ({ ...pair, verdict: plain(pair.verdict), reason: textOf(pair.reason), remedy: textOf(pair.remedy) }));
 }
 
-/* A value of JSON as text of a cell. */
+/* The text of a JSON value, for a cell. */
 function plain(value) {
     return value === null || value === undefined ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value);
 }
 
-/* The same where nothing is to stand for what is missing. */
+/* Like plain, but the text of a missing value is empty. */
 function textOf(value) {
     return value === null || value === undefined ? '' : plain(value);
 }
@@ -103,7 +107,7 @@ function readJson(id) {
     return JSON.parse(elementText(id));
 }
 
-/* A trace: `info` is its JSON; columns by col('ops', 'began'). */
+/* A trace. `info` is its JSON; col('ops', 'began') returns a column. */
 class Trace {
     constructor(file) {
         this.name = file.name;
@@ -135,7 +139,7 @@ class Trace {
             column = wide ? new Float64Array(n).fill(NaN) : new Int32Array(n).fill(UNSEEN_SHORT);
             decodeNumbers(bytesOf(elementText(id)), column, wide ? NaN : UNSEEN_SHORT);
             const element = document.getElementById(id);
-            if (element) element.remove(); /* it is not needed twice */
+            if (element) element.remove(); /* the decoded data replaces the element */
             this.cache.set(key, column);
         }
         return column;
@@ -166,7 +170,7 @@ class Trace {
         return 'lane ' + number % this.info.lane_numbers + (kind ? ' ' + kind : '');
     }
 
-    /* "axpy", "copy device 0 to host": what an operation does. */
+    /* The name of an operation: "axpy", "copy device 0 to host". */
     opName(op) {
         if (op < 0 || op >= this.count('ops')) return 'an operation that the trace does not have';
         const kind = this.col('ops', 'kind')[op];
@@ -177,13 +181,14 @@ class Trace {
         return kind === 1 && kernel ? kernel : OP_KINDS[kind] || 'operation';
     }
 
-    /* Device, lane and position, which name it. */
+    /* The device, lane and position that identify an operation. */
     opPlace(op) {
         const lane = this.col('ops', 'lane')[op];
         return this.deviceOfLane(lane) + '.' + lane % this.info.lane_numbers + ':' + this.col('ops', 'position')[op];
     }
 
-    /* When it ran, or was last seen; NaN: never. */
+    /* The times at which an operation began and ended, as far as the trace shows them. NaN: not
+     * seen at all. */
     opTimes(op) {
         const began = this.col('ops', 'began')[op], ended = this.col('ops', 'ended')[op];
         const submitted = this.col('ops', 'submitted')[op], done = this.col('ops', 'done')[op];
@@ -192,7 +197,8 @@ class Trace {
         return [from, Math.max(from, to)];
     }
 
-    /* From the operation back: what each one was held up by, to one that could go when it was submitted. `beyond`: how many are left out. */
+    /* The chain from an operation back: each next operation held up the one before. The last one
+     * could run when it was submitted. `beyond`: the number of operations left out. */
     chain(op, most = CHAIN) {
         const holder = this.col('ops', 'holder'), ready = this.col('ops', 'ready'), submitted = this.col('ops', 'submitted');
         const out = [], seen = new Uint8Array(holder.length);
@@ -206,13 +212,13 @@ class Trace {
         return out;
     }
 
-    /* Piece indices of a device: from, to. */
+    /* The pieces of a device: the index of the first one, and the index behind the last one. */
     pieces(d) {
         const first = this.firstPiece[d];
         return [first, first + this.info.devices[d].pieces];
     }
 
-    /* The piece that has a time. */
+    /* The piece of a device that contains a time. */
     pieceAt(d, time) {
         const [first, end] = this.pieces(d);
         return Math.max(first, upperBound(this.col('pieces', 'begin'), time, first, end) - 1);
@@ -223,7 +229,8 @@ class Trace {
         return i + 1 < end ? this.col('pieces', 'begin')[i + 1] : this.info.devices[d].end;
     }
 
-    /* 0 compute, 1 transfer, 2 and more: idle by cause. */
+    /* The category of each piece: 0 is compute, 1 is transfer, 2 and more are the causes of idle
+     * time. */
     pieceCategories() {
         let categories = this.cache.get('categories');
         if (!categories) {
@@ -235,7 +242,8 @@ class Trace {
         return categories;
     }
 
-    /* The time of each category in a device's pieces before a time, so that any range is a difference. */
+    /* For each block of a device's pieces, the time of each category in all earlier pieces. So
+     * addUpTo looks at a single block only. */
     pieceSums(d) {
         const key = 'sums' + d;
         let sums = this.cache.get(key);
@@ -254,7 +262,7 @@ class Trace {
         return sums;
     }
 
-    /* Adds to `out` the time of each category before t, times `sign`. */
+    /* Adds the time of each category before t to `out`, times `sign`. */
     addUpTo(d, t, sign, out) {
         const { first, end, table } = this.pieceSums(d), begin = this.col('pieces', 'begin'), category = this.pieceCategories();
         if (end === first || t <= begin[first]) return;
@@ -274,8 +282,8 @@ class Trace {
     }
 }
 
-const DEVICES = 32; /* of a machine, at most */
-const CHAIN = 200; /* operations of a chain that are drawn and listed */
+const DEVICES = 32; /* the most devices of a machine */
+const CHAIN = 200; /* the most operations of a chain that are drawn and listed */
 const PIECE_BLOCK = 32;
 const CATEGORIES = 11;
 const OP_KINDS = ['', 'launch', 'copy', 'fill', 'matrix product', 'call', 'mark', 'claim'];

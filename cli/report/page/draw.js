@@ -1,10 +1,11 @@
-/* draw.js - what all views draw with: elements, tables, colours with patterns, axes, numbers as text. */
+/* draw.js - functions that all views use to draw: elements, tables, colours with patterns, axes,
+ * numbers as text. */
 
 const app = { traces: [], current: 0, from: 0, to: 1, selected: null, views: [], printing: false, errors: [] };
 
 /* ---------------------------------------------------------------------------------------------------------- elements */
 
-/* el('p', {class: 'note'}, 'text', child): text is text, never markup. */
+/* Makes an element: el('p', {class: 'note'}, 'text', child). The text never becomes markup. */
 function el(tag, attributes, ...children) {
     const element = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes || {})) {
@@ -20,7 +21,7 @@ function el(tag, attributes, ...children) {
     return element;
 }
 
-/* What may be null is left out, which append() would write as a word. */
+/* Appends children, but not null, which append() would write as a word. */
 function add(parent, ...children) {
     parent.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
 }
@@ -37,15 +38,16 @@ function count(n) {
     return n.toLocaleString('en-US');
 }
 
-/* What a view leaves out, where it is missing; null where nothing is. The text behind the number: of one, of several. */
+/* A note that a view leaves out `n` items; null if it leaves out none. `one` and `several` are the
+ * texts behind the number. */
 function leftOut(n, one, several, attributes) {
     return n > 0 ? el('p', { class: 'quiet left-out', ...attributes }, count(n) + ' ' + (n === 1 ? one : several)) : null;
 }
 
-const PAPER_ROWS = 60; /* page.css hides those behind */
+const PAPER_ROWS = 60; /* on paper, page.css hides the rows behind these */
 
-/* Rows are lists of cells: text, a node, or {text, class, title}. The first column is text. `total`: how many rows there are, where `rows` has
- * only the first of them. */
+/* Rows are lists of cells: text, a node, or {text, class, title}. The first column is text.
+ * `total`: the number of all rows, if `rows` contains only the first ones. */
 function table(caption, heads, rows, most = 200, total = rows.length) {
     const shown = rows.slice(0, most);
     const isText = i => shown.length > 0 && shown[0][i] !== null && typeof shown[0][i] === 'object' && shown[0][i].class === 'text';
@@ -62,9 +64,9 @@ function table(caption, heads, rows, most = 200, total = rows.length) {
         long ? leftOut(total - PAPER_ROWS, 'more row is not on paper.', 'more rows are not on paper.', { class: 'left-out paper' }) : null);
 }
 
-const NAME = 120; /* characters of a name in a table or a line */
+const NAME = 120; /* the most characters of a name in a table or a line */
 
-/* A name in a cell: its begin, and all of it as the title. */
+/* A cell for a name. The cell shows the begin of a long name, and its title is the whole name. */
 function nameCell(name) {
     return short(name, NAME) === name ? { text: name, class: 'text' } : { text: short(name, NAME), title: name, class: 'text' };
 }
@@ -74,7 +76,7 @@ function facts(pairs) {
         .map(([key, value]) => [el('dt', null, key), el('dd', null, value)]));
 }
 
-/* A table that stands beside a chart; `make` runs when it is opened. Paper has it, too. */
+/* A table beside a chart. `make` runs when the table is opened, also for paper. */
 function asTable(make, title = 'The same as a table') {
     const body = el('div');
     const details = el('details', null, el('summary', null, title), body);
@@ -102,7 +104,8 @@ function duration(ns) {
     return significant(ns / 1e9) + ' s';
 }
 
-/* A time of a trace, from the begin of its window. Two that are a microsecond apart are two. */
+/* The text of a time, from the begin of the trace's window. Times that differ by a microsecond get
+ * different texts. */
 function moment(t, time) {
     const ns = Math.abs(time - t.begin);
     if (Number.isNaN(ns)) return '–';
@@ -139,14 +142,15 @@ function short(text, most) {
 
 const FROM_THE_RIGHT = /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff]|[\ud802\ud803\ud83a\ud83b]/;
 
-/* A name that may be written from right to left, so that it does not turn what stands around it. */
+/* Isolates a name that contains text from right to left, so that it does not reverse the text
+ * around it. */
 function isolated(name) {
     if (!FROM_THE_RIGHT.test(name)) return name;
     const open = (name.match(/[\u2066-\u2068]/g) || []).length - (name.match(/\u2069/g) || []).length;
     return name.startsWith('\u2068') && open === 0 ? name : '\u2068' + name + '\u2069'.repeat(Math.max(0, open) + 1);
 }
 
-/* Steps of 1, 2, 5 times a power of ten, about `count` of them. */
+/* About `count` values between `from` and `to`, in steps of 1, 2 or 5 times a power of ten. */
 function steps(from, to, count) {
     const rough = (to - from) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough) || power * 10;
@@ -155,7 +159,7 @@ function steps(from, to, count) {
     return { step, values: out };
 }
 
-/* A time on an axis: as many digits as its steps have. */
+/* The text of a time on an axis, with as many digits as the axis needs. */
 function timeTick(ns, step) {
     const [unit, name] = step >= 1e9 ? [1e9, 's'] : step >= 1e6 ? [1e6, 'ms'] : step >= 1e3 ? [1e3, 'µs'] : [1, 'ns'];
     const digits = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
@@ -164,7 +168,8 @@ function timeTick(ns, step) {
 
 /* ----------------------------------------------------------------------------------------------------------- colours */
 
-/* What a device does: colour, letter and pattern together, so that no one of them is needed. */
+/* The categories of a device's time. Each is shown by a colour, a letter and a pattern, and any one
+ * of these is enough to recognise it. */
 const CATEGORY = [
     { text: 'compute', letter: '', light: '#1f6fb4', dark: '#3b8fd6', pattern: 'none' },
     { text: 'transfer', letter: 'X', light: '#56b4e9', dark: '#7cc7f2', pattern: 'dots' },
@@ -204,7 +209,7 @@ function inkOn(hex) {
 
 const patterns = new Map();
 
-/* A fill of a colour with its pattern drawn into it. */
+/* A fill style: a colour with a pattern on it. */
 function patternFill(context, hex, kind) {
     if (kind === 'none') return hex;
     const key = hex + kind;
@@ -252,7 +257,7 @@ function categoryLegend(which) {
     return legend(which.map(c => ({ ...CATEGORY[c], colour: () => categoryColour(c) })));
 }
 
-/* A letter, or a few words, on a plate of the colour, so that a pattern does not disturb it. */
+/* Draws a letter or a few words on a plate of the colour, so that no pattern disturbs the text. */
 function letterOn(g, letter, x, y, hex) {
     g.font = 'bold 10px system-ui, sans-serif';
     g.textAlign = 'center';
@@ -267,7 +272,7 @@ function letterOn(g, letter, x, y, hex) {
 
 /* ------------------------------------------------------------------------------------------------------------ canvas */
 
-/* A context in CSS pixels of a canvas that has this size. */
+/* Sets the size of a canvas. Returns its drawing context, which counts in CSS pixels. */
 function sized(canvas, width, height) {
     const scale = app.printing ? 2 : Math.min(2, window.devicePixelRatio || 1);
     const w = Math.max(1, Math.round(width * scale)), h = Math.max(1, Math.round(height * scale));
@@ -283,7 +288,7 @@ function sized(canvas, width, height) {
     return g;
 }
 
-/* A chart: a canvas in a frame with a name, drawn by draw(g, width, height). */
+/* A chart: a canvas with a name, in a frame. The function draw(g, width, height) draws it. */
 function chart(label, height, draw, attributes) {
     const canvas = el('canvas', { role: 'img', 'aria-label': label, ...attributes });
     const frame = el('div', { class: 'canvas' }, canvas);
@@ -297,7 +302,8 @@ function chart(label, height, draw, attributes) {
     return frame;
 }
 
-/* Keys for what a click in a chart does; `help` has them in words. actions: from a key to what it does. */
+/* Adds keys to a chart, for users without a mouse. `actions` maps a key to its function; `help`
+ * describes the keys in words. */
 function withKeys(frame, help, actions) {
     const { canvas } = frame;
     canvas.tabIndex = 0;
@@ -362,7 +368,7 @@ function horizontalAxis(g, box, ticks, text) {
     g.textAlign = 'left';
 }
 
-/* Times on axes are, as all others, counted from the begin of the window. */
+/* An axis of times. Like all other times on the page, they count from the begin of the window. */
 function timeAxis(g, box, from, to) {
     const begin = trace().begin;
     from -= begin;
@@ -371,7 +377,8 @@ function timeAxis(g, box, from, to) {
     horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
 }
 
-/* For what is made of elements: drawn anew where the colours are others, so that a focus or a click in it is not lost. */
+/* For a view that consists of elements: draws it again only if the colours changed. So the view
+ * keeps its focus and does not lose a click. */
 function whenColoursChange(draw) {
     const look = () => document.documentElement.dataset.theme + app.printing;
     let last = look();
@@ -414,7 +421,7 @@ function drawAll() {
     for (const view of app.views) if (view.draw && (app.printing || view.near)) view.draw();
 }
 
-/* The part of the time that views of time show. */
+/* Sets the part of the trace that the views over time show. */
 function setWindow(from, to) {
     const t = trace();
     if (!t || !Number.isFinite(from) || !Number.isFinite(to)) return;

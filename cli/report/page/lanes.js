@@ -1,11 +1,13 @@
-/* lanes.js - the timeline: a band per device, a strip of what it did, a row per lane, rows of threads; the chain of waits.
- * Below the threads' rows are intervals: ranges that may end in another thread, and overlap.
- * It draws what can be seen: by a search in sorted columns, and by pixel columns where there is more than that. */
+/* lanes.js - the timeline. Each device gets a band with a strip of its work and a row per lane.
+ * Below are the rows of threads, and then the rows of intervals: ranges that may end in another
+ * thread, and may overlap. The timeline also shows the chain of waits. It draws only visible items,
+ * which it finds by a search in sorted columns. If a row contains more items than pixels, it draws
+ * the row by pixel columns. */
 
 const lanes = { rows: [], row: 0, critical: false, folded: new Set(), scroll: 0, height: 0, gutter: 150 };
 const ROW = { strip: 34, lane: 19, range: 16, interval: 16, pause: 14, activity: 15, head: 20 };
-const MARK = 8; /* pixels of an interval's end in another thread */
-const THREADS = 64, INTERVAL_ROWS = 32, PATH = 5000; /* that are drawn */
+const MARK = 8; /* pixels of the mark at the end of an interval that ends in another thread */
+const THREADS = 64, INTERVAL_ROWS = 32, PATH = 5000; /* the most that are drawn */
 
 /* ------------------------------------------------------------------------------------------------------------- rows */
 
@@ -39,20 +41,21 @@ function threadRows(t) {
     return rows;
 }
 
-/* A row of items of a table that are not neighbours there: their own order of time. `id` names it among those of its kind, however often rows
- * are made. */
+/* A row of items that are not neighbours in their table; the row sorts them by time. `id`
+ * identifies the row among the rows of its kind, even after all rows were made again. */
 function itemRow(t, kind, name, id, items, text) {
     const begin = t.col(name, 'begin'), end = t.col(name, 'end');
     const list = Int32Array.from(items).sort((a, b) => begin[a] - begin[b]);
     return { kind, table: name, id: kind + ' ' + id, text, items: list, begin: Float64Array.from(list, i => begin[i]), end: Float64Array.from(list, i => end[i]), from: 0, to: list.length };
 }
 
-/* The lanes' stretches lie together, sorted; sums make any part of the time a difference. */
+/* The row of a lane. The stretches of a lane are neighbours in their table, sorted by time. */
 function laneRow(t, lane, from, to) {
     return { kind: 'lane', text: t.laneName(lane), lane, device: t.deviceOfLane(lane), begin: t.col('stretches', 'began'), end: t.col('stretches', 'ended'), from, to };
 }
 
-/* Intervals come sorted by begin. Each goes to the first row that is free then, so there are no more rows than overlap at a time. */
+/* Intervals are sorted by their begins. Each goes to the first row that is free at its begin. So
+ * the number of rows is the most intervals that overlap at one time. */
 function intervalRows(t) {
     const begin = t.col('intervals', 'begin'), end = t.col('intervals', 'end'), free = [], items = [];
     lanes.intervalsBeyond = 0;
@@ -64,7 +67,7 @@ function intervalRows(t) {
             continue;
         }
         if (row === items.length) items.push([]);
-        free[row] = Math.max(end[i], begin[i] + 1); /* two of no length are not in one place */
+        free[row] = Math.max(end[i], begin[i] + 1); /* two intervals without length do not share a place */
         items[row].push(i);
     }
     const rows = items.map((list, n) => itemRow(t, 'interval', 'intervals', n, list, n === 0 ? 'intervals' : ''));
@@ -160,7 +163,8 @@ function itemText(t, row, i) {
     return t.nameOf(t.col(row.table, 'name')[row.items[i]]);
 }
 
-/* One by one, where there are few; by pixel columns, by the part of each that is covered, where there are many. */
+/* Draws the items one by one. If a lane contains many, draws pixel columns instead, each by the
+ * part of it that is covered. */
 function drawItems(g, t, row, width) {
     let first = upperBound(row.begin, app.from, row.from, row.to);
     for (let back = 0; back < 4 && first > row.from && row.end[first - 1] > app.from; back++) first--;
@@ -174,20 +178,20 @@ function drawItems(g, t, row, width) {
     for (let i = first; i < last; i++) {
         const x = Math.max(lanes.gutter, xOf(row.begin[i], width)), right = Math.min(width, xOf(row.end[i], width));
         if (right < lanes.gutter || right < x) continue;
-        if (right <= filled) { /* on to the last item that begins in what is drawn; where items overlap, one by one */
+        if (right <= filled) { /* skips to the last item that begins in the drawn part; activities may overlap, so they go one by one */
             if (row.kind !== 'activity') i = Math.max(i, upperBound(row.begin, timeOf(filled, width), i, last) - 2);
             continue;
         }
         const w = Math.max(1, right - x - (right - x > 3 ? 0.5 : 0)), hex = itemColour(t, row, i);
         g.fillStyle = hex;
         g.fillRect(x, row.y, w, row.h - 1);
-        if (row.kind === 'lane' && t.col('stretches', 'flags')[i] & 2 && w > 3) { /* not measured on the device */
+        if (row.kind === 'lane' && t.col('stretches', 'flags')[i] & 2 && w > 3) { /* these times were not measured on the device */
             g.fillStyle = patternFill(g, hex, 'rising');
             g.fillRect(x, row.y, w, row.h - 1);
         }
         filled = x + w;
         const mark = row.kind === 'interval' && w > 2 * MARK && endsElsewhere(t, row.items[i]) ? MARK : 0;
-        if (mark > 0 && right < width) { /* where it ends, if that can be seen */
+        if (mark > 0 && right < width) { /* marks the end, if the end is visible */
             g.fillStyle = patternFill(g, hex, 'cross');
             g.fillRect(x + w - mark, row.y, mark, row.h - 1);
         }
@@ -239,7 +243,7 @@ function drawStrip(g, t, row, width) {
     }
 }
 
-/* Each pixel column stacks the parts of its time. */
+/* Each pixel column stacks the categories by their parts of the column's time. */
 function drawStripColumns(g, t, row, width) {
     const per = (app.to - app.from) / (width - lanes.gutter);
     columnEnd.fill(0);
@@ -294,7 +298,8 @@ function drawRows(g, t, rows, width, top, bottom) {
     }
 }
 
-/* The place of an operation: its row and its span in pixels. A folded lane's is that of its device. */
+/* The place of an operation: its row and its span in pixels. If the lane is folded, the row is the
+ * strip of the device. */
 function placeOf(t, op, width) {
     const lane = t.col('ops', 'lane')[op];
     const row = lanes.byLane.get(lane) || lanes.rows.find(r => r.kind === 'strip' && r.device === t.deviceOfLane(lane));
@@ -316,7 +321,8 @@ function drawArrow(g, from, to) {
     g.fill();
 }
 
-/* The operations of a chain, outlined, with an arrow from each holder to what it held up. */
+/* Outlines the operations of a chain, and draws an arrow from each operation to the one that it
+ * held up. */
 function drawChain(g, t, chain, width, hex) {
     g.save();
     g.beginPath();
@@ -352,7 +358,8 @@ function drawMarks(g, t, width, height) {
     }
 }
 
-/* The part of the critical path that can be seen, the last one first as in a chain, with one more at both ends for the arrows. */
+/* The visible part of the critical path. The last operation comes first, as in a chain. One more
+ * operation at each end serves the arrows. */
 function pathInView(t) {
     const path = t.col('critical', 'op');
     let first = path.length, last = -1;
@@ -386,7 +393,7 @@ function drawSelected(g, t, width) {
     if (s.kind === 'item') {
         g.strokeStyle = colour('mark');
         g.lineWidth = 2.5;
-        const row = lanes.rows.find(r => r.id === s.row.id); /* none of a device that is folded */
+        const row = lanes.rows.find(r => r.id === s.row.id); /* a folded device shows no such row */
         if (row) g.strokeRect(xOf(s.from, width), row.y - 1, Math.max(3, xOf(s.to, width) - xOf(s.from, width)), row.h + 1);
     }
 }

@@ -1,9 +1,10 @@
-/* lanes_input.js - the timeline's mouse, fingers and keys; what is selected, and its details in words. */
+/* lanes_input.js - mouse, fingers and keys in the timeline; the selection, and its details in
+ * words. */
 
 const LANES_HELP = 'Arrows left and right go to the next item of the row, up and down to another row. Plus and minus zoom, ' +
     'Shift and arrows move, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
 
-const WAITS = 40, GAPS = 40; /* that are listed: of an operation, of all devices */
+const WAITS = 40, GAPS = 40; /* the most waits of an operation, and the most gaps of all devices, that are listed */
 
 /* -------------------------------------------------------------------------------------------------------- selection */
 
@@ -85,7 +86,7 @@ function opLine(t, op) {
     return short(t.opName(op), NAME) + ' on ' + t.deviceName(t.deviceOfLane(lane)) + ', ' + t.laneName(lane);
 }
 
-/* The chain as a list: each entry goes to its operation. */
+/* The chain as a list. The button in each entry selects its operation. */
 function chainList(t, chain, most = 12) {
     const heldBy = t.col('ops', 'held_by'), more = chain.length - most;
     const list = el('ol', { class: 'chain' }, chain.slice(0, most).map((op, i) => {
@@ -204,7 +205,7 @@ function showDetails() {
     })));
 }
 
-/* ------------------------------------------------------------------------------------------------------- what is hit */
+/* ---------------------------------------------------------------------------------------------- the item at a place */
 
 function indexNear(row, x, width) {
     const time = timeOf(x, width), slack = (app.to - app.from) / (width - lanes.gutter) * 4;
@@ -319,7 +320,7 @@ function click(found) {
 }
 
 function wheel(event) {
-    if (!event.ctrlKey && document.activeElement !== lanes.scroller) return; /* the page scrolls until the timeline is in use */
+    if (!event.ctrlKey && document.activeElement !== lanes.scroller) return; /* until the timeline is in use, the wheel scrolls the page */
     event.preventDefault();
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         pan(event.deltaX / 800);
@@ -330,7 +331,7 @@ function wheel(event) {
     }
 }
 
-/* The items of a row as [from, to, begin, end] of indices and columns. */
+/* The items of a row: `from` and `to` are indices into the column `begin`. */
 function rowItems(row) {
     if (row.kind === 'strip') {
         const [from, to] = trace().pieces(row.device);
@@ -339,7 +340,7 @@ function rowItems(row) {
     return { from: row.from || 0, to: row.to || 0, begin: row.begin };
 }
 
-/* The item that is selected in the row, or -1. */
+/* The selected item of the row; -1: none. */
 function selectedIn(row) {
     const s = app.selected;
     if (!s) return -1;

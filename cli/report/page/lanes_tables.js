@@ -1,9 +1,10 @@
 /* lanes_tables.js - the timeline in words: its legend, tables of gaps, lanes, ranges, intervals and pauses; and the timeline on paper. */
 
 const OPS_SHOWN = new Map([[3, 'fill'], [4, 'matrix product'], [5, 'call'], [7, 'claim']]);
-const PAPER_PICTURE = 28, PAPER_PICTURES = 3; /* rows of a picture on paper; pictures of a device, of all threads, or of all intervals */
+const PAPER_PICTURE = 28, PAPER_PICTURES = 3; /* the most rows of a picture on paper; the most pictures of a device, of all threads, or of all intervals */
 
-/* What the strips and lanes use, the pauses of threads, and intervals. */
+/* The legend of strips, lanes, pauses of threads, and intervals. It lists only colours that the
+ * trace uses. */
 function lanesLegend(t) {
     const ops = t.col('stretches', 'op'), paused = new Set(t.col('pauses', 'kind')), used = usedCategories([t]);
     return legend([
@@ -28,7 +29,8 @@ function timelineTables(t) {
         has('intervals') ? asTable(() => intervalsTable(t), 'The intervals as a table') : null, has('pauses') ? asTable(() => pausesTable(t), 'The pauses of threads as a table') : null].filter(Boolean);
 }
 
-/* The longest gaps of all devices. Few of a million are kept at a time. */
+/* The longest gaps of all devices. A trace may contain a million gaps, so this keeps only a few at
+ * a time. */
 function longestTable(t) {
     const begin = t.col('pieces', 'begin'), category = t.pieceCategories();
     let kept = [], gaps = 0, least = 0;
@@ -67,7 +69,7 @@ function lanesTable(t) {
     return table('', ['lane', 'operations', 'ran for', 'part of the window', 'from', 'to'], rows);
 }
 
-/* Rows of the same key, with their number, sum and longest. */
+/* Groups rows by key. Each group gets the number of its rows, their sum, and the longest. */
 function sumsBy(begin, end, keyOf) {
     const by = new Map();
     for (let i = 0; i < begin.length; i++) {
@@ -101,7 +103,8 @@ function pausesTable(t) {
 
 /* ------------------------------------------------------------------------------------------------------------- paper */
 
-/* Rows from one device's strip, or the head of threads or of intervals, to the next. */
+/* Groups the rows. A group begins with a device's strip, or with the head of the threads or of the
+ * intervals. */
 function rowGroups() {
     const groups = [];
     for (const row of lanes.rows) {
@@ -123,7 +126,8 @@ function lanesPicture(rows) {
     return el('div', { class: 'canvas' }, axis, canvas);
 }
 
-/* Pictures of a part of the rows each, so that none is cut by the end of a page. */
+/* Prints the timeline as several pictures, each with a part of the rows. So the end of a page cuts
+ * no picture. */
 function printLanes(target) {
     const old = lanes.gutter, folded = lanes.folded.size;
     lanes.gutter = 170;

@@ -1,6 +1,7 @@
-/* losses.js - the story of each loss: what was blamed, when it was noticed, when the device was up again, what the others did. */
+/* losses.js - the story of each loss: the operation to blame, the time when the loss was noticed,
+ * the time when the device was up again, and the work of the other devices. */
 
-const LOSSES = 20; /* whose stories are told */
+const LOSSES = 20; /* the most losses whose stories are told */
 
 function lossEvents(t, loss) {
     const events = [], op = loss.op, end = loss.ended === null ? t.end : loss.ended;
@@ -20,7 +21,8 @@ function lossEvents(t, loss) {
     return events.sort((a, b) => a[0] - b[0]);
 }
 
-/* The operations that failed between this loss and the next: its own device's, and those elsewhere that needed what was lost. */
+/* The operations that failed between this loss and the next one: on the lost device, and on other
+ * devices that needed its results. */
 function failedWith(t, loss) {
     const next = t.info.losses.filter(other => other.time > loss.time).reduce((least, other) => Math.min(least, other.time), Infinity);
     const flags = t.col('ops', 'flags'), lane = t.col('ops', 'lane'), done = t.col('ops', 'done');
@@ -43,7 +45,7 @@ function firstAfter(t, d, time) {
     return best < 0 ? -1 : t.col('stretches', 'first_op')[best];
 }
 
-/* What the devices did before and while one was lost. */
+/* The work of all devices before a loss, and while the device was gone. */
 function othersTable(t, loss) {
     const end = loss.ended === null ? t.end : loss.ended, length = Math.max(1, end - loss.time), before = Math.max(t.begin, loss.time - length);
     return table('The part of the time in which each device computed or moved bytes', ['device', 'before', 'while device ' + loss.device + ' was gone', 'waiting for another device then'],
@@ -86,7 +88,7 @@ function drawLoss(g, width, height, loss) {
     }
 }
 
-/* Several losses in a row each; of one the story is enough. */
+/* A table of all losses. A single loss needs no table, since its story is enough. */
 function lossTable(t) {
     return t.info.losses.length < 2 ? null : table('Every loss', ['device', 'lost', 'gone for', 'message'], t.info.losses.map(loss => ['device ' + loss.device,
         moment(t, loss.time), loss.ended === null ? { text: 'not back', class: null } : duration(loss.ended - loss.time), { text: loss.message || '–', class: 'text' }]));

@@ -1,4 +1,5 @@
-/* main.js - the page: which views the files give, the choice of the run, the theme, paper. */
+/* main.js - the page: the views for the given files, the choice of the run, the theme, and
+ * paper. */
 
 function goTo(id) {
     const view = document.getElementById(id);
@@ -7,7 +8,8 @@ function goTo(id) {
     if (id === 'timeline' && lanes.scroller) lanes.scroller.focus({ preventScroll: true });
 }
 
-/* A view of a report: a section that is built at once, and drawn whenever it is near what can be seen. */
+/* Adds a view of a report. The view is built at once, and drawn whenever it is near the visible
+ * part of the page. */
 function addView(id, title, lead, build) {
     const body = el('div'), section = el('section', { class: 'view', id, 'aria-labelledby': id + '-title', tabindex: '-1' },
         el('h2', { id: id + '-title' }, title), lead ? el('p', { class: 'lead' }, lead) : null, body);
@@ -55,7 +57,7 @@ function addTraceViews() {
     }
 }
 
-/* Benchmarks of one kind in pairs; the rest alone. */
+/* Shows two benchmarks of one kind side by side, and the others alone. */
 function addBenchViews(files) {
     const left = files.slice();
     for (let n = 1; left.length > 0; n++) {
@@ -65,7 +67,7 @@ function addBenchViews(files) {
     }
 }
 
-/* The first file of each machine: others of the same one would repeat it. */
+/* The first file of each machine. Another file of the same machine would only repeat the facts. */
 function machines(files) {
     const found = new Map();
     for (const file of files) {
@@ -133,7 +135,7 @@ function redrawAll() {
     document.querySelectorAll('#main canvas').forEach(canvas => canvas.redraw && canvas.redraw());
 }
 
-/* Paper has every view, light, with the tables open. */
+/* Prepares the page for paper: all views, in the light theme, with open tables. */
 function beforePrint() {
     if (app.printing) return;
     app.printing = true;
@@ -162,7 +164,7 @@ function afterPrint() {
 
 function chooseRun(index) {
     app.current = index;
-    buildViews(); /* the choice is no part of them, and keeps the focus */
+    buildViews(); /* the control for this choice is in no view, so it keeps the focus */
 }
 
 function buildTools() {

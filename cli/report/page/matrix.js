@@ -1,12 +1,12 @@
-/* matrix.js - idle time: a row per device, what it waited for, exact to the nanosecond. */
+/* matrix.js - idle time: a row per device with its reasons for waiting, exact to the nanosecond. */
 
 function shade(cell, share) {
     if (share > 0) cell.style.background = 'color-mix(in srgb, ' + colour('back') + ' ' + Math.round(100 - Math.min(1, share) * 55) + '%, #d55e00)';
 }
 
-const MATRIX_ALL = 8; /* devices up to which each has a column, though nothing waited for it */
+const MATRIX_ALL = 8; /* with at most this many devices, each device gets a column, even if nothing waited for it */
 
-/* The devices that have a column. */
+/* The devices that get a column. */
 function waitedFor(devices) {
     const all = devices.map((_, d) => d);
     return devices.length <= MATRIX_ALL ? all : all.filter(d => devices.some(device => device.for_device[d] > 0));
@@ -50,5 +50,5 @@ function buildMatrix(body) {
     }, { 'aria-pressed': 'false', id: 'exact' });
     holder.append(matrixTable(t, exact));
     add(body, el('div', { class: 'bar' }, toggle), holder);
-    return whenColoursChange(() => holder.replaceChildren(matrixTable(t, exact))); /* its shades are of the theme */
+    return whenColoursChange(() => holder.replaceChildren(matrixTable(t, exact))); /* its shades depend on the theme */
 }

@@ -1,8 +1,9 @@
-/* memory.js - memory over time, stacked by label, with what is held and the limit; the holders at a moment. */
+/* memory.js - memory over time, stacked by label, with the held memory and the limit; the holders
+ * at a chosen time. */
 
 const STACKED = 8; /* labels with a colour of their own; the others share the last one */
 
-/* The pools that the trace has memory of: each device, the host's pinned memory, unified memory. */
+/* The pools with memory in the trace: each device, the host's pinned memory, unified memory. */
 function poolsOf(t) {
     const kind = t.col('memory', 'kind'), device = t.col('memory', 'device'), found = new Set();
     for (let i = 0; i < kind.length; i++) found.add(kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified');
@@ -21,7 +22,7 @@ function poolEvents(t, id) {
     const events = [], now = new Map(), most = new Map();
     for (let i = 0; i < kind.length; i++) {
         const of = kind[i] === 0 ? 'd' + device[i] : kind[i] === 1 ? 'pinned' : 'unified';
-        if (of !== id || !(flags[i] & 1)) continue; /* what failed, or is of before the trace, holds nothing */
+        if (of !== id || !(flags[i] & 1)) continue; /* a failed allocation, and a buffer older than the trace, hold nothing here */
         events.push(i);
         const sum = (now.get(label[i]) || 0) + (isAlloc[i] ? bytes[i] : -bytes[i]);
         now.set(label[i], sum);
@@ -37,8 +38,9 @@ function labelName(t, index) {
     return index >= 0 ? t.nameOf(index) || '(no label)' : '(no label)';
 }
 
-/* What a device's buffers take beside those that the trace has seen begin, from a figure to the next: times, with bytes and the limit from then on. A buffer
- * that is older than the trace takes nothing any more once it is freed. */
+/* The bytes that a device's figures count beyond the allocations in the trace. A list of [time,
+ * bytes, limit], each valid until the next time. When a buffer that is older than the trace is
+ * freed, its bytes leave the rest. */
 function poolRests(t, id) {
     if (t.cache.has('rests' + id)) return t.cache.get('rests' + id);
     const figures = figuresOf(t, id), at = t.col('figures', 'time'), used = t.col('figures', 'in_use'), limit = t.col('figures', 'limit'), time = t.col('memory', 'time'), kind = t.col('memory', 'kind');
@@ -61,14 +63,15 @@ function poolRests(t, id) {
     return rests;
 }
 
-/* For each pixel column the sums by slot at the moment when they were largest; with the rest in `all`, which is NaN before the first figure.
- * `ends` has that at the column's end. */
+/* For each pixel column, the sums by slot at the time when their total was largest. `all`: the
+ * largest total with the rest (poolRests); NaN before the first figure. `ends`: the total with the
+ * rest at the end of the column. */
 function poolColumns(t, id, from, to, width) {
     const { events, slot } = poolEvents(t, id), slots = STACKED + 1, sums = new Float64Array(slots), columns = new Float64Array(width * slots);
     const rests = poolRests(t, id), all = new Float64Array(width).fill(NaN), ends = new Float64Array(width).fill(NaN);
     const time = t.col('memory', 'time'), isAlloc = t.col('memory', 'is_alloc'), bytes = t.col('memory', 'bytes'), label = t.col('memory', 'label');
     let total = 0, rest = NaN, limit = Infinity, best = -1, e = 0, r = 0, column = 0, top = 0;
-    const taken = () => Math.max(total, Math.min(total + rest, limit)); /* above it the rest has become less since the figure */
+    const taken = () => Math.max(total, Math.min(total + rest, limit)); /* a sum above the limit shows that the rest shrank since the figure */
     const keep = () => {
         if (!(taken() <= all[column])) all[column] = taken();
         if (total > best) {
@@ -81,7 +84,7 @@ function poolColumns(t, id, from, to, width) {
         sums[slot.get(label[i]) ?? STACKED] += by;
         total += by;
     };
-    /* rows of a figure's own time are before it, as in the sum that it was compared with */
+    /* events at the time of a figure come before the figure, as in poolRests */
     const next = end => {
         const row = e < events.length ? time[events[e]] : Infinity, figure = r < rests.length ? rests[r][0] : Infinity;
         if (Math.min(row, figure) >= end) return false;
@@ -124,7 +127,7 @@ function drawStepLine(g, t, box, list, values, y, from, to) {
     g.stroke();
 }
 
-/* One value for each pixel column; none where it is not known. */
+/* Draws a line through one value for each pixel column. Skips columns with an unknown value. */
 function drawColumnLine(g, box, values, y) {
     g.beginPath();
     for (let x = 0, drawn = false; x < values.length; x++) {
@@ -188,7 +191,8 @@ function drawMemory(g, width, height, view) {
     view.box = box;
 }
 
-/* A letter in each band where it is largest, beside its colour. */
+/* Draws a letter in each band, at its largest place, so that colour alone need not identify the
+ * band. */
 function memoryLetters(g, box, columns, slots, w, y, labels) {
     for (let s = 0; s < Math.min(slots, labels.length); s++) {
         let x = -1, most = 0, score = 0;
@@ -210,7 +214,7 @@ function memoryLetters(g, box, columns, slots, w, y, labels) {
     }
 }
 
-/* Where memory was mapped, moved, unmapped or reclaimed: a letter at the top. */
+/* Draws a letter at the top for each time when memory was mapped, moved, unmapped or reclaimed. */
 function memoryMarks(g, t, box, d) {
     const kind = t.col('pauses', 'kind'), begin = t.col('pauses', 'begin'), device = t.col('pauses', 'device'), detail = t.col('pauses', 'detail');
     let free = -Infinity;
@@ -224,7 +228,7 @@ function memoryMarks(g, t, box, d) {
     }
 }
 
-/* Mapped, moved, unmapped, waited for, reclaimed. */
+/* The kinds of pauses in which memory was mapped, moved, unmapped, waited for or reclaimed. */
 const MEMORY_PAUSES = new Set([3, 4, 7]), CHANGES = 60, MOMENTS = 24;
 
 function changeText(t, i) {
@@ -241,7 +245,8 @@ function changesTable(t, pool) {
         [changeText(t, i), moment(t, begin[i]), duration(end[i] - begin[i]), bytes[i] > 0 ? bytesText(bytes[i]) : '–', t.threadName(t.col('pauses', 'thread')[i])]), CHANGES, list.length);
 }
 
-/* The chart in words: what buffers took at most in each part of the span, and what the device held at its end. */
+/* The chart as a table. For each part of the span, it shows the most bytes that buffers took, and
+ * the bytes that the device held at the end. */
 function momentsTable(t, pool) {
     const { columns, slots, ends } = poolColumns(t, pool, app.from, app.to, MOMENTS), { labels } = poolEvents(t, pool), isDevice = pool[0] === 'd';
     const figures = isDevice ? figuresOf(t, pool) : [], time = t.col('figures', 'time');
@@ -293,7 +298,7 @@ function peakTime(t, id) {
     let sum = 0, most = -1, at = t.begin;
     for (const i of events) {
         sum += isAlloc[i] ? bytes[i] : -bytes[i];
-        if (sum > most || (sum === most && isAlloc[i] && flags[i] & 2)) { /* a label that a buffer gets then is the one to name */
+        if (sum > most || (sum === most && isAlloc[i] && flags[i] & 2)) { /* if a buffer gets a label at the peak, the later time shows that label */
             most = sum;
             at = time[i];
         }
@@ -353,7 +358,7 @@ function buildMemory(body) {
     return frame;
 }
 
-/* What all buffers took at most, where the labels lack a part of it. */
+/* Notes about devices whose peak includes bytes without a label. */
 function restNote(t) {
     return t.info.devices.map((device, d) => device.in_use_rest > 0 ? el('p', { class: 'quiet' }, 'Device ' + d + ': of ' + bytesText(device.in_use_most) + ' at most ' +
         bytesText(device.in_use_rest) + ' are older than the trace, unified, the library’s own, or freed and kept for the next buffers.') : null).filter(Boolean);
@@ -361,7 +366,7 @@ function restNote(t) {
 
 const PAPER_POOLS = 8;
 
-/* On paper no choice can be made, so the other pools follow the chosen one. */
+/* A reader cannot choose a pool on paper, so the other pools follow the chosen one. */
 function printPools(paper, others) {
     paper.replaceChildren(...others.slice(0, PAPER_POOLS).map(pool => {
         const { labels } = poolEvents(trace(), pool.id), frame = chart('Memory of ' + pool.text, 200, (g, width, height) => drawMemory(g, width, height, { pool: pool.id, time: NaN }));

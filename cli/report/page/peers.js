@@ -1,4 +1,5 @@
-/* peers.js - which device can use which other one's memory, and how fast, as a heat map; the machine; what the doctor found. */
+/* peers.js - a heat map that shows which device can use the memory of which other device, and how
+ * fast; the machine; the findings of the doctor. */
 
 const VERDICTS = { usable: ['✓', '#0072b2'], slow: ['~', '#e69f00'], refused: ['✗', '#8d94a0'], corrupt: ['!', '#d55e00'] };
 
@@ -87,7 +88,8 @@ function buildPeers(body, data) {
     return whenColoursChange(draw);
 }
 
-/* A row for each figure, since pairs are many: the lowest and the highest with their pairs. */
+/* A table with one row for each figure, since there are many pairs. A row shows the lowest and the
+ * highest value with their pairs. */
 function figuresTable(pairs, figures) {
     const rows = figures.map(figure => {
         const list = pairs.map(pair => [figure.get(pair.device, pair.owner, pair), pair]).filter(([value]) => !Number.isNaN(value)).sort((a, b) => a[0] - b[0]);
@@ -98,7 +100,8 @@ function figuresTable(pairs, figures) {
     return table('A pair’s own figures are in its details', ['figure', 'pairs', 'lowest', 'median', 'highest'], rows);
 }
 
-/* The devices whose memory a device uses: by verdict, as the map of the pairs has it, or else as the driver reports. */
+/* The devices whose memory a device can use: by the verdicts of the pairs, or without pairs by the
+ * driver's report. */
 function peersOf(data, device) {
     const own = listOf(data.pairs).length > 0 ? pairsOf(data).filter(pair => pair.device === device.device && ['usable', 'slow'].includes(pair.verdict)).map(pair => pair.owner) : listOf(device.peers);
     return own.map(other => 'device ' + plain(other)).join(', ') || 'none';
@@ -127,7 +130,7 @@ function buildMachine(body, data) {
     }
 }
 
-/* Facts of several devices or pairs that have one text are one entry. */
+/* Merges facts of several devices or pairs into one entry if their texts are the same. */
 function alike(facts) {
     const found = new Map();
     for (const [key, value] of Object.entries(facts || {})) {
@@ -150,7 +153,8 @@ function uncheckedRows(gaps) {
     return [...rows].map(([reason, row]) => [reason, { text: [...row.checks].join(', '), class: 'text' }, { text: [...row.facts].join(', '), class: 'text' }]);
 }
 
-/* What `heddle doctor --json` found: the worst first; what could not be looked at. */
+/* Shows the findings of `heddle doctor --json`, the worst first, and the checks that could not be
+ * made. */
 function buildDoctor(body, data) {
     const rank = { error: 0, warning: 1 }, findings = (data.findings || []).filter(f => f && typeof f === 'object');
     const gaps = (Array.isArray(data.not_checked) ? data.not_checked : []).filter(gap => gap && typeof gap === 'object');

@@ -1,7 +1,7 @@
 /* submits.js - how long operations took from their submit on, per thread, and how full the lanes' rings were. */
 
-const RINGS = 6; /* that are drawn: the fullest */
-const RING_GAP = 12; /* pixels between two submits that a line joins */
+const RINGS = 6; /* the most rings that are drawn, the fullest ones first */
+const RING_GAP = 12; /* a line joins two submits that are at most this many pixels apart */
 const BINS = 256; /* eight for each doubling, from 64 ns on */
 
 function binOf(ns) {
@@ -16,7 +16,7 @@ function quantile(sorted, share) {
     return sorted.length === 0 ? NaN : sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(share * sorted.length) - 1))];
 }
 
-/* Of each thread: its times from submit to `field`, sorted. */
+/* For each thread, its times from submit to `field`, sorted. */
 function latencies(t, field) {
     const key = 'latency' + field;
     if (t.cache.has(key)) return t.cache.get(key);
@@ -103,7 +103,7 @@ function drawRings(g, width, height) {
         g.lineWidth = 1.5;
         g.setLineDash([[], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]][s]);
         g.beginPath();
-        let before = -Infinity; /* a line over a longer time would state what was not seen */
+        let before = -Infinity; /* a line over a longer time would show values that nobody measured */
         for (let x = 0; x < w; x++) {
             if (most[x] === 0) continue;
             const y = box.y + box.h * (1 - Math.min(1, most[x] / top));
@@ -123,14 +123,15 @@ function latencyTable(t, field) {
         list.sorted.length.toLocaleString('en-US'), ...[0, 0.5, 0.9, 0.99].map(share => duration(quantile(list.sorted, share))), duration(quantile(list.sorted, 1))]), 40);
 }
 
-/* Of each device's launches; a queue that is empty often lets the device run out of work. */
+/* Figures of each device's launches. If the queue is often empty, the device may run out of
+ * work. */
 function wayTable(t) {
     return table('The way of launches to each device, and operations that were submitted and had not ended', ['device', 'submit to the driver, median', 'p99',
         'from there to begin, median', 'p99', 'queued, mean', 'most'], t.info.devices.map((device, d) => ['device ' + d,
         ...[device.issue_p50, device.issue_p99, device.run_p50, device.run_p99].map(duration), significant(device.queue_mean), count(device.queue_most)]));
 }
 
-/* The same by kernel, those with most launches first. */
+/* The same figures by kernel. Kernels with the most launches come first. */
 function kernelWayTable(t) {
     const launches = t.info.launches.slice().sort((a, b) => b.count - a.count);
     return launches.length === 0 ? null : table('The way of each kernel’s launches, including their waits', ['kernel', 'launches', 'submit to the driver, median', 'p99', 'from there to begin, median', 'p99'],

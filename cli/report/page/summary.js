@@ -1,4 +1,5 @@
-/* summary.js - what comes first: the trace in figures, each device's time as a bar, the findings with a way to their place. */
+/* summary.js - the first view: the trace in figures, each device's time as a bar, the findings with
+ * links into the timeline. */
 
 const PLACEMENTS = ['inline', 'thread', 'process'];
 const DETAILS = ['', 'edges of busy stretches', 'each operation', 'edges, and CUPTI'];
@@ -53,7 +54,7 @@ function tile(value, text) {
     return el('div', { class: 'tile' }, el('b', null, value), el('span', null, text));
 }
 
-/* What the file lacks, so that no figure is taken for more than it is. */
+/* Notes about data that the file lacks, so that nobody takes a partial figure for a whole one. */
 function gaps(info) {
     return [
         info.cut ? 'The file ends within a record: the program was stopped while it wrote.' : null,
@@ -117,7 +118,7 @@ function findingCard(title, kind, gain, evidence, remedy, more) {
         evidence ? el('p', { class: 'evidence' }, evidence) : null, remedy ? el('p', null, 'To do: ' + remedy) : null, more);
 }
 
-/* The longest gap that a finding is about, or else its operation. */
+/* Shows a finding in the timeline: its longest gap, or else its operation. */
 function showFinding(t, finding) {
     goTo('timeline');
     if (finding.gap) {
@@ -131,12 +132,13 @@ function hasPlace(finding) {
     return finding.gap !== undefined || finding.op >= 0;
 }
 
-/* A buffer that gets another label has two rows that are neither. */
+/* The number of allocations and frees. A new label of a buffer adds two rows, which do not
+ * count. */
 function memoryCount(t) {
     return t.col('memory', 'flags').reduce((sum, flags) => sum + (flags & 2 ? 0 : 1), 0);
 }
 
-/* Copies, and what the host moved. */
+/* The number of copies, and of transfers by the host. */
 function transferCount(t) {
     return t.info.links.reduce((sum, link) => sum + link.count, 0);
 }
@@ -153,7 +155,8 @@ function buildFindings(body) {
     }
 }
 
-/* Findings of one kind together, as `heddle trace` has them: the one that stands for all is first. */
+/* Groups findings of one kind, as `heddle trace` does. The finding that stands for all of them
+ * comes first. */
 function findingGroups(t) {
     const groups = new Map();
     for (const finding of t.info.findings) {

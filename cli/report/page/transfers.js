@@ -1,13 +1,15 @@
-/* transfers.js - each transfer as a dot: its size over its speed, beside the peak of its path. */
+/* transfers.js - draws each transfer as a dot by its size and speed, and the peak of each path as a
+ * line. */
 
-const BY_HOST = 5; /* ways from here on are the host's */
+const BY_HOST = 5; /* from this number on, the host moves the bytes */
 
 function linkName(t, link) {
     return (WAYS[link.way] || 'way ' + link.way) + ', ' + t.deviceName(link.src) + ' to ' + t.deviceName(link.dst);
 }
 
-/* What moved bytes: copies on devices, those of one stretch and path together where only their sum was measured, and what the host moved.
- * `op` or `row`, an operation or a row of the transfers, is -1 of the other. */
+/* All moves of bytes: copies on devices, and transfers by the host. Copies of one stretch and path
+ * are one move if only their sum was measured. A move is an operation (`op`) or a row of the
+ * transfers (`row`); the other field is -1. */
 function movesOf(t) {
     if (t.cache.has('moves')) return t.cache.get('moves');
     const op = [], row = [], bytes = [], ns = [], way = [], src = [], dst = [];
@@ -47,7 +49,8 @@ function linkOf(t, m, i) {
     return t.info.links.find(link => link.way === m.way[i] && link.src === m.src[i] && link.dst === m.dst[i]);
 }
 
-/* The moves of a path, or of all, that have bytes and a time: [index, GB/s] after each other, sorted by bytes. */
+/* The moves of a path, or of all paths. `list`: the indices of moves with bytes and a time, sorted
+ * by bytes. `without`: the number of other moves. */
 function pointsOf(t, link) {
     const key = 'points' + t.info.links.indexOf(link);
     if (t.cache.has(key)) return t.cache.get(key);
@@ -65,7 +68,7 @@ function pointsOf(t, link) {
     return made;
 }
 
-/* Dots by cells of two pixels, since there may be a million. */
+/* Draws one dot for each cell of two pixels, since there may be a million moves. */
 function drawTransfers(g, width, height, view) {
     const t = trace(), box = { x: 62, y: 20, w: width - 76, h: height - 46 }, { list, speed } = pointsOf(t, view.link), { bytes, way } = movesOf(t);
     view.place = null;
@@ -108,7 +111,7 @@ function drawTransfers(g, width, height, view) {
     }
 }
 
-/* A dashed line for each path's peak; the highest of each way has its name. */
+/* Draws a dashed line for each path's peak. The highest line of each way gets a name. */
 function drawPeaks(g, box, peaks, y) {
     const named = new Set();
     let above = -Infinity;
@@ -143,7 +146,7 @@ function nearestPoint(view, mx, my) {
     return best;
 }
 
-/* A shape and a colour for each way. */
+/* Draws a dot. Each way uses its own shape and colour. */
 function drawDot(g, x, y, way) {
     g.fillStyle = g.strokeStyle = STACK[way % STACK.length];
     g.lineWidth = 1.5;
@@ -194,7 +197,8 @@ function transferDetails(t, i) {
         }) : 'the host did it within the call']])];
 }
 
-/* The dots in words: those of a path with sizes between two powers of four in a row. */
+/* The dots as a table. A row sums up the moves of one path with sizes between two powers of
+ * four. */
 function sizesTable(t, chosen) {
     const m = movesOf(t), rows = [];
     for (const link of chosen ? [chosen] : t.info.links) {
@@ -252,7 +256,7 @@ function buildTransfers(body) {
         el('p', { class: 'quiet' }, t.info.links.some(link => link.peak > 0) ? 'Dashed: the peaks that “heddle p2p” measured.' :
             'No path has a measured peak: give a file of “heddle p2p --json”, too.'), without, details, linkTable(t), sizes);
     const draw = frame.redraw;
-    let counted = false; /* when it is drawn first: sorting a million takes its time */
+    let counted = false; /* counts at the first drawing, not before, since sorting a million moves takes time */
     frame.redraw = () => {
         draw();
         if (!counted) show();
