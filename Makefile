@@ -1,9 +1,10 @@
-# A thin front for CMake: `make` builds, `make demo` shows, `make test` checks. The work is in CMakeLists.txt and its presets.
+# A thin front for CMake: `make` builds, `make demo` runs a demonstration, `make test` runs the
+# tests. CMakeLists.txt and its presets do the work.
 PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-# ON: heddle-bench, too, behind `heddle bench`
+# ON: also builds heddle-bench, the program behind `heddle bench`
 BENCH ?= OFF
 
 .PHONY: all deps build-deps release debug demo docs test test-all install ci format tidy clean
@@ -31,16 +32,18 @@ demo: build-deps
 	@build/release/heddle report build/demo/demo.trace* -o build/demo/report.html
 	@echo "what this run did, and where its time went: $(CURDIR)/build/demo/report.html"
 
-# The reference of the headers: build/reference/index.html, and manual pages, which `make install` then installs. It needs Doxygen.
+# Makes the reference of the headers: build/reference/index.html and manual pages. Later `make
+# install` installs the manual pages. Needs Doxygen.
 docs:
 	@tools/make-reference
 
-# The tier `quick`: every behaviour once. The last line lists the optional parts that are missing. Most tests wait for most of their time, so three run for each processor.
+# Runs the tier `quick`: every behaviour once. The last line lists the missing optional parts. Most
+# tests mostly wait, so three tests run for each processor.
 test: deps
 	@$(MAKE) --no-print-directory debug
 	ctest --preset debug -L '^quick$$' -j $$((3 * $(JOBS))); status=$$?; tools/left-out build/debug; exit $$status
 
-# All tiers: quick, full (the other placements) and stress.
+# Runs all tiers: quick, full (the other placements) and stress.
 test-all: deps
 	@$(MAKE) --no-print-directory debug
 	ctest --preset debug -j $$((3 * $(JOBS))); status=$$?; tools/left-out build/debug; exit $$status

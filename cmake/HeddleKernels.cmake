@@ -1,20 +1,25 @@
-# HeddleKernels.cmake - kernels in a build: heddle_add_kernels. find_package(Heddle) includes it, and so does a build of Heddle's own tree.
+# HeddleKernels.cmake - defines heddle_add_kernels, which adds kernels to a build.
+# find_package(Heddle) includes this file, and so does a build of Heddle's own tree.
 #
 #   heddle_add_kernels(<target> [EMBED] <source>... [NAME <name>] [OPTIONS <option>...])
 #
-# Compiles kernel source (.c) to kernel files and CUDA C++ (.cu, .cuh) to fatbins, as part of building the target, with `heddle cc`.
+# As part of building the target, `heddle cc` compiles kernel source (.c) to kernel files, and CUDA
+# C++ (.cu, .cuh) to fatbins.
 #   - each source becomes a file of its own: scale.c becomes scale.hdk, k.cu becomes k.fatbin
 #   - NAME: all sources, which are kernel source, become one file, <name>.hdk
 #   - without EMBED the files are written to ${CMAKE_CURRENT_BINARY_DIR}; the target's property HEDDLE_KERNEL_FILES lists them
-#   - with EMBED the program has them: #include "scale.h" declares scale and scale_size, for hd_module_load
-#   - two targets of one folder may have the same kernels: each embeds its own, and a file without EMBED is made once
+#   - with EMBED the program contains the kernels: #include "scale.h" declares scale and scale_size,
+#     for hd_module_load
+#   - two targets of one folder may use the same kernels: with EMBED each target gets its own copy,
+#     and without EMBED the file is made once
 #   - OPTIONS: further options of `heddle cc`, such as -g or --gpu-arch sm_80; they may be generator expressions
-# Sources find the headers that the target finds. What a source includes is followed, so a changed header builds its kernels anew.
-# The target was made in the same directory. CMAKE_C_COMPILER compiles for the CPU where the project uses C.
+# Sources find the headers that the target finds. The build tracks the included headers, so a
+# changed header builds its kernels again. The target must be made in the same directory. If the
+# project uses C, CMAKE_C_COMPILER compiles for the CPU.
 cmake_policy(PUSH)
 cmake_policy(VERSION 3.22)
 
-# One file of the sources. In the caller's scope: none.
+# Adds the commands for one kernel file.
 function(heddle_add_kernel_file target embed name ending options)
     set(sources)
     foreach(source IN LISTS ARGN)
@@ -41,7 +46,7 @@ function(heddle_add_kernel_file target embed name ending options)
         target_include_directories(${target} PRIVATE "${folder}")
     endif()
     set(result "${folder}/${name}.${ending}")
-    # one file, without EMBED, of two targets is made for the first of them
+    # without EMBED, a file of two targets is made for the first target
     set(made_from "${sources} ${options}")
     get_property(maker GLOBAL PROPERTY "HEDDLE_MAKER_OF_${result}")
     get_property(made_before GLOBAL PROPERTY "HEDDLE_SOURCES_OF_${result}")

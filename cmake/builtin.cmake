@@ -1,13 +1,15 @@
-# The built-in kernels: each NAME.c for the CPU and the committed generated/NAME.ptx, packed into NAME.hdk and embedded in the
-# library by the object library heddle_builtin. Needs no compiler for GPUs; tools/make-builtin-ptx makes the PTX.
-# The kernels that only the tool has (cli/p2p/kernels) are made alike and embedded by the object library heddle_tool_kernels.
-# Those of the benchmarks (bench/kernels) are in heddle_bench_kernels.
+# The built-in kernels. NAME.c, compiled for the CPU, and the committed generated/NAME.ptx are
+# packed into NAME.hdk. The object library heddle_builtin embeds this file in the library. This
+# needs no compiler for GPUs: tools/make-builtin-ptx makes the PTX. In the same way,
+# heddle_tool_kernels embeds the kernels of the tool (cli/p2p/kernels), and heddle_bench_kernels
+# those of the benchmarks (bench/kernels).
 enable_language(ASM)
 set(builtin_source ${PROJECT_SOURCE_DIR}/src/kernel/builtin)
 set(builtin_build ${PROJECT_BINARY_DIR}/builtin)
 file(MAKE_DIRECTORY ${builtin_build})
 
-# The packer is made from the library's own sources, so it must not need the library.
+# The library contains the packed kernels, so the packer uses some sources of the library, but not
+# the library itself.
 add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/cmake/pack.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
@@ -25,7 +27,8 @@ set_target_properties(heddle_pack PROPERTIES OUTPUT_NAME heddle-pack RUNTIME_OUT
 target_include_directories(heddle_pack PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(heddle_pack PRIVATE heddle_flags Threads::Threads ${CMAKE_DL_LIBS})
 
-# Compiled by hand, not as a target: the kernels' code is data here, and gets neither sanitizers nor coverage nor LTO.
+# Compiled by commands of their own, not as a target: the kernels' code is data here, and gets no
+# sanitizers, no coverage and no LTO.
 set(builtin_compiler ${CMAKE_C_COMPILER})
 if(CMAKE_C_COMPILER_TARGET)
     list(APPEND builtin_compiler --target=${CMAKE_C_COMPILER_TARGET})
@@ -50,7 +53,7 @@ function(heddle_kernel_file name folder files)
     set(${files} ${${files}} ${builtin_build}/${name}.hdk PARENT_SCOPE)
 endfunction()
 
-# An object library that has the kernel files of an embed.S as bytes.
+# Makes an object library that contains the kernel files of an embed.S as bytes.
 function(heddle_embed library source)
     add_custom_target(${library}_file DEPENDS ${ARGN})
     add_library(${library} OBJECT ${source})
@@ -61,7 +64,7 @@ function(heddle_embed library source)
 endfunction()
 
 set(builtin_files)
-foreach(name builtin tensor matmul probe) # as embed.S has them
+foreach(name builtin tensor matmul probe) # in the order of embed.S
     heddle_kernel_file(${name} ${builtin_source} builtin_files)
 endforeach()
 heddle_embed(heddle_builtin ${builtin_source}/embed.S ${builtin_files})

@@ -1,5 +1,6 @@
-# The compiler's and the linker's protections, as the interface library heddle_hardened; the compiler's also as the list hardening_flags.
-# What a compiler does not know is left out. docs/design.md says what is not protected, and why.
+# The protections of compiler and linker, as the interface library heddle_hardened; the compiler's
+# flags also as the list hardening_flags. Leaves out a flag that the compiler does not know.
+# docs/design.md lists the parts without protection, and the reasons.
 include(CheckCCompilerFlag)
 include(CheckCSourceCompiles)
 
@@ -12,7 +13,7 @@ foreach(flag -fstack-protector-strong -fcf-protection=full)
     endif()
 endforeach()
 
-# Checked calls of the C library: level 3 knows sizes that are found out at run time.
+# Checked calls of the C library. Level 3 also checks sizes that are known only at run time.
 string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
 if(CMAKE_C_FLAGS_${build_type} MATCHES "-O[123s]")
     check_c_source_compiles("#include <features.h>
@@ -29,17 +30,18 @@ endif()
 target_compile_options(heddle_hardened INTERFACE ${hardening_flags})
 target_link_options(heddle_hardened INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 
-# On the way of a launch, a copy, an allocation and a look at a ticket the check of the stack would be up to 9 % of the instructions. What
-# these files keep on the stack has places for as many as there are lanes or parameters at most, by numbers that were checked before,
-# and text that snprintf cuts off.
+# In a launch, a copy, an allocation and a check of a ticket, the check of the stack would take up
+# to 9 % of the instructions. Arrays on the stack of these files are large enough for all lanes or
+# parameters, and their indices were checked before. snprintf cuts off texts.
 if(HEDDLE_HAS_fstack_protector_strong)
     set_source_files_properties(src/buffer/alloc.c src/transfer/copy.c src/buffer/submit.c src/buffer/submit_slow.c src/buffer/uses.c
         src/engine/failures.c src/engine/lane.c src/engine/ticket.c
         src/kernel/launch.c src/memory/thread_cache.c PROPERTIES COMPILE_OPTIONS -fno-stack-protector)
 endif()
 
-# Fibers change stacks, and the processor's second stack would have to be changed with them; so these files say that they cannot live with one, and
-# the linker says so of what they are linked into. Where jumps may go is checked all the same.
+# Fibers switch stacks, but not the processor's shadow stack. So these files are marked as
+# incompatible with a shadow stack, and the linker marks their program in the same way. The
+# processor still checks the targets of jumps.
 if(HEDDLE_HAS_fcf_protection_full)
     set_source_files_properties(src/simulator/cpu_context.c PROPERTIES COMPILE_OPTIONS "-fcf-protection=none;-fcf-protection=branch")
 endif()

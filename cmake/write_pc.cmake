@@ -1,7 +1,9 @@
-# Writes heddle.pc during the installation; CMakeLists.txt sets the variables. Blanks in paths are escaped as pkg-config wants.
+# Writes heddle.pc during the installation; CMakeLists.txt sets the variables. Escapes blanks in
+# paths as pkg-config requires.
 #
-# Where the system looks by itself, paths are the plain ones, which compilers recognise. Elsewhere they are relative to the file, so that the
-# installation may be moved as a whole; and programs get a run path, so that they start, and find the library's own programs.
+# In a folder that the system searches by itself, paths are absolute, since compilers recognise
+# these. Elsewhere they are relative to the file, so that the whole installation can be moved. There
+# programs also get a run path, by which they find the library and the library's own programs.
 set(rpath "")
 string(REPLACE " " "\\ " prefix "${CMAKE_INSTALL_PREFIX}")
 if(NOT CMAKE_INSTALL_PREFIX MATCHES "^/(usr/?)?$")

@@ -1,10 +1,12 @@
-# The tests of heddle.hpp, and the examples in C++. tests/CMakeLists.txt includes it where there is a C++ compiler.
+# The tests of heddle.hpp, and the examples in C++. tests/CMakeLists.txt includes this file if a C++
+# compiler is installed.
 
 check_pie_supported(LANGUAGES CXX)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 
-# heddle_cpp_program NAME VERSION SOURCE: a program with the library inside, and every warning
+# heddle_cpp_program NAME VERSION SOURCE: makes a program with the static library, compiled with all
+# warnings
 function(heddle_cpp_program target version source)
     add_executable(${target} ${source})
     set_target_properties(${target} PROPERTIES CXX_STANDARD ${version})
@@ -16,7 +18,7 @@ function(heddle_cpp_program target version source)
     add_dependencies(${target} heddle_worker heddle_probe)
 endfunction()
 
-# The kernels of test_launch.cpp. For GPUs, too, where the tests run on them.
+# The kernels of test_launch.cpp; also for GPUs if the tests run on GPUs.
 set(kinds ${CMAKE_CURRENT_BINARY_DIR}/argument_kinds.hdk)
 set(parts --no-gpu)
 if(HEDDLE_TEST_DRIVER STREQUAL nvidia)
