@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_record.sh - the binary interface is what was recorded of it, and the check notices when a function, a field or a constant goes,
-# changes or comes.
+# test_record.sh - the binary interface agrees with its record, and the check notices when a
+# function, a field or a constant is removed, changed or added.
 #
 # Promise: The public headers agree with the recorded interface, and the check reports every removal, change and
 # addition.
@@ -14,7 +14,8 @@ copy=$(mktemp -d) || exit 1
 trap 'rm -rf "$copy"' EXIT
 failed=0
 
-# expect TEXT FILE SCRIPT: a tree in which sed has changed FILE must be refused with TEXT
+# expect TEXT FILE SCRIPT: after sed changed FILE by SCRIPT, the check must refuse the tree with
+# TEXT
 expect() {
     rm -rf "$copy/include" "$copy/tests"
     mkdir -p "$copy/tests"
@@ -39,11 +40,11 @@ expect 'gone or has changed: function HEDDLE_0.2.* hd_free(' heddle.map '/ hd_fr
 expect 'new .*: field hd_options.more' include/heddle/runtime.h 's/^    const char \*settings;/&\n    int more;/'
 expect 'new .*: function without a release: .* hd_more(' include/heddle/lane.h 's/^HD_END_DECLS/HD_API int hd_more(void);\n&/'
 expect 'hd_more is in heddle.map, but no header' heddle.map 's/^ *hd_free;/&\n hd_more;/'
-# releases of another number have other interfaces, and the number never goes back
+# a release with another number may have another interface, and the number never goes back
 expect 'heddle-0.1.txt: this is gone or has changed: function.* hd_device_info(' CMakeLists.txt 's/^set(heddle_abi 2)/set(heddle_abi 1)/'
 expect 'heddle-0.3.txt: this is gone or has changed: library libheddle.so.2' CMakeLists.txt 's/^set(heddle_abi 2)/set(heddle_abi 3)/'
 expect 'heddle-0.1.txt: is of libheddle.so.1, and the library is libheddle.so.0' CMakeLists.txt 's/^set(heddle_abi 2)/set(heddle_abi 0)/'
-# a structure that begins with its size may grow: that is new, and nothing else
+# a structure that begins with its size may grow: the check reports only the new field
 expect 'new .*: field hd_error.more' include/heddle/status.h 's/^} hd_error;/int more;\n&/'
 grep -q 'gone' <<<"$output" && echo "a structure that may grow has changed: $output" && failed=1
 exit $failed

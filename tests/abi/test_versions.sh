@@ -4,8 +4,9 @@
 # Promise: A program works with a library older or newer than its headers; a field that the library lacks is refused
 # when set.
 #
-# The later release is this one with more fields at the end of every structure that may grow (grow.awk): build/tests/later has its headers
-# and library. What a later program sets in fields that the library does not have is refused; everything else is the same.
+# The later release is this one, but with more fields at the end of every structure that may grow
+# (grow.awk). build/tests/later contains its headers and library. The library refuses values in
+# fields that it does not know; everything else is the same.
 set -u
 source=$1
 build=$2
@@ -23,7 +24,8 @@ flags=(-std=gnu11 -g -Wall -Wextra -Werror)
 "${CC:-cc}" "${flags[@]}" -I"$source/include" -o "$work/now" "$source/tests/abi/program.c" -L"$build" -lheddle || exit 1
 "${CC:-cc}" "${flags[@]}" -I"$later/include" -DLATER -o "$work/later" "$source/tests/abi/program.c" -L"$build" -lheddle || exit 1
 
-# try PROGRAM LIBRARY PLACEMENT: what the program prints with the library, but for LATER, which stays in $work/refused
+# try PROGRAM LIBRARY PLACEMENT: prints the output of the program with the library. Lines with LATER
+# go to $work/refused.
 try() {
     HEDDLE_PLACEMENT=$3 LD_LIBRARY_PATH=$2 "$work/$1" >"$work/out" 2>"$work/err" || {
         echo "the program of $1 with the library in $2, placement $3, fails: $(cat "$work/out" "$work/err")"

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_compile.sh - heddle.hpp and each of its parts compile without a warning: alone, as C++17, 20 and 23, by g++ and by clang++ where they are,
-# with and without exceptions and type information. What is no argument of a launch is refused in words, and so are other mistakes.
+# test_compile.sh - heddle.hpp and each of its parts compile without a warning: alone, as C++17, 20
+# and 23, with and without exceptions and type information, by g++ and clang++ if installed. A wrong
+# argument of a launch gets a clear message, and so do other mistakes.
 #
-# Nearly all of the time goes to reading headers, so what has the same ones is one source, or has them precompiled.
+# Compilers spend nearly all of the time on headers. So tests with the same headers are one source,
+# or use precompiled headers.
 #
 # Tier: full.
 # Promise: heddle.hpp compiles in every supported version of C++ without a warning, and mistakes get one clear message.
@@ -25,7 +27,8 @@ for compiler in g++ clang++ "${CXX:-c++}"; do
     [ -z "$path" ] || [[ " ${compilers[*]} " == *" $path "* ]] || compilers+=("$path")
 done
 
-# The tests that are compiled alike, in one source: each in a namespace of its own, behind all that they include.
+# The tests with the same options go into one source. The includes come first, and each test is in
+# its own namespace.
 all=$work/all.cpp
 tests=()
 for test in "$source"/tests/cpp/test_*.cpp; do
@@ -60,7 +63,7 @@ common=$work/common.hpp
 printf '#include <heddle.hpp>\n' >"$common"
 "${CXX:-c++}" -std=c++17 "-I$source/include" -x c++-header -o "$common.gch" "$common" || fail "heddle.hpp is not precompiled"
 
-# refused CODE TEXT: a program with this code does not compile, and the message has this text
+# refused CODE TEXT: a program with this code does not compile, and the message contains this text
 refused() {
     printf 'void f(hd::lane l, hd::kernel k, hd::buffer<float> b, hd::buffer<double> d) { %s }\n' "$1" >"$work/bad.cpp"
     "${CXX:-c++}" -std=c++17 "-I$source/include" -fsyntax-only -include "$common" "$work/bad.cpp" >"$work/messages" 2>&1 && fail "compiles: $1"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# test_launch_cost.sh - a launch by heddle.hpp is the same work as one in C: compiled with -O2, it takes no more instructions from its beginning
-# to its return, where nothing fails. The pairs are in launch_cost.cpp. What they compile to is looked at, since that is the same in every run.
-# A move from register to register is not counted: how many there are is the compiler's choice of registers, and changes with the order of
-# parameters. It does no work: processors rename registers.
+# test_launch_cost.sh - a launch by heddle.hpp costs no more than one in C: compiled with -O2, it
+# takes no more instructions from its beginning to its return without a failure. launch_cost.cpp
+# contains the pairs of launches. The test counts instructions in the compiled code, since that is
+# the same in every run. It does not count moves between registers: their number depends on the
+# order of parameters, and they take no time, since processors rename registers.
 #
 # Promise: A launch in C++ compiles to no more instructions than the same launch in C.
 set -u
@@ -18,7 +19,8 @@ fail() {
     failed=1
 }
 
-# Instructions of each function up to its first return. The compiler lays out what is likely without a jump, and what is not behind the return.
+# Counts the instructions of each function up to its first return. The compiler puts the likely code
+# there without jumps, and unlikely code behind the return.
 count() {
     objdump -d --no-show-raw-insn "$1" | awk '
         /^[0-9a-f]+ <[A-Za-z0-9_.]+>:$/ { name = $2; gsub(/[<>:]/, "", name); open = 1; next }

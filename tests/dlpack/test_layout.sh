@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# test_layout.sh - the library's structures of DLPack are those of DLPack's own header: of Debian's (the form without a version), and of PyTorch's (DLPack 1).
+# test_layout.sh - the library's structures for DLPack agree with DLPack's own header, both Debian's
+# (the form without a version) and PyTorch's (DLPack 1).
 #
-# Promise: The structures of DLPack are laid out as its own header has them, and programs may include that one too.
+# Promise: The library's structures for DLPack agree with DLPack's own header, and a program may
+# include both headers.
 #
-# Where no header is installed (tools/install-deps --ci installs both) there is nothing to compare.
+# Without an installed header (tools/install-deps --ci installs both), the test compares nothing.
 set -u
 source=$1
 . "$source/tests/support/installed.sh"
@@ -13,7 +15,7 @@ failed=0
 tried=0
 flags=(-Wall -Wextra -Werror -fsyntax-only "-I$source/include" "-I$source/src")
 
-# with FOLDER WHOSE: the header is FOLDER/dlpack/dlpack.h
+# with FOLDER WHOSE: compares with the header FOLDER/dlpack/dlpack.h
 with() {
     local order compiler
     [ -e "$1/dlpack/dlpack.h" ] || {

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# test_numpy.sh - NumPy takes tensors of Heddle's and gives it arrays: NumPy 2 in DLPack's versioned form, the system's older one in the other.
+# test_numpy.sh - NumPy takes Heddle's tensors, and Heddle takes NumPy's arrays: NumPy 2 in DLPack's
+# form with a version, the system's older NumPy in the form without one.
 #
 # Promise: NumPy and Heddle exchange tensors of every type without a copy, in order, and every deleter is called once.
 #
-# Where no NumPy is installed (tools/install-deps --ci installs both) nothing is exchanged.
+# Without an installed NumPy (tools/install-deps --ci installs both), the test exchanges nothing.
 set -u
 source=$1
 . "$source/tests/support/installed.sh"
@@ -11,7 +12,7 @@ library=$2/libheddle.so
 failed=0
 tried=0
 
-# with PYTHON FOLDER: FOLDER has its packages
+# with PYTHON FOLDER: tests with this Python, whose packages are in FOLDER
 with() {
     installed "$1" || return 0
     PYTHONPATH=$2 "$1" -s -c 'import numpy' 2>/dev/null || {

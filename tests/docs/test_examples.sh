@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_examples.sh - the blocks of C, C++ and CUDA in README.md and the guides of docs compile without a warning, and run on host devices without
-# a failing call. A block that includes heddle/kernel.h is kernel source, one with main is a program, one that begins with "static" is a function
-# for the next blocks; the others are fragments, which find in prelude.h what they do not declare. A line of dots stands for code left out.
-# Blocks of CUDA C++ are compiled where there is an nvcc.
+# test_examples.sh - the blocks of C, C++ and CUDA in README.md and the guides of docs compile
+# without a warning, and run on host devices without a failing call. A block that includes
+# heddle/kernel.h is kernel source. A block with main is a program. A block that begins with
+# "static" is a function for the next blocks. All others are fragments; prelude.h declares the names
+# that they lack. A line of dots stands for code left out. Blocks of CUDA C++ are compiled if nvcc
+# is installed.
 #
 # Promise: Every example in README.md and the guides compiles without a warning, and those in C run.
 set -u
@@ -28,8 +30,8 @@ compile() {
     "${CC:-cc}" "${flags[@]}" -o "$1" "$2" -L"$build" -lheddle >"$work/messages" 2>&1
 }
 
-# DOCUMENT-LINE.c for each block
-# docs/guide/first-program.md has a test of its own
+# writes DOCUMENT-LINE.c for each block
+# docs/guide/first-program.md is tested by test_first_program.sh
 for document in "$source"/README.md "$source"/docs/guide/*.md "$source"/docs/kernels.md "$source"/docs/from-cuda.md; do
     [ "${document##*/}" != first-program.md ] || continue
     awk -v at="$work/$(basename "$document" .md)" '
@@ -40,12 +42,12 @@ for document in "$source"/README.md "$source"/docs/guide/*.md "$source"/docs/ker
 done
 [ "$(find "$work" -name '*.c' | wc -l)" -ge 30 ] && [ "$(find "$work" -name '*.cu' | wc -l)" -ge 4 ] || fail "found too few blocks"
 
-# Whether the block declares the name itself.
+# True if the block itself declares the name.
 declares() {
     grep -qE "^ *(const )?(hd_[a-z0-9_]+|uint64_t|size_t|struct [a-z]+|void|float) ([^;(=]*[ *])?$2(\[\])?( =|;|,)" "$1"
 }
 
-# declaration NAME TEXT: unless the block has it
+# declaration NAME TEXT: adds the text unless the block declares the name
 declaration() {
     declares "$block" "$1" || echo "    $2"
 }

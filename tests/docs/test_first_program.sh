@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_first_program.sh - runs docs/guide/first-program.md in an empty folder, with an installation of this build: files are written,
-# commands run, and what they print is compared. Then the rules for make in docs/kernels.md build a program.
+# test_first_program.sh - follows docs/guide/first-program.md in an empty folder, with an
+# installation of this build. It writes the files, runs the commands and compares their output. Then
+# it builds a program by the rules for make in docs/kernels.md.
 #
-# Promise: Every command of docs/guide/first-program.md works in this order, and prints what stands there; so do the rules for make of kernels.md.
+# Promise: The commands of docs/guide/first-program.md work in order and print the text shown there;
+# the rules for make in docs/kernels.md work, too.
 set -u
 source=$1 build=$2
 . "$source/tests/support/installed.sh"
@@ -20,7 +22,8 @@ done < <(compgen -v HEDDLE_)
 export HOME=$work LD_LIBRARY_PATH=
 mkdir "$work/folder"
 
-# One shell runs all of the page. A block of C or make is the file that its first line names. What commands print is kept per block.
+# One shell runs the whole page. A block of C or make is the file that its first line names. The
+# output of commands is kept per block.
 awk '
     /^```(sh|c|make|text)$/ { kind = substr($0, 4); number++; first = 1; next }
     /^```$/ { if (kind != "" && kind != "sh") { print (kind == "text" ? "END" : "END") } ; if (kind == "sh") print "} >>\"$HOME/printed\""; kind = ""; next }
@@ -30,7 +33,7 @@ awk '
     first && (kind == "c" || kind == "make") { name = $2; print "cat >" name " <<\"END\"" }
     { first = 0; print }' "$source/docs/guide/first-program.md" >"$work/page"
 grep -c '^make install PREFIX=\$HOME/.local$' "$work/page" | grep -qx 1 || fail "the page does not install as this test thinks"
-# the same without compiling a build for release
+# the same commands, but without compiling a release build
 sed "s|^make install PREFIX=|cmake --install '$build' --prefix |" "$work/page" >"$work/run"
 grep -q '^heddle cc' "$work/run" && grep -q '^cat >main.c' "$work/run" && grep -q '^cat >Makefile' "$work/run" || fail "the page lacks a step"
 (cd "$work/folder" && bash -eu "$work/run") >"$work/out" 2>&1 || fail "a command of docs/guide/first-program.md fails: $(cat "$work/out" "$work/printed")"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_glossary.sh - docs/glossary.md: each word has one meaning, and the file that defines it is there and has the word.
+# test_glossary.sh - docs/glossary.md: each word has one meaning, and the file that defines the word
+# exists and contains it.
 #
 # Promise: Each word of the glossary has one meaning and is in the file that defines it.
 set -u
@@ -16,7 +17,7 @@ while IFS='|' read -r words meaning where; do
     [ -e "$source/$file" ] || fail "$words: there is no $file"
     [ -n "$meaning" ] || fail "$words: no meaning"
     while read -r word; do
-        # of "peer access", "peer_access" is a way to write it, and so is each of its words near the other one
+        # "peer access" may be written as "peer_access", or as its two words near each other
         pattern=$(printf '%s' "$word" | sed 's/[ -]/[_ -]?/g; s/y$/(y|ies)/; s/e$/(e|ing)/')
         grep -qiE "$pattern" "$source/$file" || fail "$file does not have the word '$word'"
     done < <(printf '%s\n' "$words" | sed 's/, /\n/g')

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_lines.sh - the examples that exist in C, in C++ and in plain CUDA take fewer lines in C and in C++ than in CUDA, and docs/guide/cpp.md
-# has the figures. The CUDA compiles, where there is an nvcc. What is counted is looked at with sources whose lines are plain to see.
+# test_lines.sh - the examples that exist in C, C++ and plain CUDA take fewer lines in C and C++
+# than in CUDA, and docs/guide/cpp.md gives the figures. The CUDA sources compile if nvcc is
+# installed. Small sources with a known number of lines test the counting.
 #
-# Promise: The examples take fewer lines in C and C++ than in plain CUDA, and the documents have the figures.
+# Promise: The examples take fewer lines in C and C++ than in plain CUDA, and the documents give the
+# figures.
 set -u
 source=$1
 . "$source/tests/support/installed.sh"
@@ -20,7 +22,7 @@ while read -r name c cpp cuda; do
     grep -qE "^\| \`$name\`.* \| $c \| $cpp \| $cuda \|\$" "$source/docs/guide/cpp.md" || fail "docs/guide/cpp.md has other figures for $name than $c, $cpp, $cuda"
 done <"$work/counts"
 
-# lines with code: 3 in C, 2 in C++, 4 in CUDA; of the kernel file 1
+# lines with code: 3 in C, 2 in C++, 4 in CUDA; 1 in the kernel file
 mkdir -p "$work/tree/examples/cpp" "$work/tree/examples/cuda" "$work/tree/examples/kernels"
 for name in forum wave pipeline; do
     printf '/* one\n * two */\nint a;\n\nint b; /* three */\n  /* four */ int c;\n' >"$work/tree/examples/$name.c"

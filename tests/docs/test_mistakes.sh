@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_mistakes.sh - makes each mistake of the tables in docs/kernels.md, with each compiler that is found. A table's row contains the code: parts
-# between backticks, each a line; the last is a kernel's body where no part is a kernel.
+# test_mistakes.sh - makes each mistake of the tables in docs/kernels.md, with each installed
+# compiler. A row of a table contains the code: each part between backticks is a line. If no part is
+# a kernel, the last part is the body of a kernel.
 #
-# Promise: `heddle cc` refuses each mistake that docs/kernels.md lists, and prints the messages that stand there.
+# Promise: `heddle cc` refuses each mistake that docs/kernels.md lists, and prints the messages
+# shown there.
 # Tier: full.
 set -u
 source=$1
@@ -23,8 +25,8 @@ fail() {
 export HEDDLE_DRIVER=host LD_LIBRARY_PATH=$build
 unset CC CLANG NVCC
 
-# rows N: of the Nth table of mistakes, LABEL<tab>PART<tab>...<tab>MESSAGE without the backticks. LABEL<tab>PART<tab>... if the last column is a
-# remedy.
+# rows N: prints the rows of the Nth table of mistakes as LABEL<tab>PART<tab>...<tab>MESSAGE,
+# without the backticks. Without MESSAGE if the last column is a remedy.
 rows() {
     awk -v wanted="$1" '
         /^\| mistake \|/ { table++; remedies = /\| remedy \|$/; next }
@@ -34,7 +36,7 @@ rows() {
             n = split($0, piece, "`")
             label = piece[1]
             sub(/^\| /, "", label); sub(/ \|.*/, "", label)
-            in_label = split($0, cell, " \\| ") > 0 ? gsub(/`/, "`", cell[1]) : 0 # backticks of the first column
+            in_label = split($0, cell, " \\| ") > 0 ? gsub(/`/, "`", cell[1]) : 0 # the number of backticks in the first column
             line = cell[1]; gsub(/^\| |`/, "", line)
             for (i = 2 + in_label; i <= n; i += 2) line = line "\t" piece[i]
             print line
@@ -54,13 +56,13 @@ as_written() {
     return 1
 }
 
-# make_source PART...: k.c
+# make_source PART...: writes k.c
 make_source() {
     {
         echo '#include <heddle/kernel.h>'
         if [[ "$*" == *HD_KERNEL\(k* || "$*" == *__global__* || ("$*" == HD_DEVICE* && $# -eq 1) ]] && [[ "$*" != *"(float, x)) { x[0]"* ]]; then
             printf '%s\n' "$@"
-        elif [[ "$*" == HD_KERNEL\(k* ]]; then # the same name a second time
+        elif [[ "$*" == HD_KERNEL\(k* ]]; then # this defines the same name a second time
             printf 'HD_KERNEL(k, HD_INOUT(float, y)) { %s }\n' "$2"
             printf '%s\n' "$1"
         else
@@ -70,8 +72,8 @@ make_source() {
     } >k.c
 }
 
-# check_rows TABLE LEAST OPTION...: all rows, at least so many, by the compilers of the environment. A table of remedies leaves the message to the
-# compiler, which names the file.
+# check_rows TABLE LEAST OPTION...: checks all rows, at least LEAST of them, with the compilers of
+# the environment. In a table of remedies the message comes from the compiler, which names the file.
 check_rows() {
     count=0
     while IFS=$'\t' read -r -a row; do
@@ -110,7 +112,7 @@ else
     without nvcc
 fi
 
-# what programs get
+# messages that programs get at run time
 for name in scale:'y[hd_global_x()] *= factor; (void)n;' half:'if (hd_thread_x() < 16) { y[n] = hd_warp_reduce_add_f32(factor); } hd_barrier();' \
     far:'*(volatile float *)(uintptr_t)n = factor; (void)y;'; do
     printf '#include <heddle/kernel.h>\nHD_KERNEL(%s, HD_INOUT(float, y), HD_VALUE(float, factor), HD_VALUE(uint64_t, n)) { %s }\n' \

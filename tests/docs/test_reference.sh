@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_reference.sh - the comments of the public headers say enough for the reference, and it has every name.
+# test_reference.sh - the comments of the public headers state all that the reference needs, and the
+# reference contains every name.
 #
 # Promise: Every public function states its errors, owners, waits, threads and release, and the
 # reference describes every public name.
@@ -20,7 +21,7 @@ fail() {
     failed=1
 }
 
-# lacks TEXT FILE SCRIPT: a tree in which sed has changed FILE must be refused with TEXT
+# lacks TEXT FILE SCRIPT: after sed changed FILE by SCRIPT, the check must refuse the tree with TEXT
 copy=$work/tree
 lacks() {
     rm -rf "$copy"
@@ -51,7 +52,7 @@ lacks 'hd_bits_more_u32: no head of a kernel header describes it' include/heddle
     's/^HD_DEVICE uint32_t hd_bits_count_u32(uint32_t x)/HD_DEVICE uint32_t hd_bits_more_u32(uint32_t x) { return x; }\n&/'
 lacks 'hd_block_dim_x: no head of a kernel header describes it' include/heddle/kernel.h '/^ \*     hd_block_dim_x()/d'
 
-# manual pages: one for each function, and none that is broken
+# manual pages: one for each function, and no broken page
 man=$work/man/man3
 "$source/tools/docs/manual" "$man" || fail "tools/docs/manual ends with $?"
 sed -nE 's/^HD_API .*[ *](hd_[a-z0-9_]+)\(.*/\1/p' "$source"/include/heddle/*.h >"$work/functions"

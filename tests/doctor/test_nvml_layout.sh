@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# test_nvml_layout.sh - what `heddle doctor` declares of NVML is as NVIDIA's own headers have it: that of the toolkit, and those of NVIDIA's wheels.
+# test_nvml_layout.sh - the declarations of NVML in `heddle doctor` agree with NVIDIA's own headers:
+# that of the toolkit, and those of NVIDIA's wheels.
 #
-# Promise: Numbers, structures and arguments of NVML are those of NVIDIA's header, wherever one is installed.
+# Promise: The declarations of NVML agree with NVIDIA's header in numbers, structures and arguments,
+# if a header is installed.
 #
-# Where no header is installed (tools/install-deps --ci installs two) there is nothing to compare.
+# Without an installed header (tools/install-deps --ci installs two), the test compares nothing.
 set -u
 source=$1
 . "$source/tests/support/installed.sh"
@@ -18,7 +20,7 @@ compile() {
         "$source/tests/doctor/nvml_check.c"
 }
 
-# with FOLDER: the header is FOLDER/nvml.h
+# with FOLDER: compares with the header FOLDER/nvml.h
 with() {
     local folder=$1 number change
     printf '#include <nvml.h>\n#ifndef nvmlSystemConfComputeSettings_v1\n#error old\n#endif\n' |

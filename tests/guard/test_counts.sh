@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_counts.sh - tools/count-instructions lets through what is within 3 %, and names every row that is not, that is gone, or that is new.
-# Counting itself is a step of .ci/run, for a release build.
+# test_counts.sh - tools/count-instructions accepts differences of up to 3 %, and names every row
+# that differs by more, is missing or is new. .ci/run makes the counts themselves, with a release
+# build.
 #
 # Promise: The guard of instruction counts reports every row that differs by more than 3 %, is missing or is new.
 set -u
@@ -16,7 +17,7 @@ fail() {
     failed=1
 }
 
-# scaled ROW FACTOR: the committed table with one row (or each: .) times FACTOR
+# scaled ROW FACTOR: prints the committed table with one row (or with each row: .) times FACTOR
 scaled() {
     awk -v row="$1" -v factor="$2" '!/^#/ && (row == "." || $1 == row) { $2 *= factor } { print }' "$table" >"$work/new"
 }
@@ -26,7 +27,7 @@ passes() {
     [ -s "$work/out" ] && fail "$1, and yet: $(cat "$work/out")"
 }
 
-# offends WHAT LINES TEXT: as many lines, one of them with TEXT
+# offends WHAT LINES TEXT: the tool must print this many lines, one of them with TEXT
 offends() {
     "$tool" --compare "$table" "$work/new" >"$work/out" 2>&1
     local status=$?

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_figures.sh - the figures of README and docs/benchmarks.md name their commit and log, and hold while no hot path costs more since.
-# tools/count-instructions finds in made-up trees where that is not so, and nothing in this one.
+# test_figures.sh - the figures in README and docs/benchmarks.md name their commit and log, and are
+# valid while no hot path costs more. tools/count-instructions finds violations in made-up trees,
+# and none in this tree.
 #
 # Promise: Published figures name their commit, and a hot path that costs more makes them invalid.
 set -u
@@ -17,7 +18,8 @@ fail() {
 }
 
 tree=$work/tree
-# A tree with two blocks of figures, of one commit each, and counts that have not changed since.
+# Makes a tree with two blocks of figures from one commit each. The counts have not changed since
+# these commits.
 make_tree() {
     rm -rf "$tree"
     mkdir -p "$tree/tests/guard" "$tree/bench/results"
@@ -61,14 +63,14 @@ says() {
 
 make_tree
 says 0 ''
-sed -i 's/^launch .*/launch 207.0/' "$tree/tests/guard/instructions.txt" # 4 % more than at the first commit, 1.5 % more than at the second
+sed -i 's/^launch .*/launch 207.0/' "$tree/tests/guard/instructions.txt" # 4 % more than at the first commit, and 1.5 % more than at the second
 says 1 "the figures of aaaaaa1"
 grep -q 'bbbbbb2' "$work/out" && fail "figures that hold are complained about: $(cat "$work/out")"
 make_tree
-sed -i 's/^launch .*/launch 150.0/' "$tree/tests/guard/instructions.txt" # cheaper: the figures promise less than there is
+sed -i 's/^launch .*/launch 150.0/' "$tree/tests/guard/instructions.txt" # cheaper now: the figures promise less than this build achieves
 says 0 ''
 make_tree
-sed -i 's/^launch .*/launch 211.0/' "$tree/tests/guard/instructions.txt" # 3.4 % more than at the second, of which memory does not depend
+sed -i 's/^launch .*/launch 211.0/' "$tree/tests/guard/instructions.txt" # 3.4 % more than at the second commit; the figures for memory do not depend on this row
 sed -i 's/^Measured at `bbbbbb2` (\(.*\))\.$/Measured at `bbbbbb2` (\1); not counted in instructions./; s/, `bbbbbb2` (\[second\].*/./' "$tree/README.md"
 says 1 "the figures of aaaaaa1"
 grep -q 'bbbbbb2' "$work/out" && fail "figures that are not counted are complained about: $(cat "$work/out")"
@@ -105,7 +107,7 @@ says 2 'no figures'
 [ $failed -eq 0 ] || exit 1
 if installed python3; then
     "$source/tools/make-benchmarks" --check "$source" || exit 1
-    # finds a character more in each of the files, and writes them again
+    # finds an added character in each of the files, and writes the files again
     mkdir -p "$work/copy/bench" "$work/copy/tests/kernel"
     cp -r "$source/docs" "$source/README.md" "$work/copy"
     ln -s "$source/bench/results" "$work/copy/bench"
@@ -116,7 +118,7 @@ if installed python3; then
         [ $? -eq 1 ] && grep -qxF -- "--- $file" "$work/out" || fail "$file differs, and passes: $(cat "$work/out")"
         "$source/tools/make-benchmarks" "$work/copy" && cmp "$source/$file" "$work/copy/$file" || fail "$file is not written again"
     done
-    # runs with transfers beside waiting work get a table of their own
+    # runs with transfers beside waiting work get a separate table
     cp -r "$source/bench/results" "$work/results" && rm "$work/copy/bench/results" && mv "$work/results" "$work/copy/bench/results"
     python3 - "$work/copy/bench/results" <<'END'
 import glob, json, sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_consumers.sh - what is installed can be used: from C11 through pkg-config, shared and static, and from C and C++17 through
-# CMake; the tool, its manual page and its completion are there and work.
+# test_consumers.sh - programs can use the installed library: in C11 through pkg-config, shared and
+# static, and in C and C++17 through CMake. The tool, its manual page and its completion are
+# installed and work.
 #
 # Promise: An installed library builds into C and C++ programs with pkg-config and CMake, and the tool works.
 set -eu
@@ -22,7 +23,7 @@ export LD_LIBRARY_PATH=$libraries
 
 [ "$(pkg-config --modversion heddle)" = "$(sed -nE 's/^#define HD_VERSION_(MAJOR|MINOR|PATCH) //p' "$source/include/heddle/version.h" | paste -sd.)" ]
 
-# pkg-config prints words for a shell: blanks in the prefix are escaped
+# pkg-config prints words for a shell, so it escapes blanks in the prefix
 compile() {
     eval "${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic $(pkg-config --cflags heddle) $*"
 }
@@ -92,13 +93,14 @@ done
 tool=$prefix/bin/heddle
 [ -x "$tool" ]
 "$tool" info >/dev/null
-# the programs that the library starts are found where they are installed
+# the library finds the installed programs that it starts
 HEDDLE_CACHE="$work/findings" HEDDLE_HOST_DEVICES=2 "$tool" p2p --verdicts >"$work/verdicts"
 grep -qwE 'usable|slow' "$work/verdicts"
 HEDDLE_PLACEMENT=process HEDDLE_CACHE="$work/findings" HEDDLE_HOST_DEVICES=2 "$tool" p2p --verdicts >"$work/verdicts"
 grep -qwE 'usable|slow' "$work/verdicts"
 [ -s "$prefix/share/man/man1/heddle.1" ]
-# the documents are those that the manual page names, their links lead to files, and the examples compile
+# the installed documents are those that the manual page names, their links lead to files, and the
+# examples compile
 documents=$prefix/share/doc/heddle
 for named in $(sed 's/\\//g' "$prefix/share/man/man1/heddle.1" | grep -oE 'share/doc/heddle/[a-z./-]+'); do
     [ -e "$prefix/$named" ]

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# test_hardening.sh - what is built and what is installed has the protections that it is meant to have, and the check notices where it has not.
-# Continuous integration does the same with the optimised build.
+# test_hardening.sh - all built and installed files have their protections, and the check reports a
+# missing one. Continuous integration checks the optimised build in the same way.
 #
-# Promise: Everything built and installed has its protections, and the check reports what has not.
+# Promise: All built and installed files have their protections, and the check reports a missing
+# one.
 set -u
 source=$1
 build=$2
@@ -23,7 +24,7 @@ files "$build" "$build" "$build"
 cmake --install "$build" --prefix "$work/prefix" >/dev/null || exit 1
 files "$work/prefix/bin" "$work/prefix/libexec"/heddle-* "$(dirname "$(find "$work/prefix" -name libheddle.a)")"
 
-# expect TEXT FLAG...: a library that is made with them is refused with that
+# expect TEXT FLAG...: the check refuses a library made with these flags, and prints TEXT
 expect() {
     local text=$1 output
     shift

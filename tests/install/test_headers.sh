@@ -20,7 +20,7 @@ for header in "$include"/heddle.h "$include"/heddle/*.h; do
             status=1
         fi
     done
-    # what programs in C++ may ask for; clang finds casts in extern "C", too
+    # warnings that C++ programs may turn on; clang also finds casts in extern "C"
     if installed clang++ && ! clang++ -std=c++17 -Werror -Wold-style-cast -Wcomma -Wconversion -Wsign-conversion \
         -fsyntax-only "-I$include" "$work/alone.cc"; then
         echo "$name: clang++ has warnings"

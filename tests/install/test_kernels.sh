@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_kernels.sh - kernels in a build of an installed library: heddle_add_kernels in CMake, with each generator that is there, and heddle.mk in
-# make. A program runs kernels of a file and kernels that it has in itself.
+# test_kernels.sh - a project that uses an installed library builds kernels: by heddle_add_kernels
+# in CMake, with each installed generator, and by heddle.mk in make. A program runs kernels from a
+# file, and kernels embedded in the program.
 #
-# Promise: A project that uses an installed library builds kernels with CMake and make, and a changed header builds them anew.
+# Promise: A project that uses an installed library builds kernels with CMake and make, and a
+# changed header builds them again.
 # Tier: full.
 set -eu
 source=$1
@@ -20,7 +22,7 @@ export PKG_CONFIG_PATH
 LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH")
 export LD_LIBRARY_PATH
 
-# The GPU's part is made where a compiler for it is there.
+# Makes the part for GPUs if a compiler for GPUs is installed.
 gpu=
 echo '__global__ void k() { }' >"$work/probe.cu"
 printf '#include <heddle/kernel.h>\nHD_KERNEL(k) { }\n' >"$work/probe.c"
@@ -48,7 +50,8 @@ cat >"$project/cuda.cu" <<'END'
 #include "factor.h"
 extern "C" __global__ void from_cuda(float *y) { *y *= FACTOR; }
 END
-# Runs `scale` of a file and `shift` of the program's own: prints y * FACTOR + FACTOR for y = 1.
+# This program runs `scale` from a file and its embedded `shift`, and prints y * FACTOR + FACTOR for
+# y = 1.
 cat >"$project/main.c" <<'END'
 #include <heddle.h>
 #include <stdio.h>
@@ -88,7 +91,8 @@ fail() {
     failed=1
 }
 
-# follow NAME RUN BUILD...: builds, and again after a header has changed, and not again when nothing has
+# follow NAME RUN BUILD...: builds, builds again after a header changed, and builds nothing if
+# nothing changed
 follow() {
     name=$1 run=$2
     shift 2
@@ -96,7 +100,7 @@ follow() {
     "$@" >"$work/log" 2>&1 || { fail "$name does not build: $(cat "$work/log")" && return; }
     result=$($run 2>&1)
     [ "$result" = 4 ] || fail "$name: $result, not 4 ($(cat "$work/log"))"
-    sleep 1.1 # a file's time may be of whole seconds
+    sleep 1.1 # a file system may store times in whole seconds
     echo '#define FACTOR 3.0f' >"$project/shared/factor.h"
     "$@" >"$work/log" 2>&1 || { fail "$name does not build again: $(cat "$work/log")" && return; }
     result=$($run 2>&1)
@@ -119,7 +123,7 @@ heddle_add_kernels(consumer scale.c shift.c NAME both OPTIONS ${gpu})
 if(cuda)
     heddle_add_kernels(consumer cuda.cu OPTIONS ${arch})
 endif()
-# a second program of the folder: it embeds the same kernels with headers of its own, and shares the file
+# a second program in the folder embeds the same kernels with its own headers, and shares the file
 set_source_files_properties(main.c PROPERTIES LANGUAGE ${language})
 add_executable(second main.c)
 target_include_directories(second PRIVATE other)
@@ -134,7 +138,7 @@ endif()
 get_target_property(files consumer HEDDLE_KERNEL_FILES)
 file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/files" "${files}")
 END
-arch= # at first code for all GPUs is made, which takes nvcc long, and then for one
+arch= # first for all GPUs, which takes nvcc long, and then for one GPU
 for generator in "Unix Makefiles" Ninja; do
     [ "$generator" != Ninja ] || installed ninja || continue
     for language in C CXX; do

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_links.sh - follows every link of the documents, in the tree and as they are installed: to files, and to headings.
+# test_links.sh - follows every link of the documents to files and headings, in the tree and in an
+# installation.
 #
 # Promise: No link of a document is dead, in the tree or in an installation.
 set -u
@@ -12,7 +13,7 @@ fail() {
     failed=1
 }
 
-# anchors FILE: of its headings, as a page of Markdown has them
+# anchors FILE: prints the anchors of the headings of a Markdown page
 anchors() {
     sed -n '/^```/,/^```/!s/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
@@ -33,7 +34,7 @@ follow() {
     done
 }
 
-# finds what is dead, and nothing else
+# finds dead links, and only these
 mkdir "$work/some"
 printf '# A (b) `c_d`\n[x](other.md) [y](other.md#two-words) [z](#a-b-c_d) [w](https://nowhere/)\n```c\n[i](none)\n```\n' >"$work/some/page.md"
 printf '# Two words\n' >"$work/some/other.md"

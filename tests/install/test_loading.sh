@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_loading.sh - the library in programs that load it while they run: beside others that use static thread-local storage, several
-# times, as part of a plugin that is closed while threads have used it, and with a runtime that is still open.
+# test_loading.sh - programs load the library while they run: beside other libraries with static
+# thread-local storage, several times, as part of a plugin that is closed after threads used it, and
+# with a runtime that is still open.
 #
 # Promise: A program can load, use and unload the library while it runs, any number of times.
 set -eu
@@ -16,8 +17,8 @@ compile() {
     "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -O1 -I"$source/include" "$@"
 }
 
-# What can be read off the file: only pointers and flags, some of them for the checks of a debug build. Nothing is looked up, and made by the system,
-# when it is used.
+# The file shows the thread-local storage: only pointers and flags, some of them for the checks of a
+# debug build. The system need not make any storage when a thread first uses it.
 bytes=$(($(readelf -lW "$library" | awk '$1 == "TLS" {print $6}')))
 if [ "$bytes" -gt 136 ]; then
     echo "libheddle.so has $bytes bytes of static thread-local storage; the programs that load it have some 1600 for everybody"
@@ -28,7 +29,7 @@ if readelf -rW "$library" | grep -E 'DTPMOD|TLSDESC'; then
     exit 1
 fi
 
-# Beside others: as many of them as fit, less what leaves 192 bytes.
+# Beside other libraries: as many of them as fit, if 192 bytes stay free.
 cat >other.c <<'C'
 __thread char block[64] __attribute__((tls_model("initial-exec")));
 int use(void);
@@ -65,13 +66,13 @@ for i in $(seq 0 255); do
     cp other.so "other-$i.so"
 done
 fit=$(./beside 256)
-if [ "$fit" -lt 256 ]; then # else this C library has no such limit
+if [ "$fit" -lt 256 ]; then # otherwise this C library sets no such limit
     [ "$fit" -gt 4 ]
     ./beside $((fit - 3)) "$library"
 fi
 rm -f other-*.so
 
-# A program with plugins, each of which uses the library for itself.
+# A program with plugins. Each plugin uses the library for itself.
 cat >plugin.c <<'C'
 #include <heddle.h>
 #include <stdio.h>
@@ -179,7 +180,7 @@ for plugin in shared static; do
     done
 done
 
-# Two copies in one program, each for itself: what a plugin brings, and what the program has.
+# Two copies of the library in one program: one in a plugin, and one in the program itself.
 cat >both.c <<'C'
 #include <dlfcn.h>
 #include <heddle.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_places.sh - where the library and the tool look for programs and files of their own: where the installation has them, in any prefix,
-# also after it was moved, and from programs with the library inside; and nowhere that somebody else decides.
+# test_places.sh - the library and the tool find their own programs and files in their installation:
+# in any prefix, after a move of the installation, and from programs with the static library. They
+# never look in a place that somebody else can choose.
 #
 # Promise: Library and tool find their programs in the installation, also after a move, and nowhere untrusted.
 set -eu
@@ -22,7 +23,8 @@ fail() {
     failed=1
 }
 
-# Prints which worker program and which test program are found; with two arguments, uses the latter and a library for products, too.
+# This program prints the worker program and the test program that it finds. With two arguments, it
+# also uses the test program and a library for products.
 cat >places.c <<'C'
 #include <heddle.h>
 #include <stdio.h>
@@ -54,7 +56,7 @@ int main(int argc, char **argv)
     return 0;
 }
 C
-# As an intruder would have them.
+# The programs of an intruder.
 cat >evil.c <<'C'
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +77,8 @@ export EVIL_OUT=$work/evil.out
 "${CC:-cc}" -o evil evil.c
 "${CC:-cc}" -shared -fPIC -o evil.so evil.c
 
-# expect_places WHAT LIBEXEC COMMAND...: it finds both programs there, and the test of a pair works
+# expect_places WHAT LIBEXEC COMMAND...: the command finds both programs in LIBEXEC, and the test of
+# a pair works
 expect_places() {
     local what=$1 libexec=$2
     shift 2
@@ -86,7 +89,7 @@ expect_places() {
     rm -f "$EVIL_OUT"
 }
 
-# expect_none WHAT COMMAND...: it finds no program, says so, and runs none
+# expect_none WHAT COMMAND...: the command finds no program, reports that, and runs none
 expect_none() {
     local what=$1
     shift
@@ -135,15 +138,16 @@ DESTDIR=$work/dest cmake --install "$build" --prefix /opt/heddle >/dev/null
 [ "$(strings "dest/opt/heddle/$libraries/libheddle.a" | grep -cx "/opt/heddle/$programs")" = 1 ] ||
     fail "the static library of a staged installation does not name /opt/heddle/$programs"
 grep -q "$work" "dest/opt/heddle/$libraries/pkgconfig/heddle.pc" && fail "heddle.pc of a staged installation names the stage"
-# nothing that is installed looks into the tree that it came from
+# no installed file looks in the source or build tree
 for file in bin/heddle "$programs/heddle-worker" "$programs/heddle-probe" "$libraries/libheddle.so"; do
     objcopy --dump-section ".rodata=rodata" "second/$file" /dev/null
-    # the tool has it, to know when it runs there
+    # the tool contains this path, to know when it runs there
     [ "$file" = bin/heddle ] || ! strings rodata | grep -Fx "$build" || fail "$file names the build tree"
 done
 
 # ---- nowhere else ----
-# In the current folder, also where that has an entry with the tool's name; beside what the program was called; above the program.
+# Not in the current folder, even if that contains an entry with the tool's name; not beside the
+# name by which the program was called; not above the program.
 mkdir -p here/heddle here/more && cp evil here/heddle-worker && cp evil here/heddle-probe
 cp evil here/heddle/heddle-worker && cp evil here/heddle/heddle-probe
 cp evil second/heddle-worker && cp evil second/heddle-probe
@@ -155,12 +159,12 @@ PATH=$work/second/bin:$PATH HEDDLE_PLACEMENT=process heddle info >/dev/null || f
 expect_places "a program that says it is another one" "$work/second/$programs" bash -c 'exec -a "$0" ../second/bin/plain' "$work/here/x"
 expect_none "a program that says it is another one, and has no programs" bash -c 'exec -a "$0" ../programs/plain' "$work/here/x"
 cd ..
-mv programs here/programs # what lies in here/ is above them now
+mv programs here/programs # the files in here/ are above the programs now
 expect_none "a program below a folder with such programs" here/programs/plain
 rm second/heddle-worker second/heddle-probe
 [ ! -e "$EVIL_OUT" ] || fail "ran $(cat "$EVIL_OUT")"
 
-# What others can write, or what is no file.
+# Not a file that others can write, and no folder.
 chmod o+w "second/$programs/heddle-worker"
 expect_none "a program whose worker anybody can write" here/programs/static
 here/programs/static | grep -q "$work/second/$programs/heddle-worker was not taken: others can write it" || fail "it is not said why"
@@ -178,7 +182,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 
 # ---- more rights than the caller has ----
-# A program of root's that anybody may start takes nothing from the caller's environment.
+# A set-user-id program of root takes nothing from the caller's environment.
 if [ "$(id -u)" = 0 ] && installed setpriv; then
     cat >secure.c <<'C'
 #include <sys/auxv.h>

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# test_side_by_side.sh - two versions in one prefix: programs of either go on with the workers of their own, whichever came last.
+# test_side_by_side.sh - two versions in one prefix: programs of each version use their own workers,
+# whichever version was installed last.
 #
 # Promise: Another version that is installed into the same prefix breaks no program of this one, in any placement.
 # Tier: full.
 #
-# The other version is this tree with another number, which is built here: this one's libraries refuse its workers.
+# The other version is this tree with another number, which this test builds. Libraries of this
+# version refuse its workers.
 set -u
 source=$1
 build=$2
@@ -56,11 +58,12 @@ int main(void)
 }
 C
 
-# install BUILD: into the one prefix
+# install BUILD: installs it into the common prefix
 install() {
     cmake --install "$1" --prefix "$work/prefix" >/dev/null || fail "$1 cannot be installed"
 }
-# compile NAME: a program with the shared library that is there now, and one with the library inside
+# compile NAME: makes a program with the shared library that is installed now, and one with the
+# static library
 compile() {
     local flags
     flags=$(PKG_CONFIG_PATH=$work/prefix/$libdir/pkgconfig pkg-config --cflags --libs heddle)

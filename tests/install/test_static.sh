@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_static.sh - a program that is linked statically as a whole (-static), with the C library in it.
+# test_static.sh - a program that is linked with -static, so that it contains the C library, too.
 #
 # Promise: A program that is linked with -static opens host devices and runs kernels in every placement.
 set -u

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test_thread_sanitizer.sh - a program under the thread sanitizer, with the library as it is installed and the suppressions beside it.
+# test_thread_sanitizer.sh - a program under the thread sanitizer, with the installed library and
+# its suppressions.
 #
-# Promise: With the installed suppressions the thread sanitizer reports nothing of the library's, and still reports a race of the program's own.
+# Promise: With the installed suppressions, the thread sanitizer reports no race in the library, but
+# still reports a race in the program.
 set -u
 source=$1
 build=$2
@@ -17,7 +19,7 @@ fail() {
 }
 
 printf 'int main(void)\n{\n    return 0;\n}\n' >none.c
-fixed=$(type -P setarch) # the sanitizer does not start where the system puts things at too many addresses
+fixed=$(type -P setarch) # the sanitizer does not start if the system randomizes addresses by too many bits
 if ! "${CC:-cc}" -fsanitize=thread none.c -o none 2>/dev/null || ! ${fixed:+setarch -R} ./none; then
     echo "skipped: no thread sanitizer here"
     exit 77
@@ -120,7 +122,7 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs heddle)
 # shellcheck disable=SC2086
 "${CC:-cc}" -g -O1 -fsanitize=thread -pthread program.c -o program $flags -Wl,-rpath,"$(dirname "$pc")" || fail "the program does not compile"
 
-# run PLACEMENT [race]: its status, and what it prints in `out`
+# run PLACEMENT [race]: runs the program, and returns its status; its output goes to `out`
 run() {
     HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2 HEDDLE_CACHE=none HEDDLE_PLACEMENT=$1 \
         TSAN_OPTIONS="suppressions=$work/prefix/share/heddle/tsan.supp" ${fixed:+setarch -R} ./program ${2:+"$2"} >out 2>&1
