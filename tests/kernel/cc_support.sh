@@ -1,6 +1,7 @@
 #!/bin/sh
-# cc_support.sh - what the tests of `heddle cc` share: a folder that goes with the test, one for temporary files, and what a command has to do.
-# It is read by the shell of the test, which has set `source`. `failures` counts what went wrong.
+# cc_support.sh - shared by the tests of `heddle cc`: a folder that is removed after the test, a
+# folder for temporary files, and checks of commands. The shell of the test sets `source` and then
+# reads this file. `failures` counts failed checks.
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -15,7 +16,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# expect STATUS TEXT COMMAND...: the exit status, and text on stderr
+# expect STATUS TEXT COMMAND...: the command must end with STATUS, and print TEXT on stderr
 expect() {
     expected=$1
     text=$2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_builtin_ptx.sh - the committed PTX of the built-in kernels is what their source gives; skipped without a clang
-# that can tell.
+# test_builtin_ptx.sh - the committed PTX of the built-in kernels agrees with their source; skipped
+# without a clang that can compile it.
 #
 # Promise: The committed PTX is what the sources of the built-in kernels compile to.
 source=$1

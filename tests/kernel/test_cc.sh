@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_cc.sh - `heddle cc`: compiles, packs, runs on a host device; says what is wrong; leaves nothing behind.
-# The GPU's part is tested where a clang that can make it is found.
+# test_cc.sh - `heddle cc` compiles and packs kernels, which run on a host device; it explains
+# errors, and leaves nothing behind. The test covers code for GPUs if a suitable clang is installed.
 #
 # Promise: `heddle cc` makes kernel files that run, explains every error, and leaves no temporary file.
 set -u
@@ -42,7 +42,7 @@ expect 0 "" "$heddle" cc --no-gpu scale.c
 [ -s scale.hdk ] || fail "there is no scale.hdk"
 expect 0 "" "$heddle" cc --no-gpu -O1 -DFACTOR=3.0f -I . -o three.hdk scale.c
 
-# A program that loads it and runs it.
+# A program that loads the kernel file and runs its kernels.
 cat >run.c <<'END'
 #include <heddle.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ else
     fail "the program that runs kernel files does not compile"
 fi
 
-# What is wrong is said, and an older result stays.
+# Errors are explained, and an older result stays.
 cp scale.hdk before.hdk
 printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { y[0] = 1 }\n' >broken.c
 expect 1 "failed for the CPU" "$heddle" cc --no-gpu -o scale.hdk broken.c
@@ -117,7 +117,7 @@ cmp -s scale.c kept.c || fail "a refused output changes the source"
 rm kept.c link.c
 
 # Messages of compilers pass through, and those of Heddle name file and line.
-# mistake TEXT OPTIONS... <source: refused with the text, and no file
+# mistake TEXT OPTIONS... <source: the command must refuse the source with TEXT, and write no file
 mistake() {
     text=$1
     shift
@@ -181,7 +181,7 @@ for compiler in gcc clang; do
     fi
 done
 
-# What the C library has works on the CPU; debugging and sanitizers are the C compiler's.
+# Functions of the C library work on the CPU. The C compiler provides debugging and sanitizers.
 cat >root.c <<'END'
 #include <heddle/kernel.h>
 #include <math.h>
@@ -212,7 +212,7 @@ fi
 [ ! -e none.hdk ] && [ ! -e broken.hdk ] && [ ! -e missing.hdk ] || fail "a failure made a kernel file"
 "$heddle" cc --help | grep -q -- --emit-ptx || fail "--help says nothing"
 
-# The GPU's part.
+# The part for GPUs.
 if "$heddle" cc -o both.hdk --emit-ptx scale.ptx scale.c 2>err; then
     grep -q '\.visible \.entry scale(' scale.ptx || fail "there is no kernel in the PTX"
     ./run both.hdk 2 || fail "both.hdk does not run"

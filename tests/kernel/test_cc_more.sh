@@ -1,9 +1,11 @@
 #!/bin/sh
-# test_cc_more.sh - `heddle cc` with several sources, libraries, nvcc and CUDA C++, and what it writes for builds.
+# test_cc_more.sh - `heddle cc` with several sources, libraries, nvcc and CUDA C++, and the files
+# that it writes for builds.
 #
-# What needs clang for GPUs, nvcc or ptxas is tested where that is found.
+# Checks that need clang for GPUs, nvcc or ptxas run if these are installed.
 #
-# Promise: Kernels of several sources are in one file, by clang and by nvcc, and what cannot be loaded is refused.
+# Promise: clang and nvcc put kernels of several sources into one file, and `heddle cc` refuses code
+# that cannot be loaded.
 # Tier: full.
 set -u
 source=$1
@@ -12,12 +14,12 @@ heddle=$build/heddle
 . "$source/tests/kernel/cc_support.sh"
 unset NVCC CLANG
 
-# lines N: so many lines were on stderr
+# lines N: true if stderr got this many lines
 lines() {
     [ "$(wc -l <err)" -eq "$1" ] || fail "$(wc -l <err) lines, not $1: $(cat err)"
 }
 
-# Helpers and constants of one name in two sources, and as many in one that both include.
+# Helpers and constants of the same name in two sources, and others in a header that both include.
 cat >shared.h <<'END'
 #include <heddle/kernel.h>
 HD_DEVICE float shared_twice(float x) { return 2 * x; }
@@ -69,7 +71,7 @@ sed 's/hits/misses/' hits.c >misses.c
 expect 0 "" "$heddle" cc --no-gpu -Wall -Wextra -Werror variable.c misses.c
 expect 1 "hits" "$heddle" cc --no-gpu variable.c hits.c
 
-# both FILE: the parts have the same variables, also where a second source has one
+# both FILE: both parts contain the same variables, including a variable of a second source
 both() {
     grep -q '^\.visible \.const .* coefficients\[60\]' "$1" && grep -q '^\.visible \.global .* odd\[16\]' "$1" &&
         grep -q '^\.visible \.global .* hits;' "$1" && grep -q '^\.visible \.global .* misses;' "$1" ||
@@ -81,7 +83,7 @@ printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(int, y)) { int unused; y
 expect 0 "warned.c:2:" "$heddle" cc --no-gpu -Wall warned.c
 expect 1 "warned.c:2:" "$heddle" cc --no-gpu -Wall -Werror warned.c
 
-# The headers make no warnings, whichever a program asks for.
+# The headers cause no warnings, even with all warnings on.
 cat >clean.c <<'END'
 #include <heddle/kernel.h>
 HD_SHARED float tile[4];
@@ -98,14 +100,14 @@ HD_KERNEL_BOUNDS(clean, 64, HD_INOUT(float, y), HD_IN(hd_f16, x), HD_VALUE(int, 
 END
 for parts in --no-gpu --no-cpu; do
     "$heddle" cc $parts clean.c 2>/dev/null || [ $parts = --no-cpu ] || fail "clean.c does not compile"
-    [ $parts = --no-gpu ] || [ -e clean.hdk ] || continue # there is no compiler for GPUs, or no library
+    [ $parts = --no-gpu ] || [ -e clean.hdk ] || continue # no compiler for GPUs is installed, or no library
     expect 0 "" "$heddle" cc $parts -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wdouble-promotion -Wshadow \
         -Wcast-qual -Wmissing-prototypes -Wundef clean.c
     grep -v 'note: the GPU' err >rest && fail "warnings of the headers: $(cat rest)"
     rm clean.hdk
 done
 
-# Libraries and linker options are for the CPU; what a program would not find is refused.
+# Libraries and linker options concern the CPU. A symbol that no library defines is refused.
 printf 'int seven(void) { return 7; }\n' >seven.c
 ${CC:-cc} -shared -fPIC -o libseven.so seven.c
 printf '#include <heddle/kernel.h>\nint seven(void);\nHD_KERNEL(k, HD_OUT(int, y)) { y[0] = seven(); }\n' >use.c
@@ -116,7 +118,8 @@ expect 0 "" "$heddle" cc --no-gpu use.c -L. -l seven -Wl,-rpath,"$work"
 expect 1 "cannot find -lnowhere" "$heddle" cc --no-gpu use.c -lnowhere
 expect 0 "-std=c17" "$heddle" cc --no-gpu --verbose -std=c17 one.c
 
-# Texture references, which nvcc has up to CUDA 11, stay unbound. This nvcc makes one of every source.
+# Texture references, which nvcc supports up to CUDA 11, stay unbound. This nvcc makes one from
+# every source.
 cat >old_nvcc <<END
 #!/bin/sh
 [ "\$1" != --list-gpu-arch ] || exec echo compute_75
@@ -145,7 +148,7 @@ for language in c c++; do
 done
 printf 'all: kernels.c\n\t@:\ninclude rule\nkernels.c: ; @echo made\n' >Makefile
 [ "$(make -s)" = "" ] || fail "make makes what is there: $(make -s)"
-touch shared.h # the test may have taken longer than that minute
+touch shared.h # the test may take longer than that minute
 touch -d '-1 minute' kernels.c kernels.h
 [ "$(make -s)" = made ] || fail "a changed header makes nothing: $(cat rule)"
 rm shared.h
@@ -155,7 +158,7 @@ mkdir "a folder"
 expect 0 "" "$heddle" cc --no-gpu --depfile rule -o "a folder/k.hdk" one.c
 grep -q '^a\\ folder/k.hdk:' rule || fail "a blank in a name: $(cat rule)"
 
-# Mathematics that only a library for GPUs has, in each source and in a helper of one name.
+# Mathematics that only a library for GPUs provides, in each source and in helpers of the same name.
 for name in one two; do
     sed "s/(one/($name/" >math_$name.c <<'END'
 #include "shared.h"
@@ -165,7 +168,7 @@ HD_KERNEL(one, HD_INOUT(float, y)) { y[0] = helper(y[0]) + expf(y[1]) + sinf(y[2
 END
 done
 
-# ptx FILE: it assembles, and has both kernels
+# assembles FILE: the PTX assembles, and contains both kernels
 assembles() {
     grep -q '\.entry one(' "$1" && grep -q '\.entry two(' "$1" || fail "$1 has not both kernels"
     ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null) || {
@@ -175,7 +178,8 @@ assembles() {
     "$ptxas" -arch=sm_80 -o cubin "$1" >err 2>&1 || fail "$1 does not assemble: $(cat err)"
 }
 
-# names_its_lines PTX: each kernel's lines are of its own source and of the shared header, and what they refer to is there once
+# names_its_lines PTX: each kernel's lines name its own source and the shared header, and each file
+# that they name is declared once
 names_its_lines() {
     awk '
         $1 == ".file" { gsub(".*/|\"", "", $3); twice = twice || ($2 in name); name[$2] = $3 }
@@ -211,7 +215,8 @@ if "$heddle" cc one.c 2>err; then
     printf '#include <heddle/kernel.h>\nHD_KERNEL(big, HD_INOUT(float, y)) { HD_SHARED float t[12289]; t[hd_thread_x()] = y[0]; hd_barrier(); y[0] = t[1]; }\n' >big.c
     expect 1 "heddle cc: big.c:2: kernel big has 49156 bytes of shared memory" "$heddle" cc big.c
     lines 1
-    # a variable of another file: the CPU's part is of another source, so that it does not matter there
+    # a variable of another file; the part for the CPU comes from another source, so it does not
+    # matter there
     printf '#include <heddle/kernel.h>\n#if HD_KERNEL_GPU\nextern __attribute__((device)) int outside;\n#else\n#define outside 1\n#endif\n' >extern.c
     printf 'HD_KERNEL(k, HD_OUT(int, y)) { y[0] = outside; }\n' >>extern.c
     expect 1 "the variable 'outside' is not defined" "$heddle" cc extern.c
@@ -226,12 +231,12 @@ if "$heddle" cc one.c 2>err; then
         for file in math_one.c math_two.c shared.h kernel_math.h; do
             grep -q "$file" rule || fail "the rule has no $file: $(cat rule)"
         done
-        expect 0 "" "$heddle" cc --emit-ptx math.ptx one.c math_two.c # the first source calls nothing of a library
+        expect 0 "" "$heddle" cc --emit-ptx math.ptx one.c math_two.c # here the first source calls no library
         assembles math.ptx
-        expect 0 "" "$heddle" cc --emit-ptx math.ptx math_one.c two.c # and here the last one does not
+        expect 0 "" "$heddle" cc --emit-ptx math.ptx math_one.c two.c # and here the last source calls none
         assembles math.ptx
         printf '#include <heddle/kernel.h>\nHD_KERNEL(k, HD_OUT(float, y)) { int unused; y[0] = erff(1); }\n' >warned_math.c
-        expect 0 "" "$heddle" cc --no-cpu -Wall warned_math.c # C compiles the descriptions
+        expect 0 "" "$heddle" cc --no-cpu -Wall warned_math.c # the C compiler compiles the descriptions
         [ "$(grep -c 'warning.*unused' err)" -le 2 ] || fail "a compiler warned twice: $(cat err)"
     else
         grep -q "is in a library for GPUs" err || fail "mathematics do not compile: $(cat err)"
@@ -252,7 +257,7 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     expect 0 "" "$heddle" cc -g --emit-ptx lines.ptx one.c two.c
     assembles lines.ptx
     names_its_lines lines.ptx
-    expect 0 "" "$heddle" cc --math none --emit-ptx nvcc.ptx --embed math --depfile rule math_one.c math_two.c # nvcc has its own
+    expect 0 "" "$heddle" cc --math none --emit-ptx nvcc.ptx --embed math --depfile rule math_one.c math_two.c # nvcc uses its own library
     assembles nvcc.ptx
     grep -q 'shared.h' rule || fail "the rule has no header: $(cat rule)"
     expect 1 "the oldest that it has is sm_" "$heddle" cc --gpu-arch sm_35 one.c
@@ -268,13 +273,14 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     printf 'template __global__ void scale<float>(float *, float, size_t);\n' >>scale.cuh
     expect 0 "" "$heddle" cc --gpu-arch sm_80 scale.cuh
     [ "$(od -An -N4 -tx1 scale.fatbin | tr -d ' ')" = 50ed55ba ] || fail "scale.fatbin is no fatbin"
-    # it is compiled as nvcc -fatbin does it: headers such as CUB's launch kernels from relocatable code
+    # `heddle cc` compiles it like nvcc -fatbin, not as relocatable code: there, headers such as
+    # CUB's would launch kernels
     printf '#ifdef __CUDACC_RDC__\n#error relocatable\n#endif\n__global__ void k(int *y) { *y = 1; }\n' >whole.cu
     expect 0 "" "$heddle" cc --gpu-arch sm_80 whole.cu
     printf '__global__ void child(int *y) { *y += 1; }\n__global__ void parent(int *y) { child<<<1, 1>>>(y); }\n' >launches.cu
     expect 1 "note: if a kernel launches kernels, compile the source with nvcc -rdc=true -dc; hd_module_link links" \
         "$heddle" cc --gpu-arch sm_80 launches.cu
-    if "$nvcc" --version | grep -qE 'release (1[2-9]|[2-9][0-9])'; then # older ones have texture references
+    if "$nvcc" --version | grep -qE 'release (1[2-9]|[2-9][0-9])'; then # older versions support texture references
         printf 'texture<float, 1, cudaReadModeElementType> picture;\n__global__ void k(float *y) { *y = tex1Dfetch(picture, 0); }\n' >texture.cu
         expect 1 "note: CUDA 12 removed texture and surface references; pass a texture or surface object, or a buffer" \
             "$heddle" cc --gpu-arch sm_80 texture.cu
@@ -283,7 +289,8 @@ if [ -n "$nvcc" ] && "$nvcc" --list-gpu-arch >/dev/null 2>&1; then
     expect 1 "none.cu: there is no kernel" "$heddle" cc none.cu
     printf '__global__ void k(int *y) { *y = 1 }\n' >wrong.cu
     expect 1 "wrong.cu(1): error" "$heddle" cc wrong.cu
-    # without clang nvcc is found by itself, here with a PATH that has what compilers need only
+    # without clang, `heddle cc` finds nvcc by itself; here PATH contains only the programs that
+    # compilers need
     mkdir bin
     for program in cc gcc ld as; do
         [ ! -x "$(command -v $program)" ] || ln -s "$(command -v $program)" bin/$program

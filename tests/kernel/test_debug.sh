@@ -1,8 +1,8 @@
 #!/bin/sh
 # test_debug.sh - kernels on host devices in a debugger and under a sanitizer.
 #
-# A debugger stops in a kernel by the name of its function and by a line, in placements inline and thread. The address sanitizer reports the line
-# of a kernel that reads beyond an array of its own.
+# A debugger stops in a kernel by the function's name and by a line, in the placements inline and
+# thread. If a kernel reads beyond its array, the address sanitizer reports the line.
 #
 # Promise: A debugger stops in kernels of host devices, and a sanitizer names the line of a kernel's overrun.
 # Tier: full.
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 }
 END
 
-# stops WHERE: gdb stops there in both placements, and finds the kernel's arguments
+# stops WHERE: gdb stops at this place in both placements, and finds the kernel's arguments
 stops() {
     for placement in inline thread; do
         HEDDLE_PLACEMENT=$placement timeout 120 gdb -q -batch -nx -ex "set debuginfod enabled off" -ex "set breakpoint pending on" -ex "break $1" -ex run \
@@ -69,7 +69,7 @@ stops() {
             fail "gdb does not stop at $1, placement $placement: $(cat out)"
     done
 }
-# A library that is compiled with a sanitizer does not go with a program that has none, or another.
+# A kernel library with a sanitizer does not work with a program without this sanitizer.
 if ${CC:-cc} -std=c11 -I"$source/include" -o run run.c -L"$build" -lheddle -Wl,-rpath,"$build" 2>/dev/null &&
     "$heddle" cc --no-gpu -g -O0 kernel.c && [ "$(./run kernel.hdk 2)" = 3 ]; then
     if ! installed gdb; then
@@ -88,7 +88,7 @@ if ${CC:-cc} -std=c11 -I"$source/include" -o run run.c -L"$build" -lheddle -Wl,-
             HEDDLE_PLACEMENT=$placement ASAN_OPTIONS=detect_leaks=0 ./sanitized sanitized.hdk 4 >out 2>&1 && fail "an overrun passes"
             grep -q 'stack-buffer-overflow' out && grep -q 'kernel\.c:6' out || fail "the overrun is not reported with its line: $(cat out)"
         done
-        # a function that is defined nowhere is refused all the same, and a sanitizer's own are not
+        # a function without a definition is still refused, but not a function of the sanitizer
         printf '#include <heddle/kernel.h>\nint elsewhere(int);\nHD_KERNEL(k, HD_OUT(int, y)) { y[0] = elsewhere(1); }\n' >missing.c
         "$heddle" cc --no-gpu -fsanitize=address missing.c 2>err && fail "what is missing passes under a sanitizer"
         grep -q "elsewhere" err || fail "what is missing is not named: $(cat err)"

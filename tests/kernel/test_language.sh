@@ -1,11 +1,13 @@
 #!/bin/sh
-# test_language.sh - kernel source is C for the CPU and C++ for a GPU: what both accept has the same values in both.
+# test_language.sh - kernel source is C for the CPU and C++ for a GPU: source that both accept
+# computes the same values in both.
 #
-# Each `same` is compiled for the CPU by gcc and by clang and run on a host device; for GPUs it is compiled by clang and by nvcc, and the
-# values are the constants that the PTX stores. All warnings are errors there. Each `refused` is refused with one line, whichever compiler.
-# Random expressions of all integer types are compared in the same way.
+# For each `same`, gcc and clang compile the source for the CPU, and a host device runs it. For
+# GPUs, clang and nvcc compile it, and the values are the constants that the PTX stores. All
+# warnings are errors. Each `refused` gets one line of error with every compiler. Random expressions
+# of all integer types are compared in the same way.
 #
-# What needs clang for GPUs or nvcc is tested where that is found.
+# Checks that need clang for GPUs or nvcc run if these are installed.
 #
 # Promise: Kernel source computes the same on the CPU and on a GPU, or `heddle cc` refuses it and names the place.
 # Tier: full.
@@ -23,7 +25,8 @@ compilers=$(for compiler in gcc clang; do command -v $compiler; done)
 [ -n "$compilers" ] || compilers=cc
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 
-# The constants that each kernel stores: KERNEL INDEX VALUE. Another value is written as its register.
+# Prints the constants that each kernel stores: KERNEL INDEX VALUE. A value that is no constant
+# appears as its register.
 cat >stored.awk <<'AWK'
 /\.visible \.entry/ { kernel = $3; sub("\\(.*", "", kernel); split("", value) }
 $1 ~ /^mov\./ { to = $2; sub(",", "", to); what = $3; sub(";", "", what); value[to] = what }
@@ -36,7 +39,8 @@ $1 ~ /^st\.global\./ {
 }
 AWK
 
-# What differs between two lists of such values. Some values are computed while the kernel runs, as nvcc does with some casts.
+# Prints the differences of two such lists. It skips values that a kernel computes while it runs, as
+# nvcc does with some casts.
 cat >agree.awk <<'AWK'
 FNR == NR { wanted[$1 " " $2] = $3; n++; next }
 !($1 " " $2 in wanted) { print "the CPU does not store " $0; wrong = 1; next }
@@ -50,7 +54,8 @@ END {
 }
 AWK
 
-# The values that each kernel computes on a host device: KERNEL INDEX VALUE, without zeros behind the last that it stored.
+# Prints the values that each kernel computes on a host device: KERNEL INDEX VALUE, without the
+# zeros behind the last stored value.
 cat >run.c <<'RUN'
 #include <heddle.h>
 #include <inttypes.h>
@@ -100,13 +105,14 @@ cc -std=c11 -Wall -Wextra -Werror "-I$source/include" -o run run.c "-L$build" -l
 same_source=same.c
 echo '#include <heddle/kernel.h>' >$same_source
 kernels=
-# same NAME FILE BODY: what both languages have; the body stores into y[0] and so on
+# same NAME FILE BODY: source that means the same in both languages; the body stores into y[0] and
+# so on
 same() {
     kernels="$kernels $1"
     printf '%s\nHD_KERNEL(%s, HD_OUT(int64_t, y))\n{\n%s\n}\n' "$2" "$1" "$3" >>$same_source
 }
 
-# compare FILE OPTION...: all kernels of it have the same values, however they are compiled
+# compare FILE OPTION...: all kernels of the file compute the same values with every compiler
 compare() {
     file=$1
     shift
@@ -198,7 +204,7 @@ same control '' '
     goto end;
 end:
     y[4] = 5;'
-sed -i 's/y\[2\] = (n, 4);/y[2] = 4;/' $same_source # a comma without effect is a warning
+sed -i 's/y\[2\] = (n, 4);/y[2] = 4;/' $same_source # a comma without effect causes a warning
 
 printf '#if true\n#define HOLDS 1\n#else\n#define HOLDS 0\n#endif\n#include <heddle/kernel.h>\nHD_KERNEL(first, HD_OUT(int64_t, y)) { y[0] = HOLDS; }\n' >first.c
 compare same.c -Wall -Wextra -Werror
@@ -206,7 +212,7 @@ all=$kernels
 kernels=first
 compare first.c -Wall -Wextra -Werror
 
-# Random expressions. What is undefined in C is left out: shifts are short, and divisors are not 0.
+# Random expressions without undefined behaviour: shifts are short, and divisors are not 0.
 cat >random.awk <<'AWK'
 function pick(n) { seed = (seed * 1103515245 + 12345) % 2147483648; return int(seed / 65536) % n }
 function number() {
@@ -257,7 +263,8 @@ for seed in 1 2; do
 done
 kernels=$all
 
-# refused TEXT FILE BODY: one line, at the line that has it: 3 is the body's, and 2 the file's where it begins with "2:"
+# refused TEXT FILE BODY: `heddle cc` must print one line with TEXT. It names line 3, the body; or
+# line 2, the file's text, if TEXT begins with "2:"
 refused() {
     message=$1
     place=3
@@ -272,7 +279,8 @@ refused() {
     done
     unset CC
 }
-# refused_by_compiler WORD OUTSIDE BODY: each C compiler refuses it with a message that contains the word
+# refused_by_compiler WORD OUTSIDE BODY: each C compiler must refuse it with a message that contains
+# the word
 refused_by_compiler() {
     printf '#include <heddle/kernel.h>\n%s\nHD_KERNEL(k, HD_OUT(int64_t, y)) { %s }\n' "$2" "$3" >refused.c
     for compiler in $compilers; do
@@ -338,7 +346,7 @@ refused "$unnamed" 'struct s { int a; };' 'struct s *p = &(struct s){1}; y[0] = 
 refused 'nvcc takes the first number alone' '' 'switch (sizeof(y)) { case 0 ... 9: y[0] = 1; break; default: y[0] = 2; }'
 refused 'a static variable of a kernel' '' 'static int calls = 3; calls++; y[0] = calls;'
 
-# Options that change one of the languages alone.
+# Options that change only one of the two languages.
 for option in -funsigned-char -fshort-enums -fpack-struct -fsingle-precision-constant -m32 -mms-bitfields -std=c89 -std=gnu90; do
     expect 2 "$option is for the CPU's part alone" "$heddle" cc $option --no-gpu same.c
 done

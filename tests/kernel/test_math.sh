@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_math.sh - mathematics in kernel source, by every library that is here. The GPU's code runs here, too: its LLVM text is compiled
-# for the CPU. MPFR has the right results.
+# test_math.sh - mathematics in kernel source, with every installed library. The code for GPUs runs
+# here, too: its LLVM text is compiled for the CPU. MPFR computes the right results.
 #
 # Promise: Functions of heddle/kernel_math.h are within CUDA's bounds on the CPU and in GPU code; their PTX is complete.
 # Tier: full.
@@ -38,14 +38,14 @@ printf '#include <stdio.h>\n#include <mpfr.h>\n' | ${CC:-cc} -E -o /dev/null - 2
     mpfr=no
 }
 
-# The CPU's part, on a host device.
+# The part for the CPU, on a host device.
 "$heddle" cc --no-gpu -o cpu.hdk -Wall -Wextra -Werror "$kernels" || fail "the CPU's part does not compile"
 if [ $mpfr = yes ]; then
     compile_compare compare || fail "compare.c does not compile"
     ./compare 1000 cpu.hdk || fail "the CPU's part is not within the bounds"
 fi
 
-# The GPU's part by each library. This keeps the text that heddle cc has mended.
+# The part for GPUs, with each library. This compiler keeps the text that heddle cc changed.
 cat >keeping <<END
 #!/bin/sh
 for argument in "\$@"; do
@@ -66,14 +66,16 @@ for library in libclc libdevice; do
         [ "$(grep -c '\.visible \.entry f[36][24]_' $library.ptx)" -ge 100 ] || fail "with $library there are no kernels"
         grep -q 'PIBITS_TBL' $library.ptx && ! grep -q '\.align 16 \.b8 PIBITS_TBL\[' $library.ptx &&
             fail "libclc's table is not aligned to what reads it"
-        # what a warp's threads read at different places is in global memory; those bits are read where an argument is large
+        # tables that the threads of a warp read at different places are in global memory; only
+        # large arguments use the table PIBITS_TBL
         grep '^\.const' $library.ptx | grep -v PIBITS_TBL && fail "with $library a table is in constant memory"
         grep 'getelementptr.* addrspace(1)\* @[A-Z].*, i64 0, i64 %[0-9]' kept.ll && fail "with $library an index is not held in its range"
-        # the header's and the library's own: f32_copysign, f32_round and others
+        # in functions of the header and of the library: f32_copysign, f32_round and others
         [ "$(grep -c 'copysign\.f\(32\|64\)' $library.ptx)" -ge 8 ] || fail "with $library a sign is not copied by the instruction"
-        # unrolled by the assembler, the reduction of large arguments takes a quarter of the threads away
+        # if the assembler unrolled the reduction of large arguments, a quarter fewer threads would
+        # fit on the GPU
         grep -q 'llvm\.loop\.unroll\.count", i32 1}' kept.ll && fail "with $library the assembler may unroll what is to stay a loop"
-        # what the assembler may fuse has no rounding in its name
+        # the assembler may fuse instructions whose names contain no rounding
         grep '\(mul\|add\|sub\)\.\(f32\|f64\)' $library.ptx && fail "with $library the assembler may fuse products and sums"
         grep -q '@__nvvm_reflect(.*@\.str\.2[,)]' kept.ll && fail "with $library square roots are approximate"
         if installed ptxas; then
@@ -89,7 +91,7 @@ for library in libclc libdevice; do
     fi
 done
 
-# A kernel that needs no library is the same with each.
+# A kernel that needs no library is the same with each library.
 if [ $clang = yes ]; then
     echo '#include <heddle/kernel.h>
 HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = sqrtf(fabsf(y[0])) + fmaf(y[0], 2, floorf(y[1])) / hd_fast_exp(y[1]); }
@@ -103,9 +105,10 @@ HD_KERNEL(sin, HD_INOUT(float, y)) { y[0] = hd_fast_sin(y[0]); }' >plain.c # ker
     grep -q 'ex2\.approx' plain_none.ptx || fail "the fast exponential is not the instruction"
 fi
 
-# The functions of a library as the GPU's compiler got them: their LLVM text, for this processor. On GPUs conversions saturate,
-# and shifts by more than all bits give 0. An int of a double that is no number is -2^31: as an index it ends the program here, too.
-# What libdevice asks of its compiler is answered as for sm_70: 0 for what can be asked, but the architecture.
+# Compiles the functions of a library for this processor, from the LLVM text that the GPU's compiler
+# got. On GPUs conversions saturate, and shifts by more than all bits give 0. The int of a double
+# that is no number is -2^31; as an index, it ends the program here, too. The questions of libdevice
+# to its compiler are answered as for sm_70: 0, except for the architecture.
 run_here() {
     local library=$1 name
     sed -e 's/^target triple.*/target triple = "x86_64-pc-linux-gnu"/' -e '/^target datalayout/d' \

@@ -1,10 +1,12 @@
 #!/bin/bash
-# test_pairs.sh - the kernels of tests/kernel/pairs, each as kernel source and as CUDA C++: kernel source runs on host devices, in every
-# placement, and is compiled for GPUs by clang and by nvcc. CUDA C++ is compiled by nvcc. Images are read without a GPU.
+# test_pairs.sh - the kernels of tests/kernel/pairs, each as kernel source and as CUDA C++. Kernel
+# source runs on host devices in every placement, and clang and nvcc compile it for GPUs. nvcc
+# compiles CUDA C++. The library reads the images without a GPU.
 #
-# What needs clang for GPUs, nvcc or ptxas is tested where that is found.
+# Checks that need clang for GPUs, nvcc or ptxas run if these are installed.
 #
-# Promise: Kernels of the usual kinds compute what they should on host devices, and their images have the arguments of both forms.
+# Promise: Kernels of the usual kinds compute right results on host devices, and their images
+# describe the arguments in both forms.
 # Tier: full.
 set -u
 source=$1
@@ -19,7 +21,7 @@ make_pairs=$source/tests/kernel/pairs/make_pairs
 ptxas=$(command -v ptxas || ls /usr/local/cuda/bin/ptxas 2>/dev/null)
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 
-# describe SET: the image of each kernel has the arguments of its launch
+# describe SET: the image of each kernel describes the arguments of its launch
 describe() {
     ./describe "$1=$1" >out 2>&1
     case $? in
@@ -29,7 +31,7 @@ describe() {
     esac
 }
 
-# assembles FOLDER: the PTX in it
+# assembles FOLDER: ptxas assembles all PTX in the folder
 assembles() {
     [ -n "$ptxas" ] || return 0
     for ptx in "$1"/*.ptx; do
@@ -39,7 +41,7 @@ assembles() {
 
 "$make_pairs" "$build" . pairs && "$make_pairs" "$build" . describe || fail "the programs do not compile"
 
-# Kernel source, by clang where it is, else without the GPU's part.
+# Kernel source, compiled by clang; without clang, only for the CPU.
 "$build/heddle" cc --no-cpu -o one.hdk "$source/tests/kernel/pairs/half.c" 2>without_clang
 if [ ! -s without_clang ]; then
     set -- --emit-ptx hdk/NAME.ptx
@@ -55,14 +57,14 @@ for placement in thread process inline; do
 done
 grep -q '^[3-9][0-9] kernels' out || fail "less than thirty kernels: $(cat out)"
 
-# Where the processor can, products are fused with sums, as GPUs do it.
+# If the processor supports it, products are fused with sums, as on GPUs.
 if "$make_pairs" "$build" fused source --no-gpu -march=native 2>err; then
     HEDDLE_DRIVER=host ./pairs apart=hdk fused=fused >out 2>&1 || fail "fused: $(cat out)"
 else
     without "fused products and sums ($(head -1 err))"
 fi
 
-# A wrong result is found, and named. Two sets are compared with each other, too.
+# The comparison finds a wrong result and names it. It also compares two sets with each other.
 mkdir wrong
 cp hdk/*.hdk wrong
 sed 's/(sum + 128)/(sum + 384)/' "$source/tests/kernel/pairs/images.c" >images.c
@@ -73,7 +75,7 @@ grep -q "kernel 'blur' of set wrong.*set right has [0-9]* " out || fail "the set
 grep -q "kernel 'blur', argument 0: sets right and wrong differ in their bits" out || fail "the sets' bits do not differ: $(cat out)"
 [ "$(grep -c FAILED out)" -eq 3 ] || fail "other kernels are wrong, too: $(cat out)"
 
-# What nvcc makes of both.
+# Both forms, compiled by nvcc.
 if [ -n "$nvcc" ]; then
     NVCC=$nvcc "$make_pairs" "$build" nvcc source --no-cpu --emit-ptx nvcc/NAME.ptx 2>err || fail "nvcc does not compile kernel source: $(cat err)"
     NVCC=$nvcc "$make_pairs" "$build" cuda cuda --gpu-arch sm_80 2>err || fail "nvcc does not compile CUDA C++: $(cat err)"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# test_print.sh - printf and assert in kernel source: what is printed on a host device, where, and what an assertion reports.
-# The GPU's part is compiled where a clang that can do it is found.
+# test_print.sh - printf and assert in kernel source: the output on a host device, its place, and
+# the report of an assertion. The test compiles code for GPUs if a suitable clang is installed.
 #
-# Promise: What kernels print is on the program's standard output in whole calls, also from worker processes, and assertions name their place.
+# Promise: The output of kernels reaches the program's standard output in whole calls, also from
+# worker processes, and assertions name their place.
 set -u
 source=$1
 build=$2
@@ -94,7 +95,7 @@ ${CC:-cc} -std=c11 -I"$source/include" -o run run.c -L"$build" -lheddle -Wl,-rpa
         i=$((i + 1))
     done
 } | sort >expected
-driver=${HEDDLE_DRIVER:-host} # nvidia: the driver writes when it likes, and the assertion to standard error
+driver=${HEDDLE_DRIVER:-host} # with nvidia, the driver chooses when to write, and writes the assertion to standard error
 if [ "$driver" = nvidia ]; then
     "$heddle" cc print.c || fail "print.c does not compile for GPUs"
 fi
@@ -119,7 +120,7 @@ for placement in thread inline process; do
 done
 "$heddle" cc --no-gpu -DNDEBUG print.c && ./run "driver=host" 0 2000 >out 2>err || fail "NDEBUG: $(cat err)"
 
-# the GPU's part: the driver's two functions, and no other
+# code for GPUs calls two functions of the driver, and no others
 if "$heddle" cc --emit-ptx print.ptx -o gpu.hdk print.c 2>err; then
     [ "$(grep -c '\.extern \.func' print.ptx)" -eq 2 ] || fail "external functions: $(grep '\.extern' print.ptx)"
     grep -q 'vprintf' print.ptx || fail "there is no vprintf"

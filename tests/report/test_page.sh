@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_page.sh - the page of `heddle report` in a headless Chromium: every view drawn, every click and key, light, dark, on paper and on a
-# phone, odd and empty traces, a million records; no script error and no request to a network. tests/report/page.py has the trials.
+# test_page.sh - the page of `heddle report` in a headless Chromium. tests/report/page.py draws
+# every view, tries every click and key, in the light and dark theme, on paper and on a phone, with
+# odd and empty traces and a million records. No script fails, and nothing requests a network.
 #
-# Promise: the page of `heddle report` shows what the files have, by mouse and by keys, and asks no network for anything.
+# Promise: The page of `heddle report` shows the content of the files, by mouse and by keys, and
+# uses no network.
 # Tier: full.
 set -u
 source=$1 tool=$2/heddle here=$(dirname "$0")

@@ -1,11 +1,12 @@
-# installed.sh - for scripts: what a test leaves out where an optional part is not installed. tools/left-out gathers these lines for the end of `make test`.
+# installed.sh - functions for scripts, which print the checks that a test leaves out since an
+# optional part is not installed. tools/left-out collects these lines for the end of `make test`.
 
-# without PART: prints it. PART may be followed by ": " and what is left out.
+# without PART: prints the part. Behind PART may stand ": " and the left-out checks.
 without() {
     echo "without: $*"
 }
 
-# installed PROGRAM: whether it is in PATH; prints it where it is not.
+# installed PROGRAM: true if the program is in PATH. Otherwise prints its name.
 installed() {
     command -v "$1" >/dev/null || {
         without "$1"
@@ -13,7 +14,7 @@ installed() {
     }
 }
 
-# needs PROGRAM: the whole test is skipped where it is not in PATH.
+# needs PROGRAM: skips the whole test if the program is not in PATH.
 needs() {
     installed "$1" || exit 77
 }

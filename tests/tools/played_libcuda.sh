@@ -1,8 +1,9 @@
-# played_libcuda.sh - a libcuda and an NVML of two devices, which the tool opens as it opens NVIDIA's. Sourced by tests/tools/test_doctor_*.sh.
+# played_libcuda.sh - makes a false libcuda and a false NVML with two devices, which the tool opens
+# like NVIDIA's. tests/tools/test_doctor_*.sh source this file.
 #
-# PLAYED_CUDA chooses what the libcuda does wrong; without it, it is right.
+# PLAYED_CUDA chooses the error of the libcuda; without it, the libcuda works.
 
-# play FOLDER: builds both there, and makes them those that are found
+# play FOLDER: builds both libraries in the folder, so that programs find these
 play() {
     cat >"$1/cuda.c" <<'END'
 #include <stdio.h>

@@ -1,8 +1,9 @@
-# support.sh - how the tests of the tool begin, and what they share: `. "$1/tests/tools/support.sh" "$2" WORD...` in a test with the source
-# and the build as arguments. The words stand between the tool and what is tried, such as bench copy.
+# support.sh - the beginning of the tool's tests, and functions that they share. A test with the
+# source and the build as arguments begins with `. "$1/tests/tools/support.sh" "$2" WORD...`. The
+# words are the tested command, such as bench copy.
 #
-# Sets tool, command (the words), work (a folder that the test's end removes) and failed: 1 where something is not as it should be. Where the
-# program is not built, the test is skipped.
+# Sets tool, command (the words), work (a folder that is removed at the end of the test), and
+# failed, which becomes 1 after a failed check. Skips the test if the program is not built.
 . "${BASH_SOURCE%/*}/../support/installed.sh"
 tool=$1/heddle
 command=("${@:2}")
@@ -21,7 +22,8 @@ fail() {
     failed=1
 }
 
-# refused STATUS TEXT ARGUMENT...: ends with that status, says so on stderr, prints no results
+# refused STATUS TEXT ARGUMENT...: the command must end with STATUS, print TEXT on stderr, and print
+# no results
 refused() {
     local status=$1 text=$2
     shift 2
@@ -33,8 +35,8 @@ refused() {
     return 0
 }
 
-# shows RECORD TABLE [TEXT]...: the table names every row and goal of the record, its figures and notes, in lines of at most 120 columns, and
-# contains the texts
+# shows RECORD TABLE [TEXT]...: the table must contain every row and goal of the record, with
+# figures and notes, in lines of at most 120 columns, and the texts
 shows() {
     local record=$1 table=$2 text
     shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_bench.sh - `heddle bench` becomes heddle-bench: its messages, its help and its exit status are passed on. Without that program
-# the tool reports what is missing, and where it looked.
+# test_bench.sh - `heddle bench` becomes heddle-bench, so the user gets its messages, its help and
+# its exit status. If that program is missing, the tool reports its name and the searched folders.
 #
 # Promise: The command bench of the tool starts heddle-bench, and its absence is reported with the folders that were searched.
 set -u
@@ -30,7 +30,7 @@ done
 
 "$tool" bench -- lanes -h | cmp -s - <("$tool" bench lanes --help) || fail "-- before the name is not left out"
 
-# the output goes where the tool's goes, and what cannot be written is a failure
+# the output goes to the tool's output, and a failed write is a failure
 "$tool" bench --help >/dev/full 2>"$work/err" && fail "a full disk is no failure"
 grep -q '^heddle bench: the output could not be written$' "$work/err" || fail "a full disk: $(cat "$work/err")"
 

@@ -52,7 +52,7 @@ assert {g["id"] for g in d["goals"]} >= {"pair", "flat", "free_busy", "replay_pe
 END
 fi
 
-# ---- parts, other placements, a recording of one's own
+# ---- parts, other placements, a hand-written recording
 printf 'heddle-log 1\n# recorded: by hand\n\na 7 1000 0\na 8 4194304 3\nt 2\nf 7 0\na 7 1 0\nf 8 3\n' >"$work/small.hdlog"
 for placement in inline process; do
     HEDDLE_PLACEMENT=$placement "$tool" bench alloc --quick --rounds=1 --only replay,pair --replay "$work/small.hdlog" --json \
@@ -83,8 +83,7 @@ refused 1 'cannot be written' --quick --json "$work/none/out.json"
 HEDDLE_MEMORY_LIMIT=32M refused 1 'at least 64 are needed' --quick --only pair
 "$tool" bench alloc --help | grep -qF -- '--replay FILE' || fail "--help does not name --replay"
 
-# ---- recordings that are not what they should be: the message names file and line
-# damaged TEXT LINE...
+# ---- damaged recordings: the message names file and line damaged TEXT LINE...
 damaged() {
     local text=$1
     shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_bench_claim.sh - `heddle bench claim` on host devices: every row is measured on both sides, and the record parses. With worker processes
-# there are no rows of streams. Wrong command lines are refused.
+# test_bench_claim.sh - `heddle bench claim` on host devices: every row is measured on both sides,
+# and the record parses. With worker processes it omits the rows of streams. Wrong command lines are
+# refused.
 #
 # Promise: `heddle bench claim` measures every row on both sides, and refuses bad command lines.
 # Tier: full.

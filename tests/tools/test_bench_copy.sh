@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# test_bench_copy.sh - `heddle bench copy` on host devices: a quick run measures every part, verifies what arrived, and writes a record
-# that parses; parts that need two devices, or peers, are left out with a note where there are none; wrong command lines and files
-# that cannot be written are refused with a message.
+# test_bench_copy.sh - `heddle bench copy` on host devices: a quick run measures every part,
+# verifies the bytes that arrived, and writes a record that parses. Without two devices, or without
+# peers, it leaves out the parts that need them, and prints a note. Wrong command lines, and files
+# that cannot be written, are refused with a message.
 #
-# Promise: `heddle bench copy` measures and verifies every part that the machine has devices for, and refuses bad
-# command lines.
+# Promise: `heddle bench copy` measures and verifies every part for which the devices suffice, and
+# refuses bad command lines.
 # Tier: full.
 set -u
 . "$1/tests/tools/support.sh" "$2" bench copy

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_bench_start.sh - `heddle bench start` on host devices: every way to begin is sampled, and the record parses; with one device there
-# are no copies; a sample that fails is named, and wrong command lines are refused.
+# test_bench_start.sh - `heddle bench start` on host devices: it samples every way to begin, and the
+# record parses. With one device it makes no copies. It names a sample that fails, and refuses wrong
+# command lines.
 #
 # Promise: `heddle bench start` samples every way to begin, and names a sample that fails.
 # Tier: full.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_bench_submit.sh - `heddle bench submit` on host devices: every row is measured on both sides, and the record parses; with one device there
-# are no rows of all devices; parts can be left out, and wrong command lines are refused.
+# test_bench_submit.sh - `heddle bench submit` on host devices: it measures every row on both sides,
+# and the record parses. With one device it omits the rows for all devices. The user can leave out
+# parts, and wrong command lines are refused.
 #
 # Promise: `heddle bench submit` measures every row on both sides, and refuses bad command lines.
 # Tier: full.
@@ -43,7 +44,7 @@ assert all("value" in g for g in d["goals"])
 END
 fi
 
-# transfers beside others that wait, in the other placements
+# transfers beside waiting transfers, in the other placements
 for placement in process inline; do
     HEDDLE_HOST_DEVICES=1 HEDDLE_PLACEMENT=$placement "$tool" bench submit --quick --rounds 1 --only blocked --json >"$work/out" 2>"$work/err" ||
         fail "$placement: $(cat "$work/err")"
@@ -51,7 +52,7 @@ for placement in process inline; do
     grep -qF '"one_1"' "$work/out" && fail "$placement: --only blocked measured launches"
 done
 
-# the workers' side, and one device
+# with workers, and with one device
 HEDDLE_HOST_DEVICES=1 HEDDLE_PLACEMENT=process "$tool" bench submit --quick --rounds 1 --only one,all,ways --json >"$work/out" 2>"$work/err" ||
     fail "one device: $(cat "$work/err")"
 grep -qF '"one_16"' "$work/out" || fail "one device: a row is missing"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_bench_tensor.sh - `heddle bench tensor` on host devices: a quick run measures every part, compares every element, and writes a record that
-# parses; so does --variants; sizes are cut where memory is too small; wrong command lines, failing calls and files that cannot be written end
+# test_bench_tensor.sh - `heddle bench tensor` on host devices: a quick run, also with --variants,
+# measures every part, compares every element, and writes a record that parses. It reduces sizes if
+# memory is too small. Wrong command lines, failing calls, and files that cannot be written, end
 # with a message. The scripts for PyTorch and CuPy understand their rows.
 #
 # Promise: `heddle bench tensor` measures every part and compares every element; failures end with a message.
@@ -11,7 +12,7 @@ source=$1
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_PLACEMENT HEDDLE_FAULT
 
-# record FILE: runs the Python program from stdin, which knows the record as d
+# record FILE: runs the Python program from stdin, with the record in d
 record() {
     installed python3 || return 0
     { printf 'import json, sys\nd = json.load(open(sys.argv[1]))\n' && cat; } >"$work/check.py"
@@ -60,11 +61,11 @@ goals = {g["id"]: g for g in d["goals"]}
 assert all(rows[i]["part"] in ("transpose", "permute") for i in goals)
 assert goals["transpose_f32_16384"]["limit"] == 0.95 and goals["permute_f32_5d"]["limit"] == 0.85
 assert goals["transpose_f16_16384"]["limit"] == goals["transpose_f64_16384"]["limit"] == 0.93
-# each row: both sides before, Heddle's pairs afterwards; each product: two sides
+# for each row: both sides before, and Heddle's pairs afterwards; for each product: two sides
 assert d["verified"]["copies"] == sum(2 + r["pairs"] for r in d["rows"]) + 2 * len(d["products"])
 END
 
-# ---- every kernel there is
+# ---- every kernel
 "$tool" bench tensor --variants --quick --json "$work/variants.json" >"$work/table" 2>"$work/err" || fail "--variants: $(cat "$work/err")"
 shows "$work/variants.json" "$work/table" planner 'copy GB/s' 'verified: copies'
 record "$work/variants.json" <<'END'
@@ -95,7 +96,7 @@ record "$work/builtin.json" <<'END'
 assert [p["heddle_library"] for p in d["products"]] == 3 * ["built-in"]
 END
 
-# ---- memory that is too small: smaller rows, and goals that are not judged by them
+# ---- too little memory: smaller rows, by which no goal is judged
 HEDDLE_HOST_MEMORY=64M "$tool" bench tensor --rounds 1 --only transpose --json "$work/small.json" >"$work/table" 2>"$work/err" ||
     fail "64 MiB: $(cat "$work/err")"
 grep -qF 'cut, for want of memory' "$work/table" || fail "64 MiB: the table does not say what was cut"
@@ -110,7 +111,7 @@ assert "reached" not in goals["transpose_f32_32768"] and "reached" in goals["tra
 assert max(2 * r["pairs"] * r["bytes"] for r in d["rows"]) <= 64 << 20
 END
 
-# ---- what must not go unnoticed
+# ---- failures that must be noticed
 HEDDLE_CHAINS=0 HEDDLE_FAULT=cuLaunchKernel:5 refused 1 'transpose_f32_4096' --quick
 HEDDLE_MEMORY_LIMIT=32M refused 1 'at least 64 are needed' --quick
 refused 1 'device' --device 63 --quick
@@ -129,7 +130,7 @@ refused 2 '--device wants' --device x
 "$tool" bench tensor --help | grep -qF -- '--variants' || fail "--help does not name --variants"
 "$tool" bench --help | grep -qF 'tensor' || fail "bench --help does not name tensor"
 
-# ---- the scripts for PyTorch and CuPy: wrong rows are refused, what is not here is skipped
+# ---- the scripts for PyTorch and CuPy: wrong rows are refused, missing libraries are skipped
 if installed python3; then
     for peer in torch cupy; do
         script=$source/bench/peers/tensor_$peer.py

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_bench_trace.sh - `heddle bench trace` on host devices: every row is measured without a trace and with either detail, in the placements
-# inline and process, too, and no file is left. Wrong command lines and a trace that is under way are refused.
+# test_bench_trace.sh - `heddle bench trace` on host devices: it measures every row without a trace
+# and with each detail, also in the placements inline and process, and leaves no file. It refuses
+# wrong command lines, and a trace that is already being written.
 #
 # Promise: `heddle bench trace` measures every row with each detail, leaves no file, and refuses bad command lines.
 # Tier: full.

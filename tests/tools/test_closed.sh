@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_closed.sh - the tool with any of its standard descriptors closed: what it does, makes, and gives its compilers.
+# test_closed.sh - the tool with any of its standard descriptors closed: its results, its files, and
+# the descriptors that its compilers get.
 #
 # Promise: The tool works with any of its standard descriptors closed, and neither it nor a compiler opens a file in their place.
 set -u
@@ -24,7 +25,7 @@ cat >say.c <<'END'
 #include <stdio.h>
 HD_KERNEL(say, HD_INOUT(uint32_t, y)) { printf("said\n"); y[hd_thread_x()] += 1; }
 END
-# a compiler that notes which of the three are closed, and so are the next to be opened
+# a compiler that notes which of the three are closed: opening a file would take their numbers
 cat >compiler <<'END'
 #!/bin/sh
 for n in 0 1 2; do
@@ -36,7 +37,8 @@ chmod +x compiler
 export NOTES=$work/notes
 "$heddle" cc --no-gpu say.c -o expected.hdk || fail "say.c does not compile"
 
-# closed N...: the tool's arguments follow --; what is not closed is a file
+# closed N...: runs the tool with these descriptors closed, and a file as each of the others; the
+# tool's arguments follow --
 closed() {
     local numbers=() redirections=""
     while [ "$1" != -- ]; do

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_compare_results.sh - tools/compare-results names what a new build is slower in, whichever way a figure goes, and nothing else.
+# test_compare_results.sh - tools/compare-results names exactly the figures in which a new build is
+# slower, whether lower or higher is better.
 #
 # Promise: The comparison of results names every figure that got slower, and no other.
 set -u
@@ -18,7 +19,7 @@ fail() {
     failed=1
 }
 
-# result FILE [FIGURE VALUE]...: what a benchmark could have written
+# result FILE [FIGURE VALUE]...: writes a file like that of a benchmark
 result() {
     local file=$1
     shift
@@ -51,7 +52,7 @@ json.dump({
 TEXT
 }
 
-# finds NUMBER TEXT: so many slower figures, one of which has TEXT
+# finds NUMBER TEXT: the tool must find this many slower figures, one of them with TEXT
 finds() {
     (cd "$work" && "$tool" --old old*.json --new new*.json) >"$work/out" 2>&1
     local status=$?
@@ -64,7 +65,7 @@ finds() {
 result old-1.json
 result new-1.json
 finds 0 '0 faster'
-result new-1.json submit 48 pace 960 goal_share 0.95 copy 48 pair 8.3 # all by less than 5 %
+result new-1.json submit 48 pace 960 goal_share 0.95 copy 48 pair 8.3 # all differ by less than 5 %
 finds 0 '0 faster'
 result new-1.json submit 49
 finds 1 'rows one submit median_ns: 46 -> 49'
@@ -78,10 +79,10 @@ result new-1.json lost 2
 finds 1 'goal lost: 0 -> 2'
 result new-1.json submit 40 pace 1100
 finds 0 '2 faster'
-result new-1.json driver 90 extreme 99999 round 70 # of others, extremes, single rounds
+result new-1.json driver 90 extreme 99999 round 70 # figures of other libraries, extremes, single rounds
 finds 0 '0 faster'
 
-# the best turn of each build counts, so one that was disturbed is none the slower for it
+# the best turn of each build counts, so a disturbed turn does not make a build slower
 result old-2.json
 result new-1.json submit 460
 result new-2.json submit 46
@@ -89,7 +90,7 @@ finds 0 '0 faster'
 result new-2.json submit 60
 finds 1 'rows one submit median_ns: 46, 46 -> 460, 60'
 
-for benchmark in lanes faults alloc copy p2p tensor; do # what was really written has figures
+for benchmark in lanes faults alloc copy p2p tensor; do # real files contain figures
     file=$results/$(cd "$results" && ls -- *"2xH200-"*"$benchmark.json" | tail -n 1)
     "$tool" --old "$file" --new "$file" >"$work/out" 2>&1 || fail "$file: $(cat "$work/out")"
     grep -qE ' of [0-9]{2,} figures 0 are slower' "$work/out" || fail "$file: $(cat "$work/out")"
@@ -103,6 +104,6 @@ refuses() {
 refuses
 refuses --old "$work/old-1.json"
 refuses --old "$work/old-1.json" --new "$work/nowhere.json"
-refuses --old "$work/old-1.json" --new "$file" # of another benchmark
+refuses --old "$work/old-1.json" --new "$file" # a file of another benchmark
 refuses --no-such-option
 exit $failed

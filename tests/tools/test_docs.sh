@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test_docs.sh - documents agree with the code, and names in comments and documents exist.
-# tools/check-docs finds mistakes in a copy of the documents. tools/check-names finds each kind of false name in made-up files, and none
-# in this tree.
+# test_docs.sh - documents agree with the code, and all names in comments and documents exist.
+# tools/check-docs finds mistakes in a copy of the documents. tools/check-names finds each kind of
+# false name in made-up files, and none in this tree.
 #
 # Promise: Documents name every option, command, function and file. Comments and documents name none that does not exist.
 set -u
@@ -45,7 +45,8 @@ rm -r "${work:?}"/*
 installed python3 || exit $failed
 tool=$source/tools/check-names
 
-# reports STATUS TEXT [DOCUMENT...]: of the tree $work/tree
+# reports STATUS TEXT [DOCUMENT...]: the check must end with STATUS and report TEXT for the tree
+# $work/tree
 reports() {
     local status=$1 text=$2
     shift 2
@@ -85,7 +86,7 @@ enum { HD_ERROR_NO_ROOM = 1 };
 END
 printf '#!/bin/sh\n# calls hd_gone\ntrue\n' >"$work/tree/tests/base/test_thing.sh"
 
-# what is a name
+# words that are names
 cat >"$code" <<'END'
 /* some.c - calls hd_thing_count_u32, and others of hd_thing_* and hd_thing_count_T. Fails with NO_ROOM.
  * Reads hd_thing.size. See base/thing.h, thing.h, test_NAME.sh, and https://example.org/no_such/no_such.c.

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# test_doctor.sh - `heddle doctor`: findings, exit statuses, snapshots written and judged, an NVML that the test builds, command lines.
+# test_doctor.sh - `heddle doctor`: findings, exit statuses, writing and judging snapshots, an NVML
+# that the test builds, command lines.
 #
-# Promise: `heddle doctor` finds a planted cause with its evidence, judges a snapshot as the machine that wrote it, and ends with 0, 1 or 2.
+# Promise: `heddle doctor` finds a planted cause with its evidence, judges a snapshot like the
+# machine that wrote it, and ends with 0, 1 or 2.
 set -u
 . "$1/tests/tools/support.sh" "$2" doctor
 machines=$1/tests/doctor/machines
 export HEDDLE_CACHE=$work/cache HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2
 unset CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS CUDA_MODULE_LOADING NCCL_P2P_DISABLE HEDDLE_PEERS
 
-# run STATUS ARGUMENT...: ends with that status
+# run STATUS ARGUMENT...: the tool must end with this status
 run() {
     local status=$1
     shift
@@ -43,7 +45,8 @@ for text in '"status": 2' '"id": "pair-corrupt"' '"pair.0.1.verdict": "corrupt"'
     has "$text" json
 done
 
-# ---- this machine: what heddle p2p has verified of host devices, and that a snapshot of it is judged alike
+# ---- this machine: the doctor knows the verdicts of heddle p2p for host devices, and judges a
+# snapshot in the same way
 run 0
 export HEDDLE_HOST_CORRUPT='0>1'
 status=0
@@ -63,7 +66,7 @@ cp "$work/out" "$work/first"
 run $status --from "$work/snapshot.json"
 cmp -s "$work/first" "$work/out" || fail "a snapshot is judged otherwise: $(diff "$work/first" "$work/out")"
 run $status --snapshot -
-if [ $status -eq 2 ]; then # what went wrong is stated, and not only that something did
+if [ $status -eq 2 ]; then # the message must give the reason
     HEDDLE_HOST_CORRUPT='0>1:crash' "$tool" p2p --verdicts >"$work/p2p" 2>&1
     HEDDLE_HOST_CORRUPT='0>1:crash' run 2
     has 'pair.0.1.reason = ' 'a test that crashed'
@@ -74,7 +77,7 @@ unset HEDDLE_HOST_CORRUPT
 has '"heddle_snapshot": 1' 'snapshot to the output'
 has_not 'pair-corrupt' 'snapshot to the output'
 for secret in "$(uname -n)" "${USER:-no-such-user}" "$HOME" "$work"; do
-    [ "$secret" = root ] && continue # no secret, and a part of other words
+    [ "$secret" = root ] && continue # "root" is no secret, and a part of other words
     [ ${#secret} -gt 3 ] && grep -qF -- "$secret" "$work/snapshot.json" && fail "the snapshot has $secret"
 done
 grep -qE '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-' "$work/snapshot.json" && fail "the snapshot has a UUID"
@@ -95,14 +98,14 @@ has 'inline' 'what it may be'
 HEDDLE_PEERZ=off run 1
 has 'HEDDLE_PEERZ (did you mean HEDDLE_PEERS?)' 'a variable that is no option'
 
-# ---- how many devices are expected, and JSON into a file
+# ---- the expected number of devices, and JSON into a file
 run 0 --expect 2
 run 2 --expect 3
 has 'error [devices-fewer]' 'fewer devices'
 has 'expected.devices = 3' 'fewer devices'
 run 0 --from "$machines/h100-eight-healthy.json" --expect 8
 run 2 --from "$machines/h100-eight-healthy.json" --expect 9 --snapshot "$work/expected.json"
-run 0 --from "$work/expected.json" # it is no fact of the machine
+run 0 --from "$work/expected.json" # the expected number is no fact of the machine
 for n in 0 65 x; do
     refused 2 '--expect wants a number' --expect $n
 done
@@ -117,7 +120,8 @@ refused 1 'is the file of the input' --from "$work/expected.json" --json "$work/
 "$tool" doctor --from "$machines/wsl.json" --json "$work/none/j.json" >"$work/out" 2>"$work/err"
 [ $? -eq 1 ] && grep -qF 'cannot be written' "$work/err" || fail "JSON that cannot be written: $(cat "$work/err")"
 
-# ---- without NVIDIA's library: its reason is there, without a folder that may name a person, and what programs would run on
+# ---- without NVIDIA's library: the output gives the reason, without a folder that may name a
+# person, and the devices on which programs would run
 mkdir -p "$work/alice" && echo 'no library' >"$work/alice/libcuda.so.1" || exit 1
 HEDDLE_DRIVER=nvidia LD_LIBRARY_PATH=$work/alice "$tool" doctor --snapshot "$work/alice.json" >"$work/out" 2>"$work/err"
 grep -qF '"driver.reason": "libcuda.so.1 cannot be loaded (libcuda.so.1: ' "$work/alice.json" || fail "no reason: $(cat "$work/alice.json")"
@@ -126,7 +130,7 @@ has_not '[host-devices]' 'with driver=nvidia'
 env -u HEDDLE_DRIVER LD_LIBRARY_PATH="$work/alice" "$tool" doctor >"$work/out" 2>"$work/err"
 has 'note [host-devices]' 'with driver=auto'
 
-# ---- an NVML with planted values, which the tool opens as it opens NVIDIA's
+# ---- an NVML with planted values, which the tool opens like NVIDIA's
 cat >"$work/nvml.c" <<'END'
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,19 +193,19 @@ if ${CC:-cc} -shared -fPIC -o "$work/libnvidia-ml.so.1" "$work/nvml.c" 2>"$work/
         PLAYED_NVML=$how run 2
         has '[nvml-silent]' "an NVML that does $how"
     done
-    PLAYED_NVML=nonsense run 0 --json # more devices than a machine has, which have one bus id together
+    PLAYED_NVML=nonsense run 0 --json # more devices than any machine contains, all with the same bus id
     has '"gpu.0.compute_mode": "NVML' 'an NVML that returns nonsense'
     has '"gpu.0.persistence": "NVML' 'an NVML that returns nonsense'
     python3 -c 'import json, sys; json.load(sys.stdin)' <"$work/out" 2>/dev/null || ! installed python3 ||
         fail "the JSON of nonsense is none: $(cat "$work/out")"
     echo 'no library' >"$work/libnvidia-ml.so.1"
-    run $([ -r /sys/bus/pci/devices ] && echo 0 || echo 1) --json # a bus that cannot be looked at is a warning
+    run $([ -r /sys/bus/pci/devices ] && echo 0 || echo 1) --json # a bus that cannot be read is a warning
     has '"nvml.state": "libnvidia-ml.so.1 cannot be opened"' 'no NVML'
 else
     fail "the played NVML does not compile: $(cat "$work/err")"
 fi
 
-# ---- ends of children are seen, also where the caller ignores SIGCHLD
+# ---- the tool sees its children end, even if the caller ignores SIGCHLD
 HEDDLE_DRIVER=host run 0 --json
 cp "$work/out" "$work/first"
 (

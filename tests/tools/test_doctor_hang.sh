@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test_doctor_hang.sh - `heddle doctor` with a libcuda that never answers: the wait is announced and has an end, and nothing is left behind.
+# test_doctor_hang.sh - `heddle doctor` with a libcuda that never answers: the tool announces the
+# wait, ends it, and leaves nothing behind.
 #
-# Promise: A libcuda that hangs is a finding, the wait for it is announced, and its process is gone when the tool ends.
+# Promise: A libcuda that hangs is a finding; the tool announces its wait, and ends the process of
+# the libcuda.
 # Tier: full.
 set -u
 . "$1/tests/tools/support.sh" "$2" doctor

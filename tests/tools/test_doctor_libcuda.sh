@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test_doctor_libcuda.sh - `heddle doctor` with a libcuda that fails, returns nonsense, crashes or ends the program: it is named, and NVML's facts stay.
+# test_doctor_libcuda.sh - `heddle doctor` with a libcuda that fails, returns nonsense, crashes or
+# ends the program: the tool names the libcuda, and keeps the facts of NVML.
 #
-# Promise: A libcuda that lies, fails, crashes or leaves is named by `heddle doctor`, which goes on with all other facts.
+# Promise: `heddle doctor` names a libcuda that lies, fails, crashes or ends the process, and goes
+# on with all other facts.
 set -u
 . "$1/tests/tools/support.sh" "$2" doctor
 . "$1/tests/tools/played_libcuda.sh"
@@ -12,7 +14,8 @@ play "$work" 2>"$work/err" || {
     exit $failed
 }
 
-# ask HOW TEXT...: with such a libcuda each text is in the output, what NVML has, too, and nothing else is printed
+# ask HOW TEXT...: with such a libcuda, the output must contain each text and the facts of NVML, and
+# stderr must be empty
 ask() {
     local how=$1
     shift

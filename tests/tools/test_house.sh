@@ -19,14 +19,14 @@ fail() {
     failed=1
 }
 
-# is FIGURE VALUE: of the made-up tree
+# is FIGURE VALUE: the figure of the made-up tree must be VALUE
 is() {
     local value
     value=$("$tool" "$tree" | awk -v figure="$1" '$1 == figure { print $2 }')
     [ "$value" = "$2" ] || fail "$1 is $value, not $2"
 }
 
-# ends STATUS [OPTION]: of the made-up tree
+# ends STATUS [OPTION]: the check of the made-up tree must end with STATUS
 ends() {
     "$tool" "${@:2}" "$tree" >"$work/out" 2>&1
     local status=$?
@@ -40,7 +40,7 @@ static int some_number(void)
     return 1;
 }
 END
-ends 1 # no table
+ends 1 # without a table
 ends 0 --update
 ends 0
 is has 0
@@ -49,7 +49,7 @@ is one_word_names 0
 printf '/* It has a lock. It has %s. */\n' "$(printf 'w %.0s' $(seq 14))" >"$tree/src/base/other.c"
 ends 1
 grep -q '^has .*WORSE' "$work/out" || fail "a word more is not found"
-ends 1 --update # refuses it
+ends 1 --update # the update refuses a worse figure
 rm "$tree/src/base/other.c"
 
 {

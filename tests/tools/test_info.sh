@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_info.sh - `heddle info`: every option in its columns, with where its value came from.
+# test_info.sh - `heddle info` prints every option in columns, with the source of its value.
 #
 # Promise: `heddle info` shows every option with its value and the source of that value.
 set -u
@@ -14,7 +14,7 @@ options=$(sed -n 's/^    X([a-z].*/x/p' "$1/src/base/options.h" | wc -l)
 [ "$(wc -l <"$work/options")" -eq "$options" ] || fail "info does not show $options options: $(cat "$work/options")"
 [ "$(awk '/^  [a-z]/ { if (bare) exit; bare = 1; n++ } /^      [^ ]/ { bare = 0 } END { print n }' "$work/all")" -eq "$options" ] ||
     fail "an option has no description: $(cat "$work/all")"
-sed -i -E '/^  [a-z_]+ +[*=]? *\//d' "$work/options" # a path shifts its line
+sed -i -E '/^  [a-z_]+ +[*=]? *\//d' "$work/options" # a path shifts the columns of its line
 [ "$(awk '{ print index($0, "HEDDLE_") }' "$work/options" | sort -u | wc -l)" -eq 1 ] ||
     fail "the environment's names are not in one column: $(cat "$work/options")"
 sed -E '/^  [a-z_]+ +[*=]? *\//d' "$work/out" | awk 'length > 110 { print; bad = 1 } END { exit bad }' >"$work/long" ||
@@ -28,7 +28,7 @@ for pair in lane_slots:environment host_memory:environment placement:default; do
     grep -A 6 "\"name\": \"${pair%:*}\"" "$work/json" | grep -q "\"source\": \"${pair#*:}\"" || fail "JSON: source of ${pair%:*}"
 done
 
-# a variable that is no option is told once, and the rest is as ever
+# the tool reports a variable that is no option once, and the rest stays the same
 HEDDLE_MEMORY_LIMT=1G "$tool" info >"$work/again" 2>"$work/err" || fail "info fails beside a wrong variable"
 [ "$(wc -l <"$work/err")" -eq 1 ] && grep -q 'HEDDLE_MEMORY_LIMT (did you mean HEDDLE_MEMORY_LIMIT?)' "$work/err" ||
     fail "info does not tell of HEDDLE_MEMORY_LIMT: $(cat "$work/err")"
@@ -41,7 +41,7 @@ refused 2 "unexpected '2'" --memory 1 2
 refused 2 "'12' may be a process id or a file" --memory --json 12
 refused 2 "unknown option '--memry' (did you mean '--memory'?)" --memry
 
-# a failure stands behind all of the text, also if both go to one file
+# a failure comes behind the whole text, even if both go to the same file
 HEDDLE_PLACEMENT=nowhere "$tool" info >"$work/both" 2>&1
 [ $? -eq 1 ] || fail "info with a wrong option succeeds"
 case $(tail -n 1 "$work/both") in

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test_install_deps.sh - tools/install-deps on made-up machines: a compiler without some headers, and an apt-get that only notes its calls.
+# test_install_deps.sh - tools/install-deps on made-up machines, with a compiler that lacks some
+# headers and an apt-get that only notes its calls.
 #
-# Promise: tools/install-deps asks for what is missing and used, and for nothing, also not a network, where that is there.
+# Promise: tools/install-deps asks only for missing packages that are needed; if none is missing, it
+# uses no network.
 set -u
 source=$1
 work=$(mktemp -d) || exit 1
@@ -30,7 +32,8 @@ cp "$work/bin/some-cxx" "$work/bin/pkg-config"
 cp "$work/bin/some-cxx" "$work/bin/nm"
 chmod +x "$work"/bin/*
 
-# on LACKING STATUS ASKED ARGUMENTS...: what it asks for, in order, is ASKED
+# on LACKING STATUS ASKED ARGUMENTS...: the script must ask for the packages ASKED, in order, and
+# end with STATUS
 on() {
     local lacking=$1 status=$2 asked=$3 got rc
     shift 3
@@ -46,19 +49,19 @@ on() {
 
 on '' 0 '' --build
 on '' 0 ''
-on cmocka.h 0 '' --build # building takes no tests
+on cmocka.h 0 '' --build # a build needs no tests
 on cmocka.h 1 libcmocka-dev
 on stdio.h 1 libc6-dev --build
 on 'stdio.h cmocka.h' 1 'libc6-dev libcmocka-dev'
 
-# make demo asks for no more than it uses, make test for the tests as well
+# make demo asks only for the packages that it uses, and make test also for those of the tests
 asks() {
     make -C "$source" -n "$1" 2>/dev/null | grep -o 'tools/install-deps.*' | tr '\n' ' '
 }
 [ "$(asks demo)" = 'tools/install-deps --build ' ] || fail "make demo calls $(asks demo)"
 [ "$(asks test)" = 'tools/install-deps ' ] || fail "make test calls $(asks test)"
 
-# every name is one that a package may have
+# every name is a possible name of a package
 names=$("$source/tools/install-deps" --names) || fail "--names ends with $?"
 [ "$(wc -l <<<"$names")" -ge 20 ] || fail "--names has $names"
 grep -vxE '[a-z0-9][a-z0-9.+-]+' <<<"$names" && fail "these are no names of packages"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_layers.sh - the tree keeps to its layers and exports its API; and the check notices when a tree does not.
+# test_layers.sh - the tree keeps to its layers and exports only its API, and the check reports
+# violations.
 #
 # Promise: The tree keeps to its layers and exports its API alone, and the check reports violations.
 set -u
@@ -13,7 +14,7 @@ trap 'rm -rf "$copy"' EXIT
 mkdir -p "$copy/src/base" "$copy/src/engine" "$copy/cli/common" "$copy/cli/p2p" "$copy/bench" "$copy/include/heddle"
 echo '/* fine */' >"$copy/src/engine/fine.h"
 
-# expect TEXT FILE LINES: a tree whose FILE holds LINES must be refused with TEXT
+# expect TEXT FILE LINES: the check must refuse a tree whose FILE contains LINES, with TEXT
 expect() {
     printf '%s\n' "$3" >"$copy/$2"
     if output=$("$source/tools/check-layers" "$copy") || ! grep -qF "$1" <<<"$output"; then
@@ -62,7 +63,7 @@ hd_status hd_some(int a)
 printf '/* a */\nhd_status hd_some(int a)\n{\n    HDI_CALL();\n    return HD_OK;\n}\n' >"$copy/src/base/b.c"
 "$source/tools/check-layers" "$copy" >/dev/null || exit 1
 
-# a call within a call must not be one that begins with HDI_INSIDE_BRIEFLY
+# a call of the library must not call a function that begins with HDI_INSIDE_BRIEFLY
 mkdir "$copy/build"
 printf 'void hd_brief(void);\nvoid within(void);\nvoid within(void) { hd_brief(); }\n' >"$copy/within.c"
 (cd "$copy" && cc -c within.c -o within.o && ar rcs build/libheddle.a within.o && cc -shared -fPIC -o build/libheddle.so within.c) || exit 1
@@ -74,7 +75,7 @@ grep -qF 'within.o: calls hd_brief' <<<"$output" || {
     exit 1
 }
 
-# a symbol of a later layer, by a declaration of one's own instead of an include
+# a symbol of a later layer, by a declaration in the file instead of an include
 rm "$copy/src/base/a.c"
 objects=$copy/build/CMakeFiles/heddle_objects.dir/src
 mkdir -p "$objects/base" "$objects/engine"
@@ -93,7 +94,7 @@ if grep -qF 'uses the symbol first' <<<"$output"; then
     exit 1
 fi
 
-# a function that makes a descriptor, however it is called
+# a function that makes a descriptor, under any name
 grep -qF 'base/opens.c.o: refers to dup, which makes a descriptor' <<<"$output" || {
     echo "an object that makes a descriptor was not refused, but: $output"
     exit 1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # test_left_out.sh - tools/left-out on made-up logs of ctest, and the scripts of this tree that look for optional programs.
 #
-# Promise: What tests leave out since an optional part is not installed is told in one line, with the part and the tests.
+# Promise: If an optional part is not installed, one line names the part and the tests that leave
+# out checks.
 set -u
 source=$1
 work=$(mktemp -d) || exit 1
@@ -16,13 +17,13 @@ mkdir -p "$work/build/tests" "$work/build/Testing/Temporary"
 log=$work/build/Testing/Temporary/LastTest.log
 : >"$work/build/tests/left_out"
 
-# is TEXT: the whole output
+# is TEXT: the whole output must be TEXT
 is() {
     "$source/tools/left-out" "$work/build" >"$work/out" 2>&1 || fail "ends with $?: $(cat "$work/out")"
     [ "$(cat "$work/out")" = "$1" ] || fail "not '$1' but: $(cat "$work/out")"
 }
 
-# entry NUMBER TEST OUTPUT: as ctest writes it
+# entry NUMBER TEST OUTPUT: writes an entry like ctest
 entry() {
     printf '%s/9 Testing: %s\n%s/9 Test: %s\nCommand: "%s"\nOutput:\n-----\n%b\n<end of output>\n-----\n' "$1" "$2" "$1" "$2" "$2" "$3"
 }
@@ -53,12 +54,12 @@ rm -r "$work/build/tests"
 "$source/tools/left-out" "$work/build" >"$work/out" 2>&1
 [ $? -eq 2 ] || fail "a folder that is no build passes"
 
-# make test ends with this line, also where a test failed
+# make test ends with this line, even if a test failed
 for target in test test-all; do
     make -C "$source" -n $target 2>/dev/null | grep -q '^ctest .*; status=\$?; tools/left-out build/debug; exit \$status$' || fail "make $target does not end with it"
 done
 
-# a script that looks for a program says so where it is not there
+# a script that looks for a program reports when the program is missing
 for script in "$source"/tests/*/*.sh; do
     if grep -v '^ *#' "$script" | grep -qE 'command -v' && ! grep -qE 'support/installed\.sh|(kernel/cc_|tools/)support\.sh' "$script" &&
         [ "${script##*/}" != installed.sh ] && [ "${script##*/}" != "${0##*/}" ]; then

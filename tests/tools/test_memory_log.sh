@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_memory_log.sh - tools/memory-log reads the logs of RMM and PyTorch and its own, writes them back, and refuses the rest.
+# test_memory_log.sh - tools/memory-log reads the logs of RMM, of PyTorch and its own, writes them
+# back, and refuses all other files.
 #
 # Promise: The logs of RMM, PyTorch and Heddle are read and written without loss; any other file is refused.
 # Tier: full.
@@ -19,7 +20,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# gives FILE WORDS...: the tool succeeds and prints exactly what FILE has
+# gives FILE WORDS...: the tool must succeed, and print exactly the content of FILE
 gives() {
     local wanted=$1
     shift
@@ -28,7 +29,7 @@ gives() {
     diff -u "$wanted" got || fail "memory-log $*: not what was expected"
 }
 
-# refuses TEXT WORDS...: the tool refuses with status 2, one line that has TEXT, and no output
+# refuses TEXT WORDS...: the tool must end with status 2, print one line with TEXT, and no output
 refuses() {
     local text=$1 status
     shift
@@ -38,7 +39,7 @@ refuses() {
         fail "memory-log $*: status $status rather than a refusal with \"$text\": $(head -n 3 got) $(head -n 8 errors)"
 }
 
-# figure NAME VALUE WORDS...: one of the figures of --stats --json
+# figure NAME VALUE WORDS...: the figure NAME of --stats --json must be VALUE
 figure() {
     local name=$1 value=$2
     shift 2
@@ -80,7 +81,7 @@ gives rmm.hdlog crlf.csv
 head -n 4 rmm.hdlog | sed '3d' | sed '3s/.*/a 0 1000 0/' >cut.hdlog
 gives cut.hdlog --limit=1 rmm.csv
 head -n 7 rmm.hdlog >cut.hdlog
-gives cut.hdlog --limit 5 rmm.csv # its fifth and sixth come with one line
+gives cut.hdlog --limit 5 rmm.csv # its fifth and sixth operation come from the same line
 cat >without.hdlog <<'TEXT'
 heddle-log 1
 # source: RMM log
@@ -99,7 +100,7 @@ done
 figure left_out '{"allocations that failed": 1, "allocations of no bytes": 1}' rmm.csv
 python3 "$tool" --stats rmm.csv | grep -qE '^peak live bytes +3064$' || fail "--stats without --json lacks the peak"
 
-# a free that is missing: the address is given out again all the same
+# a missing free: the log gives the address out again nevertheless
 { head -n 3 rmm.csv; echo '11,10:00:00.000003,allocate,0x7f0000001000,700,0x55d0'; } >lost.csv
 printf 'heddle-log 1\n# source: RMM log\na 0 1000 0\na 1 2000 1\nf 1 0\na 2 700 0\n' >wanted
 gives wanted lost.csv
@@ -129,7 +130,8 @@ gives own.wanted --note 'name=two: more' --note by=hand own.hdlog
 gives own.wanted own.wanted
 figure peak_live_bytes 24 own.hdlog
 
-# ---- PyTorch: device 1 has what a program does, device 0 one block; what it has reserved grows and shrinks by whole segments
+# ---- PyTorch: device 1 shows the work of a program, device 0 one block; reserved memory grows and
+# shrinks by whole segments
 python3 - <<'TEXT' || fail "the snapshots could not be made"
 import pickle
 
@@ -245,7 +247,8 @@ grep -vE '^a [01]|^f 0' torch.hdlog | sed -E 's/^([af]) ([0-9]+)/echo \1 $((\2 -
 gives without.hdlog --no-initial --device=1 torch5.pickle
 figure initial_blocks 2 --device 1 torch5.pickle
 figure peak_live_bytes $((700 + 900 + 1500 + 300 + 5242880)) --device 1 torch5.pickle
-# at the end 22 MiB; the recording added 20 + 8 - 6 - 4; so 4 before it, and 32 at most
+# at the end 22 MiB are reserved. The recording added 20 + 8 - 6 - 4, so 4 were reserved before it,
+# and at most 32.
 figure peak_reserved_bytes $((32 << 20)) --device 1 torch5.pickle
 figure peak_reserved_bytes $((64 << 20)) --device 0 torch5.pickle
 figure left_out '{"allocations that failed": 1}' --device 1 torch5.pickle
@@ -263,7 +266,7 @@ refuses 'entry 0: -5 is no size' bad_negative.pickle
 refuses 'entry 0: has no number addr' bad_bool.pickle
 refuses 'segment 0: blocks: is no list of entries' bad_blocks.pickle
 
-# ---- pickles that would have something run, and some that would have it take all memory
+# ---- pickles that would run code, and pickles that would take all memory
 for number in 0 1 2 3 4 5; do
     refuses 'nothing was run' --from torch runs$number.pickle
 done
@@ -331,7 +334,7 @@ print(f"{tried} damaged files: {refused} refused")
 sys.exit(refused < tried // 4)
 TEXT
 
-# ---- what else is refused
+# ---- other files that are refused
 head -c 230 rmm.csv >rmm_cut.csv
 refuses 'line 5: has 3 fields, not 6 (was the file cut off?)' rmm_cut.csv
 while IFS='|' read -r text line; do
@@ -391,7 +394,7 @@ refuses 'no file was named'
 refuses '--device is for snapshots' --device 0 rmm.csv
 refuses 'missing/log: No such file' rmm.csv --output missing/log
 
-# ---- the logs that come with Heddle are what their recording says
+# ---- the logs in this tree agree with the data about their recording
 python3 - "$tool" "$source/bench/logs" <<'TEXT' || fail "bench/logs: not what was recorded"
 import json
 import os
@@ -412,7 +415,7 @@ with open(os.path.join(folder, "recorded.jsonl"), encoding="utf-8") as lines:
 sys.exit(found != len([name for name in os.listdir(folder) if name.endswith(".hdlog")]))
 TEXT
 
-# ---- the scripts for other allocators: they parse, and the sequences that they write are logs
+# ---- the scripts for other allocators parse, and write valid logs
 for script in "$source"/bench/peers/*.py; do
     python3 -c 'import sys; compile(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1], "exec")' "$script" || fail "$script does not parse"
 done

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# test_p2p.sh - `heddle p2p` on host devices: verdicts with all, no and some peers and with a corrupt pair, the exit status, that what the
-# verdicts forbid is not measured directly, the record and nvbandwidth's schema; wrong command lines are refused with a message.
+# test_p2p.sh - `heddle p2p` on host devices: the verdicts with all, no and some peers and with a
+# corrupt pair, the exit status, the record, and nvbandwidth's schema. The command does not measure
+# directly if the verdict forbids that. It refuses wrong command lines with a message.
 #
 # Promise: `heddle p2p` reports the verdict of every pair and measures only what the verdicts allow.
 # Tier: full.
 set -u
 . "$1/tests/tools/support.sh" "$2" p2p
-export HEDDLE_DRIVER=host HEDDLE_CACHE=none # each run finds out for itself
+export HEDDLE_DRIVER=host HEDDLE_CACHE=none # each run tests the pairs itself
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_HOST_PEERS HEDDLE_HOST_CORRUPT HEDDLE_PEERS HEDDLE_PLACEMENT
 
-# run NAME STATUS ARGUMENT...: with a record of that name; ends with that status and says nothing on stderr
+# run NAME STATUS ARGUMENT...: writes a record of that name; the command must end with STATUS, and
+# print nothing on stderr
 run() {
     local name=$1 status=$2
     shift 2
@@ -113,7 +115,7 @@ def check(name, n, verdict):
         assert all((read[a][b] != "N/A") == direct[a, b] for a, b in everyone)
 
 
-fast = ("usable", "slow")  # which of the two is a matter of speed
+fast = ("usable", "slow")  # the speed decides between the two
 check("all", 3, lambda a, b: fast)
 check("none", 3, lambda a, b: ("refused",))
 check("ring", 4, lambda a, b: fast if (a - b) % 4 in (1, 3) else ("refused",))
@@ -141,7 +143,8 @@ for placement in inline process; do
     grep -qF 'verdicts' "$work/err" || fail "placement $placement: --progress shows none"
 done
 
-# ---- calls of the driver that fail: one costs a pair its figures, a lost device the rest, and the verdicts stay
+# ---- failing calls of the driver: after one, a pair lacks its figures; after a loss of a device,
+# all further figures are missing; the verdicts stay
 HEDDLE_FAULT=cuMemcpyPeerAsync:2 HEDDLE_PEERS=trust HEDDLE_HOST_DEVICES=2 "$tool" p2p --quick >"$work/out" 2>"$work/err" ||
     fail "a failing copy: status $?: $(cat "$work/err")"
 grep -qF 'note: 0 -> 1: not all was measured: cuMemcpyPeerAsync' "$work/out" || fail "a failing copy is not told"
@@ -152,13 +155,13 @@ grep -qF 'ILLEGAL_ADDRESS' "$work/err" || fail "a lost device: stderr does not s
 grep -qF 'verdicts:' "$work/out" && grep -qF 'measuring ended early' "$work/out" || fail "a lost device: what was found out is not printed"
 grep -qF '"Error"' "$work/lost.nv" && ! grep -qF '"Waived"' "$work/lost.nv" || fail "a lost device: cases that could not be measured are no errors"
 
-# ---- a test that cannot be made is not made twice
+# ---- a test that cannot be made is not repeated
 printf '#!/bin/sh\necho run >>"%s/runs"\nexit 1\n' "$work" >"$work/probe" && chmod +x "$work/probe"
 HEDDLE_PROBE=$work/probe HEDDLE_HOST_DEVICES=2 "$tool" p2p --verdicts >"$work/out" 2>"$work/err" || fail "no test: status $?: $(cat "$work/err")"
 grep -qE '^ +inconclusive +0 -> 1, 1 -> 0$' "$work/out" || fail "no test: the pairs are not told"
 [ "$(wc -l <"$work/runs")" -eq 1 ] || fail "no test: it was tried $(wc -l <"$work/runs") times"
 
-# ---- where hd_copy goes by the driver's word, and that is wrong, the measuring finds out
+# ---- if hd_copy trusts a driver that is wrong, the measurement detects it
 HEDDLE_HOST_CORRUPT='0>1' HEDDLE_PEERS=trust HEDDLE_HOST_DEVICES=2 "$tool" p2p --quick --json "$work/trust.json" >"$work/out" 2>"$work/err"
 [ $? -eq 3 ] || fail "trusted and wrong: bytes that are lost do not show in the status"
 grep -qE '^note: 0 -> 1, .*[0-9]+ words did not arrive' "$work/out" || fail "trusted and wrong: no note tells of it"
@@ -185,7 +188,8 @@ refused 1 'cannot be written' --quick --nvbandwidth "$work/none/out.json"
 HEDDLE_HOST_MEMORY=4M refused 1 'are the least' --quick
 "$tool" p2p --help | grep -qF -- '--nvbandwidth [FILE]' || fail "--help does not name --nvbandwidth"
 "$tool" help p2p | grep -qF 'inconclusive' || fail "help p2p does not explain the verdicts"
-# Results are written as a whole, or not at all, whenever it is killed; what was there before stays until then.
+# If the command is killed at any time, it has written the results as a whole or not at all. The
+# former file stays until then.
 for seconds in 0.05 0.3 1; do
     rm -rf "$work/killed" && mkdir "$work/killed"
     [ $seconds = 0.3 ] && echo '{}' >"$work/killed/out.json"

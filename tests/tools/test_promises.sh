@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_promises.sh - tools/check-promises finds nothing in this tree, and what is wrong in made-up ones.
+# test_promises.sh - tools/check-promises finds violations in made-up trees, and none in this tree.
 #
 # Promise: Each file of tests names its promise in its head, and the check reports one that does not.
 set -u
@@ -16,7 +16,8 @@ output=$("$check" "$tree") || {
     exit 1
 }
 
-# refuses TEXT FILE CONTENT: a tree with that file is refused with TEXT, and for nothing else
+# refuses TEXT FILE CONTENT: the check must refuse a tree with that file with TEXT, and for no other
+# reason
 refuses() {
     printf "$3" >"$tree/tests/$2"
     if output=$("$check" "$tree") || ! grep -qF "tests/$2: $1" <<<"$output" || [ "$(wc -l <<<"$output")" -ne 1 ]; then

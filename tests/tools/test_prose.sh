@@ -16,7 +16,7 @@ fail() {
     failed=1
 }
 
-# reports STATUS TEXT: of the tree $work/tree
+# reports STATUS TEXT: the check must end with STATUS and report TEXT for the tree $work/tree
 reports() {
     "$tool" "$work/tree" >"$work/out" 2>"$work/err"
     local status=$?
@@ -43,7 +43,7 @@ reports 1 'README.md:1: more than one sentence in a line'
 printf '| a | b |\n|---|---|\n| x | the lock is the engine'"'"'s |\n' >"$page"
 reports 1 'README.md:3: "engine'"'"'s"; write:'
 
-# shape TEXT REPORTED: a sentence that nobody would speak
+# shape TEXT REPORTED: the check must report a sentence that nobody would speak
 shape() {
     printf '%s\n' "$1" >"$page"
     reports 1 "README.md:1: \"$2\"; write:"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_report.sh - `heddle report` without a browser: what each file is by its content, what is refused and how, that the page's policy
-# forbids a network, that no name ends an element, and that a page is written whole or not at all.
+# test_report.sh - `heddle report` without a browser: it recognises each file by its content, and
+# refuses other files. The page's policy forbids a network, no name ends an element, and the page is
+# written whole or not at all.
 #
 # Promise: `heddle report` writes a page of any trace or result, and refuses other files with a message.
 set -u
@@ -8,7 +9,7 @@ set -u
 source=$1
 "${CC:-cc}" -std=c11 -O1 -I "$source/src" -o "$work/make_trace" "$source/tests/report/make_trace.c" || exit 1
 
-# page NAME KINDS FILE...: writes a page, which has these kinds of files
+# page NAME KINDS FILE...: writes a page; its files must be of these kinds
 page() {
     local name=$1 kinds=$2
     shift 2
@@ -23,7 +24,7 @@ page() {
     [ "$(grep -o '<script' "$work/$name.html" | wc -l)" -eq "$(grep -o '</script>' "$work/$name.html" | wc -l)" ] || fail "$name: elements do not end"
 }
 
-# ---- what files are
+# ---- kinds of files
 for shape in usual lost empty idle one wide odd cut crowd cupti overlap; do
     "$work/make_trace" "$shape" "$work/$shape.trace" 30 || fail "$shape: not made"
     page "$shape" trace "$work/$shape.trace"
@@ -34,7 +35,8 @@ results=$source/bench/results
 page all "trace p2p bench bench bench info doctor" "$work/usual.trace" "$results/2026-11-28-2xH200-figures-p2p.json" "$results/2026-11-28-2xH200-figures-copy.json" \
     "$results/2026-11-21-1xH200-cupy.jsonl" "$results/2026-11-24-1xH200-math-libclc.json" "$work/info.json" "$work/doctor.json"
 
-# ---- a snapshot of the doctor is judged: its page is that of the doctor's own JSON, but for the page's number
+# ---- a snapshot of the doctor is judged: apart from the page's number, its page is that of the
+# doctor's own JSON
 mkdir "$work/json" "$work/snapshot"
 for machine in vm-private-mirror h100-eight-healthy; do
     "$tool" doctor --from "$source/tests/doctor/machines/$machine.json" --json >"$work/json/machine.json"
@@ -48,13 +50,13 @@ for machine in vm-private-mirror h100-eight-healthy; do
 done
 "$tool" trace "$work/usual.trace" >/dev/null 2>&1 || fail "heddle trace does not read the file of make_trace"
 
-# ---- no name ends an element, and no name is taken for a part of the page
+# ---- no name ends an element, or counts as a part of the page
 grep -qF '</script><b>' "$work/odd.html" && fail "odd: a name ends an element"
 grep -qF '\u003c/script>\u003cb>' "$work/odd.html" || fail "odd: the device's name is missing"
 grep -qF '\u2028 line \u2029' "$work/odd.html" || fail "odd: the separators are not escaped"
 grep -qF '@SCRIPT@ @NUMBER@' "$work/odd.html" || fail "odd: a name was taken for a part of the page"
 
-# ---- a page is whole or not there; the default name
+# ---- a page is written whole or not at all; the default name
 (cd "$work" && "$tool" report one.trace) || fail "without -o: status $?"
 [ -s "$work/report.html" ] || fail "without -o: no report.html"
 "$tool" report -o - "$work/one.trace" >"$work/on-output.html" || fail "-o -: status $?"
@@ -63,7 +65,7 @@ echo before >"$work/kept.html"
 refused 1 'no-file: cannot be read' -o "$work/kept.html" "$work/no-file"
 [ "$(cat "$work/kept.html")" = before ] || fail "a page that could not be made replaces a file"
 
-# ---- a file is opened once, so it may be a pipe, and so may its peaks; - is the input
+# ---- a file is opened once, so a trace or its peaks may be a pipe; - is the input
 results_of() { sed -n '/id="file0/,/<\/script>/p' "$1" | grep -v '^ *"name"'; }
 mkfifo "$work/pipe" "$work/pipe.json" || exit 1
 cat "$work/usual.trace" >"$work/pipe" &
@@ -85,7 +87,7 @@ for output in same link; do
 done
 cmp -s "$work/usual.trace" "$work/same.trace" || fail "a refused output changes the trace"
 
-# ---- what is refused
+# ---- files that are refused
 echo '{"some": "thing"}' >"$work/other.json"
 printf '{"a": 1}\n{"a": \n' >"$work/half.jsonl"
 : >"$work/nothing"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_scripts.sh - the scripts of the tree at least parse, can be run, and refuse what they do not know.
+# test_scripts.sh - the scripts of the tree parse, are executable, and refuse unknown arguments.
 #
 # Promise: Every script of the tree parses, can be run, and refuses what it does not support.
 set -u

@@ -44,13 +44,14 @@ prints '"waits": 2' "$work/waits" --json
 printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'end at=20' | "$maker" script >"$work/empty" || exit 1
 prints 'no work on 1 device, 0 operations' "$work/empty"
 
-# a comparison of clocks that is 400 us off
+# a comparison of clocks with an error of 400 us
 printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0 within=400000' 'op 0.1:1 launch at=0 issue=1-2 done=1001' \
     'span 0.1:1 from=0 at=1001 span=2-1000 clock=1' 'end at=1010' | "$maker" script >"$work/coarse" || exit 1
 prints 'note: times of device 0 are up to 400 us off those of the host and of other devices; 1 short stretch between the two does not count as measured' "$work/coarse"
 prints '"spans_coarse": 1' "$work/coarse" --json
 
-# an event that stands further back, a loss whose return stands first, a label that comes later, spans that end by the clock
+# records in another order: an event further back, a device's return before its loss, a later label;
+# and spans that end by the clock
 printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name label 7 weights' 'name label 8 halo' 'alloc 1 at=0 bytes=100 label=7' 'relabel 1 at=1 bytes=100 label=8' \
     'op 0.1:1 launch at=0 span=2-30 clock=3 done=31' 'op 1.1:3 launch at=10 wait=0.1:1 label=7 bytes=9 span=8000-9000 clock=3 done=9001' \
     'op 0.1:2 launch at=20 span=30-7990 clock=3 done=7991' 'behind 1.1:2 at=25 other=0.1:2' 'restart 1 at=40-50' 'loss 1 at=35 gone' 'end at=9100' |
@@ -63,7 +64,7 @@ prints '3 stretches end when the engine saw the end' "$work/behind" --all
 prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all
 prints 'halo: at most 100 bytes, 100 bytes when all had most, 0 allocations, and 1 that got the label later' "$work/behind"
 
-# work that never ran is the first finding, whatever else there is
+# work that never ran is the first finding in any case
 printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name kernel 1 axpy' 'op 0.1:1 launch at=0 issue=1 span=2-2000 clock=3 done=2001 kernel=1' \
     'op 0.1:2 launch at=1 issue=2 refused=1 kernel=1' 'op 0.1:3 launch at=1 issue=3 refused=1 kernel=1' \
     'op 1.1:1 launch at=0 issue=1 span=2-9000 clock=3 done=9001 kernel=1' 'end at=9100' | "$maker" script >"$work/failed" || exit 1
@@ -128,12 +129,12 @@ for rules in '' '# nothing'; do
     printf '%s\n' "$rules" >"$work/rules"
     refused 2 'it has no rule' "$work/trace" --check "$work/rules"
 done
-# a rule that is broken in front of a line that is none
+# a broken rule, followed by a line that is no rule
 printf '%s\n' 'findings == 0' 'nonsense < 5' >"$work/rules"
 refused 2 'line 2 is no rule' "$work/trace" --check "$work/rules"
 "$tool" trace "$work/trace" --check "$work/rules" >"$work/out" 2>"$work/err"
 [ -s "$work/out" ] && fail "a file with a line that is no rule is checked: $(cat "$work/out")"
-# each finding that the documents have is one that a rule may name
+# a rule may name each finding in the documents
 sed -n '/^| finding |/,/^$/s/^| \(`.*`\) |.*/\1/p' "$1/docs/guide/idle-time.md" | tr -d '` ' | tr ',' '\n' | sed 's/.*/finding.& < 99/' >"$work/rules"
 [ "$(wc -l <"$work/rules")" -eq 21 ] || fail "docs/guide/idle-time.md has $(wc -l <"$work/rules") findings"
 prints '21 rules kept' "$work/trace" --check "$work/rules"
@@ -142,14 +143,14 @@ refused 2 'is missing'
 for option in --why --check --peaks --export -o; do
     refused 2 "$option wants a value" "$work/trace" "$option"
 done
-# of several files each by itself
+# several files are checked one by one
 prints '2 of 2 files' "$work/trace" "$work/bare"
 [ "$(grep -c 'of work on' "$work/out")" -eq 2 ] || fail "two files have not two analyses: $(cat "$work/out")"
 refused 2 'one at a time' "$work/trace" "$work/bare" --json
 refused 2 'one at a time' "$work/trace" "$work/bare" --check "$work/rules"
 "$tool" trace "$work/bare" "$work/none" >"$work/out" 2>"$work/err" && fail "a second file that is missing is no failure"
 grep -qF 'No such file' "$work/err" || fail "a second file that is missing: $(cat "$work/err")"
-# one file of two runtimes
+# a file with two runtimes
 printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'op 0.1:1 launch at=0 span=5-8 done=9' 'end at=20' \
     'trace devices=1 run=2 at=30' 'lane 0.1' 'clock 0 at=30 own=500' 'op 0.1:1 launch at=40 span=515-518 written=49 done=49' 'end at=60' |
     "$maker" script >"$work/two" || exit 1
@@ -162,19 +163,19 @@ refused 2 'is for --export' "$work/trace" -o "$work/x"
 refused 2 'at a time' "$work/trace" --why 0.1:1 --check "$work/rules"
 refused 1 'No such file' "$work/none"
 refused 1 'is no trace' "$1/README.md"
-refused 1 'is no trace' /dev/zero # which has no end
+refused 1 'is no trace' /dev/zero # a file without end
 refused 1 'is no operation' "$work/trace" --why elsewhere
 refused 1 'no operation that ends' "$work/trace" --why 0.1:9999
 refused 1 'cannot write' "$work/trace" --export chrome -o "$work/none/x"
 printf '{}\n' >"$work/peaks"
 refused 1 'heddle p2p --json' "$work/trace" --peaks "$work/peaks"
 
-# peaks of paths as `heddle p2p --json` has them
+# peaks of paths, from the output of `heddle p2p --json`
 "$maker" planted slow >"$work/slow"
 printf '{"links": [{"id": "to_device_ce", "values": [60, 60]}], "figures": []}\n' >"$work/peaks"
 prints '% of the measured peak' "$work/slow" --peaks "$work/peaks"
 
-# a file may be a pipe, and so may its peaks; - is the input
+# a trace or its peaks may be a pipe; - is the input
 mkfifo "$work/pipe" "$work/pipe.peaks" || exit 1
 cat "$work/slow" >"$work/pipe" &
 cat "$work/peaks" >"$work/pipe.peaks" &
@@ -194,5 +195,5 @@ refused 1 'is the file of the input' "$work/kept" --export hta -o "$work/hta"
 [ ! -e "$work/hta/rank_0.json" ] || fail "HTA's export begins although it would replace the trace"
 refused 1 'is the file of the input' "$work/slow" --peaks "$work/peaks" --json "$work/peaks"
 cmp -s "$work/slow" "$work/kept" || fail "a refused output changes the trace"
-prints 'of work on' "$work/kept" --json "$work/json" # another file that is there is replaced
+prints 'of work on' "$work/kept" --json "$work/json" # another existing file is replaced
 exit "$failed"

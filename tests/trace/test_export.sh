@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # test_export.sh - the files that `heddle trace --export` writes for other tools, checked by their contents and read by those tools.
 #
-# Promise: Chrome's file has every stretch, gap, arrow, range, pause and memory figure. HTA's figures are those of `heddle trace`. PyTorch reads the snapshot.
+# Promise: Chrome's file contains every stretch, gap, arrow, range, pause and memory figure. HTA's
+# figures agree with `heddle trace`. PyTorch reads the snapshot.
 #
-# Where HTA or PyTorch's reader is not installed (tools/install-deps --ci), the files are checked by their contents alone.
+# If HTA or PyTorch's reader is not installed (tools/install-deps --ci), the test checks only the
+# contents of the files.
 set -u
 source=$1
 tool=$2/heddle
@@ -38,7 +40,7 @@ done
 "$tool" trace "$work/memory.trace" --export pytorch -o "$work/memory.pickle" || failed=1
 compare pytorch "$work/memory.json" "$work/memory.pickle" "$packages/torch_viz/_memory_viz.py"
 
-# ranges, intervals, pauses, memory, and what CUPTI reported
+# ranges, intervals, pauses, memory, and activities of CUPTI
 printf '%s\n' 'trace devices=2 detail=cupti' 'lane 0.1' 'clock 0 at=0 own=0' 'name kernel 1 axpy' 'name activity 1 axpy' 'name activity 2 other' \
     'name range 1 outer' 'name range 2 inner "1"' 'name range 3 open' 'push 1 at=1' 'push 2 at=2' 'pop at=5' 'pop at=10' 'push 3 at=15 thread=6' \
     'interval 2 at=3-40 from=6' 'interval 1 at=2-20 from=5 thread=6' 'pause code at=3-4 detail=1' 'pause map at=11-13 thread=6' 'pause wait at=12-20 lane=0.1 position=1' \
@@ -53,7 +55,7 @@ compare rows "$work/rows.json" "$work/rows.chrome.json"
     failed=1
 }
 
-# operations without times of their own: one event for Perfetto, and nothing for HTA
+# operations without their own times: one event for Perfetto, and nothing for HTA
 printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'name kernel 1 axpy' 'op 0.1:1 launch at=0 done=9' 'op 0.1:2 launch at=1 done=9' \
     'span 0.1:2 from=0 span=2-8' 'end at=20' | "$maker" script >"$work/edges.trace"
 "$tool" trace "$work/edges.trace" --export chrome -o "$work/edges.json" || failed=1

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# test_planted.sh - the programs of tests/trace/planted on host devices: `heddle trace` names the cause that each has. Arguments behind the
-# two folders are the programs to run; without them it runs all.
+# test_planted.sh - the programs of tests/trace/planted on host devices: `heddle trace` names the
+# planted cause of each. Arguments behind the two folders select programs; without them, the test
+# runs all.
 #
-# Promise: Of each program with one planted cause that is the first finding, its clean twin has none, and sums are exact.
+# Promise: In a program with one planted cause, this cause is the first finding; its clean twin
+# shows no finding, and all sums are exact.
 # Tier: full.
 set -u
 tool=$2/heddle
@@ -24,7 +26,8 @@ fail() {
     failed=1
 }
 
-# check FILE ID DEVICE OTHER BUFFER: the analysis has that finding first; an ID of - : it has none
+# check FILE ID DEVICE OTHER BUFFER: the first finding must be this one; with the ID -, no finding
+# may exist
 check() {
     python3 - "$@" <<'END'
 import json, sys
@@ -57,8 +60,8 @@ sys.exit(1 if wrong else 0)
 END
 }
 
-# try NAME TIMES WHAT-CHECK-TAKES: TIMES of a twin: its naps last so many times as long; 0: not the twin. False: a finding is wrong, in
-# $work/wrong
+# try NAME TIMES ARGUMENT...: runs the program (TIMES 0), or its twin with naps TIMES as long, and
+# then calls check with the arguments. False: a finding is wrong, see $work/wrong
 try() {
     local name=$1 times=$2 kind=()
     shift 2
@@ -72,12 +75,14 @@ try() {
     check "$work/json" "$@" >"$work/wrong"
 }
 
-# A busy machine starts kernels tens of milliseconds late, which then really is a cause. It is none beside naps that last longer.
+# A busy machine may start kernels tens of milliseconds late, which is a real cause. With longer
+# naps, this delay no longer matters.
 try_twin() {
     try "$1" 3 - any any any || try "$1" 30 - any any any || fail "$1 clean: $(cat "$work/wrong")"
 }
 
-# The table of the page there: a program, and the finding, device, other device and buffer that it is for.
+# Reads the table in tests/trace/planted/README.md: a program, and the finding, device, other device
+# and buffer that it plants.
 sed -n 's/^| `\([a-z_]*\)` | `\([a-z-]*\)` | \([a-z0-9]*\) | \([a-z0-9]*\) | \([a-z0-9]*\) |.*/\1 \2 \3 \4 \5/p' \
     "$source/tests/trace/planted/README.md" >"$work/table"
 for program in "$source"/tests/trace/planted/*.c; do
