@@ -178,8 +178,8 @@ assembles() {
     "$ptxas" -arch=sm_80 -o cubin "$1" >err 2>&1 || fail "$1 does not assemble: $(cat err)"
 }
 
-# names_its_lines PTX: each kernel's lines name its own source and the shared header, and each file
-# that they name is declared once
+# names_its_lines PTX: each kernel's lines name its own source and the shared header; each file and
+# each label is declared once
 names_its_lines() {
     awk '
         $1 == ".file" { gsub(".*/|\"", "", $3); twice = twice || ($2 in name); name[$2] = $3 }
