@@ -101,8 +101,8 @@ static bool add_directory(alloc_experiment *x, const char *directory, char *erro
     return ok;
 }
 
-/* Finds the logs that the options name, or else those beside the source or installed with this
- * program. */
+/* Finds the logs that the options name. If they name none, finds the logs beside the source, or
+ * those installed with this program. */
 static bool find_logs(alloc_experiment *x, char *error)
 {
     const bench_options *o = x->options;

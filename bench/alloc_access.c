@@ -12,7 +12,7 @@ enum {
     ELEMENTS = 1 << 18,
     COPIES_MOST = 20000,
     PINNED_PAIRS = 64, /* most pairs of Heddle in a round */
-    PINNED_DRIVER = 4  /* for the driver */
+    PINNED_DRIVER = 4  /* most pairs of the driver */
 };
 
 /* ---- unified ---- */
@@ -91,7 +91,7 @@ static bool read_elements(unified *u, double *ns, char *error)
     return true;
 }
 
-/* The same loop with a load instead of the call; `volatile` keeps the loads. */
+/* Runs the same loop with a load instead of the call; `volatile` keeps the loads. */
 static bool load_elements(unified *u, double *ns, char *error)
 {
     const volatile float *memory = u->memory;

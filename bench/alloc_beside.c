@@ -11,7 +11,7 @@
 #include "bench/alloc_parts.h"
 
 enum {
-    STREAM_KERNELS = 4, /* in one run */
+    STREAM_KERNELS = 4, /* kernels in one run */
     STREAM_RUNS = 20,   /* most runs in a round */
     BUSY_TRIES = 5,
     BATCH = 16, /* launches between two readings of the clock; at most two batches are in flight */
@@ -34,8 +34,8 @@ typedef struct stream_more {
     stream_side sides[ALLOC_KINDS];
 } stream_more;
 
-/* Allocates a buffer for each kernel, and frees it behind the kernel in its stream. Measures
- * until everything is done, in nanoseconds. */
+/* Allocates a buffer for each kernel, and frees it behind the kernel in its stream. Measures the
+ * time until everything is done, in nanoseconds. */
 static alloc_end stream_run(alloc_work *w, alloc_side *s, uint64_t *ticks, char *error)
 {
     stream_side *m = &((stream_more *)w->more)->sides[s->kind];

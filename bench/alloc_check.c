@@ -82,7 +82,7 @@ static int by_address(const void *a, const void *b)
 static bool check_sizes(const alloc_side *s, const alloc_slot *slot, uint64_t bytes, char *error)
 {
     if (s->kind != ALLOC_HEDDLE) {
-        return true; /* the checks of the bytes take its place */
+        return true; /* the rivals report no sizes; the checks of the bytes suffice for them */
     }
     uint64_t size = hd_buffer_size(slot->buffer), address = hd_buffer_address(slot->buffer);
     if (size == bytes && address != 0 && address % HEDDLE_ALIGNMENT == 0) {
@@ -176,7 +176,7 @@ bool alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, s
     step = live / TAGGED_MOST + 1;
     bool ok = check_overlaps(s, slots, bytes, count, error);
     for (int lane = 0; lane < s->lanes && ok; lane++) {
-        ok = alloc_wait(s, (uint32_t)lane, error); /* blocks of one stream are used in another */
+        ok = alloc_wait(s, (uint32_t)lane, error); /* lane 0 reads all blocks below */
     }
     for (int write = 1; write >= 0 && ok; write--) {
         size_t seen = 0;
@@ -200,7 +200,7 @@ typedef struct checked_replay {
     uint64_t *bytes, live, sampled;
 } checked_replay;
 
-/* Reads how much the driver has handed out, when live memory peaks. */
+/* Reads the amount of memory that the driver has handed out, when live memory peaks. */
 static void note_peak(checked_replay *r)
 {
     if (r->live > r->sampled + r->sampled / 256) {

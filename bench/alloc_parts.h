@@ -256,10 +256,10 @@ typedef struct alloc_kernels {
 bool alloc_kernels_open(alloc_side *s, alloc_kernels *out, char *error);
 void alloc_kernels_close(alloc_kernels *k); /* a zeroed one is ignored */
 
-/* In this order:
- *   - n words of y
- *   - n words from x to y
- *   - c[m x n] = a[m x k] b[k x n] */
+/* Launch a kernel:
+ *   - fill: sets n words of y to `value`
+ *   - copy: copies n words from x to y
+ *   - matmul: c[m x n] = a[m x depth] b[depth x n] */
 bool alloc_launch_fill(alloc_kernels *k, uint32_t lane, alloc_slot y, uint64_t n, uint32_t value, char *error);
 bool alloc_launch_copy(alloc_kernels *k, uint32_t lane, alloc_slot y, alloc_slot x, uint64_t n, char *error);
 bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_slot a, alloc_slot b, uint32_t m,
@@ -269,7 +269,7 @@ bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_sl
 bool alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes, char *error);
 
 /* A kernel of one block with a given duration: the product of 32 x K ones with K x 32 ones.
- * Every element of the result is K. Its 4 KiB can go to any block. */
+ * Every element of the result is K. The result needs 4 KiB, in any block of memory. */
 typedef struct alloc_spin {
     alloc_kernels *kernels;
     alloc_slot a, b;

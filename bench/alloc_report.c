@@ -382,7 +382,7 @@ static void put_pace(hdi_json *j, const char *key, const alloc_pace *paces, int 
     hdi_json_array_end(j);
 }
 
-/* A figure of the kernels alone, and the next one: the same beside the other thread. */
+/* Writes a figure of the kernels alone, and the same figure beside the other thread. */
 static void put_alone_beside(hdi_json *j, const char *key, const alloc_beside *b, alloc_kind kind, int alone)
 {
     hdi_json_key(j, key);

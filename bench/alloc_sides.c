@@ -11,7 +11,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { NO_MEMORY = 1 << 20, /* a result beside an allocator's own codes */ DEADLINE_EVERY = 32 };
+enum { NO_MEMORY = 1 << 20, /* differs from every allocator's own codes */ DEADLINE_EVERY = 32 };
 
 const char *const alloc_kind_names[ALLOC_KINDS] = {"Heddle", "cuMemAllocAsync", "cuMemAlloc", "malloc"};
 const char *const alloc_kind_ids[ALLOC_KINDS] = {"heddle", "async", "plain", "libc"};
@@ -129,7 +129,7 @@ bool alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error)
 bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error)
 {
     bool ok = true;
-    /* until then, lanes may use the blocks that lane 0 frees */
+    /* other lanes may still use the blocks that lane 0 frees below */
     for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC; lane++) {
         ok = alloc_wait(s, (uint32_t)lane, error) && ok;
     }

@@ -277,7 +277,7 @@ static alloc_end thread_random_round(alloc_work *w, alloc_side *s, int round, al
     return end;
 }
 
-/* a: threads, b: allocations of each, up to 1 MiB */
+/* a: threads, b: allocations of each thread, up to 1 MiB */
 bool alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log logs[ALLOC_THREADS_MAX] = {{.count = 0}};

@@ -45,11 +45,11 @@ const char copy_help[] =
 typedef struct copy_part {
     const char *name, *stage;
     bool (*run)(copy_experiment *x, char *error);
-    int devices; /* that it needs */
+    int devices; /* number of devices that the part needs */
     int weight;  /* samples of either side in a round; they determine the length of a slice */
 } copy_part;
 
-/* the names below */
+/* the names of the parts below */
 const char copy_parts[] = "pageable,pinned,device,box,small,staged,submit,peer";
 
 static const copy_part parts[] = {

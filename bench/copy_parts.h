@@ -116,7 +116,7 @@ bool copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t 
 bool copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
                       char *error);
 
-/* Like copy_verify, for a Heddle buffer and for device memory of the driver, through the memory
+/* Like copy_verify, for a Heddle buffer and for device memory of the driver, through the memory at
  * `x->to`. */
 bool copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
                         char *error);

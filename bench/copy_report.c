@@ -39,8 +39,8 @@ static double link_speed(const copy_experiment *x, const char *id)
     return NAN;
 }
 
-/* The largest possible speed of a transfer other than plain link copies, in GB/s. NAN: it is
- * unknown, or the driver's copy beside it shows it. */
+/* The largest possible speed of a transfer other than plain link copies, in GB/s. NAN: unknown, or
+ * shown by the driver's copy in the same row. */
 static double roofline(const copy_experiment *x, const copy_row *row)
 {
     double in = link_speed(x, "pinned_h2d_"), out = link_speed(x, "pinned_d2h_");

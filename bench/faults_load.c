@@ -150,7 +150,7 @@ static bool submit_batch(faults_load *l, int slot, char *error)
     return true;
 }
 
-/* The number of elements of l->result that are not `times` the product. */
+/* The number of elements of l->result that differ from `times` times the product. */
 static uint64_t faults_load_wrong(const faults_load *l, float times)
 {
     uint64_t wrong = 0;
@@ -180,7 +180,7 @@ static bool finish_batch(faults_load *l, int slot, char *error)
 }
 
 /* Runs one more batch. False: something failed, and the state of the batches in flight is
- * unknown. Called by the thread. */
+ * unknown. The load's thread calls this. */
 static bool faults_load_turn(faults_load *l, char *error)
 {
     int slot = l->slot;
@@ -394,8 +394,7 @@ static bool faults_strike_run(faults_load *l, char *error)
 
 /* ---- the thread ---- */
 
-/* After an unintended failure: the batches in flight are lost, and the work continues if the
- * device can. */
+/* Continues after an unintended failure, if the device can. The batches in flight are lost. */
 static bool recover(faults_load *l, char *error)
 {
     for (int i = 0; i < 2; i++) {
@@ -418,8 +417,8 @@ static bool work(faults_load *l)
             if (!faults_strike_run(l, l->error)) {
                 return false;
             }
-            /* a stop order that came meanwhile stays; the conductor reads the rest from the
-             * state */
+            /* leaves a stop order that came meanwhile; the state publishes all else to the
+             * conductor */
             atomic_compare_exchange_strong_explicit(&l->order, &order, FAULTS_WORK, memory_order_relaxed,
                                                     memory_order_relaxed);
             atomic_store_explicit(&l->state, FAULTS_WORKING,

@@ -60,7 +60,7 @@ typedef struct faults_strike {
     double others_before, others_during;
 } faults_strike;
 
-/* The state of a load's thread, and its orders. */
+/* The state of a load's thread, and the orders to it. */
 typedef enum faults_state { FAULTS_OPENING, FAULTS_WORKING, FAULTS_STRIKING, FAULTS_ENDED } faults_state;
 typedef enum faults_order { FAULTS_WORK, FAULTS_STRIKE, FAULTS_STOP } faults_order;
 

@@ -109,7 +109,7 @@ static bool open_runtime(lanes_experiment *x, const char *placement, char *error
     return report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
-/* Heddle's side of a part. */
+/* Opens Heddle's side of a part. */
 static bool open_heddle(lanes_experiment *x, const char *placement, char *error)
 {
     if (!open_runtime(x, placement, error)) {
@@ -151,7 +151,7 @@ static bool open_plain(lanes_experiment *x, char *error)
     return true;
 }
 
-/* Measures a kernel with all devices busy. */
+/* Measures the duration of a kernel while all devices are busy. */
 static bool time_kernel(lanes_experiment *x, char *error)
 {
     if (!lanes_heddle_warm(x->heddle, x->n, 1, error)) {

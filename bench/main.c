@@ -402,7 +402,7 @@ int main(int argc, char **argv)
         return lanes_worker(argc - 3, argv + 3);
     }
     if (argc > 2 && strcmp(what, "start") == 0 && strcmp(argv[2], START_SAMPLE) == 0) {
-        return start_sample(argc - 3, argv + 3); /* likewise */
+        return start_sample(argc - 3, argv + 3); /* the benchmark starts its samples this way */
     }
     static const struct option options[] = {CLI_HELP, {NULL, 0, NULL, 0}};
     cli_words words = {.command = "bench", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER};

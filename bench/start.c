@@ -83,7 +83,7 @@ static const char *const start_ways[START_WAYS] = {
 enum { WORDS = 1024, LATER = 32, COPY_BYTES = 1 << 20, LOOK_NS = 200000 };
 
 static const int64_t timeout_ns = (int64_t)60 * 1000000000;
-/* longer than the test of a pair */
+/* longer than the test of a pair of devices takes */
 static const uint64_t test_gpu_ns = (uint64_t)5 * 1000000000, test_host_ns = 1000000000;
 /* longer than a spare worker takes to start its driver */
 static const uint64_t spare_ns = (uint64_t)5 * 1000000000;
@@ -326,7 +326,7 @@ static bool run_copy(const char *settings, start_result *r)
     hd_runtime *runtime = NULL;
     hd_options options = {.size = sizeof(options), .settings = settings};
     bool ok = report_check(hd_open(&options, &runtime), "hd_open", r->error);
-    /* one device gives no figure */
+    /* a single device gives no figure */
     ok = ok && (hd_device_count(runtime) < 2 || run_copies(runtime, r));
     hd_close(runtime);
     return ok;

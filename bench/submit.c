@@ -1,7 +1,7 @@
 /* submit.c - `heddle bench submit`: the cost of submitting, by number of threads, and how long
- * submits hold up other threads. For comparison as many threads make plain driver calls.
+ * submits hold up other threads. For comparison, equally many threads make plain driver calls.
  *
- * Threads: the conductor; the threads of a sample ended before the next one begins. Locks:
+ * Threads: the conductor; the threads of a sample have ended before the next sample begins. Locks:
  * none.
  * Always: every round measures every row once on each side, the driver first in even rounds. A
  * kernel counts every launch, and the counts are compared.
@@ -74,7 +74,7 @@ static double value_of(const submit_figure *f, measure m)
     return m == RATE ? f->launches_per_s : m == MEDIAN ? f->calls.median_ns : f->calls.p99_ns;
 }
 
-/* One value for each round. */
+/* Computes one value for each round. */
 static int values_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m,
                      double out[SUBMIT_ROUNDS_MAX])
 {

@@ -104,8 +104,8 @@ static bool transfer(scene *s, submit_transfer kind, char *error)
     }
 }
 
-/* Times the calls of transfers. Work that is to wait beside them already waits when each transfer
- * begins. */
+/* Times each transfer from its call to its end. If the row has other work that waits, this work
+ * already waits when a transfer begins. */
 static bool trips(scene *s, submit_transfer kind, submit_beside beside, stats_histogram *calls, char *error)
 {
     int count = s->x->options->quick ? TRIPS_QUICK : TRIPS;

@@ -20,7 +20,7 @@
 
 enum {
     SUBMIT_BURST = 256,
-    SUBMIT_VARIANTS = 7, /* of the arguments */
+    SUBMIT_VARIANTS = 7, /* variants of the arguments */
     SUBMIT_COLD_LANES = 16,
     SUBMIT_LANES_MAX = 64,
     SUBMIT_THREADS_MAX = 16,
@@ -34,7 +34,7 @@ typedef enum submit_api { SUBMIT_DRIVER, SUBMIT_HEDDLE, SUBMIT_APIS } submit_api
 
 typedef struct submit_row {
     const char *id, *part, *text;
-    int threads; /* that submit bursts */
+    int threads; /* number of threads that submit bursts */
     /* thread i uses device i modulo the number of devices, and a single thread uses all; else all
      * threads use the first */
     bool all_devices;
@@ -54,7 +54,7 @@ typedef struct submit_sample {
     stats_histogram calls;
 } submit_sample;
 
-/* For one round. */
+/* The figures of one round. */
 typedef struct submit_figure {
     double launches_per_s;
     stats_calls calls;

@@ -40,7 +40,7 @@ static bool stay_on(int processor)
     return sched_setaffinity(0, sizeof(set), &set) == 0;
 }
 
-/* Plays every second turn from this one to `end`. */
+/* Plays every second turn, from turn `from` to turn `end`. */
 static void play(ball *b, uint32_t from, uint32_t end)
 {
     for (uint32_t i = from; i < end; i += 2) {
@@ -349,7 +349,7 @@ static void evict(worker *w)
     }
 }
 
-/* A launch whose call is measured. */
+/* Launches, and measures the call. */
 static bool submit(worker *w, int lane)
 {
     uint64_t tick = stats_tick_begin();
@@ -366,7 +366,8 @@ static bool trip(worker *w)
     return ok;
 }
 
-/* Launches a burst, lane after lane; if lanes are to be cold, one launch in each. */
+/* Launches a burst in one lane after another, and waits for it. For cold rows, makes one launch in
+ * each lane. */
 static bool burst(worker *w)
 {
     bool ok = true;
@@ -400,7 +401,7 @@ static bool run(worker *w)
     return ok;
 }
 
-/* Runs long enough for either side to make everything that it makes only once. */
+/* Runs until each side has made everything that it makes only once. */
 static bool warm_up(worker *w)
 {
     bool ok = true;
@@ -451,8 +452,8 @@ static void *work(void *argument)
     if (pass_gate(s, ok)) {
         ok = run(w);
         if (w->trips) {
-            /* stops before the check, because beside threads that still submit the driver needs
-             * seconds for a copy */
+            /* stops the others before the check, because the driver needs seconds for a copy while
+             * other threads submit */
             atomic_store(&s->stop, true);
         }
         ok = ok && submit_way_check(&w->way, w->error);

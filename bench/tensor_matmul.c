@@ -4,7 +4,7 @@
  * Threads: the conductor. Locks: none.
  * Always: each side multiplies the same numbers. The check multiplies whole numbers, for which
  * every element is exact in any order of summation. The measurement multiplies numbers with full
- * mantissas, because hardware is faster on others. The runtime of the built-in kernel
+ * mantissas, because hardware is faster on other numbers. The runtime of the built-in kernel
  * (blas=builtin) is open only here.
  */
 #include <math.h>
@@ -72,7 +72,7 @@ static void make_halves(void)
     }
 }
 
-/* Fills it with whole numbers from -2 to 2 if `whole`, else with numbers from -1 to 1. */
+/* Fills `out` with whole numbers from -2 to 2 if `whole`, else with numbers from -1 to 1. */
 static void fill_matrix(void *out, hd_type type, uint64_t n, uint64_t seed, bool whole)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -95,7 +95,7 @@ static double element_of(const void *matrix, hd_type type, uint64_t i)
                                  : ((const double *)matrix)[i];
 }
 
-/* out = matrix times v, in whole numbers that doubles hold. */
+/* out = matrix times v, in whole numbers that doubles hold exactly. */
 static void times_vector(const void *matrix, hd_type type, uint64_t edge, const double *v, double *out)
 {
     for (uint64_t i = 0; i < edge; i++) {

@@ -82,13 +82,13 @@ extern const char *const tensor_peer_ids[TENSOR_PEERS], *const tensor_peer_names
 typedef struct tensor_row {
     const tensor_spec *spec;
     uint64_t shape[TENSOR_SPEC_DIMS]; /* the source's shape on this device */
-    uint64_t view[TENSOR_SPEC_DIMS];  /* of the destination */
+    uint64_t view[TENSOR_SPEC_DIMS];  /* the destination's shape */
     /* the shape is smaller than in the spec, because memory is short */
     bool cut;
     uint64_t elements;
     /* bytes of the destination's elements, which the device copy copies */
     size_t payload;
-    size_t moved;                /* bytes read, each once, plus bytes written */
+    size_t moved;                /* bytes read (each byte once) plus bytes written */
     size_t src_bytes, dst_bytes; /* of the buffers */
     int pairs;                   /* pairs of buffers, which samples use in turns */
     bool measured;
@@ -233,7 +233,7 @@ void tensor_variants_release(tensor_experiment *x);
 
 /* cuBLAS, called as in its manual. */
 typedef struct tensor_cublas tensor_cublas;
-/* NULL, with the reason in `why`, if it cannot be opened or does not work here. */
+/* NULL if cuBLAS cannot be opened or does not work here; `why` gets the reason. */
 tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes);
 void tensor_cublas_close(tensor_cublas *blas); /* NULL is ignored */
 /* c = a b, row-major and square, in the plain stream. */

@@ -3,7 +3,8 @@
  *
  * Threads: the conductor. Locks: none.
  * Always: a script runs alone, in a separate process that is killed if it takes too long. A missing
- * or failing script affects only its own figures. The scripts see only our GPU.
+ * or failing script affects only its own figures. The scripts see only the GPU that the benchmark
+ * uses.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,8 @@
 
 enum { ARGUMENTS_MAX = TENSOR_ROWS_MAX + TENSOR_PRODUCTS + 4, OUTPUT_MAX = 1 << 16, ROW_TEXT = 160, SKIPPED = 77 };
 
-static const int64_t most_ms = 60000; /* for one script, including the import of PyTorch */
+/* time limit of one script, including the import of PyTorch */
+static const int64_t most_ms = 60000;
 
 extern char **environ;
 

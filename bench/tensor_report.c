@@ -20,7 +20,7 @@ static tensor_series speed_of(const tensor_row *row, const tensor_series *ns)
     return out;
 }
 
-/* The same for a device copy, which reads and writes as many bytes as the destination holds. */
+/* Like speed_of, for a device copy: it reads and writes as many bytes as the destination holds. */
 static tensor_series copy_speed_of(const tensor_row *row)
 {
     tensor_series out = row->copy;

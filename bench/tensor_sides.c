@@ -1,5 +1,5 @@
 /* tensor_sides.c - the three sides of a row: hd_tensor_copy, the driver's device copy, and a plain
- * kernel. Their memory, checks, and samples.
+ * kernel. It also contains their memory, checks and samples.
  *
  * Threads: the conductor. Locks: none.
  * Always: Heddle's own launches fill and check Heddle's side, so this works if the engines are in

@@ -2,8 +2,8 @@
  * several orders of tiles, beside the device copy.
  *
  * Threads: the conductor. Locks: none. The planner's choices (src/tensor/plan.h) come from one
- * short run of this on a device. Each cell gets little time, and all cells of a layout use the same
- * buffers.
+ * short run of this benchmark on a device. A cell is one kernel with one order of tiles. Each cell
+ * gets little time, and all cells of a layout use the same buffers.
  * Always: a cell's copy is checked before it is timed. A wrong one makes the run fail at its end.
  */
 #include <math.h>

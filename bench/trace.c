@@ -17,8 +17,8 @@
 #include <unistd.h>
 #include "bench/lanes_parts.h"
 
-/* The disturber's period is the same on all sides. Without a limit, it would disturb more when
- * other work leaves its processor more time. */
+/* The disturber's period is the same on all sides. Without a limit, the disturber would do more
+ * when the other work leaves more processor time. */
 enum { DISTURB_EVERY_NS = 10000000 };
 enum { ROUNDS_GPU = 9, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, PATH_BYTES = 512, GOALS = 5 };
 

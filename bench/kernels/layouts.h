@@ -1,5 +1,5 @@
 /* layouts.h - two layouts of the same elements, for the kernels in layouts.c. bench/tensor_sides.c
- * fills it in.
+ * fills in the structure.
  */
 #ifndef BENCH_KERNELS_LAYOUTS_H
 #define BENCH_KERNELS_LAYOUTS_H
