@@ -3,10 +3,10 @@
 
 usage: bench/peers/cupy_alloc.py [--quick] [LOG...]
 
-The pool is a cupy.cuda.MemoryPool of its own, which asks the driver as it does by default. It is called from Python,
-whose own cost is in the figures, and whose threads take turns. Prints one JSON line per workload; harness.py says what
-the fields mean.
-Exit status 77: no CuPy here, or no GPU.
+The script makes its own cupy.cuda.MemoryPool, which gets memory from the driver by CuPy's default way. Python calls
+the pool, so the figures include the cost of Python, and threads take turns. Prints one JSON line per workload.
+harness.py describes the fields.
+Exit status: 77 if CuPy is not installed or no GPU is available.
 """
 
 import importlib.util
@@ -27,14 +27,14 @@ class CupyPeer(harness.PythonPeer):
         self.clear()
 
     def allocate(self, size, stream):
-        # blocks belong to the stream that is current when they are taken
+        # a block belongs to the stream that is current at its allocation
         if stream != self.current:
             self.use(stream)
         return self.pool.malloc(size)
 
     @staticmethod
     def free(block):
-        """Nothing: a block is freed when its last reference, which the caller had, is gone."""
+        """Does nothing: the pool frees a block when the caller drops the last reference to it."""
 
     def use(self, stream):
         while len(self.streams) <= stream:
@@ -54,7 +54,7 @@ class CupyPeer(harness.PythonPeer):
         self.pool = self.cupy.cuda.MemoryPool()
 
     def peak_reserved(self):
-        # the pool gives nothing back while the driver has memory, so what it has is the most it had
+        # the pool gives no memory back while the driver has free memory, so its size is its peak
         return self.pool.total_bytes()
 
 
@@ -66,7 +66,7 @@ def main():
         import cupy
 
         devices = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # an installation without driver or runtime fails in several ways
+    except Exception as error:  # without driver or runtime, CuPy raises one of several exceptions
         harness.skip("cupy_alloc.py", f"CuPy does not work here: {' '.join(str(error).split())[:200]}")
     if devices == 0:
         harness.skip("cupy_alloc.py", "CuPy sees no GPU here")

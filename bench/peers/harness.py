@@ -1,24 +1,27 @@
-"""harness.py - how the scripts of this folder measure an allocator: every workload, one JSON line each.
+"""harness.py - the common part of the scripts that measure allocators: runs all workloads, prints a JSON line for each.
 
-A peer is an object with
-  name, facts      text, and a dictionary that goes into every line
+A peer is an object with these members:
+  name, facts      a text, and a dictionary that is added to every line
   pairs(bytes, repeats, threads, timed)
-                   runs pairs of allocation and free, so many in each thread; returns the nanoseconds from the first
-                   thread's beginning to the last one's end, or with `timed` a list of those of each pair
+                   runs `repeats` pairs of allocation and free in each thread. Returns the nanoseconds from the begin
+                   of the first thread to the end of the last one. With `timed`, returns a list: the time of each pair
   replay(operations, timed)
-                   runs a sequence from its first operation to its last, then frees what is left; returns the
-                   nanoseconds of the operations, or with `timed` a list of those of each
+                   runs a sequence, then frees the remaining blocks. Returns the nanoseconds of the operations. With
+                   `timed`, returns a list: the time of each operation
   holding(operations)
-                   a context in which what the operations leave live is live
-  clear()          gives everything back to the driver and forgets peaks
-  peak_reserved()  the most bytes held from the driver since clear()
+                   a context manager: runs the operations, and keeps the remaining blocks until the context ends
+  clear()          gives all memory back to the driver and resets the peaks
+  peak_reserved()  the most bytes of the driver that the peer held since clear()
 
-Fields of a line: `operation` is what ns_per_op and p99_ns are of, a pair or a single call. ns_per_op is the median of
-several rounds after the first; first_ns_per_op that of the first one, when the allocator still has to ask the driver
-for memory. p99_ns is from a further round in which each operation is timed, by a clock whose own cost is in it. With
-several threads ns_per_op is what a pair takes as one of them sees it. peak_reserved and peak_live are bytes; those of a
-sequence are of its first round. `python` says whether the operations were called from Python, whose own cost is then in
-the figures: loop_ns is what the same loop costs with functions that do next to nothing.
+Fields of a line:
+  operation        "pair" or "call": the unit of ns_per_op and p99_ns
+  ns_per_op        median of several rounds after the first. With several threads, the time of a pair in one thread
+  first_ns_per_op  the first round, in which the allocator still gets memory from the driver
+  p99_ns           from a further round that times each operation. It includes the cost of reading the clock
+  peak_reserved, peak_live
+                   bytes. For a sequence, those of its first round
+  python           true if Python calls the operations. The figures then include the cost of Python
+  loop_ns          with `python`: the cost of the same loop with functions that do almost nothing
 """
 
 import argparse
@@ -42,7 +45,7 @@ ROUNDS = 7
 
 
 class PythonPeer:
-    """The parts of a peer whose operations are Python functions: allocate(bytes, stream) gives what free(it) takes."""
+    """A peer that calls Python functions: allocate(bytes, stream) returns a block, and free(block) frees it."""
 
     name = "none"
     facts = {}
@@ -125,7 +128,7 @@ class PythonPeer:
 
 
 class NothingPeer(PythonPeer):
-    """What the loops themselves cost."""
+    """Measures the cost of the loops alone."""
 
     allocate = staticmethod(operator.add)
     free = staticmethod(operator.neg)
@@ -140,7 +143,7 @@ class Measure:
     def __init__(self, peer, python, scale):
         self.peer = peer
         self.python = python
-        self.scale = scale  # divides the repetitions, for a quick look
+        self.scale = scale  # divisor of the repetitions: more than 1 for a quick run
 
     def line(self, workload, operation, rounds, p99, loop, peaks, threads=1):
         line = {
@@ -176,14 +179,14 @@ class Measure:
         count = len(operations)
         peer.clear()
         rounds = [peer.replay(operations) / count]
-        peaks = peer.peak_reserved(), workloads.peak_live(operations)  # of a program that runs it once
+        peaks = peer.peak_reserved(), workloads.peak_live(operations)  # as in a program that runs it once
         rounds += [peer.replay(operations) / count for _ in range(max(ROUNDS // self.scale, 1))]
         p99 = percentile(peer.replay(operations, timed=True), 0.99)
         loop = NothingPeer().replay(operations) / count if self.python else 0
         self.line(workload, "call", rounds, p99, loop, peaks)
 
     def attempt(self, workload, measure, *arguments):
-        """A workload that fails, for want of memory say, does not keep the others from being measured."""
+        """Measures a workload. If it fails, prints the error, so that the other workloads are still measured."""
         try:
             measure(workload, *arguments)
             return True
@@ -208,10 +211,10 @@ class Measure:
 
 
 def read_log(path):
-    """The operations of a recorded log, of any format that tools/memory-log reads."""
+    """Reads the operations of a recorded log, in any format that tools/memory-log reads."""
     found = subprocess.run([sys.executable, MEMORY_LOG, path], stdout=subprocess.PIPE, text=True, check=False)
     if found.returncode != 0:
-        sys.exit(2)  # the tool has said why
+        sys.exit(2)  # the tool printed the reason
     operations = []
     for line in found.stdout.splitlines()[1:]:
         words = line.split()
@@ -232,7 +235,7 @@ def command_line(text, extra=()):
 
 
 def measure(peer, options, python):
-    """Everything, for one peer; the exit status."""
+    """Measures all workloads on one peer. Returns the exit status."""
     logs = [(path, read_log(path)) for path in options.logs]
     return 0 if Measure(peer, python, 10 if options.quick else 1).all(logs) else 1
 

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""record_torch.py - records what programs of the kind that people train and serve with ask of PyTorch's allocator.
+"""record_torch.py - records the allocations that typical PyTorch programs for training and serving make.
 
 usage: bench/peers/record_torch.py OUT [PROGRAM...]
 
-Programs, all written here, with random weights and random data from fixed seeds:
+The programs are part of this script. They use random weights and random data from fixed seeds:
   mlp          a classifier of dense layers, Adam, another batch size in every step, evaluations in between
   transformer  a language model under autocast, AdamW, another sequence length in every step, a growing batch,
                evaluations in between
-  convnet      residual blocks, SGD with momentum, another image size in every step, images brought by a stream of
-               their own, evaluations in between
-  server       conversations with a transformer whose key and value caches grow by pieces and die at random
+  convnet      residual blocks, SGD with momentum, another image size in every step, a separate stream that copies
+               images, evaluations in between
+  server       conversations with a transformer. Its key and value caches grow in pieces and end at random
 
-Each runs twice, in processes of its own: on PyTorch's allocator as it is, which is what the log is made of, and again
-with expandable_segments:True. OUT gets PROGRAM.hdlog for each, by tools/memory-log, and recorded.jsonl: one line per
-run, with the allocator's own figures. A program stops before the step with which its log would have more than 20000
-operations, then lets go of what it has. Exit status 77: no PyTorch here, or no GPU.
+Each program runs twice, in separate processes: with PyTorch's default allocator, and with expandable_segments:True.
+The log comes from the first run. tools/memory-log writes it to OUT as PROGRAM.hdlog. OUT/recorded.jsonl gets one line
+per run, with the allocator's own figures. A program stops before the step that would bring its log above 20000
+operations. Then it frees everything.
+Exit status: 77 if PyTorch is not installed or no GPU is available.
 """
 
 import contextlib
@@ -32,18 +33,18 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 MEMORY_LOG = os.path.join(HERE, "..", "..", "tools", "memory-log")
 MOST_OPERATIONS = 20000
-MOST_SECONDS = 60  # of one round of runs side by side
+MOST_SECONDS = 60  # time limit of one round of concurrent runs
 PROGRAMS = ("mlp", "transformer", "convnet", "server")
 ALLOCATORS = {"default": "", "expandable": "expandable_segments:True"}
 
 
 class Steps:
-    """Says after each step whether there is room in the log for another one and for letting go of everything."""
+    """Decides after each step if the log has room for another step and for the final frees."""
 
     def __init__(self, torch, device, most):
         self.torch = torch
         self.device = device
-        self.most = most  # steps, or None: as many as there is room for
+        self.most = most  # the number of steps; None: until the log is full
         self.done = 0
         self.before = 0
         self.largest = 0
@@ -71,7 +72,7 @@ class Steps:
 
 
 def evaluating(torch, module):
-    """The module in evaluation mode, without gradients, for the duration of a with statement."""
+    """Context manager: sets the module to evaluation mode, without gradients."""
 
     @contextlib.contextmanager
     def scope():
@@ -101,7 +102,7 @@ def run_mlp(torch, device, steps, scale):
         return pixels, labels[first : first + count].to(device)
 
     while steps.more():
-        count = int(2 ** choose.uniform(6, 12))  # 64 to 4096, of any parity
+        count = int(2 ** choose.uniform(6, 12))  # 64 to 4096, even or odd
         pixels, wanted = batch(count)
         loss = functional.cross_entropy(model(pixels), wanted)
         optimizer.zero_grad(set_to_none=True)
@@ -134,7 +135,7 @@ def transformer_block(torch, width, heads):
             query, key, value = (
                 part.view(count, length, heads, width // heads).transpose(1, 2) for part in (query, key, value)
             )
-            if past is not None:  # keys and values so far; a piece attends to all of them and to all of itself
+            if past is not None:  # keys and values so far; a piece attends to all of them and to itself
                 if past[0] is not None:
                     key = torch.cat((past[0], key), 2)
                     value = torch.cat((past[1], value), 2)
@@ -218,7 +219,7 @@ def run_convnet(torch, device, steps, scale):
     bringer = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def bring(count, side):
-        """Images on their way to the device, on the stream of the bringer."""
+        """Starts to copy images to the device, on a stream of their own."""
         images = torch.randint(0, 256, (count, 3, side, side), dtype=torch.uint8)
         labels = torch.randint(0, 1000, (count,))
         if bringer is None:
@@ -269,7 +270,7 @@ def run_server(torch, device, steps, scale):
                 conversations.append([[None, None] for _ in range(depth)])
             chosen = choose.randrange(len(conversations))
             caches = conversations[chosen]
-            # a message and its answer: their keys and values are appended to the conversation's
+            # appends the keys and values of a message and its answer to those of the conversation
             length = int(2 ** choose.uniform(5, 11)) // scale + 1
             x = words[torch.randint(0, vocabulary, (1, length)).to(device)]
             for block, past in zip(blocks, caches):
@@ -277,13 +278,13 @@ def run_server(torch, device, steps, scale):
             answer = int((x[0, -1] @ words.T).argmax())
             if caches[0][0].shape[2] > longest or (answer + choose.randrange(16)) % 16 == 0:
                 del conversations[chosen]
-            caches = past = None  # or an ended conversation would live on until the next message
-            if steps.done % 60 == 0 and len(conversations) > 4:  # many leave at once
+            caches = past = None  # else these variables would keep an ended conversation until the next message
+            if steps.done % 60 == 0 and len(conversations) > 4:  # many conversations end at once
                 conversations = choose.sample(conversations, len(conversations) // 4)
 
 
 def run_one(program, allocator, most_steps, path):
-    """One run in this process: a line of figures to standard output, the snapshot to the file."""
+    """Runs one program in this process. Prints a line of figures, and writes the snapshot to the file."""
     import torch
 
     if not torch.cuda.is_available():
@@ -292,7 +293,7 @@ def run_one(program, allocator, most_steps, path):
     torch.cuda.set_device(device)
     torch.manual_seed(7)
     torch.backends.cuda.matmul.allow_tf32 = True
-    torch.cuda.synchronize()  # the context is there before the recording begins
+    torch.cuda.synchronize()  # creates the context before the recording begins
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=200000)
     begun = time.monotonic()
     steps = Steps(torch, device, most_steps)
@@ -333,7 +334,7 @@ def start(program, allocator, most_steps, folder):
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
         environment.pop(name, None)
     if ALLOCATORS[allocator]:
-        # the second name is that of older versions
+        # older versions read the second name
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[allocator]
     path = os.path.join(folder, f"{program}-{allocator}")
     command = [sys.executable, os.path.abspath(__file__), "--run", program, allocator]
@@ -343,7 +344,7 @@ def start(program, allocator, most_steps, folder):
 
 
 def round_of(allocator, programs, most_steps, folder):
-    """Runs the programs side by side; what each printed, by its name, and for each that failed its status and why."""
+    """Runs the programs concurrently. Returns the figures by program, and (status, reason) by program that failed."""
     runs = {program: start(program, allocator, most_steps.get(program), folder) for program in programs}
     until = time.monotonic() + MOST_SECONDS
     results = {}
@@ -374,7 +375,7 @@ def memory_log(*arguments):
 
 
 def convert(result, path, out):
-    """The log of a run on the default allocator; adds to its figures what the log itself has."""
+    """Writes the log of a run on the default allocator. Adds the figures of the log to the result."""
     program = result["program"]
     log = os.path.join(out, program + ".hdlog")
     notes = {

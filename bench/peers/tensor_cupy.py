@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""tensor_cupy.py - measures CuPy's copies of transposed arrays and its matmul on the first GPU that it sees.
+"""tensor_cupy.py - measures CuPy's copies of transposed arrays and its matmul on the first visible GPU.
 
 usage: bench/peers/tensor_cupy.py [--quick] [ROW...]
 
-Times are those of CUDA events. Prints one JSON line per row; tensor_harness.py says what a row is and what the fields mean.
-Exit status 77: no CuPy here, or no GPU.
+CUDA events measure the times. Prints one JSON line per row; tensor_harness.py describes rows and fields.
+Exit status: 77 if CuPy is not installed or no GPU is available.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ class CupyPeer:
         out = self.cupy.empty(shape, dtype=self.types[element])
         flat = out.reshape(-1)
         step = 1 << 26
-        for first in range(0, flat.size, step):  # in parts, since the numbers are made in 64 bits
+        for first in range(0, flat.size, step):  # in parts, because the numbers first have 64 bits
             part = flat[first : first + step]
             part[...] = (self.cupy.arange(first, first + part.size) * 2654435761 >> 7) % (256 if element == "u8" else 2048)
         return out
@@ -81,7 +81,7 @@ def main():
         import cupy
 
         devices = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # an installation without driver or runtime fails in several ways
+    except Exception as error:  # without driver or runtime, CuPy raises one of several exceptions
         harness.skip("tensor_cupy.py", f"CuPy does not work here: {' '.join(str(error).split())[:200]}")
     if devices == 0:
         harness.skip("tensor_cupy.py", "CuPy sees no GPU here")

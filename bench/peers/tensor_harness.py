@@ -1,26 +1,32 @@
-"""tensor_harness.py - how the scripts of this folder measure moving tensors between layouts, and matrix products: one JSON line a row.
+"""tensor_harness.py - the common part of the scripts that measure moves of tensors and matrix products.
 
-A row is ID=TYPE:SHAPE:ORDER (f32:4096x4096:1,0: a row-major tensor of that shape, and which of its dimensions comes where) or ID=TYPE:EDGE, a
-product of two square matrices. `heddle bench tensor` names its own rows; without any, those of ROWS are measured.
+Prints one JSON line per row. A row is a move or a product of two square matrices:
+  ID=TYPE:SHAPE:ORDER   a row-major tensor of this shape, and the order of its dimensions in the copy. For example,
+                        f32:4096x4096:1,0 is a transpose
+  ID=TYPE:EDGE          a product
+`heddle bench tensor` passes its own rows. Without arguments, the scripts measure ROWS.
 
-A peer is an object with
-  name, facts      text, and a dictionary that goes into every line
+A peer is an object with these members:
+  name, facts      a text, and a dictionary that is added to every line
   tensor(type, shape)
-                   a new tensor of that shape with bytes that are not all the same
+                   makes a tensor of this shape whose bytes vary
   permuter(source, order)
-                   what, called without arguments, makes a contiguous copy of `source` with its dimensions in that order
-  copier(source)   what, called so, copies the bytes of `source` on the device: the roofline
+                   returns a function that makes a contiguous copy of `source` with its dimensions in this order
+  copier(source)   returns a function that copies the bytes of `source` on the device: the roofline
   multiplier(type, edge)
-                   what, called so, multiplies two matrices; f32 in f32
+                   returns a function that multiplies two matrices; f32 matrices in f32
   right(source, order)
-                   whether a copy has every element where it belongs
+                   True if every element of a copy is in its place
   time(work, repeats)
-                   milliseconds that the device takes to do each of the functions `work` in turns, `repeats` calls in all
-  release()        gives everything back to the driver
+                   calls the functions in `work` in turns, `repeats` times in all. Returns the device's milliseconds
+  release()        gives all memory back to the driver
 
-Fields of a line: gbs are 1e9 bytes a second, read and written; copy_gbs those of the device copy beside it, ratio the one over the other, the
-median of the rounds of which each has both. A product has gflops instead. As `heddle bench tensor` does, so much memory is gone through in
-turns that no copy finds its own bytes in the caches.
+Fields of a line:
+  gbs       1e9 bytes a second, read and written
+  copy_gbs  the same for the device copy, measured in turns with the moves
+  ratio     median over the rounds of gbs divided by copy_gbs
+  gflops    for a product, instead of the others
+The samples use several tensors in turns, as those of `heddle bench tensor` do. So no copy finds its data in a cache.
 """
 
 import argparse
@@ -103,7 +109,7 @@ def parse_row(parser, text):
 
 
 def measure(peer, options):
-    """Every row; the exit status."""
+    """Measures all rows. Returns the exit status."""
     fine = True
     for name, element, shape, order in options.rows:
         line = {"peer": peer.name, "row": name}
@@ -112,7 +118,7 @@ def measure(peer, options):
                 line.update(measure_copy(peer, element, shape, order, options.quick))
             else:
                 line.update(measure_product(peer, element, shape[0], options.quick))
-        except Exception as error:  # a row that fails, for want of memory say, does not keep the others from being measured
+        except Exception as error:  # the other rows are still measured
             line["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         peer.release()
         fine = fine and "error" not in line

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""tensor_torch.py - measures PyTorch's permute().contiguous() and matmul on the first GPU that it sees.
+"""tensor_torch.py - measures PyTorch's permute().contiguous() and matmul on the first visible GPU.
 
 usage: bench/peers/tensor_torch.py [--quick] [ROW...]
 
-TF32 is off, sums of f16 are made in f32. Times are those of CUDA events. Prints one JSON line per row; tensor_harness.py says what a row is and
-what the fields mean. Exit status 77: no PyTorch here, or no GPU.
+TF32 is off, and f16 products are summed in f32. CUDA events measure the times. Prints one JSON line per row;
+tensor_harness.py describes rows and fields.
+Exit status: 77 if PyTorch is not installed or no GPU is available.
 """
 
 import importlib.util
@@ -32,7 +33,8 @@ class TorchPeer:
     def tensor(self, element, shape):
         torch = self.torch
         out = torch.empty(shape, dtype=self.types[element], device="cuda")
-        # whole numbers of 11 bits, which every type but u8 holds; made in place, since at the largest sizes there is no room for more
+        # Whole numbers of 11 bits, which every type but u8 holds. They are made in place, because the largest tensors
+        # leave no room for another one.
         numbers = torch.view_as_real(out) if out.is_complex() else out
         numbers.random_(0, 256 if element == "u8" else 2048)
         return out
@@ -40,7 +42,7 @@ class TorchPeer:
     def permuter(self, source, order):
         target = self.torch.empty([source.shape[d] for d in order], dtype=source.dtype, device="cuda")
         view = source.permute(order)
-        return lambda: target.copy_(view)  # what contiguous() does, into memory that is there
+        return lambda: target.copy_(view)  # the copy that contiguous() makes, into existing memory
 
     @staticmethod
     def copier(source):
@@ -53,7 +55,7 @@ class TorchPeer:
         return lambda: self.torch.matmul(a, b, out=c)
 
     def right(self, source, order):
-        """Along every dimension's first and last elements, and at random ones."""
+        """Compares the first and last elements of every dimension, and random elements."""
         torch = self.torch
         copy = source.permute(order).contiguous()
         if not copy.is_contiguous() or list(copy.shape) != [source.shape[d] for d in order]:

@@ -3,12 +3,12 @@
 
 usage: bench/peers/torch_alloc.py [--python] [--quick] [LOG...]
 
-Twice, in processes of their own: as it is (peer "pytorch"), and with expandable_segments:True (peer
-"pytorch-expandable"). Where a C++ compiler and CUDA's headers are found, the allocator is called by its own C++
-functions, from loops in torch_native.cpp. Elsewhere, or with --python, it is called from Python, whose own cost is then
-in the figures, and whose threads take turns. Prints one JSON line per workload; harness.py says what the fields mean.
-peak_allocated is PyTorch's own figure, in rounded bytes.
-Exit status 77: no PyTorch here, or no GPU.
+Measures two configurations in separate processes: the default (peer "pytorch"), and expandable_segments:True (peer
+"pytorch-expandable"). If a C++ compiler and the CUDA headers are available, loops in torch_native.cpp call the
+allocator's C++ functions. Otherwise, or with --python, Python calls the allocator. The figures then include the cost
+of Python, and threads take turns. Prints one JSON line per workload; harness.py describes the fields. peak_allocated
+is PyTorch's own figure, in rounded bytes.
+Exit status: 77 if PyTorch is not installed or no GPU is available.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ import tempfile
 import harness
 
 ALLOCATORS = {"pytorch": "", "pytorch-expandable": "expandable_segments:True"}
-CHOSEN = "HEDDLE_PEER_ALLOCATOR"  # which of them a process is to measure; the parent sets it
+CHOSEN = "HEDDLE_PEER_ALLOCATOR"  # the configuration that a process measures; the parent sets it
 
 
 def start(name):
@@ -32,7 +32,7 @@ def start(name):
     for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
         environment.pop(variable, None)
     if ALLOCATORS[name]:
-        # the second name is that of older versions
+        # older versions read the second name
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = ALLOCATORS[name]
     environment[CHOSEN] = name
     command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
@@ -44,11 +44,11 @@ class TorchPeer(harness.PythonPeer):
         self.torch = torch
         self.name = name
         self.made = []  # streams other than the default one
-        self.streams = [0]  # the handles of all
+        self.streams = [0]  # the handles of all streams
         self.facts = {"version": torch.__version__, "gpu": torch.cuda.get_device_name(0), "settings": ALLOCATORS[name]}
         torch.cuda.init()
         torch.cuda.set_device(0)
-        # the functions below torch.cuda.caching_allocator_alloc and _delete, which switch devices around every call
+        # torch.cuda.caching_allocator_alloc and _delete switch devices around every call; these functions do not
         self.allocate = torch._C._cuda_cudaCachingAllocator_raw_alloc
         self.free = torch._C._cuda_cudaCachingAllocator_raw_delete
 
@@ -80,7 +80,7 @@ class Operation(ctypes.Structure):
 
 
 class NativeTorchPeer(TorchPeer):
-    """The same allocator by its C++ functions."""
+    """Calls the C++ functions of the allocator."""
 
     def __init__(self, torch, name, library):
         super().__init__(torch, name)
@@ -88,7 +88,7 @@ class NativeTorchPeer(TorchPeer):
         self.prepared = {}
 
     def call(self, function, *arguments):
-        """One of the library's functions that take a place for nanoseconds and one for a message: the nanoseconds."""
+        """Calls a function of the library that writes nanoseconds and a message. Returns the nanoseconds."""
         taken = ctypes.c_double()
         message = ctypes.create_string_buffer(1024)
         if function(*arguments, ctypes.byref(taken), message, ctypes.c_size_t(len(message))) != 0:
@@ -101,7 +101,7 @@ class NativeTorchPeer(TorchPeer):
         return list(times) if timed else taken
 
     def prepare(self, operations):
-        """The operations as the library takes them, and room for their blocks; kept for the next time."""
+        """Converts operations for the library, and makes room for their blocks. Keeps both for the next call."""
         if id(operations) not in self.prepared:
             calls = (Operation * len(operations))()
             most = 0
@@ -111,7 +111,7 @@ class NativeTorchPeer(TorchPeer):
                 if operation[0] == "a":
                     call.bytes, call.stream = operation[2], operation[3]
                     self.stream(operation[3])
-            # the sequence itself is kept too, so that no other one gets its id
+            # also keeps the sequence itself, so that no other one gets its id
             self.prepared = {id(operations): (operations, calls, (ctypes.c_void_p * most)())}
         return self.prepared[id(operations)][1:]
 
@@ -141,7 +141,7 @@ class NativeTorchPeer(TorchPeer):
 
 
 def include_folders(torch):
-    """Where the headers of PyTorch and of CUDA's runtime are; the latter perhaps nowhere."""
+    """The folders of the headers of PyTorch and, if they are found, of the CUDA runtime."""
     folders = [os.path.join(torch.__path__[0], "include")]
     packages = sysconfig.get_paths()["purelib"]
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
@@ -156,7 +156,7 @@ def include_folders(torch):
 
 
 def build(torch, folder):
-    """The library made of torch_native.cpp, or None, having said why, where it cannot be made."""
+    """Builds the library from torch_native.cpp. Returns None, after a message, if this fails."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     folders = include_folders(torch)
     if not compiler or not folders:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""workloads.py - the sequences that other allocators are measured with, those of `heddle bench alloc`, as logs.
+"""workloads.py - the sequences of `heddle bench alloc` as logs, for measurements of other allocators.
 
 usage: bench/peers/workloads.py NAME > NAME.hdlog      then: heddle bench alloc --replay NAME.hdlog
-  random         20000 operations, 73 of 100 allocate 1 B to 64 MiB, the others free a block at random; at most
-                 16000 MiB are live. random-N-MIB: 2 * N operations, sizes up to so many MiB
-  holes-4096     2 * 4096 blocks of 512 B, every second one freed: a list of that many holes, all too small for what
-                 comes then, 10000 pairs of 1 KiB. holes-N: with N holes
+  random         20000 operations. 73 of 100 allocate 1 B to 64 MiB; the others free a random block. At most 16000 MiB
+                 are live. random-N-MIB: 2 * N operations, sizes up to MIB MiB
+  holes-4096     2 * 4096 blocks of 512 B, of which every second one is freed. Then 10000 pairs of 1 KiB, for which all
+                 holes are too small. holes-N: N holes
   live-100000    100000 blocks of 256 B to 4 KiB are allocated, then freed in the same order. live-N: N blocks
 
-A sequence is a list of ('a', id, bytes, stream) and ('f', id, stream). bench/alloc_log.c makes the same ones.
+A sequence is a list of ('a', id, bytes, stream) and ('f', id, stream). bench/alloc_log.c makes the same sequences.
 """
 
 import signal
@@ -22,7 +22,7 @@ LIVE = 100000
 
 
 def splitmix64(seed):
-    """Vigna's generator: a stream of 64-bit numbers."""
+    """Vigna's generator: yields 64-bit numbers."""
     mask = (1 << 64) - 1
     while True:
         seed = (seed + 0x9E3779B97F4A7C15) & mask
@@ -32,8 +32,8 @@ def splitmix64(seed):
 
 
 def random(count=10000, most=64, cap=16000 * MIB):
-    """2 * count operations with sizes up to `most` MiB. What is freed is drawn from the list of live blocks, where the
-    last one then takes its place."""
+    """2 * count operations with sizes up to `most` MiB. A free takes a random block from the list of live blocks, and
+    the last block of the list moves to its place."""
     numbers = splitmix64(count + most)
     operations = []
     live_blocks = []  # (id, bytes)
@@ -58,7 +58,7 @@ def random(count=10000, most=64, cap=16000 * MIB):
 
 
 def holes_around(count, size=KIB // 2):
-    """What is there when the pairs of the workload holes begin: `count` live blocks with a hole before each."""
+    """The operations before the pairs of the workload holes: they leave `count` live blocks with a hole before each."""
     operations = [("a", block, size, 0) for block in range(2 * count)]
     return operations + [("f", block, 0) for block in range(0, 2 * count, 2)]
 
@@ -76,11 +76,11 @@ def live(count=LIVE):
     return operations + [("f", block, 0) for block in range(count)]
 
 
-KINDS = {"random": (random, 2), "holes": (holes, 1), "live": (live, 1)}  # with how many numbers a name may have
+KINDS = {"random": (random, 2), "holes": (holes, 1), "live": (live, 1)}  # and the most numbers in a name
 
 
 def named(name):
-    """The sequence of this name, or None."""
+    """The sequence of this name, or None if there is none."""
     kind, *numbers = name.split("-")
     make, most = KINDS.get(kind, (None, 0))
     if len(numbers) > most or not all(word.isdigit() and 0 < int(word) <= 1 << 20 for word in numbers):
@@ -106,7 +106,7 @@ def main(words):
     if operations is None:
         print(__doc__, file=sys.stderr)
         return 2
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have seen enough
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader may close the pipe early
     print(f"heddle-log 1\n# name: {words[0]}")
     print("\n".join(" ".join(map(str, operation)) for operation in operations))
     return 0

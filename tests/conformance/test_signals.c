@@ -7,8 +7,8 @@
  *
  * Threads: the main one, which waits, and one that sends it signals and ends what it waits for.
  * Locks: none.
- * Always: no upper limit is tested but the watchdog of the case, which a wait reaches that begins
- * anew with each signal.
+ * Always: the only upper limit is the watchdog of the case. A wait that begins anew with each
+ * signal reaches it.
  */
 #include "workers.h"
 #include <pthread.h>

@@ -2,8 +2,8 @@
  *
  * Promise: A call around a loss returns OK, DEVICE_LOST or FAILED, and no status of another cause.
  *
- * Threads make random calls on two devices, while both are lost and restart again and again. There
- * is memory for all of them, each handle is good, and each device reaches the other. So MEMORY,
+ * Threads make random calls on two devices, while both are lost and restart again and again. All
+ * calls find enough memory, each handle is good, and each device reaches the other. So MEMORY,
  * UNREACHABLE, ARGUMENT and most other statuses would be wrong, whatever the loss interrupts.
  *
  * Environment: HEDDLE_FAULT_ROUNDS=N losses in each case, HEDDLE_SEED=N.

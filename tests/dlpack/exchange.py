@@ -1,7 +1,8 @@
-"""exchange.py - NumPy and Heddle hand tensors to each other: the shared library by ctypes, capsules as Python's DLPack protocol has them.
+"""exchange.py - NumPy and Heddle exchange tensors in DLPack capsules. ctypes calls the shared library.
 
 usage: exchange.py LIBRARY        HEDDLE_DRIVER and HEDDLE_PLACEMENT as for any program
-NumPy 2 asks for the versioned form, older ones take that without a version. Prints what was exchanged; fails at the first difference.
+NumPy 2 asks for the versioned form; older releases take the form without a version. Prints the exchanged tensors.
+Fails at the first difference.
 """
 
 import ctypes as c
@@ -14,7 +15,7 @@ import numpy as np
 CPU, FOREVER = 0, -1
 READ_ONLY, BOOL = 1, 2
 NUMPY_VERSIONED = tuple(int(x) for x in np.__version__.split(".")[:2]) >= (2, 1)
-TYPES = {  # of NumPy, with the number of hd_type
+TYPES = {  # NumPy's name of each type, and its number in hd_type
     "int8": 1, "uint8": 2, "int16": 3, "uint16": 4, "int32": 5, "uint32": 6, "int64": 7, "uint64": 8, "float16": 9,
     "float32": 11, "float64": 12, "complex64": 13, "complex128": 14,
 }  # fmt: skip
@@ -74,13 +75,13 @@ Deleter = c.CFUNCTYPE(None, c.c_void_p)
 
 
 def delete(managed, versioned):
-    """Calls the deleter of what no consumer took. It lies behind version and context, or behind tensor and context."""
+    """Calls the deleter of an unused capsule. It lies behind version and context, or behind tensor and context."""
     at = managed + (16 if versioned else 56)
     Deleter(c.c_void_p.from_address(at).value)(managed)
 
 
 class Exported:
-    """A tensor of Heddle's with Python's side of the protocol."""
+    """A tensor of Heddle, with the methods of Python's DLPack protocol."""
 
     def __init__(self, tensor, flags=0, versioned=True):
         self.tensor, self.flags, self.versioned = tensor, flags, versioned
@@ -101,7 +102,7 @@ class Exported:
 
 
 def take(array, flags=0, versioned=NUMPY_VERSIONED):
-    """Imports an array by NumPy's capsule, as a consumer does: renamed once it is taken."""
+    """Imports an array by NumPy's capsule. Like every consumer, renames the capsule afterwards."""
     capsule = array.__dlpack__(max_version=(1, 3)) if versioned else array.__dlpack__()
     name = VERSIONED if versioned else PLAIN
     check(python.PyCapsule_IsValid(capsule, name), "NumPy gives another form")
@@ -130,11 +131,11 @@ class Info(c.Structure):
 
 info = Info(c.sizeof(Info))
 call("hd_runtime_get_info", runtime, c.byref(info))
-OF_DEVICES = info.driver == b"host" and info.placement != b"process"  # whether the CPU uses device memory
+OF_DEVICES = info.driver == b"host" and info.placement != b"process"  # True if the CPU uses device memory
 
 
 def tensor_of(array, where):
-    """A row-major tensor with the array's elements in a buffer of its own."""
+    """Makes a row-major tensor with the array's elements, in a new buffer."""
     flat = np.ascontiguousarray(array)
     size = max(flat.nbytes, 1)
     buffer = c.c_void_p()
@@ -168,7 +169,7 @@ def places():
 
 
 def arrays():
-    """All types, and shapes of every number of dimensions."""
+    """Exports tensors of all types, and with every number of dimensions."""
     random = np.random.default_rng(15)
     for name in TYPES:
         for shape in ((), (1,), (7,), (3, 5), (2, 3, 4), (2, 1, 3, 2, 2, 1, 2, 2), (0,), (3, 0, 2)):
@@ -191,7 +192,7 @@ def to_numpy():
 
 
 def order():
-    """What was submitted before is there, and what is submitted while NumPy has the array waits for its end."""
+    """NumPy sees work submitted before the export. Work submitted later waits until NumPy drops the array."""
     array = np.arange(1000, dtype=np.uint32)
     for where in places():
         tensor = tensor_of(array, where)
@@ -200,7 +201,7 @@ def order():
         check((got == 5).all(), "the fill is missing")
         ticket = Ticket()
         call("hd_fill", c.c_void_p(tensor.buffer), c.c_size_t(0), c.c_uint32(6), c.c_size_t(4000), c.byref(ticket))
-        waits = where != "unified"  # there it fills the device's bytes meanwhile, and NumPy has those of the host
+        waits = where != "unified"  # the fill changes only the device's bytes
         if waits:
             fails("not", "hd_wait", ticket, c.c_int64(5000000))
         view = got[10:20]
@@ -219,7 +220,7 @@ def order():
 
 
 def writes():
-    """What NumPy writes is Heddle's. With the versioned form NumPy may write, and not where the tensor is read-only."""
+    """Heddle sees what NumPy writes. With the versioned form NumPy may write, except to a read-only tensor."""
     if not NUMPY_VERSIONED:
         return
     array = np.zeros((4, 6), np.float32)
@@ -242,7 +243,7 @@ def writes():
 
 
 def views():
-    """Transposed, sliced and broadcast views."""
+    """Exports transposed, sliced and broadcast views."""
     array = np.arange(120, dtype=np.int64).reshape(6, 20)
     tensor = tensor_of(array, "pinned")
     view = Tensor()
@@ -273,7 +274,7 @@ def untaken():
 
 
 def pages(array):
-    """The same elements in pages of their own."""
+    """Copies the elements to pages that hold nothing else."""
     room = np.empty(array.nbytes + 8192, np.uint8)
     start = -room.ctypes.data % 4096
     out = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -282,7 +283,7 @@ def pages(array):
 
 
 def from_numpy():
-    """Every array is read where it is, and NumPy's deleter is called once: the array has the references it had."""
+    """Heddle reads every array in place, and calls NumPy's deleter once: the number of references is as before."""
     if info.placement == b"process":
         array = np.zeros(5, np.float32)
         before = sys.getrefcount(array)
@@ -308,23 +309,23 @@ def from_numpy():
 
 
 def await_references(array, wanted):
-    """The deleter may be called on a thread of Heddle's, which needs Python's lock: so this one gives it up."""
+    """Waits without Python's lock, because a thread of Heddle that calls the deleter needs the lock."""
     for _ in range(100000):
-        if sys.getrefcount(array) - 1 == wanted:  # less the parameter's
+        if sys.getrefcount(array) - 1 == wanted:  # one less for the parameter
             return
         time.sleep(0.001)
     raise AssertionError("NumPy's deleter was not called, or more than once")
 
 
 def in_place():
-    """Heddle writes NumPy's own memory, strided views too. What is read-only is taken only where it is asked for."""
+    """Heddle writes NumPy's own memory, also strided views. It takes a read-only array only if the caller allows it."""
     if info.placement == b"process":
         return
     array = pages(np.zeros((16, 256), np.uint32))
     before = sys.getrefcount(array)
     tensor = take(array)
     call("hd_fill", c.c_void_p(tensor.buffer), c.c_size_t(0), c.c_uint32(7), c.c_size_t(8192), None)
-    free(tensor)  # the deleter comes behind the fill
+    free(tensor)  # the deleter runs after the fill
     await_references(array, before)
     check((array[:8] == 7).all() and (array[8:] == 0).all(), "what Heddle wrote is missing")
     array[...] = np.arange(4096).reshape(16, 256)
@@ -351,7 +352,7 @@ def in_place():
 
 
 def there_and_back():
-    """A tensor goes to NumPy, is computed with, and NumPy's result comes back."""
+    """NumPy computes with a tensor, and Heddle takes the result."""
     if info.placement == b"process":
         return
     array = np.arange(3000, dtype=np.float64)

@@ -1,5 +1,5 @@
-/* test_wake.c - an engine falls asleep, or takes a lane off, just as something is submitted. It
- * still does the work, although no thread waits and notifies it again.
+/* test_wake.c - an engine falls asleep, or drops a lane from its active ones, just as work is
+ * submitted. It still does the work, although no thread waits and notifies it again.
  *
  * Promise: Work submitted while its engine falls asleep is done without a further call.
  *

@@ -4,8 +4,9 @@
  *
  * An engine must make none of them, since all lanes of its device would stand still
  * (docs/design.md). The program makes each call many times on a second thread while a kernel runs
- * that the program ends. A call that does not return within a second waits. For each it prints a
- * JSON line: how many of how many calls returned while the kernel ran, and the longest one of them.
+ * that the program ends. A call that does not return within a second waits. For each kind of call,
+ * the program prints a JSON line. It contains the number of calls, the number that returned while
+ * the kernel ran, and the longest one of these.
  * Streams that wait for the kernel then occupy hardware queues, and each other stream gets an
  * operation. A line tells how many of these do not end.
  * Exit status: 0; 1 if a call fails.

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""foreign_torch.py - kernels of PyTorch and CuPy on streams of their own, in random order among Heddle's launches on the same memory.
+"""foreign_torch.py - kernels of PyTorch and CuPy on their own streams, mixed with Heddle's launches on the same memory.
 
 usage: foreign_torch.py BUILD PLACEMENT [GRAPHS [SEED]]
 
-BUILD is a build folder of Heddle, with libheddle.so. PLACEMENT is thread or inline. Nothing is synchronised between the operations of a
-graph: claims on the streams put them in order. Each graph is compared with a model on the CPU. PyTorch gets memory by its address, and as
-tensors of DLPack that Heddle exports. Of the buffers two are tensors of PyTorch's: one by its address, one by DLPack.
-Needs a GPU, PyTorch, CuPy and NumPy. Exit status: 0 when every graph was right.
+BUILD is a build folder of Heddle, with libheddle.so. PLACEMENT is thread or inline. Each graph makes its operations in
+random order. Nothing synchronises them: claims on the streams put them in order. Each graph is compared with a model
+on the CPU. PyTorch gets memory by its address, and as DLPack tensors that Heddle exports. Two of the buffers are
+tensors of PyTorch: one by its address, one by DLPack.
+Needs a GPU, PyTorch, CuPy and NumPy. Exit status: 0 if every graph was right.
 """
 import ctypes
 import os
@@ -81,7 +82,7 @@ def must(name, *arguments):
 
 
 def made(name, *arguments):
-    """What a call gives as its last argument."""
+    """Calls a function, and returns the result in its last argument."""
     out = pointer()
     must(name, *arguments, ctypes.byref(out))
     return out
@@ -96,7 +97,7 @@ def pair(y, x):
 
 
 class Numbers:
-    """A buffer in all its views, which share its memory, and its model."""
+    """A buffer with its model, and all views that share its memory."""
 
     def __init__(self, buffer):
         self.buffer = buffer
@@ -110,14 +111,14 @@ class Numbers:
 
 
 def imported():
-    """A tensor of PyTorch's by its address, which has to stay."""
+    """Imports a tensor of PyTorch by its address. The tensor must outlive the buffer."""
     kept.append(torch.zeros(WORDS, device="cuda:0"))
     torch.cuda.synchronize()
     return made("hd_import", runtime, 0, kept[-1].data_ptr(), WORDS * 4, None)
 
 
 def taken():
-    """A tensor that PyTorch gives by DLPack, in the order of the default stream. It is Heddle's until the buffer ends."""
+    """Takes a tensor from PyTorch by DLPack, ordered by the default stream. Heddle keeps it while the buffer lives."""
     capsule, tensor = torch.utils.dlpack.to_dlpack(torch.zeros(WORDS, device="cuda:0")), Tensor()
     must("hd_dlpack_import_unversioned", runtime, content_of(capsule, b"dltensor"), 1, None, ctypes.byref(tensor))
     rename(capsule, used)
@@ -125,7 +126,7 @@ def taken():
 
 
 def by_launch(y, x, factor):
-    """Whole numbers that stay below 2^24."""
+    """Launches with whole numbers that stay below 2^24."""
     arguments = (Arg * 4)(use(y.buffer, READ_WRITE), use(x.buffer, READ), Arg(ARG_F32, 0, Value(f32=factor), 0, 0),
                           Arg(ARG_U64, 0, Value(u64=WORDS), 0, 0))
     must("hd_launch", random.choice(lanes), axpy, Dims(WORDS // 256, 1, 1), Dims(256, 1, 1), 0, arguments, 4, None)
@@ -151,7 +152,7 @@ def by_cupy(y, x, factor):
 
 
 def by_dlpack(y, x, factor):
-    """Tensors that Heddle exports for the stream: their claims end where PyTorch gives them back, behind its kernels. Stream 0 is DLPack's 1."""
+    """Exports tensors for the stream. Their claims end behind PyTorch's kernels. DLPack's number 1 means stream 0."""
     stream = random.choice(torch_streams)
     given = []
     for numbers in (y, x):

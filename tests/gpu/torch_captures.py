@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""torch_captures.py - PyTorch captures CUDA graphs, in its default mode, beside a busy runtime of Heddle in the same process.
+"""torch_captures.py - PyTorch captures CUDA graphs in its default mode, beside a busy runtime of Heddle.
 
 usage: torch_captures.py BUILD PLACEMENT [CAPTURES]
 
-BUILD is a build folder of Heddle, with libheddle.so. Every captured graph is replayed and its result is checked. Needs a GPU,
-PyTorch and a C compiler. Exit status: 0 when every graph was right and no device was lost.
+BUILD is a build folder of Heddle, with libheddle.so. The script replays every captured graph and checks its result.
+Needs a GPU, PyTorch and a C compiler. Exit status: 0 if every graph was right and no device was lost.
 """
 import ctypes
 import os
@@ -27,7 +27,7 @@ busy.busy_start.restype = busy.busy_stop.restype = ctypes.c_char_p
 busy.busy_rounds.restype = ctypes.c_long
 
 x = torch.ones(1 << 16, device="cuda")
-side = torch.cuda.Stream()  # PyTorch wants its libraries warm before a capture
+side = torch.cuda.Stream()  # PyTorch's libraries must be warm before a capture
 with torch.cuda.stream(side):
     for _ in range(3):
         (x @ x).item()

@@ -1,6 +1,6 @@
-"""browser.py - a headless Chromium, driven by its DevTools protocol through a pipe. Needs the standard library only.
+"""browser.py - drives a headless Chromium by its DevTools protocol through a pipe. Needs only the standard library.
 
-Every wait is for an answer or an event, with a limit that only a browser that hangs reaches.
+Every wait is for an answer or an event. Only a browser that hangs reaches its limit.
 """
 
 import base64
@@ -17,7 +17,7 @@ LIMIT_S = 240
 
 
 def find():
-    """The browser's path, or None."""
+    """The path of the browser, or None if there is none."""
     return next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 
 
@@ -80,7 +80,7 @@ class Browser:
 
 
 class Page:
-    """One page, with all that went wrong in it: script errors, console errors, requests to anything but itself."""
+    """One page, with its troubles: script errors, console errors, requests to other addresses."""
 
     def __init__(self, browser, width=1280, height=900, scale=1, dark=False, touch=False):
         self.browser = browser
@@ -118,18 +118,18 @@ class Page:
         return answer["result"].get("value")
 
     def until(self, condition):
-        """Waits in the page, a frame at a time."""
+        """Waits in the page for the condition, frame by frame."""
         for _ in range(LIMIT_S * 10):
             try:
                 if self.run("new Promise(done => setTimeout(() => done(!!(%s)), 20))" % condition):
                     return
             except RuntimeError as error:
-                if "context" not in str(error) and "navigat" not in str(error):  # the page was left meanwhile
+                if "context" not in str(error) and "navigat" not in str(error):  # the page changed meanwhile
                     raise
         raise RuntimeError("never true: " + condition)
 
     def settle(self):
-        """Until what was asked to be drawn is drawn."""
+        """Waits until the page has drawn everything that it was asked to draw."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))")
 
     def mouse(self, kind, x, y, **more):
@@ -149,7 +149,7 @@ class Page:
         self.settle()
 
     def place(self, selector):
-        """The middle of an element, which is brought to view. What is drawn when it comes near may move it, hence the second look."""
+        """Scrolls to an element, and returns its middle. Looks twice, because parts that the page draws late may move it."""
         self.run("document.querySelector(%s).scrollIntoView({block: 'center'})" % json.dumps(selector))
         self.settle()
         box = self.run("(() => { const e = document.querySelector(%s); e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
@@ -179,11 +179,11 @@ class Page:
             out.write(base64.b64decode(self.call("Page.captureScreenshot", **parameters)["data"]))
 
     def paper(self):
-        """As PDF: its bytes."""
+        """Prints the page. Returns the bytes of the PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
 
     def troubles(self):
-        """Script errors, errors on the console or in the log, and requests to anything but the page."""
+        """Script errors, errors on the console or in the log, and requests to other addresses."""
         self.settle()
         out = []
         for event in self.mine():
@@ -192,7 +192,7 @@ class Page:
                 out.append("script: " + json.dumps(p["exceptionDetails"])[:600])
             elif name == "Runtime.consoleAPICalled" and p["type"] in ("error", "warning", "assert"):
                 out.append("console: " + json.dumps(p["args"])[:600])
-            elif name == "Log.entryAdded" and p["entry"]["level"] in ("error", "warning") and "readback" not in p["entry"]["text"]:  # of the tests' own reading
+            elif name == "Log.entryAdded" and p["entry"]["level"] in ("error", "warning") and "readback" not in p["entry"]["text"]:  # the tests' own reads of pixels
                 out.append("log: " + p["entry"]["text"])
             elif name == "Network.requestWillBeSent" and p["request"]["url"] != self.address and not p["request"]["url"].startswith("data:"):
                 out.append("request: " + p["request"]["url"])

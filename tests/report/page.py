@@ -1,6 +1,6 @@
-"""page.py - what tests/report/test_page.sh tries in a browser. usage: page.py TOOL MAKE_TRACE SOURCE WORK [NAME...]
+"""page.py - the trials of tests/report/test_page.sh in a browser. usage: page.py TOOL MAKE_TRACE SOURCE WORK [NAME...]
 
-Each function that begins with try_ is one trial. What is wrong is printed; the exit status is 1 then.
+Each function whose name begins with try_ is one trial. Prints each failure. Exit status: 0, or 1 after a failure.
 """
 
 import json
@@ -37,7 +37,7 @@ def trace_file(shape, count=40):
 
 
 def script_file(name, text):
-    """A trace of a script of tests/trace/script.h."""
+    """Makes a trace from a script in the format of tests/trace/script.h."""
     path = os.path.join(WORK, name + ".trace")
     with open(path, "wb") as out:
         subprocess.run([os.path.join(os.path.dirname(TOOL), "tests/test_trace_maker"), "script"], input=text.encode(), stdout=out, check=True)
@@ -120,7 +120,7 @@ def try_views(driver):
         check(not want or colours > 2, "%s: a canvas has %d colours" % (view, colours))
     equal(page.run("[...document.querySelectorAll('canvas')].filter(c => !c.getAttribute('aria-hidden') && !c.getAttribute('aria-label')).length"), 0, "canvases without a name")
     equal(page.run("document.querySelectorAll('#main [onclick], #main style').length"), 0, "handlers and styles in elements")
-    for view in ids:  # each link of the page's head
+    for view in ids:  # each link in the head of the page
         page.run("document.querySelector('nav a[href=\"#%s\"]').click()" % view)
     text = page.run("document.getElementById('main').innerText")
     trips = [results_of(path)["round_trip"]["heddle_us"]["median"] for path in LANES]
@@ -180,14 +180,14 @@ def try_data(driver):
 
 
 def spot(page, expression):
-    """The place on the page of [x, y] on the timeline, both of which the expression gives."""
+    """Converts [x, y] on the timeline, the value of the expression, to a place on the page."""
     page.run("document.getElementById('lanes-scroll').scrollIntoView({block: 'center'})")
     page.settle()
     return page.run("(() => { const [x, y] = %s, b = lanes.canvas.getBoundingClientRect(); return [b.left + x, b.top + y - lanes.scroll]; })()" % expression)
 
 
 def longest_gap(page, state):
-    """A place inside of the longest gap with this cause."""
+    """A place inside the longest gap with this cause."""
     return spot(page, """(() => { const t = trace(), c = t.pieceCategories(), b = t.col('pieces', 'begin'); let best = -1, most = 0, device = 0;
       t.info.devices.forEach((_, d) => { const [f, e] = t.pieces(d); for (let i = f; i < e; i++) if (c[i] === %d && t.pieceEnd(d, i) - b[i] > most) { most = t.pieceEnd(d, i) - b[i]; best = i; device = d; } });
       setWindow(b[best] - most * 3, b[best] + most * 4); drawLanes();
@@ -244,7 +244,7 @@ def try_timeline_mouse(driver):
 def try_timeline_keys(driver):
     page = opened(driver, everything())
     page.run("document.body.focus(); document.activeElement.blur()")
-    for _ in range(80):  # by Tab alone
+    for _ in range(80):  # only with Tab
         page.key("Tab")
         if page.run("document.activeElement.id") == "lanes-scroll":
             break
@@ -281,7 +281,7 @@ def try_timeline_keys(driver):
     rows = page.run("lanes.rows.length")
     page.key("f")
     check(page.run("lanes.rows.length") != rows, "f does not fold")
-    for _ in range(200):  # Tab leaves it, and reaches the page's end
+    for _ in range(200):  # Tab leaves it, and reaches the end of the page
         page.key("Tab")
         if page.run("document.activeElement.id").startswith("order"):
             break
@@ -289,7 +289,7 @@ def try_timeline_keys(driver):
     finish(page, "the timeline's keys")
 
 
-# The longest gap has nothing submitted; for memory there is a shorter one.
+# In the longest gap nothing was submitted. In a shorter one, the work waited for memory.
 CAUSES = """trace devices=1
 lane 0.1
 clock 0 at=0 own=0
@@ -302,7 +302,7 @@ end at=13100
 
 
 def try_findings(driver):
-    """Each leads to the longest gap that it is about, or to its operation."""
+    """Each finding leads to the longest gap of its cause, or to its operation."""
     gaps = 0
     for path in (everything(), report("lost", trace_file("lost")), report("script", script_file("causes", CAUSES))):
         page = opened(driver, path)
@@ -332,7 +332,7 @@ def try_findings(driver):
     check(gaps > 2, "%d findings lead to a gap" % gaps)
 
 
-# Samples of memory are few; what is taken changes between them.
+# There are few samples of memory, and the amount changes between them.
 SAMPLES = """trace devices=1
 lane 0.1
 clock 0 at=0 own=0
@@ -350,7 +350,7 @@ end at=10000
 
 
 def try_memory_samples(driver):
-    """What all buffers take is never below the stack of those that the trace has."""
+    """The curve of all buffers never lies below the stack of the buffers in the trace."""
     page = opened(driver, report("samples", script_file("samples", SAMPLES)))
     page.run(DRAW)
     rows = page.run("""(() => { const { columns, slots, all } = poolColumns(trace(), 'd0', trace().begin, trace().end, 990);
@@ -435,7 +435,7 @@ LEFT_OUT = "[...document.querySelectorAll('#%s .left-out')].filter(e => e.textCo
 
 
 def try_limits(driver):
-    """Each bound that is reached is stated where something is missing, with how much is missing."""
+    """If a limit cuts a list, the page says so at this place, with the amount that is missing."""
     page = opened(driver, report("crowd", trace_file("crowd")))
     page.run("document.getElementById('critical').click(); document.getElementById('critical').click()")
     page.run(DRAW)
@@ -498,7 +498,7 @@ def try_alike(driver):
 
 
 def try_words(driver):
-    """Each chart has a table, or text, that needs neither eyes for colours nor a mouse; what a click does in it, a key does too."""
+    """Each chart has a table or text that needs no colours and no mouse. For every click there is a key."""
     page = opened(driver, everything())
     page.run(DRAW)
     page.run(OPEN)
@@ -534,7 +534,7 @@ def try_words(driver):
 
 
 def try_focus(driver):
-    """By Tab alone: each view is reached, and what has the focus is seen."""
+    """Tab reaches each view, and the focused element is visible."""
     page = opened(driver, everything())
     views, seen, unseen = set(page.run("app.views.filter(v => v.section.querySelector('button, summary, select, input, [tabindex=\"0\"]')).map(v => v.id)")), set(), set()
     for _ in range(400):
@@ -638,7 +638,7 @@ def result_file(name, content):
 
 
 def try_peers(driver):
-    """The machine's peers are those of the map of the pairs, whatever the driver reports; without pairs it is the driver's word."""
+    """The peers come from the map of the pairs, whatever the driver reports. Without pairs they come from the driver."""
     devices = [{"device": d, "name": "card", "bus_id": "0:%d" % d, "memory_bytes": 2**30, "numa_node": 0, "peers": [e for e in range(3) if e != d]} for d in range(3)]
     verdicts = {(0, 1): "corrupt", (0, 2): "usable", (1, 0): "slow", (1, 2): "refused", (2, 0): "refused", (2, 1): "refused"}
     pairs = [{"device": a, "owner": b, "verdict": verdict} for (a, b), verdict in verdicts.items()]
@@ -651,7 +651,7 @@ def try_peers(driver):
 
 
 def try_odd_results(driver):
-    """What makes no sense in a result is left out, and the rest is shown."""
+    """The page leaves out senseless values of a result, and shows the rest."""
     good = {"device": 0, "owner": 1, "verdict": "usable", "direct_bytes_per_s": 1e9}
     odd = [None, 3, "x", [], {}, {"device": 99999, "owner": -1}, {"device": 10**9, "owner": 0, "verdict": "usable"}, {"device": "0", "owner": 1}, {"device": 0.5, "owner": 1}]
     odd_lists = [None, 3, "x", {"a": 1}, [None, 3, "x", [], {}], [{"id": {"a": 1}, "text": None, "unit": 5, "values": [[None, 1], "x", None, 2]}], [{"values": {"a": 1}, "name": {"b": 2}, "peers": 7, "device": None}]]
@@ -666,7 +666,7 @@ def try_odd_results(driver):
 
 
 def try_names(driver):
-    """A name of 1200 characters takes a few lines of a table, and the whole of it can be had."""
+    """A name of 1200 characters takes a few lines of a table, and the page can show all of it."""
     for width in (1280, 390):
         page = opened(driver, report("odd", trace_file("odd")), width=width)
         page.run(OPEN)
@@ -678,7 +678,7 @@ def try_names(driver):
 
 
 def try_runs(driver):
-    """The third run is chosen by keys alone: the choice keeps the focus."""
+    """Keys choose the third run, and the list keeps the focus."""
     page = opened(driver, report("runs", trace_file("usual"), trace_file("slow"), trace_file("lost")))
     page.run("document.getElementById('run').focus()")
     for name in ("slow-40.trace", "lost-40.trace"):
@@ -697,7 +697,7 @@ def try_runs(driver):
 
 
 def try_times(driver):
-    """Times from the begin are told apart by a microsecond, and their digits are in groups."""
+    """Times that differ by a microsecond look different, and their digits are in groups."""
     page = opened(driver, report("times", trace_file("usual")))
     equal(page.run("[10000000, 10010000, 999, 51300, 2900123456, -5000].map(ns => moment(trace(), trace().begin + ns))"),
           ["10.000 ms", "10.010 ms", "999 ns", "51.3 µs", "2.900123 s", "5.0 µs before the window"], "moments")
@@ -726,7 +726,7 @@ def try_later(driver):
 
 
 def try_ways(driver):
-    """The way of launches to the device, as `heddle trace` has it."""
+    """The page shows the same way of launches to the device as `heddle trace`."""
     path = trace_file("usual")
     analysis = json.loads(subprocess.run([TOOL, "trace", path, "--json"], check=True, stdout=subprocess.PIPE).stdout)
     page = opened(driver, report("ways", path))
@@ -753,7 +753,7 @@ def try_files_without_traces(driver):
 
 
 def try_million(driver):
-    path = report("many", trace_file("many", 200000))  # five records each
+    path = report("many", trace_file("many", 200000))  # five records for each operation
     started = time.monotonic()
     page = opened(driver, path)
     print("a million records opened and drawn in %.2f s; the page's own clock: %.2f s" % (time.monotonic() - started, page.run("app.ready") / 1000))
@@ -769,7 +769,7 @@ def try_million(driver):
 
 
 def try_ranges(driver):
-    """Of ranges by the thousand a frame draws what can be told apart."""
+    """With thousands of ranges, a frame draws only the distinguishable ones."""
     page = opened(driver, report("ranges", trace_file("usual", 8000)))
     page.run("setWindow(trace().begin, trace().end); drawLanes()")
     drawn = page.run("""(() => { const g = lanes.canvas.getContext('2d'), old = g.fillRect, width = lanes.scroller.clientWidth, out = [];
@@ -782,7 +782,7 @@ def try_ranges(driver):
 
 
 def try_items(driver):
-    """Of rows without a text of their own the one with the selected item is outlined, and the next item is that of its row."""
+    """Among rows without a text, the page outlines the one with the selected item. The next item is in the same row."""
     page = opened(driver, report("items", trace_file("overlap")))
     rows = page.run("lanes.rows.map((row, i) => [row.kind, row.text, i]).filter(([kind, text]) => kind === 'range' && text === '').map(([,, i]) => i)")
     equal(len(rows), 2, "rows of ranges within ranges")
@@ -796,13 +796,13 @@ def try_items(driver):
 
 
 def interval_at(page, row, index):
-    """A place inside of an interval."""
+    """A place inside an interval."""
     return spot(page, """(() => { const row = lanes.rows.find(r => r.id === 'interval %d'), i = %d; bringRow(row); drawLanes();
       return [xOf((row.begin[i] + row.end[i]) / 2, lanes.scroller.clientWidth), row.y + row.h / 2]; })()""" % (row, index))
 
 
 def try_intervals(driver):
-    """Intervals have rows below those of threads, in which none overlap: drawn, by mouse, by keys, in words, on paper."""
+    """Intervals have rows below the threads and do not overlap there: drawn, by mouse and keys, as text, on paper."""
     path = trace_file("overlap")
     page = opened(driver, report("intervals", path))
     page.run(DRAW)
@@ -845,7 +845,7 @@ def try_intervals(driver):
 
 
 def try_cupti(driver):
-    """What CUPTI reports has rows of its own, and leads to its operation."""
+    """Activities that CUPTI reports have their own rows, and lead to their operation."""
     page = opened(driver, report("cupti", trace_file("cupti")))
     equal(page.run("lanes.rows.filter(row => row.kind === 'activity').map(row => row.text + ' ' + row.to)"), ["CUPTI, stream 7 8", "CUPTI, stream 21 8"], "rows")
     for stream, want in ((7, "stencil_f32 on device 0, lane 0"), (21, "none that was found")):

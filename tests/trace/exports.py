@@ -1,4 +1,4 @@
-"""exports.py - what the exports of `heddle trace` have, against the analysis of the same trace as JSON.
+"""exports.py - compares the exports of `heddle trace` with its analysis of the same trace as JSON.
 
 usage: exports.py chrome|rows|hta|pytorch ANALYSIS EXPORT [READER]
 """
@@ -55,7 +55,7 @@ def chrome(analysis, path):
 
 
 def rows(analysis, path):
-    """Of the trace in test_export.sh: ranges, intervals, pauses and memory, each in its row with its times and values."""
+    """Checks the trace of test_export.sh: ranges, intervals, pauses and memory have their rows, times and values."""
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     ranges = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e.get("cat") == "user_annotation"]
@@ -77,7 +77,7 @@ def rows(analysis, path):
 
 
 def hta_rules(analysis, folder):
-    """Each rule of the reader's that its figures do not show."""
+    """Checks the rules of the reader that its figures do not show."""
     files = {}
     for device in analysis["devices"]:
         path = os.path.join(folder, "rank_%d.json" % device["device"])
@@ -117,7 +117,7 @@ def hta(analysis, folder):
         if rank not in files:
             continue
         row = times.loc[rank]
-        # its window goes from the first work to the last one of the device
+        # the reader's window goes from the first to the last work of the device
         with open(files[rank], encoding="utf-8") as file:
             runs = spans_of(json.load(file)["traceEvents"], ("kernel", "gpu_memcpy", "gpu_memset"))
         window = max(end for _, end in runs) - min(begin for begin, _ in runs)
