@@ -2,7 +2,7 @@
 
 A comment is a description and titled parts, such as "Errors: ..." and "Threads: ...". TITLES lists the titles.
 A part begins with its title, at the start of a line or of a sentence. It ends with the next part or an empty line.
-Behind an empty line the description goes on.
+Behind an empty line the description continues.
 
 A part is a list of blocks:
   - ("text", TEXT)                  a paragraph
@@ -37,7 +37,7 @@ def indentation(line):
 
 
 def parts_of(lines):
-    """(title, blocks) of each part, in order; those of the description have the title "". """
+    """(title, blocks) of each part, in order. The description has the title ""."""
     parts, title, begun = [], "", []
     for line in lines:
         if title and not line.strip():
@@ -84,7 +84,7 @@ def blocks_of(lines):
 
 
 def read_list(lines, at):
-    """All entries of a list, and the terms if each begins with one."""
+    """Reads all entries of a list, and the terms if each entry begins with a term."""
     depth, entries = indentation(lines[at]), []
     while at < len(lines) and indentation(lines[at]) >= depth and lines[at].strip():
         entry = ENTRY.fullmatch(lines[at])
@@ -151,7 +151,7 @@ def capital(text):
 
 
 def with_capital(blocks):
-    """The blocks of a part, whose text followed its title."""
+    """Gives the first text of a part a capital letter: it followed the title in its sentence."""
     kind, content = blocks[0]
     return [(kind, capital(content))] + blocks[1:] if kind == "text" else blocks
 
@@ -189,7 +189,7 @@ def errors_of(text):
 
 
 def first_sentence_outside(text):
-    """(first sentence, rest), where a period in parentheses ends nothing."""
+    """(first sentence, rest). A period in parentheses ends no sentence."""
     depth = 0
     for at, mark in enumerate(text):
         depth += {"(": 1, ")": -1}.get(mark, 0)

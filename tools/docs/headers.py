@@ -3,9 +3,9 @@
 The headers of programs are those that include/heddle.h includes, in that order. The headers of kernel source are
 include/heddle/kernel.h and those that it includes. Every header is a Page. Every declaration with a name is an Entry.
 
-A comment belongs to the declaration behind it, and to further ones that follow without an empty line. The comment of a
-member or a macro may also stand behind it. A comment of the form "---- TITLE ----" begins a section. A comment in front
-of an empty line is text of its section.
+A comment belongs to the declaration behind it, and to further ones that follow without an empty line. The comment on a
+member or a macro may also follow it. A comment of the form "---- TITLE ----" begins a section. A comment in front of an
+empty line is text of its section.
 """
 
 import functools
@@ -18,7 +18,7 @@ DIRECTIVE = re.compile(r"[ \t]*#(?:[^\n\\]|\\\n|\\.)*")
 SECTION = re.compile(r"/\*\s*-{4,}\s*(.*?)\s*-{2,}\s*\*/", re.S)
 INCLUDED = re.compile(r"^#include <(heddle/\w+\.h)>", re.M)
 MARKS = ("HD_BEGIN_DECLS", "HD_END_DECLS")
-# Names of kernel headers that no kernel uses itself begin so.
+# The beginnings of names in kernel headers that kernels do not use directly.
 INTERNAL = ("HD_ASSERT_FAIL", "HD_ATOMIC_", "HD_CPU_", "HD_KERNEL_GPU", "HD_MATH_", "HD_PP_", "HD_WARP_",
             "hd_cpu_tls_", "hd_half_", "hd_math_", "hd_print_", "hd_warp_cpu_")
 PLACEHOLDER = re.compile(r"(?<=_)(?:OP|TYPE|T|W)(?=_|$)")
@@ -31,7 +31,7 @@ class Entry:
         self.page, self.kind, self.name = page, kind, name
         self.text, self.comment, self.line = text, comment, line
         self.section = None  # the Section that it is in
-        self.value = None  # of a macro that is a number
+        self.value = None  # the number of a macro
 
     def place(self):
         return "%s:%d" % (self.page.path, self.line)
@@ -44,7 +44,7 @@ class Section:
 
 class Page:
     def __init__(self, source, header):
-        self.header = header  # such as heddle/lane.h
+        self.header = header  # for example heddle/lane.h
         self.path = "include/" + header
         self.name = re.sub(r"^heddle/|\.h$", "", header)
         with open(os.path.join(source, self.path), encoding="utf-8") as file:
@@ -111,7 +111,7 @@ class Reader:
         self.page, self.content = page, page.content
         self.comment, self.used = None, False  # the last comment, and if a declaration followed it
         self.makers = {}  # parameters, body and comment of each macro that makes functions
-        self.undefined = set(re.findall(r"^#undef (\w+)", page.content, re.M))  # macros for the header alone
+        self.undefined = set(re.findall(r"^#undef (\w+)", page.content, re.M))  # macros that only the header uses
 
     def read(self, at):
         steps = (self.blank, self.comment_at, self.directive, self.mark, self.call, self.declaration)
@@ -125,7 +125,7 @@ class Reader:
         known = next((other for other in self.page.entries if other.name == name), None)
         if known is None:
             self.page.entries.append(entry)
-        elif not known.comment:  # of another branch of an #if
+        elif not known.comment:  # the same name in another branch of an #if
             self.page.entries.remove(known)
             self.page.entries.append(entry)
         return entry
@@ -147,7 +147,7 @@ class Reader:
             self.page.sections.append(Section(section.group(1)))
             self.comment = None
         elif self.page.entries and self.content[self.content.rfind("\n", 0, at) + 1 : at].strip():
-            self.page.entries[-1].comment = lines_of(token.group(0))  # it stands behind a declaration
+            self.page.entries[-1].comment = lines_of(token.group(0))  # the comment stands behind a declaration
         else:
             self.comment, self.used = lines_of(token.group(0)), False
         return token.end()
@@ -157,7 +157,7 @@ class Reader:
         if not match:
             return None
         end = match.end()
-        begun = re.search(r"/\*(?!.*\*/).*$", match.group(0), re.S)  # its comment ends in another line
+        begun = re.search(r"/\*(?!.*\*/).*$", match.group(0), re.S)  # its comment ends in a later line
         if begun:
             end = self.content.index("*/", at + begun.start()) + 2
         text = self.content[at:end]
@@ -183,7 +183,7 @@ class Reader:
         return match and match.end()
 
     def call(self, at):
-        """The call of a macro that makes functions."""
+        """Reads the call of a macro that makes functions."""
         match = re.compile(r"(\w+)\(([^()]*)\)\n").match(self.content, at)
         if not match or match.group(1) not in self.makers:
             return None
@@ -218,7 +218,7 @@ def function_name(text):
 
 
 def name_of(text):
-    """(name, kind) of a declaration; (None, None) if it is of no interest."""
+    """(name, kind) of a declaration; (None, None) if the reference does not need it."""
     code = without_comments(text).strip()
     if code.startswith("HD_API"):
         return function_name(code[len("HD_API") :]), "function"
@@ -246,14 +246,14 @@ def is_internal(name):
 
 
 def is_shown(entry):
-    """If the reference has an entry for it. Of kernel source it shows structures; the heads describe the rest."""
+    """True if the reference has an entry for it. For kernel source it shows structures; the heads describe the rest."""
     if entry.page.is_kernel_source:
         return entry.kind == "struct" and bool(entry.comment) and not is_internal(entry.name)
     return bool(entry.comment) if entry.kind == "macro" else True
 
 
 def kernel_names_of(source):
-    """The names that kernel source gets from heddle/kernel.h: functions, macros and types, as a compiler reads it."""
+    """The functions, macros and types that kernel source gets from heddle/kernel.h, as a compiler reads the header."""
     command = os.environ.get("CC", "cc").split() + ["-E", "-dD", "-I", os.path.join(source, "include"), "-x", "c", "-"]
     source_text = "#include <heddle/kernel.h>\n"
     done = subprocess.run(command, input=source_text, capture_output=True, text=True, check=True)
@@ -306,7 +306,7 @@ def read_record(path):
 
 
 class Releases:
-    """What the records of releases list, and the release that is being made."""
+    """The records of releases, and the coming release."""
 
     def __init__(self, source):
         with open(os.path.join(source, "include/heddle/version.h"), encoding="utf-8") as file:
@@ -318,11 +318,11 @@ class Releases:
         self.records = [(each, read_record(os.path.join(folder, "heddle-%s.txt" % each))) for each in releases]
 
     def first(self, kind, name):
-        """The first release whose record lists it; None if none does."""
+        """The first release whose record lists the name; None if no record lists it."""
         return next((release for release, names in self.records if name in names[kind]), None)
 
     def since(self, entry, constants=()):
-        """The release that an entry came with; None if no record lists it. `constants`: those of an enumeration."""
+        """The release that introduced an entry; None if no record lists it. `constants`: those of an enumeration."""
         kinds = {"function": "function", "callback": "callback", "struct": "structure", "macro": "constant"}
         found = self.first(kinds.get(entry.kind, "type"), entry.name)
         if not found and constants:
@@ -330,12 +330,12 @@ class Releases:
         return found
 
     def place(self, release):
-        """The place of a release among the records; behind them if none is of it."""
+        """The place of a release among the records; the place behind them if it has no record."""
         releases = [each for each, _ in self.records]
         return releases.index(release) if release in releases else len(releases)
 
     def dated_text(self, entry, since):
-        """The text of a structure or enumeration of the release `since`. Younger members have theirs in a comment."""
+        """The text of a structure or enumeration of release `since`. Comments give the release of younger members."""
         lines = entry.text.split("\n")
         for number, line in enumerate(lines):
             field = re.match(r"    (?:const )?\w+ [^(){};/]*?(\w+)(?:\[\w+\])*;( */\*.*\*/)?$", line)
@@ -358,7 +358,7 @@ class Releases:
 
 
 class Reference:
-    """All pages. kernel_pages are those of kernel source."""
+    """All pages. kernel_pages: the pages of kernel source."""
 
     def __init__(self, source):
         self.source = source
@@ -397,16 +397,16 @@ class Reference:
         return re.findall(r"\bHD_\w+", without_conditions)
 
     def since(self, entry):
-        """The release that an entry came with: by the records, or for a function the coming one. None: not known."""
+        """The release that introduced an entry, by the records. For a new function, the coming one. None: unknown."""
         recorded = self.releases.since(entry, self.constants_of(entry))
         return recorded or (self.releases.now if entry.kind == "function" else None)
 
     def text(self, entry):
-        """The declaration. Younger members of a structure or an enumeration have their release in a comment."""
+        """The declaration. Comments give the release of younger members of a structure or an enumeration."""
         return self.releases.dated_text(entry, self.since(entry)) if entry.kind in ("struct", "enum") else entry.text
 
     def names_of(self, page):
-        """All names that the page of a header has."""
+        """All names on the page of a header."""
         shown = [entry for entry in page.entries if is_shown(entry)]
         return [name for entry in shown for name in [entry.name] + self.constants_of(entry)]
 
