@@ -125,7 +125,7 @@ bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t 
 
 #define SUFFIX ".XXXXXX"
 #define NAMES 64 /* this many names are tried; mostly the first one is free */
-/* leftovers are deleted after so many seconds, since no write takes so long */
+/* leftovers are deleted after this many seconds, since no write takes that long */
 #define LEFT_AFTER 60
 
 /* Splits a path into the folder and the file's own name. */

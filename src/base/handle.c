@@ -18,8 +18,8 @@
 /* ---- stable memory ---- */
 
 #define CHUNK_BYTES ((size_t)64 << 10) /* larger requests get larger chunks */
-/* Chunks are cut from ranges of so many addresses. So chunks that were cleared are neighbours, and
- * form one mapping. */
+/* Chunks are cut from ranges of this many addresses. So cleared chunks are neighbours, and form one
+ * mapping. */
 #define YARD_BYTES ((size_t)32 << 20)
 
 typedef struct chunk {

@@ -1,5 +1,4 @@
-/* handle.h - opaque handles, of which a call recognises the stale ones, and the stable memory
- * behind them.
+/* handle.h - opaque handles, and the stable memory behind them. A call recognises stale handles.
  *
  * A handle is the object's address with a generation in the free bits of the address. Objects of
  * every kind are in stable memory, at multiples of HDI_SELF_ALIGN, and begin with a word that

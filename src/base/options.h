@@ -65,7 +65,8 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
  *   - BYTES: in the format of option_parse_bytes (options.c), low..high
  *   - AMOUNT: as BYTES, or a share in percent: "80%"
  *   - TEXT
- * Limits are written as a user would. HDI_OPTION_HELP adds the words or the limits to the help. */
+ * Limits are written as a user would write them. HDI_OPTION_HELP adds the words or the limits to
+ * the help. */
 #define HDI_OPTION_MAP(X)                                                                                              \
     X(driver, "HEDDLE_DRIVER", CHOICE, "auto", HDI_CHOICES_DRIVER, 0, "provider of the driver entry points")           \
     X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", HDI_CHOICES_PLACEMENT, 0, "where the engines run")              \
@@ -169,7 +170,7 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
     X(environment_check, "HEDDLE_ENVIRONMENT_CHECK", CHOICE, "on", HDI_CHOICES_ENVIRONMENT_CHECK, 0,                   \
       "what hd_open prints on stderr about variables HEDDLE_... that are no options")
 
-/* The help with all that a value may be, as a string. */
+/* The help and the allowed values, as a string. */
 #define HDI_OPTION_HELP(kind, low, high, help) help HDI_OPTION_VALUES_##kind(low, high)
 #define HDI_OPTION_MEANING(option, word, text, meaning) "; " text ": " meaning
 #define HDI_OPTION_VALUES_CHOICE(low, high) low(HDI_OPTION_MEANING)

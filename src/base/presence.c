@@ -8,7 +8,7 @@
 #include "base/wait.h"
 
 #define SLEEP_NS 100000
-#define LOOKS 256 /* so many looks at a record between two sleeps */
+#define LOOKS 256 /* the number of looks at a record between two sleeps */
 
 _Thread_local hdi_presence_thread hdi_presence_here;
 static _Thread_local hdi_presence *fenced_own; /* the thread's record, also if owners fence */

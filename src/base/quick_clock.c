@@ -8,11 +8,11 @@
 #include <cpuid.h>
 #endif
 
-#define TRIES 5             /* of so many tries, the shortest counts */
+#define TRIES 5             /* the number of tries, of which the shortest counts */
 #define LEAST_NS 1000000    /* the shortest time for the first rate */
 #define AGAIN_NS 1000000000 /* the rate is measured over the last one to two of these times */
-/* a relation is good for so many times the time of its measurement, whose two ends are exact to
- * some 50 ns */
+/* A relation is good for this multiple of the time of its measurement. The two ends of the
+ * measurement are exact to some 50 ns. */
 #define GOOD_FOR 2
 #define JUMP 0.001 /* after a larger change of the rate, the counter or the clock jumped */
 

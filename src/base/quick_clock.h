@@ -24,7 +24,7 @@
 typedef struct hdi_quick_relation {
     _Atomic int64_t ticks, ns; /* the counter and the clock at the same moment */
     _Atomic int64_t rate;      /* nanoseconds in 2^32 ticks */
-    _Atomic uint64_t good;     /* the relation is good for so many ticks */
+    _Atomic uint64_t good;     /* the number of ticks for which the relation is good */
 } hdi_quick_relation;
 
 typedef struct hdi_quick_moment {

@@ -6,8 +6,8 @@
  * Threads: any; each service's own.
  * Locks: one for each service (rank SERVICE), never held while the function runs.
  * Blocking: hdi_service_stop, until the function returns.
- * Always: a wake is never lost: the function begins once more after each. After the stop it does
- * not run.
+ * Always: a wake is never lost: the function begins once more after each wake. After the stop it
+ * does not run.
  */
 #ifndef HDI_BASE_SERVICE_H
 #define HDI_BASE_SERVICE_H
@@ -17,8 +17,8 @@
 #include <stdint.h>
 #include "base/lock.h"
 
-/* Does the work that there is. Returns the time (hdi_clock_ns) at which it wants to run again. 0 is
- * at once, INT64_MAX when the service is woken. */
+/* Does all pending work. Returns the time (hdi_clock_ns) at which it wants to run again. 0: at
+ * once. INT64_MAX: only when the service is woken. */
 typedef int64_t hdi_service_function(void *context);
 
 typedef struct hdi_service {
@@ -36,7 +36,7 @@ void hdi_service_init(hdi_service *service, hdi_service_function *run, void *con
 void hdi_service_destroy(hdi_service *service);
 
 /* Starts the thread unless it runs. False: it cannot be started. True after the stop, too: then the
- * end of the runtime does what is left. */
+ * end of the runtime does the remaining work. */
 bool hdi_service_start(hdi_service *service);
 
 /* Lets the function run soon, if the thread runs. The caller may hold any lock above SERVICE. */

@@ -14,7 +14,7 @@ enum { HDI_SPELLING_WORD = 64 };
  * case of `given` does not matter. SIZE_MAX: the name is too long. */
 size_t hdi_spelling_distance(const char *given, const char *name);
 
-/* True if a word with so many edits can be a misspelt `name`. */
+/* True if a word at this distance can be a misspelt `name`. */
 bool hdi_spelling_is_near(size_t distance, const char *name);
 
 #endif

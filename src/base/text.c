@@ -121,7 +121,7 @@ void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
 
 /* ---- a FILE that writes into memory ---- */
 
-/* Room for so many bytes and a zero. */
+/* Makes room for `length` bytes and a zero. */
 static bool text_grow(hdi_text *t, size_t length)
 {
     if (length < t->room) {

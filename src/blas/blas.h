@@ -46,7 +46,7 @@ static inline uint64_t hdi_product_size(unsigned type)
     return type == HD_TYPE_C128 ? 16 : type == HD_TYPE_C64 || type == HD_TYPE_F64 ? 8 : type == HD_TYPE_F32 ? 4 : 2;
 }
 
-/* The abilities of a library. Plain data: it is sent between processes. */
+/* The abilities of a library. This is plain data, which is sent between processes. */
 typedef struct hdi_blas_facts {
     /* Bit t: makes products of hd_type t. 0: no library, and `why` gives the reason. */
     uint32_t types;
@@ -66,7 +66,7 @@ typedef struct hdi_blas_config {
     hdcu_deviceptr workspace; /* device memory for products in that stream alone; 0: none */
     uint64_t workspace_bytes;
     /* 0: the program sets the number of the library's threads. Otherwise this is a worker process,
-     * and so many worker processes share the processors. */
+     * and `share` worker processes share the processors. */
     int share;
 } hdi_blas_config;
 

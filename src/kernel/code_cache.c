@@ -183,7 +183,7 @@ static size_t code_cache_summed_from(void)
     return offsetof(header, key_bytes);
 }
 
-/* True if a file of so many bytes is complete, and belongs to that key. */
+/* True if a file of `bytes` bytes is complete, and belongs to that key. */
 static bool code_cache_is_whole(const char *file, size_t bytes, const hdi_code_key *key, header *h)
 {
     if (bytes < sizeof *h) {

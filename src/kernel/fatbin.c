@@ -28,7 +28,7 @@ enum { PTX = 1, CUBIN = 2, INTERMEDIATE = 8, CONTAINER_BYTES = 16, PART_BYTES_LE
 typedef struct part {
     uint16_t kind;
     const char *content;
-    size_t bytes; /* that count */
+    size_t bytes; /* the bytes of the content that count */
     uint64_t flags, unpacked;
 } part;
 

@@ -480,7 +480,7 @@ _Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_comman
 
 /* ---- kernels of modules with requested variables (globals.c) ---- */
 
-/* Adds the uses of the variables to those of the launch, which come first. *n: their number. */
+/* Adds the uses of the variables behind those of the launch. *n: the number of all uses. */
 static hd_status launch_add_globals(const hd_lane *lane, const hdi_same *same, hdi_use *uses, size_t *n)
 {
     const struct hd_kernel *kernel = (const struct hd_kernel *)same->kernel;

@@ -120,9 +120,9 @@ static bool params_are_alike(const hdi_params *p, const hdi_signature *s)
     return alike;
 }
 
-/* Takes a piece of memory for so many parameters: at most HDI_ARGUMENT_BYTES_MAX, since each takes
- * a byte at least. A piece with the same content comes first. If there is none, this takes a piece
- * that no thread can still read, or makes one. */
+/* Takes a piece of memory for the signature's parameters. These are at most HDI_ARGUMENT_BYTES_MAX,
+ * since each takes a byte at least. Prefers a piece with the same content. If there is none, this
+ * takes a piece that no thread can still read, or makes one. */
 static hdi_params *params_take(struct hdi_modules *reg, const hdi_signature *signature)
 {
     unsigned class = params_class_of(signature->n_params);

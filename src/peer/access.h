@@ -33,7 +33,7 @@ int hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *o
 /* A device was lost: drops the answers about its pairs, so that the next use finds out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
-/* At stop the peer tester gives a test under way up, and its thread ends. */
+/* At its stop, the peer tester gives up a test under way, and its thread ends. */
 extern const hdi_lifetime hdi_peer_tester_lifetime;
 
 #endif

@@ -140,7 +140,7 @@ typedef struct hdi_peer_parser {
 void hdi_peer_name_devices(hd_peer_info *info, int device, int owner);
 
 /* Starts a parser. `pairs` must stay valid as long as the parser. `slow_margin`: a pair is slow if
- * pinned memory is more than so many times as fast. */
+ * pinned memory is more than `slow_margin` times as fast. */
 void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin);
 
 typedef enum hdi_parsed {

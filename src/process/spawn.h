@@ -27,7 +27,7 @@
  *   - the folders in the record of that file (DT_RUNPATH), and the place in an installation, as
  *     seen from these
  *   - the place of installation
- * `need`: the purpose of the program, for the message, which is one of hd_open. Errors: SYSTEM. */
+ * `need`: the purpose of the program, for a message of hd_open. Errors: SYSTEM. */
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes);
 

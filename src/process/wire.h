@@ -15,8 +15,8 @@
 #include <stdint.h>
 #include <heddle/status.h>
 
-#define HDI_WIRE_BYTES 65536    /* a message is 1..this many bytes */
-#define HDI_WIRE_DESCRIPTORS 64 /* a message carries at most so many descriptors */
+#define HDI_WIRE_BYTES 65536    /* the most bytes in a message; the least is 1 */
+#define HDI_WIRE_DESCRIPTORS 64 /* the most descriptors in a message */
 
 typedef enum hdi_wire_result {
     HDI_WIRE_OK,

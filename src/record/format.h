@@ -60,8 +60,8 @@ enum {
     HDI_RECORD_ACTIVITY,
     HDI_RECORD_END,   /* the trace was stopped */
     HDI_RECORD_LABEL, /* a buffer gets another label */
-    /* An engine lets a lane wait for more than a WAIT states, since the next event stands further
-     * behind. */
+    /* An engine lets a lane wait for more work than its WAIT states, because the next event stands
+     * further behind. */
     HDI_RECORD_BEHIND,
     /* A range that may begin in one thread and end in another; written at its end. */
     HDI_RECORD_INTERVAL,
@@ -367,8 +367,8 @@ typedef union hdi_record {
         int64_t time;
         /* how many records were dropped since the last DROPPED of the same source */
         uint64_t count;
-        /* For the file: how many records in front of this one are of a time from which other
-         * records are missing. */
+        /* For the file: how many records in front of this one give a partial view, because other
+         * records of their time are missing. */
         uint64_t partial;
         uint64_t reserved[4];
     } dropped;

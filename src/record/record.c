@@ -365,7 +365,7 @@ uint64_t hdi_record_number(const char *text)
 
 uint32_t hdi_record_label_number(const char *label)
 {
-    uint32_t hash = 2166136261u; /* the same, shorter */
+    uint32_t hash = 2166136261u; /* FNV-1a with 32 bits */
     for (size_t i = 0; label[i]; i++) {
         hash = (hash ^ (unsigned char)label[i]) * 16777619u;
     }

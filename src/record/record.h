@@ -69,7 +69,7 @@ typedef struct hdi_recorder {
 
 /* Initializes a recorder of zeros. `stable`: that of the runtime. */
 void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable);
-/* Prepares for the first trace, with rings of at most so many bytes. Errors: HOST_MEMORY. */
+/* Prepares for the first trace, with rings of at most `bytes` bytes. Errors: HOST_MEMORY. */
 hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes);
 /* Releases a recorder, in which no thread records any more. */
 void hdi_recorder_release(hdi_recorder *recorder);

@@ -15,7 +15,7 @@
 #include "record/format.h"
 
 #define HDI_RING_RECORDS 32768 /* a power of two: 2 MiB, of which only used pages take memory */
-#define HDI_RING_PREPARED 4    /* records ahead */
+#define HDI_RING_PREPARED 4    /* how far hdi_ring_prepare looks ahead, in records */
 
 typedef struct hdi_record_ring {
     _Alignas(64) _Atomic uint64_t head; /* writer: records written */
@@ -26,7 +26,7 @@ typedef struct hdi_record_ring {
     _Alignas(64) hdi_record records[HDI_RING_RECORDS];
 } hdi_record_ring;
 
-/* True if so many records fit. */
+/* True if `n` records fit. */
 static inline bool hdi_ring_fits(hdi_record_ring *ring, uint64_t n)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
@@ -39,7 +39,7 @@ static inline bool hdi_ring_fits(hdi_record_ring *ring, uint64_t n)
     return true;
 }
 
-/* Counts so many records as not written. */
+/* Counts `n` records as not written. */
 static inline void hdi_ring_drop(hdi_record_ring *ring, uint64_t n)
 {
     uint64_t dropped = atomic_load_explicit(&ring->dropped, memory_order_relaxed);

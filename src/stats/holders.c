@@ -190,8 +190,8 @@ static void holders_append(char *out, size_t room, size_t *length, const char *n
 
 /* ---- the list for messages: its walks take only a share of the time ---- */
 
-#define MANY_BUFFERS 10000 /* with so many buffers a list may be reused */
-#define USED_AGAIN 50      /* a list is reused for so many times the time that it took to make it */
+#define MANY_BUFFERS 10000 /* from this many buffers on, a list may be reused */
+#define USED_AGAIN 50      /* a list is reused for this multiple of the time to make it */
 
 struct hdi_holders_memo {
     hdi_mutex lock; /* taken before the lock of the list of buffers */

@@ -203,7 +203,7 @@ static int report_compare_lanes(const void *a, const void *b)
     return (x->cached_bytes < y->cached_bytes) - (x->cached_bytes > y->cached_bytes);
 }
 
-/* The largest ones. */
+/* Collects the lanes with the most cached memory. */
 static void report_collect_lanes(hd_runtime *rt, hdi_report_device *d)
 {
     hd_lane_memory *all = malloc(HDI_LANES_MAX * sizeof *all);
@@ -319,7 +319,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
  * its years begin with March. */
 const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES])
 {
-    /* The end of the year 9999. */
+    /* `most`: the end of the year 9999. */
     const int64_t day_seconds = 86400, era_days = 146097, most = INT64_C(253402300799);
     if (seconds < 0 || seconds > most) {
         snprintf(out, HDI_AMOUNT_BYTES, "unknown");

@@ -24,7 +24,7 @@
 #include "worker/remote.h"
 
 #define NS_PER_BYTE 4 /* the time limit grows with the bytes of a request, for 250 MB/s */
-#define CODE_TIMES 10 /* the limit of a request about code is so many times as long */
+#define CODE_TIMES 10 /* the limit of a request about code is this many times as long */
 
 enum { MEMORY, CODE, LINES };
 
@@ -61,7 +61,7 @@ typedef struct question {
     int descriptor;  /* the descriptor that is sent along; -1: none */
     void *reply;     /* gets the payload of a successful reply */
     size_t reply_bytes;
-    bool reply_always; /* of any reply */
+    bool reply_always; /* `reply` also gets the payload of an unsuccessful reply */
     int *received;     /* gets the descriptor of a successful reply */
 } question;
 
@@ -247,7 +247,7 @@ static hdi_answer remote_deliver(const line *l, const question *q, int received)
     return remote_answer_of(m->header.code, remote_static_name(m->header.call));
 }
 
-/* With the turn. */
+/* Sends a request and receives its reply. The caller holds the turn. */
 static hdi_answer remote_request_and_reply(line *l, const question *q, int64_t deadline)
 {
     hdi_message_begin(&l->message, q->kind, ++l->serial);

@@ -36,7 +36,7 @@
 _Static_assert(HDI_MESSAGE_DEVICES == HDI_DEVICES_MAX, "a HELLO names every device of a runtime");
 
 /* The application sends requests one by one, so a reply finds room at once. An application that
- * takes no reply for so long breaks that rule. */
+ * takes no reply for this long breaks that rule. */
 #define REPLY_LIMIT_NS ((int64_t)10 * 1000000000)
 #define KERNELS_MAX ((uint32_t)HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 
@@ -45,7 +45,7 @@ typedef struct serving {
     const hdi_message_payload *in;
     hdi_message_payload *out; /* zeros */
     int descriptor;           /* from the request; -1: none */
-    int give;                 /* goes with the reply, and is closed then; -1: none */
+    int give;                 /* a descriptor to send with the reply and then close; -1: none */
 } serving;
 
 /* A file mapped for PIN. */

@@ -49,7 +49,7 @@
 #include "worker/remote.h"
 #include "worker/workers.h"
 
-#define TICK_MS 100 /* between two looks at the workers' signs of life */
+#define TICK_MS 100 /* the time between two looks at the workers' signs of life */
 /* a longer time between two looks means that the watcher itself did not run */
 #define GAP_NS 1000000000
 /* an engine without a sign of life is rung after this part of the limit */
@@ -60,7 +60,7 @@
 /* for an engine whose driver call may wait for running work, the limit is this many times
  * worker_timeout */
 #define BEHIND_WORK 10
-#define IN_FLIGHT_MANY 256 /* with so many operations in flight, the driver call may wait */
+#define IN_FLIGHT_MANY 256 /* with this many operations in flight, the driver call may wait */
 #define DRIVER_CODES 1000  /* the driver's own codes are below */
 
 #define MEMORY_MOST ((uint64_t)1 << 48)
@@ -218,8 +218,8 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
     hdi_workers *workers = hdi_worker_of(rt)->workers;
     child *c = &workers->of[index];
     hdi_mutex_lock(&workers->lock);
-    /* The previous process may still be ending: waits for work return before all of its device's
-     * loss is settled. */
+    /* The previous process may still be ending. Waits for work may return before the loss of its
+     * device is fully settled. */
     hd_status status = child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
                            ? child_make_sockets(c)
                            : hdi_fail(HD_ERROR_SYSTEM, "the worker process of device %d does not end", index);

@@ -43,9 +43,9 @@ enum {
     HD_TENSOR_GATHER = 2
 };
 
-/* Parameters of hd_tensor_units_*. Pieces are cut from the first `inner` digits, fastest first. A
- * block does `piece` of their `count` positions (GPU), or `piece` rows of the first digit's values
- * (CPU). The other digits go by block. */
+/* Parameters of hd_tensor_units_*. Pieces are cut from the first `inner` digits, fastest first. On
+ * a GPU, a block does `piece` of their `count` positions. On a CPU, it does `piece` rows of the
+ * first digit's values. The other digits are constant in a block. */
 typedef struct hd_tensor_units {
     uint32_t digits, inner;
     uint32_t count, piece;
