@@ -103,7 +103,7 @@ static bool compiler_compiles_for_gpus(const char *clang)
 /* Adds clang to the command; false: not found. */
 static bool compiler_find_clang(cli_command *command)
 {
-    for (int version = 0; version <= 17; version++) { /* clang, clang-30 ... clang-14 */
+    for (int version = 0; version <= 17; version++) { /* clang, then clang-30 down to clang-14 */
         char *name = version == 0 ? cli_format("clang") : cli_format("clang-%d", 31 - version);
         bool good = cli_process_exists(name) && compiler_compiles_for_gpus(name);
         if (good) {

@@ -36,7 +36,7 @@ typedef struct report_record {
 void report_progress(const report_run *run, const char *stage, const char *item, double done);
 
 /* Returns true for HD_OK, else false with hd_message in `error`. "WHAT: " precedes the message
- * unless the message begins with that name. */
+ * unless the message begins with the same name. */
 bool report_check(hd_status status, const char *what, char *error);
 
 /* True if the JSON file can be written. Call it before the run. Does not change the file's
@@ -86,7 +86,7 @@ typedef struct report_goal {
     const char *of;
 } report_goal;
 
-/* Prints "goals" and their subject, then a line for each, and so for each subject. On host devices
+/* For each subject, prints "goals" with the subject, then a line for each goal. On host devices
  * goals do not apply, and only the values are printed. */
 void report_print_goals(const report_goal *goals, int count, bool apply, FILE *out);
 

@@ -4,7 +4,7 @@
  * without the units. A first pass over all lines finds the columns and their widths, a second one
  * prints.
  * Threads: any. Locks: none.
- * Always: a key says what its number is, so no benchmark needs code here.
+ * Always: the key of a number determines its unit, so no benchmark needs code here.
  */
 #include "cli/common/table.h"
 
@@ -17,7 +17,7 @@
 
 enum { WIDTH = 120, GAP = 2, COLUMNS = 128, CELL = HDI_AMOUNT_BYTES, HEAD = 96, GOALS_MOST = 64 };
 
-/* ---- keys: what they say of their numbers ---- */
+/* ---- keys, and the units of their numbers ---- */
 
 typedef enum table_kind { COUNT, PLAIN, TIME, BYTES, SPEED, RATE } table_kind;
 
@@ -26,7 +26,8 @@ typedef struct table_unit {
     double scale; /* to nanoseconds or bytes */
 } table_unit;
 
-/* Where the text stands in the key, the unit, and the words instead of it; NULL: as it stands. */
+/* The rows are tried in order. `words` replace the text in the column's head; NULL: the text
+ * stays. */
 static const struct table_key {
     enum { WHOLE, BEGIN, WITHIN, END } where;
     const char *text;
@@ -75,7 +76,8 @@ static bool table_key_is(const struct table_key *k, const char *key)
     }
 }
 
-/* The unit of a key, and its words: "call median" of "call_median_ns". */
+/* Returns the unit of a key. `words`: the key as words, such as "call median" for
+ * "call_median_ns". */
 static table_unit table_read_key(const char *key, char words[HEAD])
 {
     const struct table_key *k = NULL;
@@ -105,7 +107,7 @@ static bool table_is_one_of(const char *key, const char *const *names)
 
 /* ---- cells ---- */
 
-/* Three digits that count, of shares one place more. */
+/* Rounds to three significant digits; a share gets one decimal place more. */
 static void table_digits(double value, bool share, const char *unit, char out[CELL])
 {
     double size = fabs(value);
@@ -154,7 +156,7 @@ static const char *table_name(const hdi_json_value *object)
     return name;
 }
 
-/* A median with its extremes, or the summary of single calls. */
+/* True for a median with its extremes. */
 static bool table_is_spread(const hdi_json_value *v)
 {
     return hdi_json_member(v, "median") != NULL;
@@ -165,7 +167,7 @@ static bool table_is_calls(const hdi_json_value *v)
     return hdi_json_member(v, "p99_ns") != NULL;
 }
 
-/* An object with figures of its own, such as one side of a comparison. */
+/* True for an object with its own figures, such as one side of a comparison. */
 static bool table_is_side(const hdi_json_value *v)
 {
     return v->kind == HDI_JSON_OBJECT && !table_is_spread(v) && !table_is_calls(v);
@@ -180,7 +182,7 @@ static bool table_has_objects(const hdi_json_value *object)
     return v != NULL;
 }
 
-/* An array of objects that are not those of rounds. */
+/* True for an array of named objects that are no rounds. */
 static bool table_is_list(const hdi_json_value *v)
 {
     return v->kind == HDI_JSON_ARRAY && v->first && table_name(v->first) && !hdi_json_member(v->first, "round");
@@ -230,7 +232,7 @@ static void table_paragraph(const char *head, const char *text, int indent, FILE
     fprintf(out, "\n");
 }
 
-/* ---- numbers and words of an object, one behind the other ---- */
+/* ---- numbers and words of an object, in running text ---- */
 
 static const char *const table_inherits[] = {"median", "min", "max", NULL};
 static const char *const table_notes[] = {"left_out", "not_measured", "note", "told", "version", NULL};
@@ -268,7 +270,7 @@ static const hdi_json_value *table_next_pair(const hdi_json_value *v)
     return v;
 }
 
-/* All numbers and words of an object. */
+/* Adds all numbers and words of an object. */
 static void table_pairs(const hdi_json_value *object, table_unit around, table_flow *f)
 {
     const hdi_json_value *v = object ? table_next_pair(object->first) : NULL;
@@ -279,14 +281,14 @@ static void table_pairs(const hdi_json_value *object, table_unit around, table_f
     }
 }
 
-/* The reasons and notes of an object, and of those within it. */
+/* Prints the reasons and notes of an object; if `within`, also those of its inner objects. */
 static void table_print_notes(const hdi_json_value *object, const char *of, bool within, int indent, FILE *out)
 {
     for (const hdi_json_value *v = object->first; v; v = v->next) {
         char words[HEAD], head[2 * HEAD];
         table_read_key(v->key, words);
         if (v->kind == HDI_JSON_STRING && v->text[0] && table_is_one_of(v->key, table_notes)) {
-            /* "left out" tells no more than a missing figure does */
+            /* "left out" adds nothing to a missing figure */
             bool told = strcmp(v->text, "left out") == 0;
             bool plain = strcmp(v->key, "note") == 0;
             snprintf(head, sizeof(head), "%s%s%s%s", of, of[0] ? ": " : "", plain ? "" : words, plain ? "" : ":");
@@ -301,8 +303,8 @@ static void table_print_notes(const hdi_json_value *object, const char *of, bool
 
 /* ---- columns ---- */
 
-/* DETAIL: a figure that says nearly the same as another one. AMOUNT: a count, or bytes. The rank
- * that is hidden first comes last. */
+/* DETAIL: a figure that nearly repeats another one. AMOUNT: a count, or bytes. Columns of the last
+ * rank are hidden first. */
 typedef enum table_rank { FIGURE, DETAIL, AMOUNT, EXTREME } table_rank;
 
 typedef struct table_column {
@@ -315,7 +317,7 @@ typedef struct table_column {
 typedef struct table_line {
     const hdi_json_value *object;
     int indent;
-    bool own; /* without the figures of the objects in it */
+    bool own; /* without the figures of inner objects */
 } table_line;
 
 typedef struct table {
@@ -325,7 +327,7 @@ typedef struct table {
     table_column columns[COLUMNS];
     int n;
     int at;                    /* the column that the walk visited last, or -1 */
-    char cells[COLUMNS][CELL]; /* of a line */
+    char cells[COLUMNS][CELL]; /* the cells of the current line */
 } table;
 
 /* Finds a column, or adds it behind the one visited last. NULL: there are too many. */
@@ -351,7 +353,7 @@ static table_column *table_find(table *t, const char *head, table_rank rank)
     return c;
 }
 
-/* Sets a cell of the line; the first of one column counts. */
+/* Sets a cell of the line. The first value of a column stays. */
 static void table_visit(table *t, const char *head, table_rank rank, const char *cell)
 {
     table_column *c = table_find(t, head[0] ? head : "median", rank);
@@ -375,7 +377,8 @@ static table_rank table_rank_of(const hdi_json_value *object, const hdi_json_val
     return strcmp(v->key, "max_ns") == 0 ? EXTREME : v->kind == HDI_JSON_NUMBER && counts ? AMOUNT : FIGURE;
 }
 
-/* Visits all figures of an object. `head` is the path to it, `around` the unit of its key. */
+/* Visits all figures of an object. `head`: the path to the object. `around`: the unit of its
+ * key. */
 static void table_walk(table *t, const hdi_json_value *object, const char *head, table_rank rank, table_unit around,
                        bool own)
 {
@@ -427,7 +430,7 @@ static void table_line_name(const table_line *l, char out[CELL * 2])
     snprintf(out, CELL * 2, "%*s%s", l->indent, "", name ? name : words);
 }
 
-/* The next line of a head that is `width` wide, as many of its words as fit. */
+/* Returns the length of a head's next line: as many words as fit into `width`. */
 static int table_head_fit(const char *at, int width)
 {
     int fit = (int)strcspn(at, " ");
@@ -464,7 +467,7 @@ static const char *table_last_word(const char *head)
     return blank ? blank + 1 : head;
 }
 
-/* ---- what fits ---- */
+/* ---- hiding columns until the table fits ---- */
 
 static void table_measure(table *t)
 {
@@ -498,7 +501,7 @@ static int table_width(const table *t)
     return width;
 }
 
-/* Hides a column, and those that say the same of other sides. */
+/* Hides a column, and the columns with the same figure of other sides. */
 static void table_hide(table *t, int column)
 {
     table_rank rank = t->columns[column].rank;
@@ -509,11 +512,11 @@ static void table_hide(table *t, int column)
     }
 }
 
-/* Hides what does not fit. False: the figures alone are too wide. */
+/* Hides columns until the line fits. False: the figures alone are too wide. */
 static bool table_fit(table *t)
 {
     table_measure(t);
-    /* a count that is the same in all lines says nothing of them */
+    /* a count that is the same in all lines does not distinguish them */
     for (int i = 0; i < t->n; i++) {
         table_column *c = &t->columns[i];
         c->shown = c->rank != AMOUNT || c->varies || t->n_lines == 1;
@@ -537,7 +540,8 @@ static bool table_fit(table *t)
 
 /* ---- printing ---- */
 
-/* The first column behind those that fit beside the names, from column `from` on. */
+/* Returns the first column that no longer fits beside the names, if the block begins with column
+ * `from`. */
 static int table_block_end(const table *t, int from)
 {
     int width = t->name_width, end = from;
@@ -559,7 +563,7 @@ typedef struct table_text_line {
     int pad;
 } table_text_line;
 
-/* Adds text in a column of this width, on the right. */
+/* Adds text to a column of this width, aligned to the right. */
 static void table_put(table_text_line *line, const char *text, int length, int width)
 {
     line->pad += width - length;
@@ -569,7 +573,7 @@ static void table_put(table_text_line *line, const char *text, int length, int w
     }
 }
 
-/* Begins a line with a name, on the left. */
+/* Begins a line with a name. */
 static table_text_line table_put_name(const table *t, const char *name, FILE *out)
 {
     fprintf(out, "%s", name);
@@ -623,7 +627,7 @@ static void table_print_block(table *t, int from, int end, FILE *out)
 
 /* Rows of one table: elements of an array, or the objects among an object's members. */
 typedef struct table_rows {
-    const hdi_json_value *first, *end; /* end: not one of them; may be NULL */
+    const hdi_json_value *first, *end; /* end: behind the last row; may be NULL */
 } table_rows;
 
 static void table_add_line(table *t, const hdi_json_value *object, int indent, bool own)
@@ -631,7 +635,7 @@ static void table_add_line(table *t, const hdi_json_value *object, int indent, b
     t->lines[t->n_lines++] = (table_line){object, indent, own};
 }
 
-/* A line for each row, and one for each side of it if `sides`. */
+/* Makes a line for each row. If `sides`, also makes a line for each of its sides. */
 static bool table_lay_out(table *t, table_rows rows, bool sides)
 {
     bool any = false;
@@ -682,7 +686,7 @@ static void table_print_rows(const char *title, table_rows rows, FILE *out)
     free(t);
 }
 
-/* True if rows contain lists of their own. */
+/* The first list in an object; NULL: there is none. */
 static const hdi_json_value *table_list_in(const hdi_json_value *object)
 {
     const hdi_json_value *v = object->first;
@@ -692,7 +696,7 @@ static const hdi_json_value *table_list_in(const hdi_json_value *object)
     return v;
 }
 
-/* The title and the numbers of an object, above its tables. */
+/* Prints the title and the numbers of an object, above its tables. */
 static void table_print_title(const char *title, const hdi_json_value *object, table_unit around, FILE *out)
 {
     table_flow f = {out, 2, 0};
@@ -703,7 +707,7 @@ static void table_print_title(const char *title, const hdi_json_value *object, t
     table_print_notes(object, "", false, 2, out);
 }
 
-/* A table for each part of a list. */
+/* Prints a table for each part of a list. */
 static void table_print_list(const hdi_json_value *list, FILE *out)
 {
     char words[HEAD];

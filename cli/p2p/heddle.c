@@ -89,7 +89,7 @@ static bool p2p_heddle_compare_buffer(side *s, const char *what, int device, uin
     return true;
 }
 
-/* Makes so many copies from d to o, or in both directions in turns. Returns the seconds until all
+/* Makes `copies` copies from d to o, or in both directions in turns. *seconds: the time until all
  * have arrived. */
 static bool p2p_heddle_copy_many(side *s, int d, int o, bool both, size_t bytes, int copies, double *seconds,
                                  char *error)
@@ -169,8 +169,7 @@ static bool p2p_heddle_run_pair(side *s, int d, int o, char *error)
     return ok;
 }
 
-/* True if hd_copy goes directly. It uses either device's access to the other, if that is the faster
- * way. */
+/* True if hd_copy goes directly: one of the devices can use the memory of the other one. */
 static bool p2p_heddle_goes_directly(const p2p_experiment *x, int d, int o)
 {
     return d != o && (x->peers[d][o].verdict == HD_PEER_USABLE || x->peers[o][d].verdict == HD_PEER_USABLE);

@@ -158,7 +158,7 @@ static bool p2p_pairs_submit_staged(p2p_experiment *x, const pair *p, int direct
                                                         from->context, x->bytes, from->stream[0]));
 }
 
-/* Makes so many copies in one direction, or in both in turns. Returns the seconds until all have
+/* Makes `copies` copies in one direction, or in both in turns. *seconds: the time until all have
  * arrived. It measures by the clock and without a gate, because the driver may need this thread to
  * stage the copies. */
 static bool p2p_pairs_copy_staged(p2p_experiment *x, const pair *p, bool both, int copies, double *seconds, char *error)

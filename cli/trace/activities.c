@@ -25,7 +25,7 @@
 enum { EARLY_NS = 20000, SIGNAL_BYTES = 8 };
 
 /* An activity this far from an operation's times on the host does not belong to the operation,
- * because clocks never differ so much. */
+ * because clocks never differ that much. */
 enum { APART_NS = 100000 };
 
 /* An activity and the lane of its stream. */

@@ -257,8 +257,8 @@ static int32_t finding_host_find_range(const finder *f, int device, const measur
     return best;
 }
 
-/* Takes at most `ns` from what is left. Several threads may overlap, so without this limit time
- * would count twice. */
+/* Takes at most `ns` from the remaining time. Several threads may overlap, so without this limit
+ * time would count twice. */
 static int64_t finding_host_take_share(int64_t *left, int64_t ns)
 {
     ns = trace_least(ns, *left);

@@ -99,7 +99,7 @@ static const ending *path_ended_last(const ending *all, size_t n, int device, bo
     return last && last->device == device && last->to_host == to_host ? last : NULL;
 }
 
-/* Of both groups. */
+/* Like path_ended_last, for both groups. */
 static int32_t path_ended_last_of_all(const ending *all, size_t n, int device, int64_t time)
 {
     const ending *copy = path_ended_last(all, n, device, true, time),
@@ -208,7 +208,7 @@ static int32_t path_before_submit(walker *w, const trace_op *op)
             return p->op;
         }
         if (w->looks == 0) {
-            break; /* no recorder writes so many */
+            break; /* no recorder writes that many */
         }
         w->looks--;
     }

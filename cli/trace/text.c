@@ -2,7 +2,7 @@
  * behind an operation.
  *
  * Threads, Locks: see model.h.
- * Always: it first states what is missing in the file.
+ * Always: the text first lists the data that the file lacks.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static void trace_text_put_clock_note(const trace *t, FILE *out)
     }
 }
 
-/* Lists what is missing in the file, which makes the figures less certain. */
+/* Lists the data that the file lacks. Without it the figures are less certain. */
 static void trace_text_put_notes(const trace *t, FILE *out)
 {
     if (t->dropped > 0) {
