@@ -143,7 +143,7 @@ static void low_pass(hd_lane *lane, hd_buffer *x, hd_buffer *work, pass passes[2
     must(hd_lane_run_native(lane, turn, &passes[1], uses, 2, NULL));
 }
 
-/* Returns number i of a tone with so many periods. */
+/* Returns number i of a tone with this many periods. */
 static number tone(int periods, int i)
 {
     return cosf(6.2831853f * (float)(i * periods % N) / N);

@@ -4,7 +4,7 @@
  * its first attempt fails, and leaves the line when it ends. The allocations in a line get memory
  * in the order in which they joined. A later allocation, in the line or not, may take memory only
  * if it leaves enough for each earlier allocation. For an earlier allocation it leaves:
- * - all bytes that the earlier allocation wants, if so many are free in whole granules, or if it
+ * - all bytes that the earlier allocation wants, if that many are free in whole granules, or if it
  *   waited as long as the option memory_timeout
  * - otherwise the most bytes that were ever free since the earlier allocation joined, without its
  *   spare bytes, and at most the bytes that it wants. Its spare bytes are the bytes that were free

@@ -228,7 +228,7 @@ bool hdi_buffer_has_root(struct hd_buffer *b)
     hdi_record_lock(b);
     size_t n = hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, points, POINTS_MOST);
     hdi_record_unlock(b);
-    bool found = n > POINTS_MOST; /* among so many uses, some may have a root */
+    bool found = n > POINTS_MOST; /* among this many uses, some may have a root */
     for (size_t i = 0; i < n && !found; i++) {
         found = hdi_parked_may_be_in(parked_lane_of(rt, points[i].lane)) ? hdi_point_is_parked(rt, points[i])
                                                                          : !parked_root_is_over(rt, points[i]);

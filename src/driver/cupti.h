@@ -49,7 +49,7 @@ typedef struct hdi_activities {
     hdi_activity *at;
     _Atomic uint32_t n; /* also loaded without the lock, as a hint */
     uint32_t room;
-    _Atomic uint64_t dropped; /* likewise */
+    _Atomic uint64_t dropped; /* also loaded without the lock */
     uint64_t session;         /* counts the begins */
 } hdi_activities;
 

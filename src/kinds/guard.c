@@ -44,7 +44,8 @@ static const hdi_buffer_ops guard_ops;
 /* the most lines, so that a program with findings in a loop does not fill the disk */
 
 #define LINES_MOST 1000
-#define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost if a pipe accepts nothing for so long */
+/* a line is lost if a pipe accepts nothing for this long */
+#define LINE_WAIT_NS INT64_C(1000000000)
 #define KINDS (HD_FINDING_LEAK + 1)
 
 struct hdi_findings {

@@ -127,13 +127,13 @@ static const struct {
  * cache */
 #define FEW 32
 #define GPU_TILE_LEAST 8 /* GPU: tiles need this many elements of i, and of j */
-#define CPU_TILE_LEAST 4 /* CPU: likewise */
+#define CPU_TILE_LEAST 4 /* CPU: the same */
 /* Percent of a tile that elements should fill; if they fill less, other dimensions join. */
 #define FILLED_LEAST 80
 /* Bytes: tiles gain nothing if source elements are further apart. */
 #define GATHER_FAR 16
 #define GPU_STRETCH 256  /* GPU: units along d before the next index of s, if s is short */
-#define CPU_STRETCH 4096 /* CPU: likewise */
+#define CPU_STRETCH 4096 /* CPU: the same */
 /* GPU: bytes of neighbouring rows on both sides that are copied before other rows */
 #define ROWS_TOGETHER 2048
 /* GPU: at least this many pieces, so that a last piece that is not full costs little */

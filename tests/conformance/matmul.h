@@ -105,7 +105,7 @@ typedef enum mm_layout {
     MM_ROWS,           /* elements of a row side by side */
     MM_COLUMNS,        /* elements of a column side by side */
     MM_PADDED_ROWS,    /* with a gap behind each row */
-    MM_PADDED_COLUMNS, /* likewise */
+    MM_PADDED_COLUMNS, /* with a gap behind each column */
     MM_SPARSE,         /* every second element, and a gap */
     MM_BACKWARDS,      /* from the last row and column to the first */
     MM_LAYOUTS

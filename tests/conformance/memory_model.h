@@ -156,7 +156,8 @@ CONF_UNUSED static void leave_block(const block *b)
     }
 }
 
-/* True if so much more may live there: far below the limit, so that few allocations fail. */
+/* Counts `bytes` more as live there. False: the sum would exceed the budget. The budget is far
+ * below the limit, so that few allocations fail. */
 CONF_UNUSED static bool reserve(int device, size_t bytes)
 {
     size_t *live = &m.live[device < 0 ? DEVICES : device];

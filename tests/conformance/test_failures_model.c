@@ -220,7 +220,7 @@ static void add_reads(traffic *t, operation *o, int buffer, int quarter, int n)
     }
 }
 
-/* `status` is that of the submitting call; the operation writes so many quarters. */
+/* `status`: that of the submitting call. The operation writes `n` quarters. */
 static void end(traffic *t, operation *o, hd_status status, int buffer, int quarter, int n)
 {
     if (status == HD_ERROR_LANE_FAILED && o->lane >= 0) {

@@ -25,7 +25,7 @@ static hd_runtime *open_with_lane(conf_slow *slow, hd_lane **lane)
     return runtime;
 }
 
-/* Runs the function in so many threads, each with its element of `arguments`, and joins them. */
+/* Runs the function in `n` threads, each with its element of `arguments`, and joins them. */
 static void run_threads(int n, void *(*function)(void *), void *arguments, size_t each)
 {
     pthread_t threads[8];

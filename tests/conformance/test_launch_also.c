@@ -23,7 +23,7 @@ static hd_status fill_at(scene *s, hd_lane *lane, hd_buffer *y, size_t offset, u
     return hd_launch(lane, s->k.fill, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 4, out);
 }
 
-/* y[0..n) = x[0..n), likewise; the source is the last argument. */
+/* Launches y[0..n) = x[0..n) at an offset in both. The source is the last argument. */
 static hd_status copy_at(scene *s, hd_lane *lane, hd_buffer *y, hd_buffer *x, size_t offset, uint64_t n, hd_ticket *out)
 {
     hd_arg args[] = {address_of(y, offset), address_of(x, offset), hd_u64(n),

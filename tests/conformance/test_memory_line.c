@@ -1,9 +1,10 @@
 /* test_memory_line.c - allocations of several threads that wait for memory at a limit: who gets
- * what is freed, and who may pass whom.
+ * the freed memory, and who may pass whom.
  *
  * Promise: Freed memory goes to the allocation that waits first, and later ones do not starve it.
  *
- * Others may use what it leaves, so that a thread which must free memory first can go on.
+ * Later allocations may use the memory that it leaves. So a thread that must free memory first can
+ * continue.
  *
  * Threads: up to eight that allocate.
  * Locks: none.

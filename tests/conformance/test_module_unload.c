@@ -19,7 +19,7 @@ enum { rounds = 40, few = 1000 }; /* words to which the launches add */
 
 static const hdi_port_calls *real;
 static int loaded; /* modules on all devices, as the ports see it */
-/* loads that will fail for lack of memory: so many, or all up to the next unload */
+/* how many loads will fail for lack of memory; an unload sets it to 0 */
 static int refusals;
 static void (*at_refusal)(void);
 

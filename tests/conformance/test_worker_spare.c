@@ -56,7 +56,7 @@ static int spares(hd_runtime *runtime, pid_t *out)
     return n;
 }
 
-/* Waits until there are so many. Returns the first one. */
+/* Waits until `wanted` spares exist. Returns the first one. */
 static pid_t await_spares(hd_runtime *runtime, int wanted)
 {
     pid_t found[CHILDREN_MOST] = {0};

@@ -90,8 +90,8 @@ CONF_UNUSED static bool wk_gone(pid_t pid)
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-/* Waits until a process is gone. Returns false if it takes more than so many milliseconds (longer
- * under a sanitizer). */
+/* Waits until a process is gone. Returns false after this many milliseconds (more under a
+ * sanitizer). */
 CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
 {
     int64_t limit = conf_now() + milliseconds * CONF_MILLISECOND * (CONF_SLOWNESS > 1 ? 4 : 1);
@@ -103,7 +103,7 @@ CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
     return gone;
 }
 
-/* Stops this process for so long, as Ctrl-Z and fg do, and one worker (0: none). The case first
+/* Stops this process and one worker (0: none) for this time, as Ctrl-Z and fg do. The case first
  * makes the process its own group. Workers are in other groups, so Ctrl-Z does not stop them. */
 CONF_UNUSED static void wk_stop_all(int milliseconds, pid_t worker)
 {

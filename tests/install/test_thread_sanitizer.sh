@@ -46,7 +46,7 @@ static hd_status add(void *const *pointers, void *context)
     return HD_OK;
 }
 
-/* Transfers, a call of a function of the program, and mapped memory: by four threads, each with what is its own. */
+/* Transfers, a call of a function of the program, and mapped memory: by four threads, each with its own data. */
 static void *work(void *argument)
 {
     int number = *(int *)argument;

@@ -1,7 +1,7 @@
 /* test_blocks.c - the allocator over offsets: directed cases, and a random run against a model.
  * Gaps, and host memory that runs out, are tested in other files.
  *
- * Promise: The allocator never gives out bytes twice, and joins what is freed.
+ * Promise: The allocator never gives out bytes twice, and joins freed neighbours.
  * Threads: one. Locks: none.
  */
 #include "blocks_model.h"

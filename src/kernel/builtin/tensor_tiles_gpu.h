@@ -127,7 +127,7 @@ typedef struct hd_tile_form {
  * the margin. */
 typedef struct hd_tile_place {
     unsigned char *dst;       /* element 0, 0; without the row's offset if a table lists the rows */
-    const unsigned char *src; /* likewise */
+    const unsigned char *src; /* element 0, 0, like dst */
     uint32_t i0, j0;
     /* Rows and columns of the tensor from the tile's first ones on; left_j may be below 1. */
     int32_t left_i, left_j;
