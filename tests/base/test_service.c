@@ -16,7 +16,7 @@ typedef struct work {
     _Atomic unsigned wanted, done; /* `done`: the latest value of `wanted` that the function saw */
     _Atomic unsigned runs;
     _Atomic bool inside;
-    int64_t again; /* after a run, in nanoseconds; 0: when woken */
+    int64_t again; /* nanoseconds until the next run; 0: only when woken */
 } work;
 
 static int64_t work_run(void *context)
@@ -41,7 +41,7 @@ static void *wake_often(void *context)
         unsigned mine = atomic_fetch_add(&me->w->wanted, 1) + 1;
         hdi_service_wake(me->service);
         while (i % 16 == 0 && (int)(atomic_load(&me->w->done) - mine) < 0) {
-            hdi_sleep_for(MS / 10); /* without a lost wake this ends */
+            hdi_sleep_for(MS / 10); /* ends, because no wake is lost */
         }
     }
     return NULL;
@@ -92,7 +92,7 @@ static void nothing_runs_after_the_stop(void **unused)
     work w = {.again = 0};
     hdi_service service;
     hdi_service_init(&service, work_run, &w);
-    hdi_service_wake(&service); /* before the start: the first run is its */
+    hdi_service_wake(&service); /* before the start: this wake causes the first run */
     assert_int_equal(atomic_load(&w.runs), 0);
     assert_true(hdi_service_start(&service));
     while (atomic_load(&w.runs) == 0) {
@@ -101,7 +101,7 @@ static void nothing_runs_after_the_stop(void **unused)
     hdi_service_stop(&service);
     unsigned runs = atomic_load(&w.runs);
     assert_true(hdi_service_is_stopped(&service));
-    assert_true(hdi_service_start(&service)); /* the owner does what is left */
+    assert_true(hdi_service_start(&service)); /* the owner does the remaining work */
     hdi_service_wake(&service);
     hdi_service_stop(&service); /* a second stop changes nothing */
     assert_int_equal(atomic_load(&w.runs), runs);

@@ -82,7 +82,7 @@ static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uin
     }
 }
 
-/* Does to a record what a submission does. */
+/* Changes a record as a submission does. */
 static void use(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point)
 {
     hdi_leaf *garbage = NULL;

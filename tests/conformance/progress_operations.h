@@ -684,7 +684,8 @@ static void gate_begins(traffic *t, int g)
         }
     }
     while (b->kind == BY_HOST_CALL && sem_trywait(&b->begins) != 0) {
-        (void)hd_wait(b->ticket, CONF_MILLISECOND); /* with placement=inline a thread has to */
+        (void)hd_wait(b->ticket, CONF_MILLISECOND); /* with placement=inline, this runs the
+                                                     * engine */
         if (conf_now() > until) {
             progress_fail(t, -1, "the function of gate %d waits for no held gate, and was not called: %s", g,
                           hd_message());

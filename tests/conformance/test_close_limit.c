@@ -204,7 +204,7 @@ static void a_function_without_end_is_named(void **state)
     }
 }
 
-/* No second wait of that length follows for a function that had the whole time. */
+/* A function that used the whole time gets no second wait of that length. */
 static void a_function_without_end_is_awaited_once(void **state)
 {
     (void)state;

@@ -201,8 +201,8 @@ static bool do_slow(conf_random *r, hd_ticket *out)
     return true;
 }
 
-/* Waits until an engine expects no more work of other lanes. While it does, it makes shorter chains
- * for their sake. */
+/* Waits until an engine expects no more work of other lanes. While it expects some, it makes
+ * shorter chains. */
 static void rest(void)
 {
     for (int i = 0; i < w.n_lanes; i++) {

@@ -163,7 +163,7 @@ static void libraries_are_named_or_their_lack_explained(void **state)
     conf_close(runtime);
 
     const char *const bad[] = {"/nonexistent/libblas.so", "/dev/null", "libc.so.6", "\"\""};
-    /* missing file, no library, library of something else, nothing */
+    /* a missing file, a file that is no library, another library, an empty name */
     for (size_t i = 0; i < 4; i++) {
         runtime = conf_open_with("blas=%s", bad[i]);
         hd_lane *lane = conf_default_lane(runtime, 0);

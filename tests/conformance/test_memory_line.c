@@ -79,7 +79,7 @@ static void *loop_frees(void *argument)
 static void is_served_beside(memory kind, int count, size_t each, size_t wanted, const char *limit)
 {
     pool_thread threads[8];
-    /* The timeout is that of a wait in which nothing is freed, which is no such wait. */
+    /* memory_timeout limits a wait in which nothing is freed. Here memory is freed all the time. */
     hd_runtime *runtime =
         conf_open_with("host_devices=1 host_memory=256M memory_timeout=%d %s", 5000 * CONF_SLOWNESS, limit);
     loops all = {.kind = kind, .bytes = each};

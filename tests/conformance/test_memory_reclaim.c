@@ -20,8 +20,8 @@ typedef struct spare {
     hd_buffer *buffers[SPARE];
     atomic_int n;
     int free_each;  /* buffers freed by each call */
-    bool always;    /* returns that it freed something even if not */
-    bool allocates; /* itself, more than there is */
+    bool always;    /* returns that it freed something even if it did not */
+    bool allocates; /* allocates more than the device has */
     pthread_t allocator;
     atomic_int depth, deepest, calls, early, limit;
     hd_reclaim last;

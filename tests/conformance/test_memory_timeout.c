@@ -171,7 +171,8 @@ static void whatever_moves_begins_it_anew(void **state)
             hd_status status = pinned ? hd_alloc_host(runtime, 14 * POOL_MIB, &x) : hd_alloc(lane, 16 * POOL_MIB, &x);
             pthread_join(thread, NULL);
             conf_failure_ends_program = false;
-            /* If the machine keeps the thread from running for so long, the case shows nothing. */
+            /* If the machine keeps the thread from running for this long, the case shows
+             * nothing. */
             done = status == HD_OK || s.longest < TIMEOUT_MS * (CONF_SECOND / 1000);
             if (done) {
                 CONF_EQUAL(status, HD_OK);

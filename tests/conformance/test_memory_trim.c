@@ -13,8 +13,8 @@
 
 /* ---- memory that goes back ---- */
 
-/* Trims until so little is reserved: once, the library may just have mapped more ahead of need.
- * Returns the bytes given back. */
+/* Trims until at most `most` bytes are reserved. One trim may not suffice, because the library may
+ * have just mapped memory ahead of need. Returns the bytes given back. */
 static size_t trims_to(hd_runtime *runtime, size_t keep, size_t most)
 {
     size_t all = 0, freed = 0;

@@ -226,7 +226,7 @@ static void peers_that_hang_are_found_out(void **state)
     if (!on_host()) {
         skip();
     }
-    /* the limit is as long as the test needs to get so far on this machine */
+    /* the limit is as long as the test needs to get this far on this machine */
     for (int limit = 1000;; limit *= 2) {
         hd_runtime *runtime = conf_open_with("host_devices=2 host_corrupt=0>1:hang peer_timeout=%d cache=none", limit);
         hd_peer_info info = ask(runtime, 0, 1);

@@ -222,7 +222,7 @@ static void findings_are_of_this_machine_now(void **state)
             }
         }
     }
-    /* the file keeps the system's values, and not nothing */
+    /* the file contains the system's values, not empty ones */
     static const char *const sources[][2] = {{"boot", "/proc/sys/kernel/random/boot_id"}, {"kernel", "/proc/cmdline"}};
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
         char command[512];

@@ -104,8 +104,9 @@ static void run(const char *settings, bool engine_fences)
     hd_close(rt);
 }
 
-/* Puts a command into the lane's ring that other threads cannot see yet. If the lane was taken off,
- * because this thread got no processor for long, activates it again, as every submitter does. */
+/* Puts a command into the lane's ring that other threads cannot see yet. The engine may have
+ * dropped the lane from its active ones, because this thread got no processor for long. Then this
+ * activates the lane again, as every submitter does. */
 static void submit_unseen(hd_lane *lane)
 {
     hdi_engine_shared *engine = lane->device->channel.engine;

@@ -122,7 +122,7 @@ static uint16_t reference(const kind *k, int op, uint16_t a, uint16_t b, uint16_
     case 2:
         return rounded(k, u * v, 0, signbit(plain));
     case 3:
-        /* a quotient of so few bits is never a tie, unless exact */
+        /* a quotient with this few bits is never a tie, unless it is exact */
         return rounded(k, u / v, 0, signbit(plain));
     default:
         return rounded_sum(k, u * v, w, signbit(plain));

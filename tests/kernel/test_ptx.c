@@ -191,7 +191,7 @@ static void variables_are_read(void **unused)
     }
 }
 
-/* The scan of so much text takes a moment. It would take hours if it compared each word with each
+/* The scan of this text takes a moment. It would take hours if it compared each word with each
  * variable, or if each kernel moved all earlier ones. */
 static void long_text_takes_no_longer_than_its_length_says(void **unused)
 {

@@ -33,7 +33,7 @@ typedef struct sweep {
     bool good;      /* for good */
     bool in_worker; /* not in the application */
     const char *settings;
-    int one_in;       /* one N in so many is tried, unless all are */
+    int one_in;       /* one N in this many is tried, unless all are tried */
     int least;        /* the least number of calls */
     bool tests_peers; /* also in a process that tests pairs of devices */
 } sweep;

@@ -16,7 +16,7 @@
  *                        issue=BEGIN-RETURNED: without the latter it took 1 us
  *                        refused=1: the driver did not get it
  *                        chunk=1: a copy to or from a pinned chunk
- *                        arrives=2: so long after the call's return, on an idle device
+ *                        arrives=2: this long after the call's return, on an idle device
  *    span 0.1:3 from=0 at=9 span=5-8  of several operations: behind `from` up to 3
  *                        clock=1: begins by the clock; 2: ends by it; 3: both
  *                        written=WHEN: the engine read its times; default: 1 us after the end

@@ -37,7 +37,7 @@ typedef struct fake_port {
 void fake_init(fake_port *f);
 void fake_release(fake_port *f);
 void fake_hold(fake_port *f, bool held);
-void fake_await_inside(fake_port *f, int count); /* waits until so many calls are held */
+void fake_await_inside(fake_port *f, int count); /* waits until this many calls are held */
 void fake_answer(fake_port *f, int code, const char *call);
 fake_note fake_last(fake_port *f);
 int fake_calls(fake_port *f);

@@ -19,7 +19,7 @@
 #define MOST_DEVICES 4
 
 typedef struct scene {
-    unsigned clean; /* this is the twin, and its naps last so many times as long; 0: it is not */
+    unsigned clean; /* not 0: this is the twin, whose naps last this many times as long */
     hd_runtime *runtime;
     hd_module *module;
     hd_kernel *nap;
@@ -50,7 +50,7 @@ hd_lane *make_lane(scene *s, int device);
 hd_buffer *make_buffer(scene *s, int device, size_t bytes, const char *label);
 hd_buffer *make_host_buffer(scene *s, size_t bytes, const char *label);
 
-/* Launches a kernel of so many microseconds (in the twin three times as many). Uses the device's
+/* Launches a kernel of this many microseconds (in the twin three times as many). Uses the device's
  * lane or `lane`, and up to eight further uses. */
 hd_ticket nap(scene *s, int device, unsigned us);
 hd_ticket nap_with(scene *s, int device, unsigned us, const hd_arg *uses, size_t n_uses);
