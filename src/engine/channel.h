@@ -60,7 +60,7 @@ typedef struct hdi_point {
 
 /* The one table of operations, which tickets of the application can name: X(op, call, name,
  * entries, rank).
- * - call: its name in issue.c, which makes the driver call of each
+ * - call: its name in issue.c, which makes its driver call
  * - name: its name in messages
  * - entries: how many entries of the driver's queue it takes
  * - rank: its rank among the suspects of a loss, the likeliest first; HDI_RANK_INNOCENT: none
@@ -242,9 +242,9 @@ typedef struct hdi_failure {
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
 
-/* Which side fences between its store and its load. A submitter stores `head`, then loads whether
- * its lane is active and the engine awake. An engine that is about to sleep, or to remove a lane
- * from `active`, stores that and then loads `head`. One of the two must see the other's store.
+/* The side that fences between its store and its load. A submitter stores `head`, then loads
+ * whether its lane is active and the engine awake. An engine that is about to sleep, or to remove a
+ * lane from `active`, stores that and then loads `head`. One of the two must see the other's store.
  * A fence on one side is enough. Submitters do this far more often than engines. */
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
@@ -346,7 +346,7 @@ typedef struct hdi_lane_shared {
     _Atomic uint64_t times_after;
 } hdi_lane_shared;
 
-/* When the operation that ends in a slot ended (times.h). */
+/* The end time of the operation that ends in a slot (times.h). */
 typedef struct hdi_time {
     _Atomic uint64_t position; /* 0: none */
     _Atomic int64_t ns;

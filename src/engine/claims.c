@@ -72,7 +72,7 @@ static bool lane_claim_is_unseen(const hd_lane *lane, uint64_t end)
            !hdi_device_lost(lane->device);
 }
 
-/* For a trace: no engine saw the end. */
+/* Records the end for a trace, since no engine saw it. */
 static void lane_claim_record_end(hd_lane *lane, uint64_t end)
 {
     hdi_record record = {.done = {.time = hdi_record_now(&lane->runtime->recorder),

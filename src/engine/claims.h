@@ -153,7 +153,7 @@ static inline bool hdi_claim_is_left_to_program(const hd_lane *lane)
            atomic_load_explicit(&lane->claim_called, memory_order_relaxed) != begun;
 }
 
-/* The same for the work of a point. */
+/* hdi_claim_is_left_to_program for the work of a point. */
 bool hdi_point_is_left_to_program(hd_runtime *rt, hdi_point point);
 
 /* True if some claim is open, of the program or of a call. */
@@ -178,13 +178,13 @@ static inline void hdi_claim_ring(hdi_engine_shared *engine)
 
 #define HDI_OUTCOME_TEXT 64
 
-/* The number for: the lane's claim ended with this status. */
+/* The number of the outcome: the lane's claim ended with this status. */
 uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status);
-/* The number for: the function of a CALL returned this status. */
+/* The number of the outcome: the function of a CALL returned this status. */
 uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_status status);
 
-/* "claim 'left halo' of main+0x1f", "it was ended with HD_ERROR_SYSTEM". Order locks may be
- * held. */
+/* Writes the claim or call into `what`, such as "claim 'left halo' of main+0x1f". Writes its
+ * outcome into `why`, such as "it was ended with HD_ERROR_SYSTEM". Order locks may be held. */
 void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT], char why[HDI_OUTCOME_TEXT]);
 
 /* Called by hd_close. */

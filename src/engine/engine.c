@@ -55,10 +55,10 @@
 /* Words with a bit per lane. Passes look only at the words of lanes that were made. */
 #define WORDS (HDI_LANES_MAX / 64)
 #define LITTLE 8     /* a lane with no more commands than this to issue is not full */
-#define LOOKED_AT 16 /* in each turn, a pass also checks the progress of so many full lanes */
+#define LOOKED_AT 16 /* full lanes whose progress a pass also checks in each turn */
 /* For each turn of a full lane, the engine makes at most this many visits of other lanes. */
 #define LIGHT_PER_TURN 32
-#define QUIET_NS 10000000 /* a lane stays active for so long after its work is done */
+#define QUIET_NS 10000000 /* a lane stays active for this time after its work is done */
 /* After another lane had work, visits of full lanes stay short for this time, since the other lane
  * may soon have work again. */
 #define COMPANY_NS 1000000
@@ -222,8 +222,8 @@ static bool engine_lane_is_quiet(const hdi_engine *engine, uint32_t lane)
            (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || engine_lane_is_done(shared));
 }
 
-/* Removes lanes that were quiet for a while from the active ones. It waits before, because most
- * lanes soon get work again, and a submission to an active lane is cheaper. */
+/* Removes lanes that were quiet for a while from the active ones. An earlier removal would not pay:
+ * most lanes soon get work again, and a submission to an active lane is cheaper. */
 static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
@@ -305,9 +305,9 @@ static void engine_look_at_full(hdi_engine *engine, hdi_pass *pass)
 }
 
 /* While work is in flight, a pass comes SLEEP_MOST_NS after the last one at the latest. A far
- * longer gap shows that the engine could not run, and the work perhaps neither: the program was
- * stopped, or the machine too busy. So the watchdog does not count it. Time in a driver call is no
- * gap.
+ * longer gap shows that the engine could not run: the program was stopped, or the machine was too
+ * busy. Perhaps the work could not run either. So the watchdog does not count such a gap. Time in a
+ * driver call is no gap.
  * With placement=inline a gap may be time that the program spent elsewhere while the work ran.
  * There a part of the gap counts, so that work without end is noticed after some looks. */
 static void engine_watch_time(hdi_engine *engine, int64_t now)
@@ -451,7 +451,7 @@ static void engine_sleep_until_needed(hdi_engine *engine, bool in_flight, bool f
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
-        /* with CUPTI the sleep ends in time, since the next pass records its reports */
+        /* with CUPTI the sleep is limited, since the next pass records CUPTI's reports */
         bool for_ever = !in_flight && !engine->chains_used && engine->recording.detail != HDI_RECORD_DETAIL_CUPTI;
         hdi_futex_wait(&engine->shared->doorbell, doorbell,
                        for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? sleep_ns : TIDY_NS));
@@ -501,7 +501,7 @@ static void *engine_thread(void *argument)
     }
     int64_t quiet_since = 0;
     bool first = true; /* the next timed sleep is the first one since something happened */
-    /* For this thread only, whose timed sleeps are shorter than the usual slack. */
+    /* Sets the slack of this thread only: its timed sleeps are shorter than the usual slack. */
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = engine_pass(engine);
@@ -700,7 +700,7 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
         stream->handle = NULL;
         return answer;
     }
-    /* This is not 0 if a former engine was lost. */
+    /* The position is not 0 if a former engine was lost. */
     uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     stream->number = number;
     if (engine_lane_words(engine) <= number / 64) { /* the caller makes one lane at a time */

@@ -23,9 +23,9 @@
 #include "engine/engine.h"
 #include "engine/failures.h"
 
-#define TRIES 64 /* a writer needs less than one, unless it is held up */
+#define TRIES 64 /* a writer needs less time than one try, unless it is held up */
 #define ROOM_FIRST 8
-#define UNSURE_NS 1000000000 /* no live writer takes so long for a record */
+#define UNSURE_NS 1000000000 /* no live writer takes this long for a record */
 #define UNSURE_SLEEP_NS 20000
 
 /* ---- the log ---- */
@@ -75,8 +75,8 @@ static void failure_end_change(hdi_lane_shared *lane, uint64_t end)
     atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_release);
 }
 
-/* The number of the first record, and the number behind that of the last one. A crashed engine may
- * have left any values there. */
+/* Returns the number behind the last record. *first: the number of the first one. A crashed engine
+ * may have left any values there. */
 static uint64_t failure_log_bounds(const hdi_channel *channel, uint32_t lane, uint64_t *first)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
@@ -336,8 +336,8 @@ typedef struct entry {
  * one is to blame for itself, so the entry needs no rhythm. */
 enum { LOST = 1, INHERITED = 2, WAITED = 4, CLAIMS = 8 };
 
-/* From the end of a lane's claim to that of the next there are its slots, and often a wait. With
- * more slots, a claim that succeeded may be in between. */
+/* Between the ends of two claims of a lane lie the slots of the second claim, and often a wait.
+ * With more slots, a claim that succeeded may be in between. */
 #define CLAIM_DISTANCE (HDI_CLAIM_SLOTS + 1)
 
 struct hdi_archive {

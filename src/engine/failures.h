@@ -5,9 +5,9 @@
  * old records into its own archive, which stores them in a shorter form. No record covers an
  * operation that succeeded.
  *
- * A record may leave the log once no engine can look for it there. That is when all operations
- * finished that were submitted before the failed operation was seen done. An operation submitted
- * later finds the failure itself, and writes no wait for it.
+ * A record may leave the log once no engine can look for it there. This holds when all operations
+ * submitted before the failed operation was seen done have finished. An operation submitted later
+ * finds the failure itself, and writes no wait for it.
  *
  * The archive grows by 48 bytes with each failure that breaks the rhythm of those before it: of
  * another kind, or at another distance. Failures of one kind at equal distances share one entry,

@@ -180,7 +180,7 @@ static void lane_give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
     lane->is_default = is_default;
     lane->owners = 1;
-    /* As hd_lane_keep_times. */
+    /* relaxed, as in hd_lane_keep_times */
     atomic_store_explicit(&lane->shared->keeps_times, 0, memory_order_relaxed);
     *resumed = lane->sticky_failure && (lane_has_failed(lane) || !lane_is_drained(lane));
     if (*resumed) {
@@ -524,8 +524,8 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
-        /* If the lane is not drained, another thread submitted before it saw the failure. Then this
-         * waits for its commands first. */
+        /* If the lane is not drained, another thread submitted before it saw the failure. In that
+         * case this waits for that thread's commands first. */
         hdi_lock_take(&lane->device->order);
         bool lost = hdi_device_lost(lane->device); /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {

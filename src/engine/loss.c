@@ -219,7 +219,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     while (from < head) {
         const hdi_command *c = hdi_command_at(&device->channel, number, from);
         if (c->slots == 0) {
-            return head; /* a dead process left it half written */
+            return head; /* a dead process left the command half written */
         }
         bool claims = c->op == HDI_OP_CLAIM || c->op == HDI_OP_CLAIMED;
         if ((c->op == HDI_OP_WAIT && loss_lane_waits(device, number, c)) ||
@@ -337,7 +337,7 @@ void hdi_device_end_draining(hdi_device *device)
 
 /* ---- reporting ---- */
 
-/* For a trace. */
+/* Records the loss for a trace. */
 static void loss_record(hdi_device *device, const loss *l)
 {
     hdi_recorder *recorder = &device->runtime->recorder;

@@ -211,7 +211,7 @@ static hdi_answer local_lane(hdi_port *port, uint32_t number, bool sticky_failur
 
 /* ---- modules ---- */
 
-#define KERNELS_LOADED 64 /* of a module */
+#define KERNELS_LOADED 64 /* the most kernels of a small module */
 
 /* Copies all kernels of a small module to the device. A load waits for running kernels anyway, so
  * later look-ups need not wait. */

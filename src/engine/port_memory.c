@@ -127,7 +127,7 @@ static hdi_local_mapping *local_mapping_find(hdi_local_port *p, uint64_t at, uin
     return m != NULL && m->bytes == bytes ? m : NULL;
 }
 
-/* How many entries make up a range. 0: the range contains gaps, or cuts an entry. */
+/* The number of entries that make up a range. 0: the range contains gaps, or cuts an entry. */
 static size_t local_mappings_in(hdi_local_port *p, uint64_t at, uint64_t bytes)
 {
     size_t n = 0;
@@ -156,8 +156,8 @@ static hdi_answer local_mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
     if (m->held) {
         /* The handle is released even if unmapping failed: the mapping keeps the memory until the
          * mapping ends. */
-        /* Never twice, whatever the driver returns: the release may have worked, and the driver may
-         * have given the handle out again. */
+        /* The handle is never released twice, whatever the driver returns: the release may have
+         * worked, and the driver may have given the handle out again. */
         first = hdi_local_first(first, hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
         m->held = false;
     }
@@ -180,7 +180,7 @@ static void local_mappings_doom(hdi_local_port *p, uint64_t at, uint64_t bytes)
     }
 }
 
-/* This goes from the last entry to the first, so that the entry that replaces a cleared one was
+/* The loop goes from the last entry to the first, so that the entry that replaces a cleared one was
  * handled before. */
 static hdi_answer local_mappings_clear_doomed(hdi_local_port *p)
 {

@@ -65,8 +65,8 @@ typedef struct hdi_waits {
     /* Per lane: the number of its entry; valid only if that entry names the lane. */
     uint32_t *index;
     uint32_t n;
-    uint32_t recorded;    /* the number of WAIT records in a trace for the operation that ends */
-    uint64_t recorded_of; /* here */
+    uint32_t recorded;    /* the number of WAIT records of one operation in a trace */
+    uint64_t recorded_of; /* the position at which this operation ends */
     uint32_t n_sources, sources_room;
     hdi_point *sources; /* results that the command reads, beside those of the entries */
 } hdi_waits;
@@ -207,7 +207,7 @@ struct hdi_device {
     _Alignas(HDI_LINE) hdi_lock order;
     _Alignas(HDI_LINE) hdi_mutex lanes_lock; /* held to make lanes and give them out */
     hd_lane *lanes[HDI_LANES_MAX];           /* NULL: never made */
-    _Atomic uint32_t lanes_made;             /* so many lanes are made, from number 0 on */
+    _Atomic uint32_t lanes_made;             /* the number of lanes made, from number 0 on */
     /* All made lanes but the parking lanes; under lanes_lock. */
     uint32_t lanes_of_program;
     /* HDI_PEERS_*: does this device use device j's memory? */
@@ -216,7 +216,7 @@ struct hdi_device {
     struct hdi_copy_lanes *copy_lanes;     /* src/transfer: these three and all other copy lanes */
     hd_lane *parking[HDI_PARKING_LANES];   /* src/buffer/parked.h; under the order lock */
     uint32_t n_parking;
-    hdi_roots roots; /* likewise */
+    hdi_roots roots; /* under the order lock, too */
     struct hdi_arena *arena;
     /* Clock: no thread maps memory ahead of need before this time, since the driver had no memory.
      * 0: threads may map at any time. */

@@ -5,7 +5,7 @@
 #include "engine/activities.h"
 #include "engine/stream.h"
 
-#define STANDS_NS 500            /* a span ends once its lane was without commands for so long */
+#define STANDS_NS 500            /* a span ends once its lane was without commands for this time */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
 /* The delay after a comparison that failed or was not close; it doubles each time. */
 #define CLOCK_AGAIN_NS 20000000
@@ -20,19 +20,19 @@
 /* The longest time between two events without work in between. If they are farther apart, there was
  * work. */
 #define APART_MOST_NS 4000
-/* A kernel begins so much later than the event in front of it, on H200s. */
+/* On H200s, a kernel begins this much later than the event in front of it. */
 #define KERNEL_NS 700
 /* The longest way from the return of a call to the device. If it takes longer, other work was in
  * front. */
 #define WAY_MOST_NS 6000
-#define CLOCK_COST_NS 100000 /* a comparison that took so long is not tried again */
-/* the engine asks for times once no work was given or done for so long */
+#define CLOCK_COST_NS 100000 /* a comparison that took this long is not tried again */
+/* the engine asks for times once no work was given or done for this time */
 #define IDLE_NS 10000
-/* the engine asks at least so often, then in each pass until all got times */
+/* the engine asks at least this often, then in each pass until all got times */
 #define UNSETTLED_NS 20000000
 /* if the budget limits events, the engine asks for the time of one this often */
 #define SETTLE_ONE_NS 200000
-/* For so long after a call the device is busy, and no thread waits for the engine. */
+/* For this time after a call the device is busy, and no thread waits for the engine. */
 #define GIVEN_NS 1000
 /* The most spans that get times in one pass: each may cost the driver several microseconds. */
 #define SETTLED_AT_ONCE 2
@@ -42,7 +42,7 @@
 /* the budget for events at first; 1 / BUDGET_SHARE of all time is added to it */
 #define BUDGET_FIRST_NS 1000000
 #define BUDGET_SHARE 200
-/* The budget is so many times as large if a busy lane begins another span, since no signal shows
+/* The budget is this many times as large if a busy lane begins another span, since no signal shows
  * that edge. */
 #define BUDGET_WITHIN 20
 #define EACH_NS 3000 /* the assumed cost of asking for one event, until it is measured */
@@ -225,8 +225,8 @@ static bool span_settle(hdi_engine *engine, const hdi_stream *stream, const hdi_
     return true;
 }
 
-/* Records spans that the device passed and whose times are known, `most` at most. Returns how
- * many. */
+/* Records up to `most` spans that the device passed and whose times are known. Returns their
+ * number. */
 static uint32_t spans_settle(hdi_engine *engine, hdi_stream *stream, uint32_t most)
 {
     hdi_spans *spans = stream->spans;
@@ -244,7 +244,7 @@ static uint32_t spans_settle(hdi_engine *engine, hdi_stream *stream, uint32_t mo
     return n;
 }
 
-/* The same for all lanes together, `most` spans at most. */
+/* Calls spans_settle for all lanes, for up to `most` spans in all. */
 static void spans_settle_some(hdi_engine *engine, uint32_t most)
 {
     hdi_recording *r = &engine->recording;
@@ -543,7 +543,7 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
     if (!spans || !spans->open || stream->entries - stream->entries_done >= engine->entries_most) {
         return; /* if the queue is full, the device has more than enough work */
     }
-    bool comes_again = !engine->device->runtime->is_inline; /* soon */
+    bool comes_again = !engine->device->runtime->is_inline; /* the engine soon visits again */
     if (!spans->stood_at && comes_again) {
         spans->stood_at = now;
     } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && spans_can_spend(engine, 1)) {

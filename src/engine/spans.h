@@ -67,7 +67,7 @@ typedef struct hdi_span {
     bool by_library;
 } hdi_span;
 
-/* Of a stream. */
+/* The spans of a stream. */
 typedef struct hdi_spans {
     uint32_t first, n;
     bool open;         /* the last one is open */
@@ -83,7 +83,7 @@ typedef struct hdi_spans {
     hdi_span clocked[HDI_SPANS_CLOCKED];
 } hdi_spans;
 
-/* Of an engine. */
+/* The recording of an engine. */
 typedef struct hdi_recording {
     uint32_t detail;    /* 0: record nothing */
     uint32_t unsettled; /* spans of all lanes without times yet */

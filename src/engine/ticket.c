@@ -29,7 +29,7 @@
 /* A caller whose deadline is this close only looks at the position. So a trace shows no pause for
  * it. */
 #define LOOK_MOST_NS 1000
-/* No living writer takes so long for a record of the log. Both this limit and the next one apply,
+/* No living writer takes this long for a record of the log. Both this limit and the next one apply,
  * since the application may have been stopped for a while. */
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8

@@ -201,7 +201,7 @@ hd_status hd_lane_keep_times(hd_lane *handle, bool on)
     return there ? HD_OK : hdi_lane_refused(handle);
 }
 
-/* Why the ticket of a successful operation lacks a time. */
+/* Fails with the reason why the ticket of a successful operation lacks a time. */
 static hd_status times_explain_none(const hd_lane *lane, hd_ticket ticket)
 {
     unsigned long long sequence = ticket.sequence;
