@@ -31,7 +31,7 @@ typedef struct pass {
     int sign; /* -1: forward, 1: backward, as in cuFFT */
 } pass;
 
-/* Of a library or of the CPU: transform a signal, divide it by N. */
+/* Functions of a library, or of the CPU: they transform a signal, and divide it by N. */
 static hd_lane_function turn, scale;
 static size_t work_bytes;
 
