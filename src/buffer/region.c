@@ -257,8 +257,8 @@ static const hdi_point *region_pending(const hdi_region *e)
 }
 
 /* Takes an entry whose work is done out of the list. `pins`: also one with pinned memory. NULL:
- * none, and *wait is a point that the first entry waits for; position 0: it waits for a lost device,
- * or for a time to unpin its memory. The lock is held. */
+ * there is none. Then *wait is a point that the first entry waits for. At position 0, the entry
+ * waits for a lost device, or for a time to unpin its memory. The lock is held. */
 static hdi_region *region_take_due(struct hdi_regions *all, bool busy, bool pins, hdi_point *wait)
 {
     *wait = (hdi_point){0, 0};

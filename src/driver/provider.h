@@ -66,8 +66,8 @@ typedef struct hdi_provider {
      * never waits. */
     uint32_t streams_ahead;
 
-    /* Chains are as long as the option chains allows, since graphs cost and save nothing. False: the
-     * kernels of a chain take HDI_KERNEL_TIME_SPAN_NS at most. */
+    /* Chains are as long as the option chains allows, since graphs cost and save nothing.
+     * False: the kernels of a chain take HDI_KERNEL_TIME_SPAN_NS at most. */
     bool chains_eager;
 
     /* A fault on one device ends the work of the process on its other devices, which the message of

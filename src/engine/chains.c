@@ -32,9 +32,9 @@
 #define SETS_MOST 8
 
 #define IDLE_NS ((int64_t)1000000000) /* lanes give chains back after so long without use */
-#define TIDY_NS ((int64_t)100000000)  /* between two searches for idle chains */
+#define TIDY_NS ((int64_t)100000000)  /* the time between two searches for idle chains */
 #define RETRY_NS ((int64_t)1000000000)
-#define REFUSALS_MOST 8 /* after so many refusals in a row, no chains are used for RETRY_NS */
+#define REFUSALS_MOST 8 /* after this many refusals in a row, no chains are used for RETRY_NS */
 
 /* ---- making ---- */
 
@@ -90,7 +90,7 @@ static void chain_unmake(hdi_engine *engine, const hdi_driver *driver, hdi_chain
     engine->chain_bytes -= chain_bytes_of(size);
     for (int i = 0; i < 2; i++) {
         if (driver && c->exec[i]) {
-            /* the driver destroys an executable that still runs when it ends */
+            /* if an executable still runs, the driver destroys it at its end */
             driver->cuGraphExecDestroy(c->exec[i]);
         }
     }
@@ -350,7 +350,7 @@ void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WOR
         engine->chains_like = NULL;
     }
     chains_unmake_all(engine, engine->device->runtime->driver, kernels);
-    /* other kernels will get these numbers, and were not seen to end */
+    /* other kernels will get these numbers, and no engine saw those end */
     for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
         if (kernels[i]) {
             atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);

@@ -40,7 +40,7 @@ int64_t hdi_engine_sleep_after(int64_t quiet);
 
 /* Wakes the engine. A submitter calls this only after it saw `asleep`. */
 void hdi_engine_ring(hdi_engine_shared *engine);
-/* `done` of a lane moved: wakes the threads that sleep for a position that it passed. */
+/* Call it after `done` of a lane moved. Wakes the threads that sleep for a passed position. */
 void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done);
 /* Wakes the engines in other processes that wait for this lane's `done`. Call it after `done`
  * moved. */

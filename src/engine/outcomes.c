@@ -91,7 +91,8 @@ static bool outcome_is_same(const outcome *a, const outcome *b)
            strcmp(a->label, b->label) == 0;
 }
 
-/* Returns the index; UINT32_MAX: no memory. The table's lock is held. */
+/* Returns the index of the outcome, which this adds if it is missing. UINT32_MAX: no memory. The
+ * table's lock is held. */
 static uint32_t outcome_find_or_add(struct hdi_outcomes *all, const outcome *wanted)
 {
     for (uint32_t i = 0; i < all->n; i++) {
@@ -155,7 +156,7 @@ void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT]
     const char *how = found.of_call ? "it returned" : "it was ended with";
     if (hdi_status_is_known(found.status)) {
         snprintf(why, HDI_OUTCOME_TEXT, "%s %s", how, hd_status_name(found.status));
-    } else { /* from a function of the program */
+    } else { /* the outcome of a function of the program */
         snprintf(why, HDI_OUTCOME_TEXT, "%s %d, which is no status", how, (int)found.status);
     }
 }

@@ -2,12 +2,12 @@
  *
  * To unpin memory, NVIDIA's driver waits until no kernel runs, and holds up the other calls of the
  * process. If a kernel waits for such a call, none of them ends. So the library unpins memory when
- * no device has work. Busy devices may never be without work. If work was seen in all looks for a
- * second, it suffices that each lane with work is moving: it finished something in the last eighth
- * of the time since the first look. A kernel that ran all the time then cannot be among the work.
- * After ten seconds, an open claim no longer counts, since a program may keep it for hours.
+ * no device has work. Busy devices may always have some. So after a second of looks that found
+ * work, it suffices that each lane with work is moving. A lane is moving if it finished something
+ * in the last eighth of the time since the first look. Then no kernel ran all the time. After ten
+ * seconds, an open claim no longer counts, since a program may keep it for hours.
  *
- * Threads: one at a time uses a record. Engines move the lanes meanwhile. With placement inline, the
+ * Threads: one at a time uses a record. Engines finish work meanwhile. With placement inline, the
  * thread that looks runs the engines, since no other thread may notice finished work.
  * Locks: none.
  * Always: a look waits for nothing.

@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 
-/* What a user of this file saw of a runtime's lanes. Zero at first. */
+/* The lanes of a runtime as the looks so far found them. All fields are zero at first. */
 typedef struct hdi_rest {
     int64_t since; /* clock time of the first look that found work; 0: none did */
     struct hdi_rest_lane *lanes;

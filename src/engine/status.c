@@ -12,8 +12,8 @@
 #include "engine/claims.h"
 #include "engine/engine.h"
 
-/* Takes the place of a position if a call was refused because of a failure, and is no operation.
- * Positions begin with 1. */
+/* Stands for a position if a failure refused a call, which is no operation. Positions begin with
+ * 1. */
 #define NO_OPERATION 0
 
 /* The effect of a loss on the operation at `position` of a lane, which is not the one to blame. */

@@ -28,7 +28,7 @@
 #define VISIT_NS 8000
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
-#define LINGER_NS 10000 /* an empty lane gets a signal after so long, sooner if a thread waits */
+#define LINGER_NS 10000 /* an empty lane gets a signal after this time; sooner if a thread waits */
 
 /* ---- issuing ---- */
 

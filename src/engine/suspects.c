@@ -22,7 +22,7 @@ const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane,
     while (position < limit) {
         const hdi_command *c = hdi_command_at(channel, lane, position);
         if (c->slots == 0) {
-            return NULL; /* a dead process left it half written */
+            return NULL; /* a dead process left the command half written */
         }
         position += c->slots;
         if (hdi_op_is_work(c->op)) {
@@ -170,7 +170,7 @@ static bool suspects_walk_lane(walk *w, uint32_t number, uint64_t limit)
     while (*at < s.head && *at < limit) {
         const hdi_command *c = hdi_command_at(&w->device->channel, number, *at);
         if (c->slots == 0) {
-            return false; /* a dead process left it half written */
+            return false; /* a dead process left the command half written */
         }
         *at += c->slots;
         uint64_t end = *at;

@@ -1,10 +1,10 @@
 /* suspects.h - the unfinished operations of a device, which are the possible causes of a loss or a
  * delay.
  *
- * A GPU reports that something went wrong, but not what. So the suspects are the operations that
- * the driver got and that no thread saw end. Kernels come first, since Heddle checked the memory of
- * copies and fills before the driver got them. If there are several kernels, each may be the cause.
- * Kernels that other operations wait for come first.
+ * A GPU reports an error, but not its cause. So the suspects are the operations that the driver got
+ * and that no thread saw end. Kernels come first, since Heddle checked the memory of copies and
+ * fills before the driver got them. If there are several kernels, each may be the cause. Kernels
+ * that other operations wait for come first.
  *
  * Threads: hdi_suspects_awaited: any. The rest: the thread that runs the device's engine, or the
  * holder of the device's order lock, so that no submission overwrites the commands meanwhile.

@@ -3,7 +3,7 @@
  *
  * Promise: Unpinning waits for held work, and for no busy lane that goes on.
  *
- * Threads: the main one, and the runtime's. Locks: none.
+ * Threads: the main one, and those of the runtime. Locks: none.
  * Always: a stream is held only while the test says so.
  */
 #include "support/check.h"
