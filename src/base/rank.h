@@ -49,6 +49,7 @@
     ENTRY(PORT)              /* requests to a device */                                            \
     ENTRY(ENGINE)            /* placement inline: running an engine; only tried */                 \
     ENTRY(CHAINS)            /* executables of launches */                                         \
+    ENTRY(STREAM_POOL)       /* streams made ahead */                                              \
     ENTRY(CACHES)            /* the list of thread caches */                                       \
     ENTRY(THREAD_CACHE)      /* a thread cache; several under CACHES */                            \
     ENTRY(BUFFERS)           /* the list of buffers */                                             \

@@ -26,6 +26,7 @@
 #include "base/wait.h"
 #include "blas/blas.h"
 #include "engine/stream.h"
+#include "engine/stream_pool.h"
 
 /* Timed sleeps while work is in flight. A sleep lasts a small part of the time without progress,
  * since up to a whole sleep is lost when the work ends. With few processors it is a larger part,
@@ -596,27 +597,16 @@ static hd_status engine_start_thread(hdi_engine *engine)
     return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
-/* Makes the streams of the first lanes ahead; any other lane makes its own. If another runtime is
- * open, this makes none, because that runtime's kernels may run, and hd_open must not wait for
- * them. */
-static void engine_make_streams(hdi_engine *engine)
+/* Joins the other runtimes in the use of streams that were made ahead. */
+static void engine_join_streams(hdi_device *device)
 {
-    const hdi_device *device = engine->device;
-    const hdi_driver *driver = device->runtime->driver;
-    uint32_t most = device->runtime->provider->streams_ahead;
     hdi_current current;
     const char *call = "";
-    if (most == 0 || hdi_runtimes_are_open_beside(device->runtime) ||
-        hdi_current_enter(driver, device->context, &current, &call) != HDCU_SUCCESS) {
-        return;
+    bool entered = hdi_current_enter(device->runtime->driver, device->context, &current, &call) == HDCU_SUCCESS;
+    hdi_stream_pool_join(device, entered);
+    if (entered) {
+        hdi_current_leave(&current);
     }
-    bool made = true;
-    for (uint32_t i = 0; i < most && i < HDI_LANES_MAX && made; i++) {
-        hdi_stream *stream = &engine->streams[i];
-        made = driver->cuStreamCreate(&stream->handle, HDCU_STREAM_NON_BLOCKING) == HDCU_SUCCESS;
-        stream->handle = made ? stream->handle : NULL;
-    }
-    hdi_current_leave(&current);
 }
 
 hd_status hdi_engine_create(hdi_device *device)
@@ -639,7 +629,7 @@ hd_status hdi_engine_create(hdi_device *device)
     hdi_blocked_start(engine);
     engine_take_fences(engine);
     device->engine = engine;
-    engine_make_streams(engine);
+    engine_join_streams(device);
     if (device->runtime->is_inline) {
         return HD_OK;
     }
@@ -693,7 +683,7 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
     }
     if (!stream->handle) {
         answer.call = "cuStreamCreate";
-        answer.code = device->runtime->driver->cuStreamCreate(&stream->handle, HDCU_STREAM_NON_BLOCKING);
+        answer.code = hdi_stream_pool_take(device, &stream->handle);
     }
     hdi_current_leave(&current);
     if (!hdi_answered(answer)) {
@@ -741,11 +731,10 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
         /* After a loss the context does no more work, and a library promises nothing there. */
         hdi_blas_close(atomic_load_explicit(&stream->blas, memory_order_relaxed),
                        driver_usable && !hdi_device_lost(device));
-        if (driver_usable && stream->handle) {
-            driver->cuStreamDestroy(stream->handle);
-        }
+        hdi_stream_pool_put(device, stream->handle, driver_usable);
         free(stream->dependencies);
     }
+    hdi_stream_pool_leave(device, driver_usable);
     hdi_mutex_destroy(&engine->running);
     free(engine);
     device->engine = NULL;

@@ -4,6 +4,7 @@
 #include "base/wait.h"
 #include "engine/activities.h"
 #include "engine/stream.h"
+#include "engine/stream_pool.h"
 
 #define STANDS_NS 500            /* a span ends once its lane was without commands for this time */
 #define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
@@ -144,9 +145,8 @@ static bool spans_measure_clocks(hdi_engine *engine, hdi_record *record)
 
 static void spans_compare_clocks(hdi_engine *engine)
 {
-    const hdi_driver *driver = engine->device->runtime->driver;
     hdi_recording *recording = &engine->recording;
-    if (!recording->stream && driver->cuStreamCreate(&recording->stream, HDCU_STREAM_NON_BLOCKING) != HDCU_SUCCESS) {
+    if (!recording->stream && hdi_stream_pool_take(engine->device, &recording->stream) != HDCU_SUCCESS) {
         recording->stream = NULL;
         recording->clock_at = engine->now + CLOCK_EVERY_NS;
         return;
@@ -678,9 +678,7 @@ void hdi_recording_end(hdi_engine *engine, bool driver_usable)
         free(spans);
         engine->streams[i].spans = NULL;
     }
-    if (driver_usable && engine->recording.stream) {
-        driver->cuStreamDestroy(engine->recording.stream);
-    }
+    hdi_stream_pool_put(engine->device, engine->recording.stream, driver_usable);
     hdi_engine_activities_release(engine, driver_usable);
     engine->recording = (hdi_recording){.detail = 0};
     atomic_store_explicit(&engine->shared->recorded, 0, memory_order_release);
