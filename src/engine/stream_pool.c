@@ -1,4 +1,4 @@
-/* stream_pool.c - CUDA streams that hd_open makes ahead, for the lanes of all runtimes in a process.
+/* stream_pool.c - CUDA streams that hd_open makes ahead, for all runtimes of a process.
  *
  * Now and then cuStreamCreate waits for all kernels that run on the device. So the first runtime
  * that uses a context makes streams before any of its kernels runs. Lanes take these streams and
@@ -50,7 +50,7 @@ static void stream_pools_guard_forks(void)
     pthread_atfork(stream_pools_before_fork, stream_pools_in_parent, stream_pools_in_child);
 }
 
-/* Returns the link to the pool of the device's context, or the end of the list. The lock is held. */
+/* Returns the link to the pool of the device's context, or the last link. The lock is held. */
 static stream_pool **stream_pool_find(const hdi_device *device)
 {
     stream_pool **link = &stream_pools;

@@ -1,4 +1,4 @@
-/* stream_pool.h - CUDA streams that hd_open makes ahead, for the lanes of all runtimes in a process.
+/* stream_pool.h - CUDA streams that hd_open makes ahead, for all runtimes of a process.
  *
  * Threads: any, with the device's context current.
  * Locks: see stream_pool.c.
