@@ -269,7 +269,10 @@ void hdi_file_sweep(const char *path)
 {
     char folder[PATH_MAX];
     const char *name;
-    DIR *directory = file_split_path(path, folder, &name) ? hdi_descriptor_folder(folder) : NULL;
+    if (!file_split_path(path, folder, &name)) {
+        return;
+    }
+    DIR *directory = hdi_descriptor_folder(folder);
     time_t now = time(NULL);
     size_t n = strlen(name);
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {

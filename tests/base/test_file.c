@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -189,6 +190,18 @@ static void what_was_left_is_swept_away(void **state)
     hdi_file_sweep("/nonexistent/file");
 }
 
+static void a_path_that_is_too_long_is_left_alone(void **state)
+{
+    (void)state;
+    char longest[PATH_MAX + 8];
+    memset(longest, '/', sizeof longest);
+    longest[sizeof longest - 1] = 0;
+    errno = 0;
+    assert_false(hdi_file_replace(longest, "", 0, 0600));
+    assert_int_equal(errno, ENAMETOOLONG);
+    hdi_file_sweep(longest);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +209,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_kill_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_left_is_swept_away, set_up, tear_down),
+        cmocka_unit_test(a_path_that_is_too_long_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
