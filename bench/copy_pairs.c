@@ -17,7 +17,6 @@ typedef struct memory {
 static bool open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, memory *m, char *error)
 {
     const hdi_driver *d = x->driver;
-    memset(m, 0, sizeof(*m));
     for (int i = 0; i < COPY_DEVICES; i++) {
         hd_lane *lane = NULL;
         copy_pattern(x->from, bytes, (uint32_t)(10 + i));
@@ -82,7 +81,7 @@ static bool verify(copy_experiment *x, const memory *m, int to, size_t bytes, co
 
 static bool run_staged(copy_experiment *x, hd_runtime *runtime, char *error)
 {
-    memory m;
+    memory m = {0};
     size_t bytes = x->large;
     bool ok = open_memory(x, runtime, bytes, &m, error);
     copy_work w[2] = {make_work(x, &m, 0, bytes), make_work(x, &m, 1, bytes)};
@@ -146,7 +145,7 @@ static bool await_verdicts(copy_experiment *x, char *error)
 
 static bool run_peer(copy_experiment *x, char *error)
 {
-    memory m;
+    memory m = {0};
     size_t bytes = x->large, page = 4 * COPY_KIB;
     bool ok = await_verdicts(x, error) && open_memory(x, x->runtime, bytes, &m, error);
     copy_work w[2] = {make_work(x, &m, 0, bytes), make_work(x, &m, 1, bytes)}, small = make_work(x, &m, 0, page);
