@@ -251,7 +251,7 @@ static __attribute__((noinline)) void record_place_enter_slow(hdi_recorder *r, p
     p->shared = !t;
     p->ring = t ? t->ring : r->common;
     p->thread = t ? t->thread : hdi_record_own_number();
-    p->nothing.trace = 0;
+    p->nothing = (hdi_record_gap){.trace = 0};
     p->gap = t ? &t->gap : record_gap_of_sharer(r, p->thread, trace);
     p->gap = p->gap ? p->gap : &p->nothing;
     if (t) {
