@@ -305,11 +305,11 @@ static void host_physical_drop_handles(hdi_host_physical *p)
 }
 
 /* Removes a mapping. Inaccessible addresses take its place, so that nothing else can be placed
- * there. */
+ * there. If the kernel refuses them, the old pages stay until the addresses are mapped again. */
 static void host_mapping_remove(hdi_host_mapping *m)
 {
-    mmap((void *)m->span.start, m->span.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-         0);
+    (void)mmap((void *)m->span.start, m->span.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+               -1, 0);
     hdi_host_set_remove(&hdi_host_mappings, &m->span);
     m->physical->mappings--;
     host_physical_release_if_unused(m->physical);
