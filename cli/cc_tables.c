@@ -14,6 +14,7 @@
  */
 #include "cli/cc_tables.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static piece tables_piece_none(void)
 }
 static bool tables_piece_same(piece a, piece b)
 {
-    return a.length == b.length && memcmp(a.at, b.at, a.length) == 0;
+    return a.length == b.length && (a.length == 0 || memcmp(a.at, b.at, a.length) == 0);
 }
 /* The piece from the first `what` on. */
 static piece tables_piece_from(piece in, const char *what)
@@ -52,7 +53,7 @@ static piece tables_piece_behind(piece in, const char *what)
 }
 static bool tables_piece_begins(piece in, const char *what)
 {
-    return in.length >= strlen(what) && memcmp(in.at, what, strlen(what)) == 0;
+    return in.at != NULL && in.length >= strlen(what) && memcmp(in.at, what, strlen(what)) == 0;
 }
 /* The name of a variable or a value with its first character, @ or %; empty: none. */
 static piece tables_name_at(piece in)
@@ -207,10 +208,11 @@ static void tables_find_uses(tables *t, piece text)
     }
 }
 
-/* Writes the line with its last addrspace(4) as addrspace(1). */
+/* Writes the line, which contains addrspace(4), with its last one as addrspace(1). */
 static void tables_write_global(FILE *out, piece line)
 {
     piece last = tables_piece_from(line, CONSTANT);
+    assert(last.at != NULL);
     for (piece next; (next = tables_piece_from((piece){last.at + 1, last.length - 1}, CONSTANT)).at != NULL;) {
         last = next;
     }
@@ -238,7 +240,7 @@ static void tables_write_element(FILE *out, piece line, piece index, const table
 
 static void tables_write_line(FILE *out, tables *t, piece line)
 {
-    piece index;
+    piece index = tables_piece_none();
     table *of = *line.at == '@' ? tables_find(t, tables_name_at(line)) : tables_element_of(t, line, &index);
     if (*line.at != '@' && of != NULL) {
         tables_add_address(t, tables_name_at((piece){line.at + 2, line.length - 2}), of);
