@@ -363,8 +363,6 @@ int start_sample(int count, char *const *arguments)
 
 /* ---- conductor ---- */
 
-extern char **environ;
-
 typedef struct experiment {
     report_record record; /* first */
     const bench_options *options;

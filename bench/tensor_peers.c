@@ -25,8 +25,6 @@ enum { ARGUMENTS_MAX = TENSOR_ROWS_MAX + TENSOR_PRODUCTS + 4, OUTPUT_MAX = 1 << 
 /* time limit of one script, including the import of PyTorch */
 static const int64_t most_ms = 60000;
 
-extern char **environ;
-
 /* ---- the rows ---- */
 
 static size_t list_numbers(char *out, size_t room, const char *between, const uint64_t *n, const int *order, int count)

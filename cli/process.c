@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static volatile sig_atomic_t stopped_by;
 static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
 static struct sigaction before[sizeof stops / sizeof stops[0]];

@@ -514,8 +514,6 @@ bool hdi_options_format(const hdi_options *options, char *out, size_t bytes)
 
 /* ---- variables of the environment that are no options ---- */
 
-extern char **environ;
-
 /* Names that begin like the variables of options, but are none: variables of the tool, and of the
  * tests and scripts around it. A name that ends with _ stands for all names with that prefix. */
 static const char *const known[] = {

@@ -239,8 +239,6 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
 
 #define DESCRIPTOR_LEAST (HDI_PROGRAM_DESCRIPTOR + HDI_PROGRAM_DESCRIPTORS)
 
-extern char **environ;
-
 bool hdi_spawn_lift(int *descriptor)
 {
     int high = hdi_descriptor_copy(*descriptor, DESCRIPTOR_LEAST);

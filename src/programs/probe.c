@@ -32,8 +32,6 @@
 #include "process/spawn.h"
 #include "transfer/transfer.h"
 
-extern char **environ;
-
 #define EXIT_USAGE 2
 
 /* Sizes of buffers: large enough to time copies, or else as large as free memory allows, but at
