@@ -147,7 +147,7 @@ static inline bool alloc_is_live(const alloc_slot *slot)
 alloc_end alloc_pairs(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t *ns, char *error);
 /* Like alloc_pairs, but times each pair separately, until the deadline. */
 alloc_end alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
-                           stats_histogram *pairs, char *error);
+                           stats_histogram *h, char *error);
 
 /* The results of a replay. Blocks that are still live stay in `slots`. */
 typedef struct alloc_replayed {
@@ -157,8 +157,8 @@ typedef struct alloc_replayed {
 } alloc_replayed;
 
 /* `slots` holds log->slots empty entries. Running out of memory is a failure only for Heddle. */
-alloc_end alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
-                       stats_histogram *calls, alloc_replayed *out, char *error);
+alloc_end alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots, stats_histogram *h,
+                       alloc_replayed *out, char *error);
 
 /* Frees the live blocks in slots[0..count), each in lane 0. */
 bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error);

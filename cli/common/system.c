@@ -167,12 +167,12 @@ bool system_has_version(const char *line, const char *version)
 
 /* ---- IOMMU ---- */
 
-system_iommu system_read_iommu(const char *root, const char *given, char group[64], char type[64])
+system_iommu system_read_iommu(const char *root, const char *bus_id, char group[64], char type[64])
 {
-    char bus_id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
+    char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
     group[0] = type[0] = 0;
-    system_bus_id(given, bus_id);
-    system_make_path(path, root, DEVICES "%s/iommu_group", bus_id);
+    system_bus_id(bus_id, id);
+    system_make_path(path, root, DEVICES "%s/iommu_group", id);
     ssize_t length = readlink(path, target, sizeof(target) - 1);
     if (length <= 0) {
         int units = system_count_entries(root, "/sys/class/iommu");
@@ -188,18 +188,17 @@ system_iommu system_read_iommu(const char *root, const char *given, char group[6
 /* ---- links and windows ---- */
 
 /* Parses values such as "32.0 GT/s PCIe" and "16". */
-bool system_read_link(const char *root, const char *given, system_link *out)
+bool system_read_link(const char *root, const char *bus_id, system_link *out)
 {
     static const char *const names[4] = {"current_link_speed", "max_link_speed", "current_link_width",
                                          "max_link_width"};
-    char bus_id[SYSTEM_BUS_ID], text[64];
+    char id[SYSTEM_BUS_ID], text[64];
     double value[4];
     bool whole = true;
-    system_bus_id(given, bus_id);
+    system_bus_id(bus_id, id);
     for (int i = 0; i < 4; i++) {
         char *end = text;
-        value[i] =
-            system_read_line(root, text, sizeof(text), DEVICES "%s/%s", bus_id, names[i]) ? strtod(text, &end) : 0;
+        value[i] = system_read_line(root, text, sizeof(text), DEVICES "%s/%s", id, names[i]) ? strtod(text, &end) : 0;
         if (end == text || !(value[i] > 0) || value[i] > 1000 || (i >= 2 && value[i] >= 255)) {
             value[i] = 0;
             whole = false;
@@ -209,12 +208,12 @@ bool system_read_link(const char *root, const char *given, system_link *out)
     return whole;
 }
 
-uint64_t system_read_window(const char *root, const char *given)
+uint64_t system_read_window(const char *root, const char *bus_id)
 {
-    char bus_id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], line[128];
+    char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], line[128];
     unsigned long long first = 0, last = 0;
-    system_bus_id(given, bus_id);
-    system_make_path(path, root, DEVICES "%s/resource", bus_id);
+    system_bus_id(bus_id, id);
+    system_make_path(path, root, DEVICES "%s/resource", id);
     FILE *file = fopen(path, "re");
     bool got = file && fgets(line, sizeof(line), file) && fgets(line, sizeof(line), file) &&
                sscanf(line, "%llx %llx", &first, &last) == 2;
@@ -227,13 +226,13 @@ uint64_t system_read_window(const char *root, const char *given)
 /* ---- bridges above a device ---- */
 
 /* Parses the path of the device, ".../pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:00.0". */
-void system_read_chain(const char *root, const char *given, system_chain *out)
+void system_read_chain(const char *root, const char *bus_id, system_chain *out)
 {
-    char bus_id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], real[PATH_MAX];
+    char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], real[PATH_MAX];
     memset(out, 0, sizeof(*out));
     out->n = -1;
-    system_bus_id(given, bus_id);
-    system_make_path(path, root, DEVICES "%s", bus_id);
+    system_bus_id(bus_id, id);
+    system_make_path(path, root, DEVICES "%s", id);
     const char *at = realpath(path, real) ? strstr(real, "/pci") : NULL;
     if (!at) {
         return;

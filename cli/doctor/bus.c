@@ -22,19 +22,19 @@ const char *doctor_unreadable(void)
     return geteuid() == 0 ? "it cannot be read, even by root; in a container, look from outside" : DOCTOR_ROOT;
 }
 
-int doctor_bus_number(doctor_buses *buses, const char *given)
+int doctor_bus_number(doctor_buses *buses, const char *bus_id)
 {
-    char bus_id[SYSTEM_BUS_ID];
-    system_bus_id(given, bus_id);
+    char id[SYSTEM_BUS_ID];
+    system_bus_id(bus_id, id);
     for (int i = 0; i < buses->n; i++) {
-        if (strcmp(buses->id[i], bus_id) == 0) {
+        if (strcmp(buses->id[i], id) == 0) {
             return i;
         }
     }
     if (buses->n == DOCTOR_GPUS_MAX) {
         return -1;
     }
-    memcpy(buses->id[buses->n], bus_id, sizeof(bus_id));
+    memcpy(buses->id[buses->n], id, sizeof(id));
     return buses->n++;
 }
 

@@ -29,39 +29,39 @@ static const char *doctor_finding_look_up(doctor_case *c, bool needed, const cha
     return NULL;
 }
 
-const char *doctor_look(doctor_case *c, const char *format, ...)
+const char *doctor_look(doctor_case *c, const char *key, ...)
 {
     va_list arguments;
-    va_start(arguments, format);
-    const char *value = doctor_finding_look_up(c, true, format, arguments);
+    va_start(arguments, key);
+    const char *value = doctor_finding_look_up(c, true, key, arguments);
     va_end(arguments);
     return value;
 }
 
-const char *doctor_maybe(doctor_case *c, const char *format, ...)
+const char *doctor_maybe(doctor_case *c, const char *key, ...)
 {
     va_list arguments;
-    va_start(arguments, format);
-    const char *value = doctor_finding_look_up(c, false, format, arguments);
+    va_start(arguments, key);
+    const char *value = doctor_finding_look_up(c, false, key, arguments);
     va_end(arguments);
     return value;
 }
 
-bool doctor_is(doctor_case *c, const char *value, const char *format, ...)
+bool doctor_is(doctor_case *c, const char *value, const char *key, ...)
 {
     va_list arguments;
-    va_start(arguments, format);
-    const char *is = doctor_finding_look_up(c, true, format, arguments);
+    va_start(arguments, key);
+    const char *is = doctor_finding_look_up(c, true, key, arguments);
     va_end(arguments);
     return is && strcmp(is, value) == 0;
 }
 
-bool doctor_is_not(doctor_case *c, const char *value, const char *format, ...)
+bool doctor_is_not(doctor_case *c, const char *value, const char *key, ...)
 {
     int before = c->n;
     va_list arguments;
-    va_start(arguments, format);
-    const char *is = doctor_finding_look_up(c, false, format, arguments);
+    va_start(arguments, key);
+    const char *is = doctor_finding_look_up(c, false, key, arguments);
     va_end(arguments);
     doctor_drop(c, before);
     return !is || strcmp(is, value) != 0;
@@ -74,20 +74,20 @@ static long long doctor_finding_number(const char *value, long long otherwise)
     return end && end > value ? number : otherwise;
 }
 
-long long doctor_number(doctor_case *c, long long otherwise, const char *format, ...)
+long long doctor_number(doctor_case *c, long long otherwise, const char *key, ...)
 {
     va_list arguments;
-    va_start(arguments, format);
-    const char *value = doctor_finding_look_up(c, true, format, arguments);
+    va_start(arguments, key);
+    const char *value = doctor_finding_look_up(c, true, key, arguments);
     va_end(arguments);
     return doctor_finding_number(value, otherwise);
 }
 
-long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *format, ...)
+long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *key, ...)
 {
     va_list arguments;
-    va_start(arguments, format);
-    const char *value = doctor_finding_look_up(c, false, format, arguments);
+    va_start(arguments, key);
+    const char *value = doctor_finding_look_up(c, false, key, arguments);
     va_end(arguments);
     return doctor_finding_number(value, otherwise);
 }

@@ -149,35 +149,35 @@ static void snapshot_set_fact(doctor_snapshot *s, const char *key, const char *v
     s->index[slot] = s->n;
 }
 
-void doctor_put(doctor_snapshot *s, const char *value, const char *format, ...)
+void doctor_put(doctor_snapshot *s, const char *value, const char *key, ...)
 {
-    char key[DOCTOR_KEY_BYTES];
+    char text[DOCTOR_KEY_BYTES];
     va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(key, sizeof(key), format, arguments);
+    va_start(arguments, key);
+    vsnprintf(text, sizeof(text), key, arguments);
     va_end(arguments);
-    snapshot_set_fact(s, key, value, NULL);
+    snapshot_set_fact(s, text, value, NULL);
 }
 
-void doctor_put_number(doctor_snapshot *s, long long value, const char *format, ...)
+void doctor_put_number(doctor_snapshot *s, long long value, const char *key, ...)
 {
-    char key[DOCTOR_KEY_BYTES], text[32];
+    char whole[DOCTOR_KEY_BYTES], text[32];
     va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(key, sizeof(key), format, arguments);
+    va_start(arguments, key);
+    vsnprintf(whole, sizeof(whole), key, arguments);
     va_end(arguments);
     snprintf(text, sizeof(text), "%lld", value);
-    snapshot_set_fact(s, key, text, NULL);
+    snapshot_set_fact(s, whole, text, NULL);
 }
 
-void doctor_miss(doctor_snapshot *s, const char *reason, const char *format, ...)
+void doctor_miss(doctor_snapshot *s, const char *reason, const char *key, ...)
 {
-    char key[DOCTOR_KEY_BYTES];
+    char text[DOCTOR_KEY_BYTES];
     va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(key, sizeof(key), format, arguments);
+    va_start(arguments, key);
+    vsnprintf(text, sizeof(text), key, arguments);
     va_end(arguments);
-    snapshot_set_fact(s, key, NULL, reason);
+    snapshot_set_fact(s, text, NULL, reason);
 }
 
 void doctor_add_all(doctor_snapshot *s, const doctor_snapshot *other)

@@ -222,27 +222,27 @@ static void p2p_facts_read_bridges(const char *root, const system_chain *c, int 
     }
 }
 
-void p2p_facts_read(const char *root, const p2p_place *given, int n, p2p_facts *out)
+void p2p_facts_read(const char *root, const p2p_place *places, int n, p2p_facts *out)
 {
-    p2p_place places[P2P_PLACES_MAX];
+    p2p_place own[P2P_PLACES_MAX];
     system_chain chains[P2P_PLACES_MAX];
     n = n < P2P_PLACES_MAX ? n : P2P_PLACES_MAX;
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < n; i++) {
-        places[i] = given[i];
-        system_bus_id(given[i].bus_id, places[i].bus_id);
+        own[i] = places[i];
+        system_bus_id(places[i].bus_id, own[i].bus_id);
     }
     p2p_facts_read_hypervisor(root, out);
     p2p_facts_read_wsl(root, out);
     p2p_facts_read_registry(root, out);
     p2p_facts_read_versions(root, out);
-    p2p_facts_read_nodes(root, places, n, out);
+    p2p_facts_read_nodes(root, own, n, out);
     for (int i = 0; i < n; i++) {
-        p2p_facts_read_iommu(root, &places[i], i, out);
-        system_read_chain(root, places[i].bus_id, &chains[i]);
+        p2p_facts_read_iommu(root, &own[i], i, out);
+        system_read_chain(root, own[i].bus_id, &chains[i]);
         p2p_facts_read_bridges(root, &chains[i], i, out);
-        p2p_facts_read_link(root, &places[i], i, out);
-        p2p_facts_read_window(root, &places[i], i, out);
+        p2p_facts_read_link(root, &own[i], i, out);
+        p2p_facts_read_window(root, &own[i], i, out);
     }
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < n; j++) {

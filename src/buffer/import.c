@@ -164,7 +164,7 @@ static hd_status import_check_memory(hdi_device *device, uint64_t low, size_t by
     return status;
 }
 
-hd_status hdi_import(hd_runtime *rt, int index, uint64_t address, size_t bytes, const hd_import_options *options,
+hd_status hdi_import(hd_runtime *rt, int device, uint64_t address, size_t bytes, const hd_import_options *options,
                      const void *call_site, hd_buffer **out)
 {
     hd_import_options room;
@@ -172,27 +172,27 @@ hd_status hdi_import(hd_runtime *rt, int index, uint64_t address, size_t bytes, 
     if (status) {
         return status;
     }
-    if (index < 0 || index >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", index, rt->n_devices);
+    if (device < 0 || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     if (rt->is_process) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,
                         "with placement=process the device's memory belongs to another process without that address; "
                         "open the runtime with placement=thread, or use hd_import_descriptor");
     }
-    hdi_device *device = rt->devices[index];
-    uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
-    if (hdi_device_lost(device)) {
-        return hdi_loss_fail(rt, index, "its memory cannot be imported");
+    hdi_device *owner = rt->devices[device];
+    uint64_t losses = atomic_load_explicit(&owner->losses, memory_order_acquire);
+    if (hdi_device_lost(owner)) {
+        return hdi_loss_fail(rt, device, "its memory cannot be imported");
     }
-    status = import_check_memory(device, address, bytes);
+    status = import_check_memory(owner, address, bytes);
     hdi_region *e = NULL;
-    status = status ? status : hdi_region_make(rt, index, address, bytes, options, &e);
+    status = status ? status : hdi_region_make(rt, device, address, bytes, options, &e);
     if (status) {
         return status;
     }
     bool inherited = false;
-    status = hdi_buffer_borrow(e->buffer, device, address, bytes, losses, HDI_BUFFER_IMPORTED);
+    status = hdi_buffer_borrow(e->buffer, owner, address, bytes, losses, HDI_BUFFER_IMPORTED);
     status = status ? status : hdi_region_enlist(e, &inherited);
     if (status) {
         hdi_region_drop(e);

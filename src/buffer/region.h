@@ -80,14 +80,14 @@ hd_status hdi_region_make(hd_runtime *rt, int owner, uint64_t low, size_t bytes,
 /* Puts the region into the table, once its buffer's memory is set. *inherited: freed regions of the
  * same bytes are in use, so call hdi_region_mark. Errors: ARGUMENT (it overlaps another region),
  * HOST_MEMORY. */
-hd_status hdi_region_enlist(hdi_region *r, bool *inherited);
-void hdi_region_unlist(hdi_region *r);
+hd_status hdi_region_enlist(hdi_region *e, bool *inherited);
+void hdi_region_unlist(hdi_region *e);
 /* Errors: as hdi_submit. */
-hd_status hdi_region_mark(hdi_region *r);
+hd_status hdi_region_mark(hdi_region *e);
 /* Drops a region that is not in the table. */
-void hdi_region_drop(hdi_region *r);
+void hdi_region_drop(hdi_region *e);
 /* Makes the handle of the region's buffer good. */
-void hdi_region_give_out(hdi_region *r, const void *call_site, hd_buffer **out);
+void hdi_region_give_out(hdi_region *e, const void *call_site, hd_buffer **out);
 
 /* ---- other devices ---- */
 

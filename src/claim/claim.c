@@ -481,10 +481,10 @@ static inline __attribute__((always_inline)) hd_status claim_begin_as(hd_runtime
     return status;
 }
 
-hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *args, size_t n_args, const hdi_claim_begun *how,
+hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hdi_claim_begun *how,
                           struct hd_claim **out)
 {
-    return claim_begin_as(rt, args, n_args, how, out);
+    return claim_begin_as(rt, uses, n_uses, how, out);
 }
 
 static hd_status claim_begin_call(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,

@@ -87,9 +87,9 @@ static inline bool hdi_driver_code_is_capture(hdcu_result code)
 
 /* ---- faults.c: the fault wrapper, which fails or delays driver calls on purpose ---- */
 
-/* Wraps `inner` as the options `fault` and `delay` ask.
+/* Wraps `provider` as the options `fault` and `delay` ask.
  * Errors: OPTION (a wrong value, or a wrapped table with other settings is open), HOST_MEMORY. */
-hd_status hdi_faults_wrap(const hdi_driver *inner, const hdi_options *options, const hdi_driver **out);
+hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options, const hdi_driver **out);
 
 /* Closes the wrapped table once. False: `driver` is another table. */
 bool hdi_faults_unwrap(const hdi_driver *driver);

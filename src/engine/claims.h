@@ -162,7 +162,7 @@ bool hdi_claims_are_open(const hd_runtime *rt);
 /* The text for the claim of a lane that ends at a position, or whose first slot ends there. It is
  * "claim 'left halo' of main+0x1f", or "... on a stream of ...", and "a claim" once that is over.
  * The caller holds no order lock. */
-void hdi_claim_text(hd_runtime *rt, uint32_t lane, uint64_t position, char out[HDI_CLAIM_TEXT]);
+void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT]);
 
 /* `done` moved in a lane for claims. Wakes the thread that waits for claims. */
 static inline void hdi_claim_ring(hdi_engine_shared *engine)

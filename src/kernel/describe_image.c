@@ -95,10 +95,10 @@ static hd_status image_list_names(hdi_image *image)
     return status;
 }
 
-hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *out, const void **code,
+hd_status hdi_image_open(const void *content, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes)
 {
-    hdi_image image = {.kind = image_recognise(bytes, size), .size = size};
+    hdi_image image = {.kind = image_recognise(content, size), .size = size};
     if (image.kind == HDI_IMAGE_NONE) {
         return hdi_fail(HD_ERROR_IMAGE, "these %zu bytes are neither a Heddle kernel file nor PTX, a cubin or a fatbin",
                         size);
@@ -111,7 +111,7 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
     if (!image.bytes) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a copy of the image");
     }
-    memcpy(image.bytes, bytes, size);
+    memcpy(image.bytes, content, size);
     image.bytes[size] = 0; /* PTX may come without a terminating zero */
     *code = image.bytes;
     *code_bytes = size + 1;

@@ -42,7 +42,7 @@ typedef struct hdi_image {
  * Errors:
  * - IMAGE: the image is of no known kind, contains a texture reference, or lacks a function
  * - HOST_MEMORY */
-hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code,
+hd_status hdi_image_open(const void *content, size_t size, bool host, hdi_image *out, const void **code,
                          size_t *code_bytes);
 void hdi_image_release(hdi_image *image);
 
@@ -103,7 +103,7 @@ typedef struct hdi_signature {
  * - NOT_FOUND: no such kernel; the message lists the kernels
  * - LIMIT: more bytes of parameters than a launch has room for
  * - IMAGE, HOST_MEMORY */
-hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out);
+hd_status hdi_image_describe(const hdi_image *image, const char *symbol, hdi_signature *out);
 
 /* Fills in the parameters from the driver's facts, for an image that was not read. Leaves *out
  * unchanged if the driver does not report the parameters.

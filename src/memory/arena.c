@@ -587,35 +587,35 @@ bool hdi_arena_overlaps(hdi_arena *arena, uint64_t at, uint64_t bytes)
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
-hd_status hdi_arena_grant(hdi_arena *arena, int device)
+hd_status hdi_arena_grant(hdi_arena *arena, int peer)
 {
-    if (device == arena->config.index) {
+    if (peer == arena->config.index) {
         return HD_OK;
     }
-    if (device < 0 || device >= HDI_PEERS_MAX) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "peers: device %d", device);
+    if (peer < 0 || peer >= HDI_PEERS_MAX) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "peers: device %d", peer);
     }
     hd_status status = HD_OK;
     hdi_mutex_lock(&arena->growing);
     if (arena->large == NULL) { /* `large` changes under `growing` only */
         status = hdi_arena_fail_empty(arena);
-    } else if ((arena->mappings.granted >> device & 1) == 0) {
-        hdi_answer answer = mappings_grant(&arena->mappings, device);
+    } else if ((arena->mappings.granted >> peer & 1) == 0) {
+        hdi_answer answer = mappings_grant(&arena->mappings, peer);
         if (!hdi_answered(answer)) {
             status = hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer,
                                            "peers: the memory of device %d cannot be made accessible to device %d",
-                                           arena->config.index, device);
+                                           arena->config.index, peer);
         }
     }
     hdi_mutex_unlock(&arena->growing);
     return status;
 }
 
-void hdi_arena_revoke(hdi_arena *arena, int device)
+void hdi_arena_revoke(hdi_arena *arena, int peer)
 {
-    if (device >= 0 && device < HDI_PEERS_MAX) {
+    if (peer >= 0 && peer < HDI_PEERS_MAX) {
         hdi_mutex_lock(&arena->growing);
-        mappings_revoke(&arena->mappings, device);
+        mappings_revoke(&arena->mappings, peer);
         hdi_mutex_unlock(&arena->growing);
     }
 }

@@ -197,7 +197,7 @@ HDI_FIBER_CODE static void cpu_core_take_thread(hdi_cpu_core *core, hdi_fiber *f
     }
 }
 
-static void cpu_core_run_threads(void *fiber);
+static void cpu_core_run_threads(void *argument);
 static void cpu_core_tell_apart(hdi_cpu_core *core);
 
 /* All running threads arrived at the barrier: they are ready. */
