@@ -29,6 +29,11 @@ void cli_complain_list(const char *command, const char *format, va_list argument
  * `command` may be "". */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __clang_analyzer__
+/* For the static analyzer, which cannot see into command.c: it always returns CLI_USAGE. */
+#define cli_usage(...) (cli_usage(__VA_ARGS__), CLI_USAGE)
+#endif
+
 /* A command line that getopt_long reads word by word. The command sets the first members, and the
  * others start as zero. */
 typedef struct cli_words {

@@ -13,6 +13,7 @@
 #ifndef HDI_BASE_ERROR_H
 #define HDI_BASE_ERROR_H
 
+#include <assert.h>
 #include <heddle/status.h>
 #include <stdbool.h>
 
@@ -78,12 +79,28 @@ void hdi_attempt_end(hdi_attempt *attempt);
  * the attempt becomes the thread's last failure. If it is HD_OK, a failure within is dropped. */
 hd_status hdi_attempt_result(hdi_attempt *attempt, hd_status status);
 
+/* Returns `status`, which is a failure. A function uses it to return the result of another function
+ * that only fails. So the static analyzer knows that the caller gets a failure, too. */
+static inline hd_status hdi_fail_pass(hd_status status)
+{
+    assert(status != HD_OK);
+    return status;
+}
+
 #ifdef __clang_analyzer__
-/* For the static analyzer, which cannot see into error.c: these return the given status, which is a
- * failure. */
-#define hdi_fail(status, ...) (status)
-#define hdi_fail_driver(status, ...) (status)
-#define hdi_fail_about(status, ...) (status)
+/* For the static analyzer, which cannot see into error.c, and does not follow deep calls. These use
+ * their arguments, and return the given status, which is a failure. */
+int hdi_error_uses(int first, ...) __attribute__((pure));
+#define hdi_fail(status, ...) ((void)hdi_error_uses(0, __VA_ARGS__), (status))
+#define hdi_fail_driver(status, ...) ((void)hdi_error_uses(0, __VA_ARGS__), (status))
+#define hdi_fail_about(status, ...) ((void)hdi_error_uses(0, __VA_ARGS__), (status))
+#define hdi_fail_error(error) hdi_fail_pass((error)->status)
+#define hdi_fail_pass(status)                                                                                          \
+    __extension__({                                                                                                    \
+        hd_status hdi_failure_ = (status);                                                                             \
+        __builtin_assume(hdi_failure_ != HD_OK);                                                                       \
+        hdi_failure_;                                                                                                  \
+    })
 #define hdi_attempt_result(attempt, status) ((void)(attempt), (status))
 #endif
 

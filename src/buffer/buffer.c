@@ -347,7 +347,7 @@ hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes,
 {
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (!b) {
-        return hdi_buffer_refused(handle);
+        return hdi_fail_pass(hdi_buffer_refused(handle));
     }
     if (offset > b->bytes || bytes > b->bytes - offset) {
         if (hdi_buffer_is_gone(b, handle)) {

@@ -529,7 +529,7 @@ static hd_status host_buffer_make(hd_runtime *rt, size_t bytes, bool own, bool w
         if (!own) {
             hdi_host_pool_count_failure(hdi_memory_of(rt)->host_pool);
         }
-        return host_memory_fail_take(rt, &waited);
+        return hdi_fail_pass(host_memory_fail_take(rt, &waited));
     }
     if (!host_buffer_settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(hdi_memory_of(rt)->host_pool, &block, hdi_points_data(&inherited), inherited.count);

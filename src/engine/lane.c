@@ -201,7 +201,7 @@ static hd_status lane_make_as(hdi_device *device, bool is_default, bool sticky_f
 {
     int lost = hdi_device_lost_by(device);
     if (lost) {
-        return hdi_loss_fail_call(device, lost, "");
+        return hdi_fail_pass(hdi_loss_fail_call(device, lost, ""));
     }
     hd_lane *lane = NULL;
     bool resumed = false;

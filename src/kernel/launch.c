@@ -162,7 +162,7 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
     }
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (!b) {
-        return launch_buffer_refused(a);
+        return hdi_fail_pass(launch_buffer_refused(a));
     }
     if (b->runtime != device->runtime) {
         return hdi_fail(HD_ERROR_HANDLE, "kernel '%s', argument %zu (%s): the buffer is of another runtime",
@@ -175,7 +175,7 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
     }
     if (arg->offset >= b->bytes || arg->size > b->bytes - arg->offset) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
-            return launch_buffer_refused(a);
+            return hdi_fail_pass(launch_buffer_refused(a));
         }
         return hdi_fail(HD_ERROR_RANGE, "kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
                         a->kernel->name, a->index, a->param->name, arg->offset, arg->size,
@@ -185,16 +185,16 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
     int owner = b->owner;
     if (!hdi_buffer_is_reached(b, owner, device->index)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
-            return launch_buffer_refused(a);
+            return hdi_fail_pass(launch_buffer_refused(a));
         }
         status = hdi_buffer_reach_again(b, owner, device->index);
         if (status) {
-            return launch_about_argument(a, status);
+            return hdi_fail_pass(launch_about_argument(a, status));
         }
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {
-        return launch_buffer_refused(a);
+        return hdi_fail_pass(launch_buffer_refused(a));
     }
     uint64_t bytes = b->bytes, high = arg->size ? arg->offset + arg->size : bytes;
     launch_pack_buffer_into(b, hdi_self_word(arg->value.buffer), losses, arg->offset, high, arg->access, bytes,
@@ -244,7 +244,9 @@ static hd_status __attribute__((noinline)) launch_pack_value_slow(const argument
             (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
             return launch_argument_failed(a, HD_ERROR_ARGUMENT);
         }
-        memcpy(block + offset, arg->value.bytes, param_size);
+        if (param_size > 0) {
+            memcpy(block + offset, arg->value.bytes, param_size);
+        }
         return HD_OK;
     }
     uint32_t size = launch_kind_size(arg->kind);

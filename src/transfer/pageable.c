@@ -326,7 +326,7 @@ static hdi_turn pageable_write_turn(void *context, bool caller)
         return HDI_TURN_WAITS;
     }
     if (!status && !chunk) {
-        status = hdi_staging_not_given(t->pool);
+        status = hdi_fail_pass(hdi_staging_not_given(t->pool));
     }
     if (status) {
         pageable_fail(t, status);
@@ -355,6 +355,7 @@ static hd_status pageable_write(pageable *t)
         hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, pageable_write_turn, t);
         status = pageable_result(t);
     }
+    t->error = NULL;
     return status;
 }
 
@@ -428,7 +429,7 @@ static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_
     }
     hd_status status = hdi_staging_take(t->pool, wish, deadline, &chunk);
     if (!status && !chunk && wish == HDI_STAGING_WAIT) {
-        status = hdi_staging_not_given(t->pool);
+        status = hdi_fail_pass(hdi_staging_not_given(t->pool));
     }
     if (status) {
         pageable_fail(t, status);
@@ -571,15 +572,15 @@ static hdi_turn pageable_read_turn(void *context, bool caller)
 
 static hd_status pageable_read(pageable *t)
 {
-    hd_error error;
-    t->error = &error;
     hd_status status = pageable_begin(t);
     status = status ? status : pageable_await_roots(t, 0, t->bytes);
     if (status) {
         return status;
     }
+    hd_error error;
     reading r; /* the queue is not initialised here, since it takes several pages */
     r.t = *t;
+    r.t.error = &error;
     r.first = r.count = r.hands = 0;
     atomic_init(&r.changed, 0);
     atomic_init(&r.caller_waits, false);
@@ -598,7 +599,7 @@ static hd_status pageable_read(pageable *t)
 static hd_status pageable_begin_small(pageable *t, hdi_chunk **chunk)
 {
     if (__builtin_expect(t->place.losses == HDI_LOST, 0)) {
-        return hdi_loss_fail(t->rt, t->device->index, "the buffer's content was lost (hd_free it)");
+        return hdi_fail_pass(hdi_loss_fail(t->rt, t->device->index, "the buffer's content was lost (hd_free it)"));
     }
     return hdi_staging_await(t->pool, HDI_STAGING_WAIT, t->deadline, chunk);
 }
