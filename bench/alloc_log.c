@@ -33,7 +33,7 @@ static uint64_t next_random(uint64_t *state)
 
 static bool grow(builder *b)
 {
-    if (b->log->count == b->room) {
+    if (!b->log->ops || b->log->count == b->room) {
         size_t room = b->room ? 2 * b->room : 1024;
         alloc_op *ops = realloc(b->log->ops, room * sizeof(*ops));
         if (!ops) {
@@ -42,7 +42,7 @@ static bool grow(builder *b)
         b->log->ops = ops;
         b->room = room;
     }
-    if (b->log->slots == b->slots_room) {
+    if (!b->bytes || !b->free_slots || b->log->slots == b->slots_room) {
         uint32_t room = b->slots_room ? 2 * b->slots_room : 1024;
         uint64_t *bytes = realloc(b->bytes, room * sizeof(*bytes));
         b->bytes = bytes ? bytes : b->bytes;

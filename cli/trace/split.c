@@ -121,7 +121,7 @@ static void split_add_piece(splitter *s, trace_piece one)
         last->end = one.end;
         return;
     }
-    if (s->n == s->room) {
+    if (!s->pieces || s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
         trace_piece *pieces = realloc(s->pieces, room * sizeof *pieces);
         if (!pieces) {

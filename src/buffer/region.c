@@ -360,9 +360,9 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
         lost |= hdi_device_lost(rt->devices[i]);
     }
     e->points = n_points ? malloc(n_points * sizeof *points) : NULL;
+    e->n_points = e->points ? n_points : 0;
     if (e->points) {
         memcpy(e->points, points, n_points * sizeof *points);
-        e->n_points = n_points;
     }
     /* if there is no memory for the points, this thread waits for them */
     for (size_t i = e->n_points; i < n_points; i++) {

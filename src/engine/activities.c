@@ -40,7 +40,7 @@ void hdi_engine_activities_end(hdi_engine *engine)
 static bool activities_find_name(const hdi_recording *r, const hdi_activity_name *name)
 {
     uint32_t word = name->index / 64;
-    return word < r->named_words && r->named[word] >> name->index % 64 & 1;
+    return r->named && word < r->named_words && r->named[word] >> name->index % 64 & 1;
 }
 
 /* The name counts as recorded from now on. Without memory it is recorded again, which is
@@ -48,7 +48,7 @@ static bool activities_find_name(const hdi_recording *r, const hdi_activity_name
 static void activities_mark_name(hdi_recording *r, const hdi_activity_name *name)
 {
     uint32_t word = name->index / 64;
-    if (word >= r->named_words) {
+    if (!r->named || word >= r->named_words) {
         uint32_t words = 2 * word + 16;
         uint64_t *named = realloc(r->named, words * sizeof *named);
         if (!named) {

@@ -594,7 +594,7 @@ static bool archive_append(hdi_archive *archive, const hdi_failure *f, uint32_t 
         last->flags = CLAIMS;
         return true;
     }
-    if (archive->count == archive->room) {
+    if (!archive->entries || archive->count == archive->room) {
         size_t room = archive->room ? 2 * archive->room : ROOM_FIRST;
         entry *more = realloc(archive->entries, room * sizeof *more);
         if (!more) {
