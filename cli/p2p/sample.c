@@ -183,7 +183,10 @@ static bool p2p_sample_take_one(p2p_experiment *x, const p2p_job *jobs, int n, d
 bool p2p_measure(p2p_experiment *x, const char *what, const p2p_job *jobs, int n, double *out, char *error)
 {
     double samples[P2P_JOBS_MAX][P2P_SAMPLES_MAX];
-    bool right[P2P_JOBS_MAX] = {true, true}, ok = true;
+    bool right[P2P_JOBS_MAX], ok = true;
+    for (int i = 0; i < n; i++) {
+        right[i] = true;
+    }
     for (int k = 0; k < x->samples && ok; k++) {
         double values[P2P_JOBS_MAX];
         ok = p2p_sample_fill_all(x, jobs, n, error) && p2p_sample_take_one(x, jobs, n, values, error) &&

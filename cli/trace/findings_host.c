@@ -345,10 +345,15 @@ static uint64_t finding_host_count_computing(const trace *t, int d)
     return count;
 }
 
+/* The mean time that one of the device's operations computes; 0 if none computes. */
+static int64_t finding_host_mean_computing(const trace *t, int d, uint64_t launches)
+{
+    return launches > 0 ? t->devices[d].compute / (int64_t)launches : 0;
+}
+
 static bool finding_host_are_long(const trace *t, int d)
 {
-    uint64_t n = finding_host_count_computing(t, d);
-    return n > 0 && t->devices[d].compute / (int64_t)n >= LONG_OPERATION_NS;
+    return finding_host_mean_computing(t, d, finding_host_count_computing(t, d)) >= LONG_OPERATION_NS;
 }
 
 /* `ns`: includes short gaps before submits. `on_the_way`: excludes functions that held
@@ -364,7 +369,7 @@ static void finding_host_put_launches(finder *f, int d, int64_t ns, int64_t on_t
         finding_percent(ns, f->window));
     if (launches > 0) {
         snprintf(computing, sizeof computing, "%" PRIu64 " operations with %s of computing each", launches,
-                 trace_time_text(t->devices[d].compute / (int64_t)launches, each));
+                 trace_time_text(finding_host_mean_computing(t, d, launches), each));
     } else {
         snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes",
                  finding_host_count_operations(t, d));
@@ -394,7 +399,7 @@ static void finding_host_put_long_ways(finder *f, int d, const sums *s, int64_t 
             trace_time_text(s->way_gap.part, most));
     }
     PUT(one->evidence, "%" PRIu64 " operations with %s of computing each, and %" PRIu64 " short gaps before submits%s",
-        launches, trace_time_text(t->devices[d].compute / (int64_t)launches, each), s->n_brief, way);
+        launches, trace_time_text(finding_host_mean_computing(t, d, launches), each), s->n_brief, way);
     PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map): their way passes "
                      "while the device computes. `--all` shows how long launches take to reach the device.");
 }

@@ -535,8 +535,9 @@ static int64_t times_lane_end(const maker *m)
 static trace_stretch *times_add_stretch(maker *m, int64_t began, int64_t ended, uint8_t op)
 {
     trace *t = m->s->t;
-    trace_stretch *last = t->n_stretches > m->first ? &t->stretches[t->n_stretches - 1] : NULL;
-    began = last ? trace_most(began, last->began) : began;
+    if (t->n_stretches > m->first) {
+        began = trace_most(began, t->stretches[t->n_stretches - 1].began);
+    }
     t->stretches[t->n_stretches] = (trace_stretch){.lane = m->lane->lane,
                                                    .began = began,
                                                    .ended = trace_most(began, ended),
@@ -604,9 +605,11 @@ static int64_t times_end_share(maker *m, size_t index, size_t until, int64_t beg
     const trace_op *first = &t->ops[index];
     int64_t end = trace_least(first->done, m->next);
     if (m->together == 0) {
-        for (size_t i = index; i < until; i = times_next_together(t, i, until)) {
+        size_t i = index;
+        do {
             m->together++;
-        }
+            i = times_next_together(t, i, until);
+        } while (i < until);
     }
     size_t all = m->together, n = 1, next = times_next_together(t, index, until);
     for (; next < until && t->ops[next].kind == first->kind && t->ops[next].n_waits == 0; n++) {

@@ -81,7 +81,7 @@ static hd_status nvidia_open_library(library *lib)
         symbol = dlsym(lib->handle, "cuGetProcAddress");
         TAKE(lib->v1, symbol);
     }
-    if (!symbol) {
+    if (!lib->v2 && !lib->v1) {
         dlclose(lib->handle);
         return hdi_fail(HD_ERROR_NO_DRIVER,
                         "driver=nvidia: libcuda.so.1 has no cuGetProcAddress: the driver is older than CUDA 11.3; "

@@ -175,7 +175,7 @@ static void stream_finish(hdi_engine *engine, hdi_stream *stream, uint64_t until
         if (timed > stream->done) {
             stream_store_done(engine, stream, timed);
         }
-        if (reach == stream->passed || timed < reach) {
+        if (!front || reach == stream->passed || timed < reach) {
             return;
         }
         hdi_dependency d = *front;

@@ -109,8 +109,9 @@ void hdi_globals_end(struct hd_module *m)
 void hdi_globals_forget(struct hd_module *m)
 {
     hdi_lock_take(globals_lock_of(m->runtime));
-    while (m->globals) {
-        global_leave_list(m->globals);
+    for (hdi_global *g; (g = m->globals) != NULL;) {
+        m->globals = g->next;
+        g->module = NULL;
     }
     hdi_lock_release(globals_lock_of(m->runtime));
 }

@@ -464,20 +464,20 @@ const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t numbe
 }
 
 /* Makes another block of kernel structures, with their entries for the engines. The caller holds
- * the registry's lock. False: no memory, or the table is full. */
-static bool modules_add_kernels(hd_runtime *rt)
+ * the registry's lock. Makes none if there is no memory, or the table is full. */
+static void modules_add_kernels(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
     if (chunk == HDI_KERNEL_CHUNKS) {
-        return false;
+        return;
     }
     hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
     /* This comes last, since this memory is never given back. */
     kernel_place *places = entries ? hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places) : NULL;
     if (!places) {
         free(entries);
-        return false;
+        return;
     }
     for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
         struct hd_kernel *k = &places[i].kernel;
@@ -492,16 +492,17 @@ static bool modules_add_kernels(hd_runtime *rt)
     /* Pairs with the acquire load in hdi_kernel_at: the entries are zeroed before they are
      * reachable. */
     atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
-    return true;
 }
 
 static struct hd_kernel *kernel_take(hd_runtime *rt)
 {
     struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
-    struct hd_kernel *k = NULL;
-    if (reg->free_kernels || modules_add_kernels(rt)) {
-        k = reg->free_kernels;
+    if (!reg->free_kernels) {
+        modules_add_kernels(rt);
+    }
+    struct hd_kernel *k = reg->free_kernels;
+    if (k) {
         reg->free_kernels = k->next;
         k->next = NULL;
     }

@@ -193,8 +193,8 @@ static hdcu_result host_image_bytes(const void *image, size_t *bytes, const char
 
 static bool host_module_table_is_good(const hd_cpu_module *table)
 {
-    if (!table || table->magic != HD_CPU_MODULE_MAGIC || table->version == 0 ||
-        table->version > HD_CPU_MODULE_VERSION || !table->kernels) {
+    if (table->magic != HD_CPU_MODULE_MAGIC || table->version == 0 || table->version > HD_CPU_MODULE_VERSION ||
+        !table->kernels) {
         return false;
     }
     for (const hd_cpu_kernel *const *k = table->kernels; k < table->kernels_end; k++) {
@@ -278,7 +278,7 @@ static hdcu_result host_module_load(const void *image, hdi_host_module *m, const
         *why = "the kernel file was made by a newer version of Heddle; compile it with the `heddle cc` of this version";
         return HDCU_ERROR_INVALID_IMAGE;
     }
-    if (!host_module_table_is_good(table)) {
+    if (!table || !host_module_table_is_good(table)) {
         *why = "the shared object has no table of kernels (hd_cpu_module) of this version";
         return HDCU_ERROR_INVALID_IMAGE;
     }

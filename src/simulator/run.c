@@ -677,7 +677,8 @@ static hdcu_result host_kernel_from_extra(char *block, size_t block_bytes, void 
 static hdcu_result host_kernel_copy_arguments(hdi_host_op *op, const hd_cpu_kernel *kernel, void **parameters,
                                               void **extra)
 {
-    if ((parameters && extra) || (!parameters && !extra && kernel->n_params > 0)) {
+    uint32_t n = kernel->n_params;
+    if ((parameters && extra) || (!parameters && !extra && n > 0)) {
         return HDCU_ERROR_INVALID_VALUE;
     }
     size_t bytes = kernel->argument_bytes;
@@ -689,7 +690,7 @@ static hdcu_result host_kernel_copy_arguments(hdi_host_op *op, const hd_cpu_kern
     if (extra) {
         return host_kernel_from_extra(block, bytes, extra);
     }
-    for (uint32_t i = 0; i < kernel->n_params; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if (!parameters[i]) {
             return HDCU_ERROR_INVALID_VALUE;
         }

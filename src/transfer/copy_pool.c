@@ -356,13 +356,14 @@ static void copy_pool_start_workers(hd_runtime *rt, const job *j)
     if (pool->n_groups == 0) {
         copy_pool_find_groups(rt);
     }
+    size_t n_groups = pool->n_groups;
     size_t near = copy_pool_group_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
-    for (size_t i = 0; i < pool->n_groups; i++) {
-        idle += near == i || near == pool->n_groups ? pool->groups[i].asleep : 0;
+    for (size_t i = 0; i < n_groups; i++) {
+        idle += near == i || near == n_groups ? pool->groups[i].asleep : 0;
         workers[i] = pool->groups[i].workers;
     }
     for (; idle < j->most && pool->started < copy_pool_limit_of(rt); idle++) {
-        size_t next = hdi_copy_pool_next_group(workers, pool->n_groups, near, copy_pool_limit_of(rt));
+        size_t next = hdi_copy_pool_next_group(workers, n_groups, near, copy_pool_limit_of(rt));
         worker *w = &pool->workers[pool->started];
         *w = (worker){.pool = pool, .group = &pool->groups[next]};
         if (hdi_thread_start(&w->thread, copy_pool_run_worker, w)) {
@@ -380,11 +381,11 @@ typedef struct call {
 
 /* Wakes as many sleepers as the job can use, those near it first. A worker that is about to sleep
  * sees that the doorbell changed. */
-static void copy_pool_ring(struct hdi_copy_pool *pool, const job *j, call *c)
+static void copy_pool_ring(struct hdi_copy_pool *pool, const job *j, size_t n_groups, call *c)
 {
     size_t near = copy_pool_group_of(pool, j), left = j->most;
-    for (size_t k = 0; k < pool->n_groups; k++) {
-        size_t i = (near + k) % pool->n_groups;
+    for (size_t k = 0; k < n_groups; k++) {
+        size_t i = (near + k) % n_groups;
         size_t n = left < pool->groups[i].asleep ? left : pool->groups[i].asleep;
         c->count[i] = (int)n;
         left -= n;
@@ -414,7 +415,7 @@ static void copy_pool_begin_job(hd_runtime *rt, job *j)
     pool->jobs = j;
     /* This excludes groups that copy_pool_start_workers will make, which have no sleepers yet. */
     size_t n_groups = pool->n_groups;
-    copy_pool_ring(pool, j, &c);
+    copy_pool_ring(pool, j, n_groups, &c);
     copy_pool_start_workers(rt, j);
     hdi_mutex_unlock(&pool->lock);
     copy_pool_wake(pool, &c, n_groups);
@@ -426,7 +427,7 @@ static void copy_pool_call_back(struct hdi_copy_pool *pool, job *j)
     hdi_mutex_lock(&pool->lock);
     atomic_store_explicit(&j->away, false, memory_order_relaxed);
     size_t n_groups = pool->n_groups;
-    copy_pool_ring(pool, j, &c);
+    copy_pool_ring(pool, j, n_groups, &c);
     hdi_mutex_unlock(&pool->lock);
     copy_pool_wake(pool, &c, n_groups);
 }
@@ -499,11 +500,11 @@ static hdi_turn copy_pool_next_item(void *context, bool caller)
     return HDI_TURN_DID;
 }
 
-void hdi_copy_pool_run(hd_runtime *rt, int device, size_t count, void (*work)(void *context, size_t item),
+void hdi_copy_pool_run(hd_runtime *rt, int device, size_t n_items, void (*work)(void *context, size_t item),
                        void *context)
 {
-    items all = {.work = work, .context = context, .count = count};
-    if (count) {
-        hdi_copy_pool_share(rt, device, count - 1, copy_pool_next_item, &all);
+    items all = {.work = work, .context = context, .count = n_items};
+    if (n_items) {
+        hdi_copy_pool_share(rt, device, n_items - 1, copy_pool_next_item, &all);
     }
 }

@@ -46,10 +46,10 @@ typedef enum hdi_turn {
 void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
                          void *context);
 
-/* Runs work(context, item) for every item in [0, items), on the calling thread and on workers near
+/* Runs work(context, item) for every item in [0, n_items), on the calling thread and on workers near
  * `device`. Without workers the calling thread runs all items. Each item runs exactly once, in any
  * order. All items are complete when the call returns. */
-void hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *context, size_t item),
+void hdi_copy_pool_run(hd_runtime *rt, int device, size_t n_items, void (*work)(void *context, size_t item),
                        void *context);
 
 /* A memcpy for large blocks that this processor will not use again soon. A thread that sees a

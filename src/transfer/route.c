@@ -2,6 +2,7 @@
  *
  * Threads, locks, blocking, and guarantees: see route.h.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <heddle/peer.h>
@@ -108,6 +109,7 @@ static hd_status copy_lanes_make_lane(hdi_device *device, choice *c, hd_lane **o
 static hd_lane *copy_lanes_make_once(hdi_device *device, choice *c)
 {
     struct hdi_copy_lanes *lanes = device->copy_lanes;
+    assert(lanes != NULL);
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&lanes->lock);

@@ -533,13 +533,14 @@ hd_status hdi_staging_not_given(hdi_staging *pool)
     const hdi_chunk *first = pool->count ? pool->queue[pool->first] : pool->parked;
     hdi_point use = first ? first->last : (hdi_point){0, 0};
     struct hd_buffer *buffers[HDI_STAGING_MOST];
-    for (uint32_t i = 0; i < pool->n_places; i++) {
+    uint32_t n_places = pool->n_places;
+    for (uint32_t i = 0; i < n_places; i++) {
         buffers[i] = pool->places[i].buffer;
     }
     hdi_lock_release(&pool->lock);
     /* Buffer records are never freed. If a record now belongs to another owner, it names another
      * use, which does no harm. */
-    for (uint32_t i = 0; !use.position && i < pool->n_places; i++) {
+    for (uint32_t i = 0; !use.position && i < n_places; i++) {
         use = buffers[i] ? hdi_buffer_awaited(buffers[i]) : use;
     }
     if (!use.position && lane) {
