@@ -519,7 +519,7 @@ static int64_t maintenance_run(void *context)
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     _Atomic bool *asleep = &hdi_buffer_of(rt)->maintenance_asleep;
     atomic_store_explicit(asleep, false, memory_order_relaxed);
-    bool wanted[HDI_DEVICES_MAX];
+    bool wanted[HDI_DEVICES_MAX] = {false};
     for (int i = 0; i < rt->n_devices; i++) {
         /* Relaxed: the service's lock orders this exchange after the request that woke the
          * thread. */

@@ -89,7 +89,7 @@ static hd_status provider_choose(const hdi_options *options, const hdi_driver **
 
 static hd_status provider_open_and_start(const hdi_options *options, const hdi_driver **out)
 {
-    const hdi_driver *d;
+    const hdi_driver *d = NULL;
     if (options->driver != HDI_DRIVER_HOST) {
         hdi_driver_ask_for_queues((int)options->hw_queues);
     }

@@ -262,7 +262,7 @@ static hd_status ptx_read_params(scanner *s, hdi_ptx_entry *entry)
         }
         ptx_next_word(s);
         word name;
-        uint32_t size, align;
+        uint32_t size = 0, align = 1;
         char type = 0;
         hd_status status = ptx_read_declaration(s, &name, &size, &align, &type);
         if (status != HD_OK) {
@@ -376,7 +376,7 @@ static hd_status ptx_read_body(scanner *s, hdi_ptx_entry *entry)
             ptx_next_word(s);
             if (declares) {
                 word name;
-                uint32_t size, align;
+                uint32_t size = 0, align = 1;
                 char type = 0;
                 status = ptx_read_declaration(s, &name, &size, &align, &type);
                 if (status == HD_OK && !ptx_add_to_shared(&entry->static_shared_bytes, size, align)) {

@@ -250,7 +250,7 @@ static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct h
     b->item = fresh.item;
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
     hdi_record_unlock(b);
-    hd_ticket ticket;
+    hd_ticket ticket = {NULL, 0};
     status = checkpoint_copy_all(lane, b, content, true, &ticket);
     if (!status) {
         hdi_point saved = hdi_ticket_point(ticket);

@@ -692,8 +692,8 @@ static hd_status runtime_create_devices(hd_runtime *rt, int count)
     if (count <= 0) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "the driver %s has no device", rt->provider->name);
     }
-    int ordinals[HDI_DEVICES_MAX];
-    int n;
+    int ordinals[HDI_DEVICES_MAX] = {0};
+    int n = 0;
     hd_status status = hdi_devices_choose(rt->options.devices, count, ordinals, &n);
     /* `n_devices` first: it determines the number of lanes. */
     rt->n_devices = status ? 0 : n;

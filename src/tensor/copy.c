@@ -24,6 +24,7 @@
  * - Temporary memory is freed before the call returns; submitted operations keep it until they are
  *   done.
  */
+#include <assert.h>
 #include <heddle/copy.h>
 #include <heddle/tensor.h>
 #include <stdio.h>
@@ -166,6 +167,7 @@ static hd_status tensor_job_run(const tensor_job *job, hdi_layout layout, hd_lan
         hdi_plan plan;
         hdi_plan_make(&layout, &facts, job->wish, &plan);
         if (plan.kind == HDI_PLAN_NONE) {
+            assert(job->wish != NULL); /* without a wish, there is always a plan */
             return hdi_fail(HD_ERROR_UNSUPPORTED, "kernel %s cannot move these layouts", job->wish->kernel);
         }
         if (plan.kind == HDI_PLAN_CUT) {

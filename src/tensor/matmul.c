@@ -12,6 +12,7 @@
  * - c is written last. If an earlier step fails, c stays unchanged.
  */
 #include <heddle/tensor.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
@@ -528,6 +529,7 @@ static hd_status matmul_check_buffer(product *p, int which)
     hd_runtime *rt = device->runtime;
     const hdi_extent *e = &p->extent[which];
     struct hd_buffer *b = e->buffer;
+    assert(b != NULL); /* hdi_tensor_check found it */
     if (b->runtime != rt) {
         return hdi_fail(HD_ERROR_HANDLE, "%s is of another runtime than the lane", names[which]);
     }

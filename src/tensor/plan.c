@@ -16,6 +16,7 @@
  */
 #include "tensor/plan.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 #include "base/number.h"
@@ -472,6 +473,7 @@ static uint64_t plan_percent_filled(uint64_t count, uint32_t size)
 /* Adds dimensions to i and j until their tiles are full enough. */
 static void plan_grow_groups(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint32_t size_j)
 {
+    assert(l->dims <= HD_TENSOR_DIMS);
     unsigned taken = 1u << i->dims[0] | 1u << j->dims[0];
     for (;;) {
         int of_i =
@@ -555,6 +557,7 @@ static uint64_t plan_group_run(const hdi_layout *l, const group *along, const gr
 
 static void plan_fill_tile(const hdi_layout *l, const group *i, const group *j, hd_tensor_tile *p)
 {
+    assert(l->dims <= HD_TENSOR_DIMS);
     unsigned taken = 0;
     p->ni = (uint32_t)i->count;
     p->nj = (uint32_t)j->count;

@@ -446,8 +446,8 @@ hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shap
  * elements. Within a group, the old dimensions must continue each other without a gap. */
 static bool tensor_reshape_strides(const hd_tensor *t, hd_tensor *to)
 {
-    uint64_t shape[HD_TENSOR_DIMS];
-    int64_t stride[HD_TENSOR_DIMS];
+    uint64_t shape[HD_TENSOR_DIMS] = {0};
+    int64_t stride[HD_TENSOR_DIMS] = {0};
     int dims = 0;
     for (int i = 0; i < t->dims; i++) {
         if (t->shape[i] != 1) {
