@@ -333,7 +333,7 @@ static bool measure_pace(pace_side *p, double slices, alloc_pace *out, char *err
 {
     static stats_histogram submits; /* not reentrant */
     hd_ticket ticket[2] = {{NULL, 0}, {NULL, 0}};
-    uint64_t batches = 0, begin = stats_monotonic(), last = begin, longest = 0, now = begin;
+    uint64_t batches = 0, begin = stats_monotonic(), last = begin, longest = 0, now;
     uint64_t end = alloc_slice_end(p->side.x, slices);
     uint32_t value = 0, found = 0;
     memset(&submits, 0, sizeof(submits));

@@ -345,7 +345,7 @@ static bool check_weights(loop *l, float **reference, char *error)
         snprintf(error, PLAIN_ERROR, "out of memory for the weights");
     }
     for (uint64_t i = 0; i < n && ok; i++) {
-        ok = isfinite(weights[i]) && (!*reference || memcmp(&weights[i], &(*reference)[i], sizeof(float)) == 0);
+        ok = isfinite(weights[i]) && (!*reference || weights[i] == (*reference)[i]);
         if (!ok) {
             snprintf(error, PLAIN_ERROR, "the weights of two runs of the same loop differ: element %llu is %g and %g",
                      (unsigned long long)i, (double)weights[i], *reference ? (double)(*reference)[i] : NAN);

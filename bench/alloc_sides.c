@@ -27,7 +27,7 @@ typedef struct libc_head {
 INLINE int libc_take(alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out)
 {
     libc_head *head = malloc(sizeof(*head) + bytes);
-    __asm__ volatile("" : "+r"(head) : : "memory"); /* keeps the compiler from removing the pair */
+    __asm__ volatile("" : : "r"(head) : "memory"); /* keeps the compiler from removing the pair */
     if (!head) {
         return NO_MEMORY;
     }

@@ -388,7 +388,7 @@ static bool burst(worker *w)
 static bool run(worker *w)
 {
     sample *s = w->s;
-    uint64_t begin = stats_monotonic(), end = begin + s->x->sample_ns, now = begin;
+    uint64_t begin = stats_monotonic(), end = begin + s->x->sample_ns, now;
     bool ok = true, with_bystander = s->row->bystander;
     uint64_t done = 0;
     do {

@@ -192,11 +192,11 @@ static bool p2p_pairs_compare_staged(p2p_experiment *x, const pair *p, bool both
         return false;
     }
     x->checked += both ? 2 : 1;
-    if (wrong[0] + wrong[1] && *right) {
+    unsigned long long words = wrong[0] + wrong[1];
+    if (words > 0 && *right) {
         *right = false;
         x->wrong++;
-        p2p_note(x, "%d -> %d, staged by the driver: %llu words did not arrive as they were sent", p->d, p->o,
-                 (unsigned long long)(wrong[0] + wrong[1]));
+        p2p_note(x, "%d -> %d, staged by the driver: %llu words did not arrive as they were sent", p->d, p->o, words);
     }
     return true;
 }

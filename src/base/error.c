@@ -57,7 +57,8 @@ static void error_state_give_back(state *s)
         /* pairs with the acquire of the next thread that takes it */
         atomic_store_explicit(&s->is_taken, false, memory_order_release);
     } else {
-        free(s); /* NOLINT(clang-analyzer-unix.Malloc): is_spare is set in every state of `spares` */
+        /* Every state of `spares` has is_spare set. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        free(s);
     }
 }
 

@@ -160,6 +160,8 @@ static inline bool alloc_put_cached(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_thread_cache *cache = hdi_thread_cache_own_first;
+    /* The analyzer does not see that the first operand excludes a null cache.
+     * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     if (__builtin_expect((b->special != 0) | (cache == NULL), 0) || __builtin_expect(cache->runtime_id != rt->id, 0)) {
         return false;
     }

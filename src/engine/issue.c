@@ -331,12 +331,14 @@ static uint32_t chain_issue_held(hdi_engine *engine, hdi_stream *stream, uint64_
         s--;
     }
     uint32_t size = (uint32_t)1 << s;
-    if (!chain_launch(engine, stream, c, size, launches, ends[size - 1])) {
-        stream->chains->plain = ends[size - 1];
+    /* size <= n. NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign) */
+    uint64_t last = ends[size - 1];
+    if (!chain_launch(engine, stream, c, size, launches, last)) {
+        stream->chains->plain = last;
         return 0;
     }
     stream->chains->growing = size * GROWTH > HDI_CHAIN_MOST ? HDI_CHAIN_MOST : size * GROWTH;
-    *end = ends[size - 1];
+    *end = last;
     return size;
 }
 

@@ -46,9 +46,9 @@ typedef enum hdi_turn {
 void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
                          void *context);
 
-/* Runs work(context, item) for every item in [0, n_items), on the calling thread and on workers near
- * `device`. Without workers the calling thread runs all items. Each item runs exactly once, in any
- * order. All items are complete when the call returns. */
+/* Runs work(context, item) for every item in [0, n_items), on the calling thread and on workers
+ * near `device`. Without workers the calling thread runs all items. Each item runs exactly once, in
+ * any order. All items are complete when the call returns. */
 void hdi_copy_pool_run(hd_runtime *rt, int device, size_t n_items, void (*work)(void *context, size_t item),
                        void *context);
 
