@@ -59,9 +59,8 @@ ci:
 format:
 	git ls-files -z --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.hpp' '*.cu' | xargs -0 clang-format -i
 
-tidy: debug
-	git ls-files -z --cached --others --exclude-standard 'src/*.c' 'cli/*.c' 'bench/*.c' | grep -zv '^src/kernel/builtin/' | \
-	    xargs -0 -n 1 clang-tidy -p build/debug --quiet
+tidy:
+	tools/check-tidy --all
 
 clean:
 	rm -rf build
