@@ -72,27 +72,27 @@ const char alloc_parts[] =
 
 /* ---- recorded programs ---- */
 
-static int is_log(const struct dirent *entry)
+static int bench_is_log(const struct dirent *entry)
 {
     const char *dot = strrchr(entry->d_name, '.');
     return dot && strcmp(dot, ".hdlog") == 0;
 }
 
-static bool add_log(alloc_experiment *x, const char *path, char *error)
+static bool bench_add_log(alloc_experiment *x, const char *path, char *error)
 {
-    return x->n_logs == ALLOC_REPLAYS_MAX || alloc_log_read(path, &x->logs[x->n_logs++], error);
+    return x->n_logs == ALLOC_REPLAYS_MAX || bench_alloc_log_read(path, &x->logs[x->n_logs++], error);
 }
 
 /* Adds all files of a directory, sorted by name. */
-static bool add_directory(alloc_experiment *x, const char *directory, char *error)
+static bool bench_add_directory(alloc_experiment *x, const char *directory, char *error)
 {
     struct dirent **entries;
     bool ok = true;
-    int n = directory[0] ? scandir(directory, &entries, is_log, alphasort) : 0;
+    int n = directory[0] ? scandir(directory, &entries, bench_is_log, alphasort) : 0;
     for (int i = 0; i < n; i++) {
         char path[PATH_BYTES];
         int length = snprintf(path, sizeof(path), "%s/%s", directory, entries[i]->d_name);
-        ok = ok && (length >= (int)sizeof(path) || add_log(x, path, error));
+        ok = ok && (length >= (int)sizeof(path) || bench_add_log(x, path, error));
         free(entries[i]);
     }
     if (n > 0) {
@@ -103,18 +103,18 @@ static bool add_directory(alloc_experiment *x, const char *directory, char *erro
 
 /* Finds the logs that the options name. If they name none, finds the logs beside the source, or
  * those installed with this program. */
-static bool find_logs(alloc_experiment *x, char *error)
+static bool bench_find_logs(alloc_experiment *x, char *error)
 {
     const bench_options *o = x->options;
     char folder[PATH_BYTES];
     bool ok = true;
     for (int i = 0; i < o->n_replays && ok; i++) {
-        ok = add_log(x, o->replays[i], error);
+        ok = bench_add_log(x, o->replays[i], error);
     }
     if (ok && x->n_logs == 0 &&
-        place_find("bench/logs", HEDDLE_DATA_FROM_BENCH[0] ? HEDDLE_DATA_FROM_BENCH "/heddle/logs" : NULL,
-                   HEDDLE_DATA_INSTALLED "/heddle/logs", folder, sizeof(folder))) {
-        ok = add_directory(x, folder, error);
+        cli_place_find("bench/logs", HEDDLE_DATA_FROM_BENCH[0] ? HEDDLE_DATA_FROM_BENCH "/heddle/logs" : NULL,
+                       HEDDLE_DATA_INSTALLED "/heddle/logs", folder, sizeof(folder))) {
+        ok = bench_add_directory(x, folder, error);
     }
     if (ok && x->n_logs == 0 && o->only && strcmp(o->only, "replay") == 0) {
         snprintf(error, PLAIN_ERROR, "no recorded programs were found; name one with --replay FILE");
@@ -125,11 +125,11 @@ static bool find_logs(alloc_experiment *x, char *error)
 
 /* ---- plan ---- */
 
-static alloc_step *add_step(alloc_experiment *x, const char *group,
-                            bool (*run)(alloc_experiment *, const alloc_step *, char *), uint64_t a, uint64_t b)
+static alloc_step *bench_add_step(alloc_experiment *x, const char *group,
+                                  bool (*run)(alloc_experiment *, const alloc_step *, char *), uint64_t a, uint64_t b)
 {
     static alloc_step left_out; /* receives the steps that the options do not select */
-    bool wanted = x->n_steps < ALLOC_STEPS_MAX && report_is_wanted(x->options->only, group);
+    bool wanted = x->n_steps < ALLOC_STEPS_MAX && cli_report_is_wanted(x->options->only, group);
     alloc_step *step = wanted ? &x->steps[x->n_steps++] : &left_out;
     *step = (alloc_step){.group = group, .run = run, .a = a, .b = b};
     return step;
@@ -142,7 +142,7 @@ static alloc_step *add_step(alloc_experiment *x, const char *group,
         snprintf(named->name, sizeof(named->name), name_format, __VA_ARGS__);                                          \
     } while (0)
 
-static void size_text(uint64_t bytes, char out[REPORT_TEXT])
+static void bench_size_text(uint64_t bytes, char out[REPORT_TEXT])
 {
     bool mib = bytes >= ALLOC_MIB, kib = bytes >= 1024;
     snprintf(out, REPORT_TEXT, "%llu%s",
@@ -154,64 +154,66 @@ static void size_text(uint64_t bytes, char out[REPORT_TEXT])
                    : "B");
 }
 
-static void plan_one_thread(alloc_experiment *x)
+static void bench_plan_one_thread(alloc_experiment *x)
 {
     static const uint64_t sizes[] = {256, 4096, (uint64_t)1 << 20, (uint64_t)64 << 20};
     static const uint64_t counts[] = {1000, 10000, 100000}, largest[] = {1, 4, 64, 256, 1024, 4096};
     bool quick = x->options->quick;
     for (int i = 0; i < 4; i++) {
         char text[REPORT_TEXT];
-        size_text(sizes[i], text);
-        NAME_STEP(add_step(x, "pair", alloc_run_pair, sizes[i], 0), "pair_%s", "pair, %s", text);
+        bench_size_text(sizes[i], text);
+        NAME_STEP(bench_add_step(x, "pair", bench_alloc_run_pair, sizes[i], 0), "pair_%s", "pair, %s", text);
     }
     for (int n = 0; n < (quick ? 1 : 3); n++) {
         for (int i = 0; i < 6; i++) {
             if (!quick || i % 2 == 0) {
-                NAME_STEP(add_step(x, "random", alloc_run_random, counts[n], largest[i]), "random_%d_%dMiB",
+                NAME_STEP(bench_add_step(x, "random", bench_alloc_run_random, counts[n], largest[i]), "random_%d_%dMiB",
                           "n = %d, up to %d MiB", (int)counts[n], (int)largest[i]);
             }
         }
     }
     for (int i = 0; i < (quick ? 1 : 2); i++) {
         int holes = i ? 65536 : 4096;
-        NAME_STEP(add_step(x, "holes", alloc_run_holes, (uint64_t)holes, 0), "holes_%d", "pair of 1 KiB, %d holes",
-                  holes);
+        NAME_STEP(bench_add_step(x, "holes", bench_alloc_run_holes, (uint64_t)holes, 0), "holes_%d",
+                  "pair of 1 KiB, %d holes", holes);
     }
     int live = quick ? 10000 : 100000;
-    NAME_STEP(add_step(x, "live", alloc_run_live, (uint64_t)live, 0), "live_%d", "%d blocks live", live);
+    NAME_STEP(bench_add_step(x, "live", bench_alloc_run_live, (uint64_t)live, 0), "live_%d", "%d blocks live", live);
     for (int i = 0; i < x->n_logs; i++) {
-        alloc_step *step = add_step(x, "replay", alloc_run_replay, 0, 0);
+        alloc_step *step = bench_add_step(x, "replay", bench_alloc_run_replay, 0, 0);
         alloc_log *log = &x->logs[i];
-        alloc_log_fit(log, x->room);
+        bench_alloc_log_fit(log, x->room);
         step->log = log;
         snprintf(step->id, sizeof(step->id), "replay_%.50s", log->name);
         snprintf(step->name, sizeof(step->name), "%.40s%.*s", log->name, log->divisor > 1 ? 32 : 0, ", sizes divided");
     }
 }
 
-static void plan_threads(alloc_experiment *x)
+static void bench_plan_threads(alloc_experiment *x)
 {
     bool quick = x->options->quick;
     for (int i = 0; i <= 4; i++) {
         int threads = 1 << i;
         if (!quick || threads == 1 || threads == 8) {
-            NAME_STEP(add_step(x, "threads", alloc_run_thread_pairs, (uint64_t)threads, 4096), "threads_pair_%d",
-                      "pair of 4 KiB, threads: %d", threads);
+            NAME_STEP(bench_add_step(x, "threads", bench_alloc_run_thread_pairs, (uint64_t)threads, 4096),
+                      "threads_pair_%d", "pair of 4 KiB, threads: %d", threads);
         }
     }
     for (int i = 0; i <= 4; i++) {
         int threads = 1 << i;
         if (!quick || threads == 4) {
-            NAME_STEP(add_step(x, "threads", alloc_run_thread_random, (uint64_t)threads, quick ? 500 : 5000),
-                      "threads_random_%d", "random up to 1 MiB, threads: %d", threads);
+            NAME_STEP(
+                bench_add_step(x, "threads", bench_alloc_run_thread_random, (uint64_t)threads, quick ? 500 : 5000),
+                "threads_random_%d", "random up to 1 MiB, threads: %d", threads);
         }
     }
-    NAME_STEP(add_step(x, "hand_over", alloc_run_hand_over, 4096, 0), "hand_over_%dKiB",
+    NAME_STEP(bench_add_step(x, "hand_over", bench_alloc_run_hand_over, 4096, 0), "hand_over_%dKiB",
               "pair of %d KiB, another thread frees", 4);
     for (int streams = 1; streams <= 4; streams++) {
         for (int cold = 1; cold >= 0; cold--) {
             if (!quick || streams == (cold ? 1 : 4)) {
-                alloc_step *step = add_step(x, "multi_stream", alloc_run_streams, (uint64_t)streams, (uint64_t)cold);
+                alloc_step *step =
+                    bench_add_step(x, "multi_stream", bench_alloc_run_streams, (uint64_t)streams, (uint64_t)cold);
                 snprintf(step->id, sizeof(step->id), "streams_%d_%s", streams, cold ? "cold" : "warm");
                 snprintf(step->name, sizeof(step->name), "4 kernels, streams: %d, %s", streams, cold ? "cold" : "warm");
             }
@@ -219,34 +221,35 @@ static void plan_threads(alloc_experiment *x)
     }
 }
 
-static void plan_rest(alloc_experiment *x)
+static void bench_plan_rest(alloc_experiment *x)
 {
     bool quick = x->options->quick, host = x->on_host;
     uint64_t limit = host ? 128 * ALLOC_MIB : 2048 * ALLOC_MIB;
     uint64_t loop_limit = !host ? 4096 * ALLOC_MIB : quick ? 8 * ALLOC_MIB : 32 * ALLOC_MIB;
     uint64_t kernel_ms = !host ? 100 : quick ? 15 : 30, run_ms = !host ? 2000 : quick ? 200 : 600;
-    alloc_step *step = add_step(x, "free_busy", alloc_run_busy, kernel_ms, 0);
+    alloc_step *step = bench_add_step(x, "free_busy", bench_alloc_run_busy, kernel_ms, 0);
     snprintf(step->name, sizeof(step->name), "free while a kernel runs");
     step->fixed_s = (double)kernel_ms * 1e-3 * (2 * x->rounds + 6) * SIDES;
-    step = add_step(x, "beside", alloc_run_beside, ALLOC_BESIDE_GROWTH, 0);
+    step = bench_add_step(x, "beside", bench_alloc_run_beside, ALLOC_BESIDE_GROWTH, 0);
     snprintf(step->name, sizeof(step->name), "kernels beside growth");
     if (!quick) {
-        step = add_step(x, "beside", alloc_run_beside, ALLOC_BESIDE_RANDOM, 0);
+        step = bench_add_step(x, "beside", bench_alloc_run_beside, ALLOC_BESIDE_RANDOM, 0);
         snprintf(step->name, sizeof(step->name), "kernels beside random allocations");
     }
-    step = add_step(x, "limit", alloc_run_limit, ALLOC_THREADS_MAX, limit < x->room ? limit : x->room);
+    step = bench_add_step(x, "limit", bench_alloc_run_limit, ALLOC_THREADS_MAX, limit < x->room ? limit : x->room);
     snprintf(step->name, sizeof(step->name), "storm under a limit");
     step->fixed_s = quick ? 0.4 : 2;
-    step = add_step(x, "reclaim", alloc_run_reclaim, loop_limit < 2 * x->room ? loop_limit : 2 * x->room, run_ms);
+    step = bench_add_step(x, "reclaim", bench_alloc_run_reclaim, loop_limit < 2 * x->room ? loop_limit : 2 * x->room,
+                          run_ms);
     snprintf(step->name, sizeof(step->name), "training loop under a limit");
     step->fixed_s = (double)run_ms * 1e-3 * 1.3 * 2 * x->rounds;
-    step = add_step(x, "unified", alloc_run_unified, 0, 0);
+    step = bench_add_step(x, "unified", bench_alloc_run_unified, 0, 0);
     snprintf(step->name, sizeof(step->name), "unified memory by element");
-    step = add_step(x, "pinned", alloc_run_pinned, (host ? 64 : 256) * ALLOC_MIB, 0);
+    step = bench_add_step(x, "pinned", bench_alloc_run_pinned, (host ? 64 : 256) * ALLOC_MIB, 0);
     snprintf(step->name, sizeof(step->name), "pinned memory");
 }
 
-alloc_case *alloc_case_add(alloc_experiment *x, const alloc_step *step)
+alloc_case *bench_alloc_case_add(alloc_experiment *x, const alloc_step *step)
 {
     alloc_case *c = &x->cases[x->n_cases++]; /* at most one for each step */
     memset(c, 0, sizeof(*c));
@@ -257,15 +260,15 @@ alloc_case *alloc_case_add(alloc_experiment *x, const alloc_step *step)
     return c;
 }
 
-uint64_t alloc_slice_end(const alloc_experiment *x, double slices)
+uint64_t bench_alloc_slice_end(const alloc_experiment *x, double slices)
 {
-    return stats_monotonic() + (uint64_t)(slices * (double)x->slice_ns);
+    return cli_stats_monotonic() + (uint64_t)(slices * (double)x->slice_ns);
 }
 
 /* Divides the remaining time among the remaining steps. */
-static void set_slice(alloc_experiment *x, int step, double usual_ns)
+static void bench_set_slice(alloc_experiment *x, int step, double usual_ns)
 {
-    double left = x->budget_s - (double)(stats_monotonic() - x->begun) * 1e-9;
+    double left = x->budget_s - (double)(cli_stats_monotonic() - x->begun) * 1e-9;
     for (int i = step; i < x->n_steps; i++) {
         left -= x->steps[i].fixed_s;
     }
@@ -276,35 +279,35 @@ static void set_slice(alloc_experiment *x, int step, double usual_ns)
 
 /* ---- open ---- */
 
-static bool open_runtime(alloc_experiment *x, const char *more, char *error)
+static bool bench_open_runtime(alloc_experiment *x, const char *more, char *error)
 {
-    int device = plain_device_number(x->options->device);
+    int device = cli_plain_device_number(x->options->device);
     snprintf(x->settings, sizeof(x->settings), "devices=%d memory_idle=0%s", device, more);
     hd_options options = {.size = sizeof(options), .settings = x->settings};
     x->info.size = sizeof(x->info);
-    return report_check(hd_open(&options, &x->runtime), "hd_open", error) &&
-           report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
+    return cli_report_check(hd_open(&options, &x->runtime), "hd_open", error) &&
+           cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
 /* Host devices get as much memory as GPUs need here. Memory that nobody touches costs nothing. */
-static bool open_device(alloc_experiment *x, char *error)
+static bool bench_open_device(alloc_experiment *x, char *error)
 {
     const char *memory = secure_getenv("HEDDLE_HOST_MEMORY");
-    if (!open_runtime(x, "", error)) {
+    if (!bench_open_runtime(x, "", error)) {
         return false;
     }
     x->on_host = strcmp(x->info.driver, "host") == 0;
     if (x->on_host && (!memory || !memory[0])) {
         hd_close(x->runtime);
         x->runtime = NULL;
-        if (!open_runtime(x, " host_memory=16G", error)) {
+        if (!bench_open_runtime(x, " host_memory=16G", error)) {
             return false;
         }
     }
     hd_memory_stats stats = {.size = sizeof(stats)};
     x->device.size = sizeof(x->device);
-    if (!report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
-        !report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+    if (!cli_report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
+        !cli_report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
         return false;
     }
     uint64_t most = stats.limit_bytes < x->device.memory_free_bytes ? stats.limit_bytes : x->device.memory_free_bytes;
@@ -318,14 +321,14 @@ static bool open_device(alloc_experiment *x, char *error)
 }
 
 /* Opens the rivals' device, context and pool. */
-static bool open_rivals(alloc_experiment *x, char *error)
+static bool bench_open_rivals(alloc_experiment *x, char *error)
 {
     int pools = 0;
-    if (!plain_provider(x->on_host, x->settings, &x->driver, error) ||
-        !plain_find_device(x->driver, x->device.uuid, &x->ordinal, error) ||
+    if (!cli_plain_provider(x->on_host, x->settings, &x->driver, error) ||
+        !cli_plain_find_device(x->driver, x->device.uuid, &x->ordinal, error) ||
         !DRIVER_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&x->context, x->ordinal)) ||
         !DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->context)) ||
-        !plain_builtin(x->info.driver, &x->image, error)) {
+        !cli_plain_builtin(x->info.driver, &x->image, error)) {
         return false;
     }
     const hdi_driver *d = x->driver;
@@ -339,7 +342,7 @@ static bool open_rivals(alloc_experiment *x, char *error)
     return true;
 }
 
-static void close_all(void *experiment)
+static void bench_close_all(void *experiment)
 {
     alloc_experiment *x = experiment;
     hd_close(x->runtime);
@@ -348,38 +351,38 @@ static void close_all(void *experiment)
         x->driver->cuDevicePrimaryCtxRelease(x->ordinal);
     }
     for (int i = 0; i < x->n_logs; i++) {
-        alloc_log_release(&x->logs[i]);
+        bench_alloc_log_release(&x->logs[i]);
     }
 }
 
-static bool measure(void *experiment, char *error)
+static bool bench_measure(void *experiment, char *error)
 {
     alloc_experiment *x = experiment;
     const bench_options *o = x->options;
-    stats_clock_start();
-    report_progress(&o->run, "reading recorded programs", "", 0);
-    if (report_is_wanted(o->only, "replay") && !find_logs(x, error)) {
+    cli_stats_clock_start();
+    cli_report_progress(&o->run, "reading recorded programs", "", 0);
+    if (cli_report_is_wanted(o->only, "replay") && !bench_find_logs(x, error)) {
         return false;
     }
-    report_progress(&o->run, "opening the device", "", 0);
-    if (!open_device(x, error) || !open_rivals(x, error)) {
+    cli_report_progress(&o->run, "opening the device", "", 0);
+    if (!bench_open_device(x, error) || !bench_open_rivals(x, error)) {
         return false;
     }
     machine_facts facts;
-    machine_read(&facts);
+    cli_machine_read(&facts);
     x->processors = facts.processors;
     x->rounds = o->rounds ? o->rounds : o->quick ? 2 : x->on_host ? 3 : 5;
     x->budget_s = x->on_host ? (o->quick ? 9 : 100) : o->quick ? 30 : 115;
     double usual_ns = x->on_host ? (o->quick ? 15e6 : 40e6) : o->quick ? 25e6 : 100e6;
-    plan_one_thread(x);
-    plan_threads(x);
-    plan_rest(x);
-    x->begun = stats_monotonic();
+    bench_plan_one_thread(x);
+    bench_plan_threads(x);
+    bench_plan_rest(x);
+    x->begun = cli_stats_monotonic();
     for (int i = 0; i < x->n_steps; i++) {
         const alloc_step *step = &x->steps[i];
         char why[PLAIN_ERROR] = "";
-        report_progress(&o->run, step->group, step->name, (double)i / x->n_steps);
-        set_slice(x, i, usual_ns);
+        cli_report_progress(&o->run, step->group, step->name, (double)i / x->n_steps);
+        bench_set_slice(x, i, usual_ns);
         if (!step->run(x, step, why)) {
             snprintf(error, PLAIN_ERROR, "%s, %s: %.400s", step->group, step->name, why);
             return false;
@@ -388,12 +391,12 @@ static bool measure(void *experiment, char *error)
     return true;
 }
 
-int alloc_run(const bench_options *options)
+int bench_alloc_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench alloc", measure, close_all, alloc_print_json};
+    static const report_benchmark benchmark = {"bench alloc", bench_measure, bench_close_all, bench_alloc_print_json};
     alloc_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

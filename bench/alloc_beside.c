@@ -36,34 +36,34 @@ typedef struct stream_more {
 
 /* Allocates a buffer for each kernel, and frees it behind the kernel in its stream. Measures the
  * time until everything is done, in nanoseconds. */
-static alloc_end stream_run(alloc_work *w, alloc_side *s, uint64_t *ticks, char *error)
+static alloc_end bench_stream_run(alloc_work *w, alloc_side *s, uint64_t *ticks, char *error)
 {
     stream_side *m = &((stream_more *)w->more)->sides[s->kind];
-    uint64_t begin = stats_tick_begin();
+    uint64_t begin = cli_stats_tick_begin();
     for (int i = 0; i < STREAM_KERNELS; i++) {
         uint32_t lane = (uint32_t)(i % w->lanes);
         alloc_slot c;
-        alloc_end end = alloc_take(s, lane, w->bytes, &c, error);
+        alloc_end end = bench_alloc_take(s, lane, w->bytes, &c, error);
         if (end != ALLOC_DONE) {
             return end;
         }
         bool ok = alloc_spin_launch(&m->spin, lane, c, error) &&
                   alloc_launch_copy(&m->kernels, lane, m->keep[i], c, ALLOC_SPIN_BYTES / 4, error);
         char later[PLAIN_ERROR];
-        if (!alloc_give(s, lane, &c, ok ? error : later) || !ok) {
+        if (!bench_alloc_give(s, lane, &c, ok ? error : later) || !ok) {
             return ALLOC_FAILED;
         }
     }
     for (int lane = 0; lane < w->lanes; lane++) {
-        if (!alloc_wait(s, (uint32_t)lane, error)) {
+        if (!bench_alloc_wait(s, (uint32_t)lane, error)) {
             return ALLOC_FAILED;
         }
     }
-    *ticks = stats_tick_end() - begin;
+    *ticks = cli_stats_tick_end() - begin;
     return ALLOC_DONE;
 }
 
-static alloc_end streams_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_streams_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     stream_more *more = w->more;
     stream_side *m = &more->sides[s->kind];
@@ -73,30 +73,30 @@ static alloc_end streams_prepare(alloc_work *w, alloc_side *s, alloc_result *r, 
         return ALLOC_FAILED;
     }
     for (int i = 0; i < STREAM_KERNELS; i++) {
-        alloc_end end = alloc_take(s, 0, ALLOC_SPIN_BYTES, &m->keep[i], error);
+        alloc_end end = bench_alloc_take(s, 0, ALLOC_SPIN_BYTES, &m->keep[i], error);
         if (end != ALLOC_DONE) {
             return end;
         }
     }
-    return stream_run(w, s, &ticks, error); /* warms up: loads code and grows memory */
+    return bench_stream_run(w, s, &ticks, error); /* warms up: loads code and grows memory */
 }
 
-static alloc_end streams_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+static alloc_end bench_streams_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
     stream_more *more = w->more;
     stream_side *m = &more->sides[s->kind];
-    uint64_t end = alloc_slice_end(s->x, 1), sum = 0;
+    uint64_t end = bench_alloc_slice_end(s->x, 1), sum = 0;
     int runs = 0;
-    for (; runs < STREAM_RUNS && (runs == 0 || stats_monotonic() < end); runs++) {
+    for (; runs < STREAM_RUNS && (runs == 0 || cli_stats_monotonic() < end); runs++) {
         uint64_t ticks = 0;
-        if (more->cold && !alloc_side_trim(s, error)) {
+        if (more->cold && !bench_alloc_side_trim(s, error)) {
             return ALLOC_FAILED;
         }
-        alloc_end result = stream_run(w, s, &ticks, error);
+        alloc_end result = bench_stream_run(w, s, &ticks, error);
         if (result != ALLOC_DONE) {
             return result;
         }
-        stats_record(r->histogram, ticks);
+        cli_stats_record(r->histogram, ticks);
         sum += ticks;
     }
     for (int i = 0; i < STREAM_KERNELS; i++) {
@@ -110,18 +110,18 @@ static alloc_end streams_round(alloc_work *w, alloc_side *s, int round, alloc_re
     return ALLOC_DONE;
 }
 
-static alloc_end streams_finish(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_streams_finish(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     stream_side *m = &((stream_more *)w->more)->sides[s->kind];
     (void)r;
-    bool ok = alloc_give_all(s, m->keep, STREAM_KERNELS, error);
+    bool ok = bench_alloc_give_all(s, m->keep, STREAM_KERNELS, error);
     alloc_spin_close(&m->spin);
     alloc_kernels_close(&m->kernels);
     return ok ? ALLOC_DONE : ALLOC_FAILED;
 }
 
 /* a: the number of streams; b: 1 if every run starts without memory */
-bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
 {
     stream_more *more = calloc(1, sizeof(*more));
     if (!more) {
@@ -130,16 +130,16 @@ bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error)
     }
     more->cold = step->b != 0;
     more->kernel_ns = x->on_host ? 1e6 : 0.5e6; /* about a million cycles on a GPU */
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "run";
     c->bytes = ALLOC_MIB;
     alloc_work w = {.lanes = (int)step->a,
-                    .prepare = streams_prepare,
-                    .round = streams_round,
-                    .finish = streams_finish,
+                    .prepare = bench_streams_prepare,
+                    .round = bench_streams_round,
+                    .finish = bench_streams_finish,
                     .bytes = ALLOC_MIB,
                     .more = more};
-    bool ok = alloc_case_run(x, c, &w, error);
+    bool ok = bench_alloc_case_run(x, c, &w, error);
     free(more);
     return ok;
 }
@@ -153,53 +153,53 @@ typedef struct busy_side {
     alloc_slot keep;
 } busy_side;
 
-static bool open_busy(alloc_experiment *x, alloc_kind kind, double ns, busy_side *b, char *error)
+static bool bench_open_busy(alloc_experiment *x, alloc_kind kind, double ns, busy_side *b, char *error)
 {
-    return alloc_side_open(x, kind, 2, "", &b->side, error) && alloc_kernels_open(&b->side, &b->kernels, error) &&
+    return bench_alloc_side_open(x, kind, 2, "", &b->side, error) && alloc_kernels_open(&b->side, &b->kernels, error) &&
            alloc_spin_open(&b->kernels, ns, &b->spin, error) &&
-           alloc_take(&b->side, 0, ALLOC_SPIN_BYTES, &b->keep, error) == ALLOC_DONE;
+           bench_alloc_take(&b->side, 0, ALLOC_SPIN_BYTES, &b->keep, error) == ALLOC_DONE;
 }
 
-static bool close_busy(busy_side *b, char *error)
+static bool bench_close_busy(busy_side *b, char *error)
 {
-    bool ok = !b->side.x || alloc_give(&b->side, 0, &b->keep, error);
+    bool ok = !b->side.x || bench_alloc_give(&b->side, 0, &b->keep, error);
     alloc_spin_close(&b->spin);
     alloc_kernels_close(&b->kernels);
-    alloc_side_close(&b->side);
+    bench_alloc_side_close(&b->side);
     return ok;
 }
 
 /* Frees a block of 8 MiB while a kernel runs: the block that the kernel writes (in its lane), or
  * an unused one (in another lane). *ns is NaN if the kernel had ended before the free. */
-static bool free_beside(busy_side *b, bool used, double *ns, char *error)
+static bool bench_free_beside(busy_side *b, bool used, double *ns, char *error)
 {
     alloc_side *s = &b->side;
     alloc_slot block;
     uint32_t lane = used ? 0 : 1;
-    if (alloc_take(s, lane, 8 * ALLOC_MIB, &block, error) != ALLOC_DONE ||
+    if (bench_alloc_take(s, lane, 8 * ALLOC_MIB, &block, error) != ALLOC_DONE ||
         !alloc_spin_launch(&b->spin, 0, used ? block : b->keep, error) ||
         (used && !alloc_launch_copy(&b->kernels, 0, b->keep, block, ALLOC_SPIN_BYTES / 4, error))) {
         return false;
     }
-    bool running = alloc_is_busy(s, 0);
-    uint64_t begin = stats_tick_begin();
-    bool ok = alloc_give(s, lane, &block, error);
-    uint64_t ticks = stats_tick_end() - begin;
+    bool running = bench_alloc_is_busy(s, 0);
+    uint64_t begin = cli_stats_tick_begin();
+    bool ok = bench_alloc_give(s, lane, &block, error);
+    uint64_t ticks = cli_stats_tick_end() - begin;
     double took = (double)ticks * stats_the_clock.ns_per_tick - stats_the_clock.empty_ns;
     *ns = running ? (took > 0 ? took : 0) : NAN;
-    return ok && alloc_wait(s, 0, error) && alloc_spin_check(&b->spin, 0, b->keep, error);
+    return ok && bench_alloc_wait(s, 0, error) && alloc_spin_check(&b->spin, 0, b->keep, error);
 }
 
-static bool busy_round(busy_side *b, int round, alloc_busy *out, char *error)
+static bool bench_busy_round(busy_side *b, int round, alloc_busy *out, char *error)
 {
     alloc_kind kind = b->side.kind;
-    if (!alloc_side_enter(&b->side, error)) {
+    if (!bench_alloc_side_enter(&b->side, error)) {
         return false;
     }
     for (int used = 0; used < 2; used++) {
         double ns = NAN;
         for (int i = 0; i < BUSY_TRIES && isnan(ns); i++) {
-            if (!free_beside(b, used != 0, &ns, error)) {
+            if (!bench_free_beside(b, used != 0, &ns, error)) {
                 return false;
             }
         }
@@ -214,7 +214,7 @@ static bool busy_round(busy_side *b, int round, alloc_busy *out, char *error)
 }
 
 /* a: duration of the kernel in milliseconds */
-bool alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error)
 {
     busy_side *sides = calloc(ALLOC_KINDS, sizeof(*sides));
     bool ok = sides != NULL;
@@ -224,20 +224,20 @@ bool alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error)
         return false;
     }
     for (int k = 0; k < ALLOC_KINDS && ok; k++) {
-        out->measured[k] = alloc_takes_part(x, (alloc_kind)k, false);
-        ok = !out->measured[k] || open_busy(x, (alloc_kind)k, (double)step->a * 1e6, &sides[k], error);
+        out->measured[k] = bench_alloc_takes_part(x, (alloc_kind)k, false);
+        ok = !out->measured[k] || bench_open_busy(x, (alloc_kind)k, (double)step->a * 1e6, &sides[k], error);
     }
     out->kernel_ms = sides[ALLOC_HEDDLE].spin.ns * 1e-6;
     for (int round = 0; round < x->rounds && ok; round++) {
         for (int i = 0; i < ALLOC_KINDS && ok; i++) {
             int k = (i + round) % ALLOC_KINDS;
-            ok = !out->measured[k] || busy_round(&sides[k], round, out, error);
+            ok = !out->measured[k] || bench_busy_round(&sides[k], round, out, error);
         }
         out->rounds = round + ok;
     }
     for (int k = 0; k < ALLOC_KINDS; k++) {
         char later[PLAIN_ERROR];
-        ok = close_busy(&sides[k], ok ? error : later) && ok;
+        ok = bench_close_busy(&sides[k], ok ? error : later) && ok;
     }
     free(sides);
     return ok;
@@ -261,42 +261,42 @@ typedef struct allocating {
 } allocating;
 
 /* Grows from nothing to many blocks, and back. */
-static bool grow_and_trim(allocating *a, bool check)
+static bool bench_grow_and_trim(allocating *a, bool check)
 {
     alloc_side *s = a->side;
     uint64_t bytes[GROWTH_MOST];
     bool ok = true;
     for (int i = 0; i < a->blocks && ok; i++) {
         bytes[i] = a->block_bytes;
-        ok = alloc_take(s, 1, a->block_bytes, &a->slots[i], a->error) == ALLOC_DONE;
+        ok = bench_alloc_take(s, 1, a->block_bytes, &a->slots[i], a->error) == ALLOC_DONE;
     }
-    ok = ok && (!check || alloc_check_live(s, a->slots, bytes, (size_t)a->blocks, a->error));
+    ok = ok && (!check || bench_alloc_check_live(s, a->slots, bytes, (size_t)a->blocks, a->error));
     for (int i = 0; i < a->blocks; i++) {
-        ok = alloc_give(s, 1, &a->slots[i], a->error) && ok;
+        ok = bench_alloc_give(s, 1, &a->slots[i], a->error) && ok;
     }
     a->done++;
-    return ok && alloc_wait(s, 1, a->error) && alloc_side_trim(s, a->error);
+    return ok && bench_alloc_wait(s, 1, a->error) && bench_alloc_side_trim(s, a->error);
 }
 
-static bool replay_once(allocating *a, stats_histogram *ignored)
+static bool bench_replay_once(allocating *a, stats_histogram *ignored)
 {
     alloc_replayed did;
-    bool ok = alloc_replay(a->side, a->log, a->deadline, a->slots, ignored, &did, a->error) == ALLOC_DONE;
+    bool ok = bench_alloc_replay(a->side, a->log, a->deadline, a->slots, ignored, &did, a->error) == ALLOC_DONE;
     a->done += did.operations;
     for (uint32_t i = 0; i < a->log->slots; i++) {
-        ok = alloc_give(a->side, 1, &a->slots[i], a->error) && ok;
+        ok = bench_alloc_give(a->side, 1, &a->slots[i], a->error) && ok;
     }
     return ok;
 }
 
-static void *allocate_main(void *argument)
+static void *bench_allocate_main(void *argument)
 {
     allocating *a = argument;
     stats_histogram *ignored = calloc(1, sizeof(*ignored));
-    a->ok = ignored && alloc_side_enter(a->side, a->error);
+    a->ok = ignored && bench_alloc_side_enter(a->side, a->error);
     /* publishes nothing else */
     while (a->ok && !atomic_load_explicit(&a->stop, memory_order_relaxed)) {
-        a->ok = a->kind == ALLOC_BESIDE_GROWTH ? grow_and_trim(a, false) : replay_once(a, ignored);
+        a->ok = a->kind == ALLOC_BESIDE_GROWTH ? bench_grow_and_trim(a, false) : bench_replay_once(a, ignored);
     }
     free(ignored);
     return NULL;
@@ -310,53 +310,54 @@ typedef struct pace_side {
     allocating allocating;
 } pace_side;
 
-static bool mark_batch(pace_side *p, hd_ticket *ticket, uint64_t batch, char *error)
+static bool bench_mark_batch(pace_side *p, hd_ticket *ticket, uint64_t batch, char *error)
 {
     alloc_side *s = &p->side;
     if (s->kind == ALLOC_HEDDLE) {
-        return report_check(hd_lane_get_ticket(s->lane[0], &ticket[batch & 1]), "hd_lane_get_ticket", error);
+        return cli_report_check(hd_lane_get_ticket(s->lane[0], &ticket[batch & 1]), "hd_lane_get_ticket", error);
     }
     return DRIVER_TRY(s->d, error, cuEventRecord, (p->event[batch & 1], s->stream[0]));
 }
 
-static bool await_batch(pace_side *p, const hd_ticket *ticket, uint64_t batch, char *error)
+static bool bench_await_batch(pace_side *p, const hd_ticket *ticket, uint64_t batch, char *error)
 {
     alloc_side *s = &p->side;
     if (s->kind == ALLOC_HEDDLE) {
-        return report_check(hd_wait(ticket[batch & 1], ALLOC_TIMEOUT_NS), "hd_wait", error);
+        return cli_report_check(hd_wait(ticket[batch & 1], ALLOC_TIMEOUT_NS), "hd_wait", error);
     }
     return DRIVER_TRY(s->d, error, cuEventSynchronize, (p->event[batch & 1]));
 }
 
 /* Launches until the slices end. */
-static bool measure_pace(pace_side *p, double slices, alloc_pace *out, char *error)
+static bool bench_measure_pace(pace_side *p, double slices, alloc_pace *out, char *error)
 {
     static stats_histogram submits; /* not reentrant */
     hd_ticket ticket[2] = {{NULL, 0}, {NULL, 0}};
-    uint64_t batches = 0, begin = stats_monotonic(), last = begin, longest = 0, now;
-    uint64_t end = alloc_slice_end(p->side.x, slices);
+    uint64_t batches = 0, begin = cli_stats_monotonic(), last = begin, longest = 0, now;
+    uint64_t end = bench_alloc_slice_end(p->side.x, slices);
     uint32_t value = 0, found = 0;
     memset(&submits, 0, sizeof(submits));
     do {
         for (int i = 0; i < BATCH; i++) {
-            uint64_t tick = stats_tick_begin();
+            uint64_t tick = cli_stats_tick_begin();
             bool ok = alloc_launch_fill(&p->kernels, 0, p->y, FILL_WORDS, ++value, error);
-            stats_record(&submits, stats_tick_end() - tick);
+            cli_stats_record(&submits, cli_stats_tick_end() - tick);
             if (!ok) {
                 return false;
             }
         }
-        if (!mark_batch(p, ticket, batches++, error) || (batches > 1 && !await_batch(p, ticket, batches, error))) {
+        if (!bench_mark_batch(p, ticket, batches++, error) ||
+            (batches > 1 && !bench_await_batch(p, ticket, batches, error))) {
             return false;
         }
-        now = stats_monotonic();
+        now = cli_stats_monotonic();
         longest = batches > 1 && now - last > longest ? now - last : longest;
         last = now;
     } while (now < end);
-    if (!alloc_read(&p->side, 0, p->y, 4 * (FILL_WORDS - 1), &found, sizeof(found), error)) {
+    if (!bench_alloc_read(&p->side, 0, p->y, 4 * (FILL_WORDS - 1), &found, sizeof(found), error)) {
         return false;
     }
-    stats_calls calls = stats_summarise(&submits);
+    stats_calls calls = cli_stats_summarise(&submits);
     *out = (alloc_pace){.kernels_per_s = (double)(batches * BATCH) * 1e9 / (double)(now - begin),
                         .longest_gap_ns = (double)longest,
                         .submit_p99_ns = calls.p99_ns,
@@ -369,41 +370,41 @@ static bool measure_pace(pace_side *p, double slices, alloc_pace *out, char *err
 }
 
 /* Measures alone, then beside the allocating thread. */
-static bool pace_round(pace_side *p, int round, alloc_beside *out, char *error)
+static bool bench_pace_round(pace_side *p, int round, alloc_beside *out, char *error)
 {
     allocating *a = &p->allocating;
     alloc_kind kind = p->side.kind;
     pthread_t thread;
-    if (!alloc_side_enter(&p->side, error) || !measure_pace(p, 2, &out->alone[kind][round], error)) {
+    if (!bench_alloc_side_enter(&p->side, error) || !bench_measure_pace(p, 2, &out->alone[kind][round], error)) {
         return false;
     }
     a->done = 0;
-    a->deadline = alloc_slice_end(p->side.x, 5);
+    a->deadline = bench_alloc_slice_end(p->side.x, 5);
     /* the thread has not started yet */
     atomic_store_explicit(&a->stop, false, memory_order_relaxed);
-    int failed = pthread_create(&thread, NULL, allocate_main, a);
+    int failed = pthread_create(&thread, NULL, bench_allocate_main, a);
     if (failed) {
         snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
         return false;
     }
-    uint64_t begin = stats_monotonic();
-    bool ok = measure_pace(p, 4, &out->beside[kind][round], error);
+    uint64_t begin = cli_stats_monotonic();
+    bool ok = bench_measure_pace(p, 4, &out->beside[kind][round], error);
     atomic_store_explicit(&a->stop, true, memory_order_relaxed); /* the join orders the rest */
     pthread_join(thread, NULL);
-    out->cycles_per_s[kind][round] = (double)a->done * 1e9 / (double)(stats_monotonic() - begin);
+    out->cycles_per_s[kind][round] = (double)a->done * 1e9 / (double)(cli_stats_monotonic() - begin);
     if (ok && !a->ok) {
         memcpy(error, a->error, PLAIN_ERROR);
     }
     return ok && a->ok;
 }
 
-static bool open_pace(alloc_experiment *x, alloc_kind kind, alloc_storm_kind storm, const alloc_log *log, pace_side *p,
-                      char *error)
+static bool bench_open_pace(alloc_experiment *x, alloc_kind kind, alloc_storm_kind storm, const alloc_log *log,
+                            pace_side *p, char *error)
 {
     allocating *a = &p->allocating;
     size_t slots = storm == ALLOC_BESIDE_GROWTH ? GROWTH_MOST : log->slots;
-    if (!alloc_side_open(x, kind, 2, "", &p->side, error) || !alloc_kernels_open(&p->side, &p->kernels, error) ||
-        alloc_take(&p->side, 0, 4 * FILL_WORDS, &p->y, error) != ALLOC_DONE) {
+    if (!bench_alloc_side_open(x, kind, 2, "", &p->side, error) || !alloc_kernels_open(&p->side, &p->kernels, error) ||
+        bench_alloc_take(&p->side, 0, 4 * FILL_WORDS, &p->y, error) != ALLOC_DONE) {
         return false;
     }
     for (int i = 0; i < 2 && kind != ALLOC_HEDDLE; i++) {
@@ -422,28 +423,28 @@ static bool open_pace(alloc_experiment *x, alloc_kind kind, alloc_storm_kind sto
         snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    if (storm == ALLOC_BESIDE_GROWTH && !grow_and_trim(a, true)) {
+    if (storm == ALLOC_BESIDE_GROWTH && !bench_grow_and_trim(a, true)) {
         memcpy(error, a->error, PLAIN_ERROR);
         return false;
     }
     return true;
 }
 
-static bool close_pace(pace_side *p, char *error)
+static bool bench_close_pace(pace_side *p, char *error)
 {
-    bool ok = !p->side.x || alloc_give(&p->side, 0, &p->y, error);
+    bool ok = !p->side.x || bench_alloc_give(&p->side, 0, &p->y, error);
     for (int i = 0; i < 2; i++) {
         if (p->event[i]) {
             p->side.d->cuEventDestroy(p->event[i]);
         }
     }
     alloc_kernels_close(&p->kernels);
-    alloc_side_close(&p->side);
+    bench_alloc_side_close(&p->side);
     free(p->allocating.slots);
     return ok;
 }
 
-static bool run_paces(alloc_experiment *x, alloc_storm_kind storm, const alloc_log *log, char *error)
+static bool bench_run_paces(alloc_experiment *x, alloc_storm_kind storm, const alloc_log *log, char *error)
 {
     alloc_beside *out = &x->beside[storm];
     for (int round = 0; round < x->rounds; round++) {
@@ -452,10 +453,10 @@ static bool run_paces(alloc_experiment *x, alloc_storm_kind storm, const alloc_l
             pace_side p;
             char later[PLAIN_ERROR];
             memset(&p, 0, sizeof(p));
-            out->measured[kind] = alloc_takes_part(x, kind, false);
+            out->measured[kind] = bench_alloc_takes_part(x, kind, false);
             bool ok = !out->measured[kind] ||
-                      (open_pace(x, kind, storm, log, &p, error) && pace_round(&p, round, out, error));
-            if (!close_pace(&p, ok ? error : later) || !ok) {
+                      (bench_open_pace(x, kind, storm, log, &p, error) && bench_pace_round(&p, round, out, error));
+            if (!bench_close_pace(&p, ok ? error : later) || !ok) {
                 return false;
             }
         }
@@ -465,18 +466,18 @@ static bool run_paces(alloc_experiment *x, alloc_storm_kind storm, const alloc_l
 }
 
 /* a: alloc_storm_kind */
-bool alloc_run_beside(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_beside(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log log;
     uint64_t largest = x->on_host ? 4 * ALLOC_MIB : 64 * ALLOC_MIB;
-    if (!alloc_log_random(RANDOM_ALLOCATIONS, largest, x->room < 4096 * ALLOC_MIB ? x->room : 4096 * ALLOC_MIB, 1, &log,
-                          error)) {
+    if (!bench_alloc_log_random(RANDOM_ALLOCATIONS, largest, x->room < 4096 * ALLOC_MIB ? x->room : 4096 * ALLOC_MIB, 1,
+                                &log, error)) {
         return false;
     }
     for (size_t i = 0; i < log.count; i++) {
         log.ops[i].lane = 1;
     }
-    bool ok = run_paces(x, (alloc_storm_kind)step->a, &log, error);
-    alloc_log_release(&log);
+    bool ok = bench_run_paces(x, (alloc_storm_kind)step->a, &log, error);
+    bench_alloc_log_release(&log);
     return ok;
 }

@@ -16,7 +16,7 @@ typedef struct span {
 } span;
 
 /* Spans in a tree are disjoint, so treating overlapping spans as equal gives a valid order. */
-static int compare_spans(const void *a, const void *b)
+static int bench_compare_spans(const void *a, const void *b)
 {
     const span *x = a, *y = b;
     if (x->address + x->bytes <= y->address) {
@@ -25,7 +25,7 @@ static int compare_spans(const void *a, const void *b)
     return y->address + y->bytes <= x->address ? 1 : 0;
 }
 
-static bool overlap(const span *a, const span *b, char *error)
+static bool bench_overlap(const span *a, const span *b, char *error)
 {
     snprintf(error, PLAIN_ERROR, "two live blocks overlap: %llu bytes at 0x%llx and %llu bytes at 0x%llx",
              (unsigned long long)a->bytes, (unsigned long long)a->address, (unsigned long long)b->bytes,
@@ -33,13 +33,13 @@ static bool overlap(const span *a, const span *b, char *error)
     return false;
 }
 
-bool alloc_checker_add(alloc_checker *c, uint64_t address, uint64_t bytes, char *error)
+bool bench_alloc_checker_add(alloc_checker *c, uint64_t address, uint64_t bytes, char *error)
 {
     span *s = malloc(sizeof(*s));
     const span *const *found = NULL;
     if (s) {
         *s = (span){address, bytes};
-        found = tsearch(s, &c->tree, compare_spans);
+        found = tsearch(s, &c->tree, bench_compare_spans);
     }
     if (!found) {
         free(s);
@@ -48,24 +48,24 @@ bool alloc_checker_add(alloc_checker *c, uint64_t address, uint64_t bytes, char 
     }
     c->checked++;
     if (*found != s) {
-        overlap(s, *found, error);
+        bench_overlap(s, *found, error);
         free(s);
         return false;
     }
     return true;
 }
 
-void alloc_checker_remove(alloc_checker *c, uint64_t address, uint64_t bytes)
+void bench_alloc_checker_remove(alloc_checker *c, uint64_t address, uint64_t bytes)
 {
-    span key = {address, bytes}, **found = tfind(&key, &c->tree, compare_spans);
+    span key = {address, bytes}, **found = tfind(&key, &c->tree, bench_compare_spans);
     if (found) {
         span *s = *found;
-        tdelete(&key, &c->tree, compare_spans);
+        tdelete(&key, &c->tree, bench_compare_spans);
         free(s);
     }
 }
 
-void alloc_checker_release(alloc_checker *c)
+void bench_alloc_checker_release(alloc_checker *c)
 {
     tdestroy(c->tree, free);
     memset(c, 0, sizeof(*c));
@@ -73,13 +73,13 @@ void alloc_checker_release(alloc_checker *c)
 
 /* ---- snapshots ---- */
 
-static int by_address(const void *a, const void *b)
+static int bench_by_address(const void *a, const void *b)
 {
     const span *x = a, *y = b;
     return (x->address > y->address) - (x->address < y->address);
 }
 
-static bool check_sizes(const alloc_side *s, const alloc_slot *slot, uint64_t bytes, char *error)
+static bool bench_check_sizes(const alloc_side *s, const alloc_slot *slot, uint64_t bytes, char *error)
 {
     if (s->kind != ALLOC_HEDDLE) {
         return true; /* the rivals report no sizes; the checks of the bytes suffice for them */
@@ -93,7 +93,8 @@ static bool check_sizes(const alloc_side *s, const alloc_slot *slot, uint64_t by
     return false;
 }
 
-static bool check_overlaps(alloc_side *s, const alloc_slot *slots, const uint64_t *bytes, size_t count, char *error)
+static bool bench_check_overlaps(alloc_side *s, const alloc_slot *slots, const uint64_t *bytes, size_t count,
+                                 char *error)
 {
     span *spans = malloc((count + 1) * sizeof(*spans));
     size_t n = 0;
@@ -102,27 +103,28 @@ static bool check_overlaps(alloc_side *s, const alloc_slot *slots, const uint64_
         snprintf(error, PLAIN_ERROR, "out of memory for what is verified");
     }
     for (size_t i = 0; i < count && ok; i++) {
-        if (alloc_is_live(&slots[i])) {
-            ok = check_sizes(s, &slots[i], bytes[i], error);
-            spans[n++] = (span){alloc_address(s, &slots[i]), bytes[i]};
+        if (bench_alloc_is_live(&slots[i])) {
+            ok = bench_check_sizes(s, &slots[i], bytes[i], error);
+            spans[n++] = (span){bench_alloc_address(s, &slots[i]), bytes[i]};
         }
     }
     if (ok) {
-        qsort(spans, n, sizeof(*spans), by_address);
+        qsort(spans, n, sizeof(*spans), bench_by_address);
     }
     for (size_t i = 1; i < n && ok; i++) {
-        ok = spans[i - 1].address + spans[i - 1].bytes <= spans[i].address || overlap(&spans[i - 1], &spans[i], error);
+        ok = spans[i - 1].address + spans[i - 1].bytes <= spans[i].address ||
+             bench_overlap(&spans[i - 1], &spans[i], error);
     }
     free(spans);
     s->x->checked += ok ? n : 0;
     return ok;
 }
 
-static bool write_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, uint32_t value, char *error)
+static bool bench_write_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, uint32_t value, char *error)
 {
     switch (s->kind) {
     case ALLOC_HEDDLE:
-        return report_check(hd_fill(slot->buffer, offset, value, WORD, NULL), "hd_fill", error);
+        return cli_report_check(hd_fill(slot->buffer, offset, value, WORD, NULL), "hd_fill", error);
     case ALLOC_LIBC:
         memcpy((char *)slot->memory + offset, &value, WORD);
         return true;
@@ -131,23 +133,25 @@ static bool write_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, u
     }
 }
 
-bool alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes, char *error)
+bool bench_alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes,
+                      char *error)
 {
     switch (s->kind) {
     case ALLOC_HEDDLE:
-        return report_check(hd_read(slot.buffer, offset, out, bytes), "hd_read", error);
+        return cli_report_check(hd_read(slot.buffer, offset, out, bytes), "hd_read", error);
     case ALLOC_LIBC:
         memcpy(out, (char *)slot.memory + offset, bytes);
         return true;
     default:
-        return alloc_wait(s, lane, error) && DRIVER_TRY(s->d, error, cuMemcpyDtoH, (out, slot.pointer + offset, bytes));
+        return bench_alloc_wait(s, lane, error) &&
+               DRIVER_TRY(s->d, error, cuMemcpyDtoH, (out, slot.pointer + offset, bytes));
     }
 }
 
-static bool check_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, uint32_t value, char *error)
+static bool bench_check_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, uint32_t value, char *error)
 {
     uint32_t found = 0;
-    if (!alloc_read(s, 0, *slot, offset, &found, WORD, error)) {
+    if (!bench_alloc_read(s, 0, *slot, offset, &found, WORD, error)) {
         return false;
     }
     if (found != value) {
@@ -159,34 +163,35 @@ static bool check_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, u
 
 /* Writes or checks the first and the last whole word of a block. The caller writes all blocks
  * before it checks the first. */
-static bool tag(alloc_side *s, const alloc_slot *slot, uint64_t bytes, uint32_t number, bool write, char *error)
+static bool bench_tag(alloc_side *s, const alloc_slot *slot, uint64_t bytes, uint32_t number, bool write, char *error)
 {
     uint64_t last = (bytes - WORD) & ~(uint64_t)(WORD - 1);
     uint32_t first_value = 0xa0000000u | number, last_value = 0xb0000000u | number;
-    bool (*word)(alloc_side *, const alloc_slot *, uint64_t, uint32_t, char *) = write ? write_word : check_word;
+    bool (*word)(alloc_side *, const alloc_slot *, uint64_t, uint32_t, char *) =
+        write ? bench_write_word : bench_check_word;
     return word(s, slot, 0, first_value, error) && word(s, slot, last, last_value, error);
 }
 
-bool alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, size_t count, char *error)
+bool bench_alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, size_t count, char *error)
 {
     size_t live = 0, step;
     for (size_t i = 0; i < count; i++) {
-        live += alloc_is_live(&slots[i]) && bytes[i] >= 2 * WORD;
+        live += bench_alloc_is_live(&slots[i]) && bytes[i] >= 2 * WORD;
     }
     step = live / TAGGED_MOST + 1;
-    bool ok = check_overlaps(s, slots, bytes, count, error);
+    bool ok = bench_check_overlaps(s, slots, bytes, count, error);
     for (int lane = 0; lane < s->lanes && ok; lane++) {
-        ok = alloc_wait(s, (uint32_t)lane, error); /* lane 0 reads all blocks below */
+        ok = bench_alloc_wait(s, (uint32_t)lane, error); /* lane 0 reads all blocks below */
     }
     for (int write = 1; write >= 0 && ok; write--) {
         size_t seen = 0;
         for (size_t i = 0; i < count && ok; i++) {
-            if (alloc_is_live(&slots[i]) && bytes[i] >= 2 * WORD && seen++ % step == 0) {
-                ok = tag(s, &slots[i], bytes[i], (uint32_t)i & 0x0fffffffu, write, error);
+            if (bench_alloc_is_live(&slots[i]) && bytes[i] >= 2 * WORD && seen++ % step == 0) {
+                ok = bench_tag(s, &slots[i], bytes[i], (uint32_t)i & 0x0fffffffu, write, error);
                 s->x->tagged += ok && !write;
             }
         }
-        ok = ok && alloc_wait(s, 0, error);
+        ok = ok && bench_alloc_wait(s, 0, error);
     }
     return ok;
 }
@@ -201,39 +206,40 @@ typedef struct checked_replay {
 } checked_replay;
 
 /* Reads the amount of memory that the driver has handed out, when live memory peaks. */
-static void note_peak(checked_replay *r)
+static void bench_note_peak(checked_replay *r)
 {
     if (r->live > r->sampled + r->sampled / 256) {
         r->sampled = r->live;
-        alloc_side_sample(r->side);
+        bench_alloc_side_sample(r->side);
     }
 }
 
-static alloc_end check_op(checked_replay *r, const alloc_op *op, char *error)
+static alloc_end bench_check_op(checked_replay *r, const alloc_op *op, char *error)
 {
     alloc_side *s = r->side;
     alloc_slot *slot = &r->slots[op->slot];
     if (op->bytes) {
-        alloc_end end = alloc_take(s, op->lane, op->bytes, slot, error);
+        alloc_end end = bench_alloc_take(s, op->lane, op->bytes, slot, error);
         if (end != ALLOC_DONE) {
             /* refused: skipped */
             return end == ALLOC_NO_ROOM && s->kind != ALLOC_HEDDLE ? ALLOC_DONE : end;
         }
         r->bytes[op->slot] = op->bytes;
         r->live += op->bytes;
-        note_peak(r);
-        return alloc_checker_add(&r->checker, alloc_address(s, slot), op->bytes, error) ? ALLOC_DONE : ALLOC_FAILED;
+        bench_note_peak(r);
+        return bench_alloc_checker_add(&r->checker, bench_alloc_address(s, slot), op->bytes, error) ? ALLOC_DONE
+                                                                                                    : ALLOC_FAILED;
     }
-    if (!alloc_is_live(slot)) {
+    if (!bench_alloc_is_live(slot)) {
         return ALLOC_DONE;
     }
-    alloc_checker_remove(&r->checker, alloc_address(s, slot), r->bytes[op->slot]);
+    bench_alloc_checker_remove(&r->checker, bench_alloc_address(s, slot), r->bytes[op->slot]);
     r->live -= r->bytes[op->slot];
-    return alloc_give(s, op->lane, slot, error) ? ALLOC_DONE : ALLOC_FAILED;
+    return bench_alloc_give(s, op->lane, slot, error) ? ALLOC_DONE : ALLOC_FAILED;
 }
 
-alloc_end alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots, size_t *done,
-                             char *error)
+alloc_end bench_alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
+                                   size_t *done, char *error)
 {
     checked_replay r = {.side = s, .slots = slots, .bytes = calloc(log->slots + 1, sizeof(*r.bytes))};
     alloc_end end = r.bytes ? ALLOC_DONE : ALLOC_FAILED;
@@ -241,17 +247,17 @@ alloc_end alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadl
     if (!r.bytes) {
         snprintf(error, PLAIN_ERROR, "out of memory for what is verified");
     }
-    for (; end == ALLOC_DONE && i < log->count && (i % 32 || stats_monotonic() < deadline); i++) {
-        end = check_op(&r, &log->ops[i], error);
+    for (; end == ALLOC_DONE && i < log->count && (i % 32 || cli_stats_monotonic() < deadline); i++) {
+        end = bench_check_op(&r, &log->ops[i], error);
     }
     *done = i;
-    if (end == ALLOC_DONE && !alloc_check_live(s, slots, r.bytes, log->slots, error)) {
+    if (end == ALLOC_DONE && !bench_alloc_check_live(s, slots, r.bytes, log->slots, error)) {
         end = ALLOC_FAILED;
     }
     s->x->checked += r.checker.checked;
-    alloc_checker_release(&r.checker);
+    bench_alloc_checker_release(&r.checker);
     free(r.bytes);
-    if (!alloc_give_all(s, slots, log->slots, error)) {
+    if (!bench_alloc_give_all(s, slots, log->slots, error)) {
         end = ALLOC_FAILED;
     }
     return end;

@@ -27,11 +27,11 @@ bool alloc_kernels_open(alloc_side *s, alloc_kernels *out, char *error)
     memset(out, 0, sizeof(*out));
     out->side = s;
     if (s->kind == ALLOC_HEDDLE) {
-        return report_check(hd_module_get_builtin(s->runtime, &module), "hd_module_get_builtin", error) &&
-               report_check(hd_kernel_get(module, "hd_fill_u32", &out->fill), "hd_kernel_get", error) &&
-               report_check(hd_kernel_get(module, "hd_copy_u32", &out->copy), "hd_kernel_get", error) &&
-               report_check(hd_kernel_get(module, "hd_axpy_f32", &out->axpy), "hd_kernel_get", error) &&
-               report_check(hd_kernel_get(module, "hd_matmul_f32", &out->matmul), "hd_kernel_get", error);
+        return cli_report_check(hd_module_get_builtin(s->runtime, &module), "hd_module_get_builtin", error) &&
+               cli_report_check(hd_kernel_get(module, "hd_fill_u32", &out->fill), "hd_kernel_get", error) &&
+               cli_report_check(hd_kernel_get(module, "hd_copy_u32", &out->copy), "hd_kernel_get", error) &&
+               cli_report_check(hd_kernel_get(module, "hd_axpy_f32", &out->axpy), "hd_kernel_get", error) &&
+               cli_report_check(hd_kernel_get(module, "hd_matmul_f32", &out->matmul), "hd_kernel_get", error);
     }
     const hdi_driver *d = s->d;
     bool ok = DRIVER_TRY(d, error, cuModuleLoadDataEx, (&out->module, s->x->image.driver, 0, NULL, NULL)) &&
@@ -59,7 +59,7 @@ bool alloc_launch_fill(alloc_kernels *k, uint32_t lane, alloc_slot y, uint64_t n
         const hd_arg arguments[3] = {hd_out(y.buffer), hd_u64(n), hd_u32(value)};
         hd_dims grid = {blocks_for(n), 1, 1}, block = {FILL_BLOCK, 1, 1};
         hd_status status = hd_launch(s->lane[lane], k->fill, grid, block, 0, arguments, 3, NULL);
-        return status == HD_OK || report_check(status, "hd_launch", error);
+        return status == HD_OK || cli_report_check(status, "hd_launch", error);
     }
     void *parameters[3] = {&y.pointer, &n, &value};
     return DRIVER_TRY(s->d, error, cuLaunchKernel,
@@ -72,7 +72,8 @@ bool alloc_launch_copy(alloc_kernels *k, uint32_t lane, alloc_slot y, alloc_slot
     if (s->kind == ALLOC_HEDDLE) {
         const hd_arg arguments[3] = {hd_out_range(y.buffer, 0, 4 * n), hd_in_range(x.buffer, 0, 4 * n), hd_u64(n)};
         hd_dims grid = {blocks_for(n), 1, 1}, block = {FILL_BLOCK, 1, 1};
-        return report_check(hd_launch(s->lane[lane], k->copy, grid, block, 0, arguments, 3, NULL), "hd_launch", error);
+        return cli_report_check(hd_launch(s->lane[lane], k->copy, grid, block, 0, arguments, 3, NULL), "hd_launch",
+                                error);
     }
     void *parameters[3] = {&y.pointer, &x.pointer, &n};
     return DRIVER_TRY(s->d, error, cuLaunchKernel,
@@ -93,7 +94,7 @@ bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_sl
                                      hd_u32(depth)};
         hd_dims grid = {columns, rows, 1}, block = {32, 32, 1};
         hd_status status = hd_launch(s->lane[lane], k->matmul, grid, block, 0, arguments, 6, NULL);
-        return report_check(status, "hd_launch", error);
+        return cli_report_check(status, "hd_launch", error);
     }
     void *parameters[6] = {&c.pointer, &a.pointer, &b.pointer, &m, &n, &depth};
     return DRIVER_TRY(s->d, error, cuLaunchKernel,
@@ -127,8 +128,8 @@ static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
     for (int i = 0; i < 2; i++) {
         alloc_slot *slot = i ? &spin->b : &spin->a;
         bool ok = s->kind == ALLOC_HEDDLE
-                      ? report_check(hd_alloc(s->lane[0], 4 * words, &slot->buffer), "hd_alloc", error) &&
-                            report_check(hd_fill(slot->buffer, 0, one_bits, 4 * words, NULL), "hd_fill", error)
+                      ? cli_report_check(hd_alloc(s->lane[0], 4 * words, &slot->buffer), "hd_alloc", error) &&
+                            cli_report_check(hd_fill(slot->buffer, 0, one_bits, 4 * words, NULL), "hd_fill", error)
                       : DRIVER_TRY(s->d, error, cuMemAlloc, (&slot->pointer, 4 * words)) &&
                             DRIVER_TRY(s->d, error, cuMemsetD32Async, (slot->pointer, one_bits, words, s->stream[0]));
         if (!ok) {
@@ -136,20 +137,20 @@ static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
         }
     }
     return s->kind == ALLOC_HEDDLE
-               ? report_check(hd_buffer_wait(spin->b.buffer, HD_READ_WRITE, ALLOC_TIMEOUT_NS), "hd_fill", error) &&
-                     report_check(hd_buffer_wait(spin->a.buffer, HD_READ_WRITE, ALLOC_TIMEOUT_NS), "hd_fill", error)
-               : alloc_wait(s, 0, error);
+               ? cli_report_check(hd_buffer_wait(spin->b.buffer, HD_READ_WRITE, ALLOC_TIMEOUT_NS), "hd_fill", error) &&
+                     cli_report_check(hd_buffer_wait(spin->a.buffer, HD_READ_WRITE, ALLOC_TIMEOUT_NS), "hd_fill", error)
+               : bench_alloc_wait(s, 0, error);
 }
 
 /* Times a launch with its wait, and takes the shorter of two. */
 static bool time_spin(alloc_spin *spin, alloc_slot c, char *error)
 {
     for (int i = 0; i < 2; i++) {
-        uint64_t begin = stats_monotonic();
-        if (!alloc_spin_launch(spin, 0, c, error) || !alloc_wait(spin->kernels->side, 0, error)) {
+        uint64_t begin = cli_stats_monotonic();
+        if (!alloc_spin_launch(spin, 0, c, error) || !bench_alloc_wait(spin->kernels->side, 0, error)) {
             return false;
         }
-        double took = (double)(stats_monotonic() - begin);
+        double took = (double)(cli_stats_monotonic() - begin);
         spin->ns = i == 0 || took < spin->ns ? took : spin->ns;
     }
     return true;
@@ -162,8 +163,8 @@ bool alloc_spin_open(alloc_kernels *k, double ns, alloc_spin *out, char *error)
     /* the operands of all sides leave room for the measurements */
     uint64_t fits = s->x->room / 3 / (2 * sizeof(float) * ALLOC_SPIN_EDGE);
     *out = (alloc_spin){.kernels = k};
-    bool ok = alloc_take(s, 0, ALLOC_SPIN_BYTES, &c, error) == ALLOC_DONE && make_operands(out, DEPTH_FIRST, error) &&
-              time_spin(out, c, error);
+    bool ok = bench_alloc_take(s, 0, ALLOC_SPIN_BYTES, &c, error) == ALLOC_DONE &&
+              make_operands(out, DEPTH_FIRST, error) && time_spin(out, c, error);
     for (int i = 0; i < 3 && ok && (out->ns < 0.85 * ns || out->ns > 1.15 * ns); i++) {
         double steps = (double)out->depth * ns / out->ns / DEPTH_STEP + 0.5;
         uint32_t most = (uint32_t)(fits < DEPTH_MOST ? fits : DEPTH_MOST) / DEPTH_STEP;
@@ -175,7 +176,7 @@ bool alloc_spin_open(alloc_kernels *k, double ns, alloc_spin *out, char *error)
     }
     ok = ok && alloc_spin_check(out, 0, c, error);
     char later[PLAIN_ERROR];
-    ok = alloc_give(s, 0, &c, ok ? error : later) && ok;
+    ok = bench_alloc_give(s, 0, &c, ok ? error : later) && ok;
     if (!ok) {
         alloc_spin_close(out);
     }
@@ -200,7 +201,7 @@ bool alloc_spin_check(alloc_spin *spin, uint32_t lane, alloc_slot c, char *error
 {
     float result[ALLOC_SPIN_EDGE * ALLOC_SPIN_EDGE];
     alloc_side *s = spin->kernels->side;
-    if (!alloc_read(s, lane, c, 0, result, sizeof(result), error)) {
+    if (!bench_alloc_read(s, lane, c, 0, result, sizeof(result), error)) {
         return false;
     }
     for (int i = 0; i < ALLOC_SPIN_EDGE * ALLOC_SPIN_EDGE; i++) {

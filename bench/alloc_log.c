@@ -23,7 +23,7 @@ typedef struct builder {
     uint64_t live;
 } builder;
 
-static uint64_t next_random(uint64_t *state)
+static uint64_t bench_next_random(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -31,7 +31,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-static bool grow(builder *b)
+static bool bench_grow(builder *b)
 {
     if (!b->log->ops || b->log->count == b->room) {
         size_t room = b->room ? 2 * b->room : 1024;
@@ -57,9 +57,9 @@ static bool grow(builder *b)
 }
 
 /* False: out of memory. *slot is the block's slot. */
-static bool add_allocation(builder *b, uint64_t bytes, uint32_t lane, uint32_t *slot)
+static bool bench_add_allocation(builder *b, uint64_t bytes, uint32_t lane, uint32_t *slot)
 {
-    if (!grow(b)) {
+    if (!bench_grow(b)) {
         return false;
     }
     alloc_log *log = b->log;
@@ -73,9 +73,9 @@ static bool add_allocation(builder *b, uint64_t bytes, uint32_t lane, uint32_t *
     return true;
 }
 
-static bool add_free(builder *b, uint32_t slot, uint32_t lane)
+static bool bench_add_free(builder *b, uint32_t slot, uint32_t lane)
 {
-    if (!grow(b)) {
+    if (!bench_grow(b)) {
         return false;
     }
     b->live -= b->bytes[slot];
@@ -85,12 +85,12 @@ static bool add_free(builder *b, uint32_t slot, uint32_t lane)
     return true;
 }
 
-static bool end_build(builder *b, bool ok, char *error)
+static bool bench_end_build(builder *b, bool ok, char *error)
 {
     free(b->free_slots);
     free(b->bytes);
     if (!ok) {
-        alloc_log_release(b->log);
+        bench_alloc_log_release(b->log);
         if (!error[0]) {
             snprintf(error, PLAIN_ERROR, "out of memory for a sequence of allocations");
         }
@@ -98,7 +98,7 @@ static bool end_build(builder *b, bool ok, char *error)
     return ok;
 }
 
-bool alloc_log_random(uint64_t n, uint64_t largest, uint64_t cap, uint64_t seed, alloc_log *out, char *error)
+bool bench_alloc_log_random(uint64_t n, uint64_t largest, uint64_t cap, uint64_t seed, alloc_log *out, char *error)
 {
     uint32_t *live = malloc(2 * n * sizeof(*live)), n_live = 0;
     builder b = {.log = out};
@@ -107,21 +107,21 @@ bool alloc_log_random(uint64_t n, uint64_t largest, uint64_t cap, uint64_t seed,
     *out = (alloc_log){.divisor = 1};
     error[0] = 0;
     for (uint64_t i = 0; i < 2 * n && ok; i++) {
-        uint64_t bytes = 1 + next_random(&seed) % most;
-        bool allocate = next_random(&seed) % 100 < 73 && b.live + bytes <= cap;
+        uint64_t bytes = 1 + bench_next_random(&seed) % most;
+        bool allocate = bench_next_random(&seed) % 100 < 73 && b.live + bytes <= cap;
         if (allocate || n_live == 0) {
-            ok = add_allocation(&b, bytes, 0, &live[n_live++]);
+            ok = bench_add_allocation(&b, bytes, 0, &live[n_live++]);
         } else {
-            uint32_t which = (uint32_t)(next_random(&seed) % n_live), slot = live[which];
+            uint32_t which = (uint32_t)(bench_next_random(&seed) % n_live), slot = live[which];
             live[which] = live[--n_live];
-            ok = add_free(&b, slot, 0);
+            ok = bench_add_free(&b, slot, 0);
         }
     }
     free(live);
-    return end_build(&b, ok, error);
+    return bench_end_build(&b, ok, error);
 }
 
-bool alloc_log_live(uint64_t n, alloc_log *out, char *error)
+bool bench_alloc_log_live(uint64_t n, alloc_log *out, char *error)
 {
     uint64_t seed = 1;
     uint32_t slot;
@@ -130,15 +130,15 @@ bool alloc_log_live(uint64_t n, alloc_log *out, char *error)
     *out = (alloc_log){.divisor = 1};
     error[0] = 0;
     for (uint64_t i = 0; i < n && ok; i++) {
-        ok = add_allocation(&b, 256 + next_random(&seed) % (4096 - 256 + 1), 0, &slot);
+        ok = bench_add_allocation(&b, 256 + bench_next_random(&seed) % (4096 - 256 + 1), 0, &slot);
     }
     for (uint32_t i = 0; i < n && ok; i++) {
-        ok = add_free(&b, i, 0);
+        ok = bench_add_free(&b, i, 0);
     }
-    return end_build(&b, ok, error);
+    return bench_end_build(&b, ok, error);
 }
 
-uint64_t alloc_log_peak(const alloc_log *log, size_t count)
+uint64_t bench_alloc_log_peak(const alloc_log *log, size_t count)
 {
     uint64_t *bytes = calloc(log->slots + 1, sizeof(*bytes)), live = 0, peak = 0;
     for (size_t i = 0; i < count && bytes; i++) {
@@ -151,7 +151,7 @@ uint64_t alloc_log_peak(const alloc_log *log, size_t count)
     return peak;
 }
 
-void alloc_log_fit(alloc_log *log, uint64_t most)
+void bench_alloc_log_fit(alloc_log *log, uint64_t most)
 {
     while (log->peak_live > most && log->largest > 1) {
         for (size_t i = 0; i < log->count; i++) {
@@ -159,11 +159,11 @@ void alloc_log_fit(alloc_log *log, uint64_t most)
         }
         log->divisor *= 2;
         log->largest = (log->largest + 1) / 2;
-        log->peak_live = alloc_log_peak(log, log->count);
+        log->peak_live = bench_alloc_log_peak(log, log->count);
     }
 }
 
-void alloc_log_release(alloc_log *log)
+void bench_alloc_log_release(alloc_log *log)
 {
     free(log->ops);
     memset(log, 0, sizeof(*log));
@@ -185,20 +185,20 @@ typedef struct reader {
     char *error;
 } reader;
 
-static int compare_known(const void *a, const void *b)
+static int bench_compare_known(const void *a, const void *b)
 {
     const known *x = a, *y = b;
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static bool refuse(reader *r, const char *why)
+static bool bench_refuse(reader *r, const char *why)
 {
     snprintf(r->error, PLAIN_ERROR, "%.300s:%zu: %s", r->path, r->line, why);
     return false;
 }
 
 /* Parses a decimal number of at most `most` after blanks, and moves *at past it. */
-static bool take_number(const char **at, uint64_t most, uint64_t *out)
+static bool bench_take_number(const char **at, uint64_t most, uint64_t *out)
 {
     const char *from = *at + strspn(*at, " \t");
     char *end;
@@ -211,81 +211,82 @@ static bool take_number(const char **at, uint64_t most, uint64_t *out)
     return errno == 0 && *out <= most;
 }
 
-static bool is_end(const char *at)
+static bool bench_is_end(const char *at)
 {
     return at[strspn(at, " \t\r\n")] == 0;
 }
 
-static bool read_allocation(reader *r, const char *at)
+static bool bench_read_allocation(reader *r, const char *at)
 {
     uint64_t id, bytes, lane;
-    if (!take_number(&at, UINT64_MAX, &id) || !take_number(&at, (uint64_t)1 << 46, &bytes) || bytes == 0 ||
-        !take_number(&at, LANES_MOST - 1, &lane) || !is_end(at)) {
-        return refuse(r, "an allocation is \"a ID BYTES STREAM\", with BYTES from 1 to 2^46 and STREAM below 64");
+    if (!bench_take_number(&at, UINT64_MAX, &id) || !bench_take_number(&at, (uint64_t)1 << 46, &bytes) || bytes == 0 ||
+        !bench_take_number(&at, LANES_MOST - 1, &lane) || !bench_is_end(at)) {
+        return bench_refuse(r, "an allocation is \"a ID BYTES STREAM\", with BYTES from 1 to 2^46 and STREAM below 64");
     }
     known *k = malloc(sizeof(*k));
     const known *const *found = NULL;
     if (k) {
         *k = (known){.id = id};
-        found = tsearch(k, &r->tree, compare_known);
+        found = tsearch(k, &r->tree, bench_compare_known);
     }
     if (!found) {
         free(k);
-        return refuse(r, "out of memory");
+        return bench_refuse(r, "out of memory");
     }
     if (*found != k) {
         free(k);
-        return refuse(r, "this ID is still allocated");
+        return bench_refuse(r, "this ID is still allocated");
     }
-    return add_allocation(&r->b, bytes, (uint32_t)lane, &k->slot) || refuse(r, "out of memory");
+    return bench_add_allocation(&r->b, bytes, (uint32_t)lane, &k->slot) || bench_refuse(r, "out of memory");
 }
 
-static bool read_free(reader *r, const char *at)
+static bool bench_read_free(reader *r, const char *at)
 {
     uint64_t id, lane;
-    if (!take_number(&at, UINT64_MAX, &id) || !take_number(&at, LANES_MOST - 1, &lane) || !is_end(at)) {
-        return refuse(r, "a free is \"f ID STREAM\", with STREAM below 64");
+    if (!bench_take_number(&at, UINT64_MAX, &id) || !bench_take_number(&at, LANES_MOST - 1, &lane) ||
+        !bench_is_end(at)) {
+        return bench_refuse(r, "a free is \"f ID STREAM\", with STREAM below 64");
     }
-    known key = {.id = id}, **found = tfind(&key, &r->tree, compare_known);
+    known key = {.id = id}, **found = tfind(&key, &r->tree, bench_compare_known);
     if (!found) {
-        return refuse(r, "this ID is not allocated");
+        return bench_refuse(r, "this ID is not allocated");
     }
     known *k = *found;
-    tdelete(&key, &r->tree, compare_known);
-    bool ok = add_free(&r->b, k->slot, (uint32_t)lane);
+    tdelete(&key, &r->tree, bench_compare_known);
+    bool ok = bench_add_free(&r->b, k->slot, (uint32_t)lane);
     free(k);
-    return ok || refuse(r, "out of memory");
+    return ok || bench_refuse(r, "out of memory");
 }
 
-static bool read_line(reader *r, const char *line)
+static bool bench_read_line(reader *r, const char *line)
 {
     uint64_t thread;
     const char *at = line + 1;
     if (r->line == 1) {
         bool known_format = strncmp(line, "heddle-log 1", strlen("heddle-log 1")) == 0;
-        return (known_format && is_end(line + strlen("heddle-log 1"))) ||
-               refuse(r, "the first line is not \"heddle-log 1\"");
+        return (known_format && bench_is_end(line + strlen("heddle-log 1"))) ||
+               bench_refuse(r, "the first line is not \"heddle-log 1\"");
     }
     if (r->b.log->count == OPERATIONS_MOST) {
-        return refuse(r, "more than 4194304 operations");
+        return bench_refuse(r, "more than 4194304 operations");
     }
     switch (line[0]) {
     case 'a':
-        return read_allocation(r, at);
+        return bench_read_allocation(r, at);
     case 'f':
-        return read_free(r, at);
+        return bench_read_free(r, at);
     case 't':
-        return (take_number(&at, THREADS_MOST - 1, &thread) && is_end(at)) ||
-               refuse(r, "a thread is \"t N\", with N below 65536");
+        return (bench_take_number(&at, THREADS_MOST - 1, &thread) && bench_is_end(at)) ||
+               bench_refuse(r, "a thread is \"t N\", with N below 65536");
     case '#':
         return true;
     default:
-        return is_end(line) || refuse(r, "neither an operation nor a comment");
+        return bench_is_end(line) || bench_refuse(r, "neither an operation nor a comment");
     }
 }
 
 /* The file's name without directories and ending, and without control characters. */
-static void name_log(const char *path, alloc_log *out)
+static void bench_name_log(const char *path, alloc_log *out)
 {
     const char *slash = strrchr(path, '/');
     snprintf(out->name, sizeof(out->name), "%s", slash ? slash + 1 : path);
@@ -299,7 +300,7 @@ static void name_log(const char *path, alloc_log *out)
 }
 
 /* Returns the number after "KEY": in a line of JSON; 0: the line has none. */
-static double json_number(const char *line, const char *key)
+static double bench_json_number(const char *line, const char *key)
 {
     const char *at = strstr(line, key);
     at = at ? strchr(at + strlen(key), ':') : NULL;
@@ -308,7 +309,7 @@ static double json_number(const char *line, const char *key)
 
 /* Reads the memory that PyTorch's allocator held during the recording, from lines of JSON with
  * the log's name. */
-static void read_recorded(const char *path, alloc_log *out)
+static void bench_read_recorded(const char *path, alloc_log *out)
 {
     const char *slash = strrchr(path, '/');
     int directory = slash ? (int)(slash - path) + 1 : 0;
@@ -318,7 +319,7 @@ static void read_recorded(const char *path, alloc_log *out)
     snprintf(name, sizeof(name), "\"program\": \"%s\"", out->name);
     FILE *file = fopen(file_name, "re");
     while (file && getline(&line, &room, file) >= 0) {
-        double live = json_number(line, "\"peak_live\""), reserved = json_number(line, "\"peak_reserved\"");
+        double live = bench_json_number(line, "\"peak_live\""), reserved = bench_json_number(line, "\"peak_reserved\"");
         if (strstr(line, name) && live > 0 && reserved > 0) {
             bool expandable = strstr(line, "\"expandable_segments\": true") != NULL;
             *(expandable ? &out->torch_expandable_ratio : &out->torch_ratio) = reserved / live;
@@ -330,7 +331,7 @@ static void read_recorded(const char *path, alloc_log *out)
     }
 }
 
-bool alloc_log_read(const char *path, alloc_log *out, char *error)
+bool bench_alloc_log_read(const char *path, alloc_log *out, char *error)
 {
     reader r = {.path = path, .b = {.log = out}, .error = error};
     char *line = NULL;
@@ -339,7 +340,7 @@ bool alloc_log_read(const char *path, alloc_log *out, char *error)
     bool ok = true;
     *out = (alloc_log){.divisor = 1};
     error[0] = 0;
-    name_log(path, out);
+    bench_name_log(path, out);
     FILE *file = fopen(path, "re");
     if (!file) {
         snprintf(error, PLAIN_ERROR, "%.300s cannot be read: %s", path, strerror(errno));
@@ -347,7 +348,7 @@ bool alloc_log_read(const char *path, alloc_log *out, char *error)
     }
     while (ok && (length = getline(&line, &room, file)) >= 0) {
         r.line++;
-        ok = strlen(line) == (size_t)length ? read_line(&r, line) : refuse(&r, "not text");
+        ok = strlen(line) == (size_t)length ? bench_read_line(&r, line) : bench_refuse(&r, "not text");
     }
     if (ok && ferror(file)) {
         snprintf(error, PLAIN_ERROR, "%.300s cannot be read: %s", path, strerror(errno));
@@ -360,6 +361,6 @@ bool alloc_log_read(const char *path, alloc_log *out, char *error)
     fclose(file);
     free(line);
     tdestroy(r.tree, free);
-    read_recorded(path, out);
-    return end_build(&r.b, ok, error);
+    bench_read_recorded(path, out);
+    return bench_end_build(&r.b, ok, error);
 }

@@ -63,22 +63,22 @@ typedef struct alloc_log {
 /* 2 n operations. 73 % of them allocate 1 to `largest` bytes, uniformly distributed, if `cap`
  * leaves room; the others free a random live block. Equal arguments give equal logs on every
  * machine. */
-bool alloc_log_random(uint64_t n, uint64_t largest, uint64_t cap, uint64_t seed, alloc_log *out, char *error);
+bool bench_alloc_log_random(uint64_t n, uint64_t largest, uint64_t cap, uint64_t seed, alloc_log *out, char *error);
 
 /* n blocks of 256 bytes to 4 KiB, all allocated, then all freed in the same order. */
-bool alloc_log_live(uint64_t n, alloc_log *out, char *error);
+bool bench_alloc_log_live(uint64_t n, alloc_log *out, char *error);
 
 /* Reads a file in the format of bench/logs/README.md, with its entry in recorded.jsonl beside
  * it. */
-bool alloc_log_read(const char *path, alloc_log *out, char *error);
+bool bench_alloc_log_read(const char *path, alloc_log *out, char *error);
 
 /* Divides the sizes by a power of two until the peak is at most `most`. */
-void alloc_log_fit(alloc_log *log, uint64_t most);
+void bench_alloc_log_fit(alloc_log *log, uint64_t most);
 
 /* The largest number of live bytes within the first `count` operations. */
-uint64_t alloc_log_peak(const alloc_log *log, size_t count);
+uint64_t bench_alloc_log_peak(const alloc_log *log, size_t count);
 
-void alloc_log_release(alloc_log *log); /* a zeroed one is ignored */
+void bench_alloc_log_release(alloc_log *log); /* a zeroed one is ignored */
 
 /* ---- the allocators ---- */
 
@@ -93,7 +93,7 @@ typedef union alloc_slot {
     void *memory;
 } alloc_slot;
 
-/* An allocator, ready for any number of threads, each after alloc_side_enter. */
+/* An allocator, ready for any number of threads, each after bench_alloc_side_enter. */
 typedef struct alloc_side {
     alloc_experiment *x;
     const hdi_driver *d;
@@ -111,21 +111,21 @@ typedef struct alloc_side {
 /* Makes the calling thread ready. `settings` (may be "") are further options of Heddle's
  * runtime. An async rival starts without memory and keeps all memory that it gets, as NVIDIA
  * recommends for speed. */
-bool alloc_side_open(alloc_experiment *x, alloc_kind kind, int lanes, const char *settings, alloc_side *out,
-                     char *error);
-void alloc_side_close(alloc_side *s); /* a zeroed one is ignored */
-bool alloc_side_enter(alloc_side *s, char *error);
+bool bench_alloc_side_open(alloc_experiment *x, alloc_kind kind, int lanes, const char *settings, alloc_side *out,
+                           char *error);
+void bench_alloc_side_close(alloc_side *s); /* a zeroed one is ignored */
+bool bench_alloc_side_enter(alloc_side *s, char *error);
 
 /* Gives back all idle memory. */
-bool alloc_side_trim(alloc_side *s, char *error);
+bool bench_alloc_side_trim(alloc_side *s, char *error);
 
 /* PLAIN: notes the free memory that the driver reports. */
-void alloc_side_sample(alloc_side *s);
+void bench_alloc_side_sample(alloc_side *s);
 
-/* alloc_side_peak returns the most physical memory that the side held since it was opened; 0:
+/* bench_alloc_side_peak returns the most physical memory that the side held since it was opened; 0:
  * unknown. The second function returns the driver calls for memory in that time. */
-uint64_t alloc_side_peak(alloc_side *s);
-uint64_t alloc_side_driver_calls(alloc_side *s, uint64_t operations);
+uint64_t bench_alloc_side_peak(alloc_side *s);
+uint64_t bench_alloc_side_driver_calls(alloc_side *s, uint64_t operations);
 
 typedef enum alloc_end {
     ALLOC_DONE,
@@ -133,21 +133,21 @@ typedef enum alloc_end {
     ALLOC_FAILED
 } alloc_end;
 
-alloc_end alloc_take(alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out, char *error);
+alloc_end bench_alloc_take(alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out, char *error);
 /* empties the slot; an empty one is ignored */
-bool alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error);
-uint64_t alloc_address(const alloc_side *s, const alloc_slot *slot);
+bool bench_alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error);
+uint64_t bench_alloc_address(const alloc_side *s, const alloc_slot *slot);
 
-static inline bool alloc_is_live(const alloc_slot *slot)
+static inline bool bench_alloc_is_live(const alloc_slot *slot)
 {
     return slot->pointer != 0;
 }
 
 /* Times `count` pairs of an allocation and a free, in nanoseconds. */
-alloc_end alloc_pairs(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t *ns, char *error);
-/* Like alloc_pairs, but times each pair separately, until the deadline. */
-alloc_end alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
-                           stats_histogram *h, char *error);
+alloc_end bench_alloc_pairs(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t *ns, char *error);
+/* Like bench_alloc_pairs, but times each pair separately, until the deadline. */
+alloc_end bench_alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
+                                 stats_histogram *h, char *error);
 
 /* The results of a replay. Blocks that are still live stay in `slots`. */
 typedef struct alloc_replayed {
@@ -157,15 +157,15 @@ typedef struct alloc_replayed {
 } alloc_replayed;
 
 /* `slots` holds log->slots empty entries. Running out of memory is a failure only for Heddle. */
-alloc_end alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots, stats_histogram *h,
-                       alloc_replayed *out, char *error);
+alloc_end bench_alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
+                             stats_histogram *h, alloc_replayed *out, char *error);
 
 /* Frees the live blocks in slots[0..count), each in lane 0. */
-bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error);
+bool bench_alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error);
 
 /* Blocks until the lane's work, if any, is finished. */
-bool alloc_wait(alloc_side *s, uint32_t lane, char *error);
-bool alloc_is_busy(alloc_side *s, uint32_t lane);
+bool bench_alloc_wait(alloc_side *s, uint32_t lane, char *error);
+bool bench_alloc_is_busy(alloc_side *s, uint32_t lane);
 
 /* ---- what is verified ---- */
 
@@ -175,19 +175,19 @@ typedef struct alloc_checker {
     uint64_t checked; /* blocks compared with all others */
 } alloc_checker;
 
-bool alloc_checker_add(alloc_checker *c, uint64_t address, uint64_t bytes, char *error);
-void alloc_checker_remove(alloc_checker *c, uint64_t address, uint64_t bytes);
-void alloc_checker_release(alloc_checker *c);
+bool bench_alloc_checker_add(alloc_checker *c, uint64_t address, uint64_t bytes, char *error);
+void bench_alloc_checker_remove(alloc_checker *c, uint64_t address, uint64_t bytes);
+void bench_alloc_checker_release(alloc_checker *c);
 
 /* Checks live blocks: no two overlap, and each has its size. Writes some of them at both ends,
  * and checks that they keep these bytes while others are written. Adds to the experiment's
  * count. `bytes[i]` is the size of slots[i]. */
-bool alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, size_t count, char *error);
+bool bench_alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, size_t count, char *error);
 
 /* Replays, compares every block with all live ones, and checks the live ones at the end. *done:
  * operations. */
-alloc_end alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots, size_t *done,
-                             char *error);
+alloc_end bench_alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
+                                   size_t *done, char *error);
 
 /* ---- results ---- */
 
@@ -216,7 +216,7 @@ typedef struct alloc_case {
     alloc_result sides[ALLOC_KINDS];
 } alloc_case;
 
-/* A case for alloc_case_run: for each allocator, `prepare` once, `round` in every round,
+/* A case for bench_alloc_case_run: for each allocator, `prepare` once, `round` in every round,
  * `finish` at the end. NO_ROOM removes a rival from the case; for Heddle it is a failure. */
 typedef struct alloc_work {
     int lanes;
@@ -238,10 +238,10 @@ typedef struct alloc_work {
 } alloc_work;
 
 /* Measures a case on all allocators, in rounds with rotating order. */
-bool alloc_case_run(alloc_experiment *x, alloc_case *c, alloc_work *w, char *error);
+bool bench_alloc_case_run(alloc_experiment *x, alloc_case *c, alloc_work *w, char *error);
 
 /* True if the allocator takes part; ALLOC_LIBC only with host devices. */
-bool alloc_takes_part(const alloc_experiment *x, alloc_kind kind, bool with_libc);
+bool bench_alloc_takes_part(const alloc_experiment *x, alloc_kind kind, bool with_libc);
 
 /* ---- kernels ---- */
 
@@ -266,7 +266,8 @@ bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_sl
                          uint32_t n, uint32_t depth, char *error);
 
 /* Reads to the host once the lane's work is done. */
-bool alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes, char *error);
+bool bench_alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes,
+                      char *error);
 
 /* A kernel of one block with a given duration: the product of 32 x K ones with K x 32 ones.
  * Every element of the result is K. The result needs 4 KiB, in any block of memory. */
@@ -399,31 +400,31 @@ struct alloc_experiment {
 };
 
 /* A fresh case with the step's names. */
-alloc_case *alloc_case_add(alloc_experiment *x, const alloc_step *step);
+alloc_case *bench_alloc_case_add(alloc_experiment *x, const alloc_step *step);
 
 /* CLOCK_MONOTONIC at the end of `slices` slices that begin now. */
-uint64_t alloc_slice_end(const alloc_experiment *x, double slices);
+uint64_t bench_alloc_slice_end(const alloc_experiment *x, double slices);
 
 /* The steps. The plan in alloc.c sets `a` and `b`. */
-bool alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_live(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_replay(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_thread_pairs(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_hand_over(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_beside(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_unified(alloc_experiment *x, const alloc_step *step, char *error);
-bool alloc_run_pinned(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_live(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_replay(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_thread_pairs(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_hand_over(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_streams(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_busy(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_beside(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_unified(alloc_experiment *x, const alloc_step *step, char *error);
+bool bench_alloc_run_pinned(alloc_experiment *x, const alloc_step *step, char *error);
 
 /* ---- output ---- */
 
 /* Both take a const alloc_experiment. */
-void alloc_print_json(const void *experiment, FILE *out);
+void bench_alloc_print_json(const void *experiment, FILE *out);
 
 #endif

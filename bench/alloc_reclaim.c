@@ -58,7 +58,7 @@ typedef struct loop {
 
 /* ---- collector ---- */
 
-static void push(loop *l, size_t *depth, object *o)
+static void bench_push(loop *l, size_t *depth, object *o)
 {
     if (o && o->mark != l->mark) {
         o->mark = l->mark;
@@ -66,29 +66,29 @@ static void push(loop *l, size_t *depth, object *o)
     }
 }
 
-static void mark_all(loop *l)
+static void bench_mark_all(loop *l)
 {
     size_t depth = 0;
     l->mark++;
-    push(l, &depth, &l->heap[0]);
+    bench_push(l, &depth, &l->heap[0]);
     for (int i = 0; i < STATE; i++) {
-        push(l, &depth, l->state[i]);
+        bench_push(l, &depth, l->state[i]);
     }
     for (int i = 0; i < l->n_frame; i++) {
-        push(l, &depth, l->frame[i]);
+        bench_push(l, &depth, l->frame[i]);
     }
     while (depth) {
         object *o = l->stack[--depth];
-        push(l, &depth, o->links[0]);
-        push(l, &depth, o->links[1]);
+        bench_push(l, &depth, o->links[0]);
+        bench_push(l, &depth, o->links[1]);
     }
 }
 
-static bool collect(loop *l)
+static bool bench_collect(loop *l)
 {
-    uint64_t begin = stats_monotonic();
-    mark_all(l);
-    uint64_t marked = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
+    bench_mark_all(l);
+    uint64_t marked = cli_stats_monotonic();
     size_t kept = 0, n = l->n_all;
     for (size_t i = 0; i < n; i++) {
         object *o = l->all[i];
@@ -103,20 +103,20 @@ static bool collect(loop *l)
     l->n_all = kept;
     l->collections++;
     l->marking += marked - begin;
-    l->collecting += stats_monotonic() - begin;
+    l->collecting += cli_stats_monotonic() - begin;
     return kept < n;
 }
 
-static bool on_reclaim(void *context, const hd_reclaim *reclaim)
+static bool bench_on_reclaim(void *context, const hd_reclaim *reclaim)
 {
     loop *l = context;
     l->early += reclaim->reason == HD_RECLAIM_EARLY;
     l->at_limit += reclaim->reason == HD_RECLAIM_LIMIT;
-    return collect(l);
+    return bench_collect(l);
 }
 
 /* Every object can be reached from the first one, in an order unrelated to their addresses. */
-static bool make_heap(loop *l, uint32_t count)
+static bool bench_make_heap(loop *l, uint32_t count)
 {
     l->heap_count = count;
     l->heap = calloc(count, sizeof(*l->heap));
@@ -146,7 +146,7 @@ static bool make_heap(loop *l, uint32_t count)
 /* ---- loop ---- */
 
 /* A new buffer, a variable of this step. NULL on failure. */
-static object *make(loop *l, uint64_t floats, char *error)
+static object *bench_make(loop *l, uint64_t floats, char *error)
 {
     if (l->n_all == l->room) {
         size_t room = l->room ? 2 * l->room : 256;
@@ -160,11 +160,11 @@ static object *make(loop *l, uint64_t floats, char *error)
         return NULL;
     }
     o->bytes = sizeof(float) * floats;
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     hd_status status = hd_alloc(l->side.lane[0], o->bytes, &o->buffer);
-    uint64_t took = stats_monotonic() - begin;
+    uint64_t took = cli_stats_monotonic() - begin;
     if (status != HD_OK) {
-        report_check(status, "hd_alloc", error);
+        cli_report_check(status, "hd_alloc", error);
         free(o);
         return NULL;
     }
@@ -176,68 +176,69 @@ static object *make(loop *l, uint64_t floats, char *error)
     return o;
 }
 
-static bool copy(loop *l, const object *to, hd_buffer *from, char *error)
+static bool bench_copy(loop *l, const object *to, hd_buffer *from, char *error)
 {
     return alloc_launch_copy(&l->kernels, 0, (alloc_slot){.buffer = to->buffer}, (alloc_slot){.buffer = from},
                              to->bytes / sizeof(float), error);
 }
 
 /* y += a x */
-static bool add(loop *l, const object *y, hd_buffer *x, float a, char *error)
+static bool bench_add(loop *l, const object *y, hd_buffer *x, float a, char *error)
 {
     uint64_t n = y->bytes / sizeof(float);
     const hd_arg arguments[4] = {hd_inout(y->buffer), hd_in(x), hd_f32(a), hd_u64(n)};
     hd_dims grid = {(uint32_t)((n + AXPY_BLOCK - 1) / AXPY_BLOCK), 1, 1}, block = {AXPY_BLOCK, 1, 1};
     hd_status status = hd_launch(l->side.lane[0], l->kernels.axpy, grid, block, 0, arguments, 4, &l->last);
-    return report_check(status, "hd_launch", error);
+    return cli_report_check(status, "hd_launch", error);
 }
 
-static bool multiply(loop *l, const object *c, const object *a, const object *b, uint32_t m, uint32_t depth,
-                     char *error)
+static bool bench_multiply(loop *l, const object *c, const object *a, const object *b, uint32_t m, uint32_t depth,
+                           char *error)
 {
     return alloc_launch_matmul(&l->kernels, 0, (alloc_slot){.buffer = c->buffer}, (alloc_slot){.buffer = a->buffer},
                                (alloc_slot){.buffer = b->buffer}, m, l->width, depth, error);
 }
 
 /* The next value of an average: share * old + (1 - share) * gradient, in a new buffer. */
-static object *follow(loop *l, const object *old, const object *gradient, float share, char *error)
+static object *bench_follow(loop *l, const object *old, const object *gradient, float share, char *error)
 {
-    object *next = make(l, old->bytes / sizeof(float), error);
-    bool ok = next && copy(l, next, old->buffer, error) && add(l, next, old->buffer, share - 1, error) &&
-              add(l, next, gradient->buffer, 1 - share, error);
+    object *next = bench_make(l, old->bytes / sizeof(float), error);
+    bool ok = next && bench_copy(l, next, old->buffer, error) && bench_add(l, next, old->buffer, share - 1, error) &&
+              bench_add(l, next, gradient->buffer, 1 - share, error);
     return ok ? next : NULL;
 }
 
-static object *gradient_of(loop *l, char *error)
+static object *bench_gradient_of(loop *l, char *error)
 {
     uint64_t of_batch = (uint64_t)l->batch * l->width, of_layer = (uint64_t)l->width * l->width;
-    object *x = make(l, of_batch, error), *y, *e, *across, *g;
-    if (!x || !copy(l, x, l->data, error) || !(y = make(l, of_batch, error)) ||
-        !multiply(l, y, x, l->state[0], l->batch, l->width, error)) {
+    object *x = bench_make(l, of_batch, error), *y, *e, *across, *g;
+    if (!x || !bench_copy(l, x, l->data, error) || !(y = bench_make(l, of_batch, error)) ||
+        !bench_multiply(l, y, x, l->state[0], l->batch, l->width, error)) {
         return NULL;
     }
-    if (!(e = make(l, of_batch, error)) || !copy(l, e, y->buffer, error) || !add(l, e, l->targets, -1, error)) {
+    if (!(e = bench_make(l, of_batch, error)) || !bench_copy(l, e, y->buffer, error) ||
+        !bench_add(l, e, l->targets, -1, error)) {
         return NULL;
     }
-    if (!(across = make(l, of_batch, error)) || !copy(l, across, l->data_across, error) ||
-        !(g = make(l, of_layer, error)) || !multiply(l, g, across, e, l->width, l->batch, error)) {
+    if (!(across = bench_make(l, of_batch, error)) || !bench_copy(l, across, l->data_across, error) ||
+        !(g = bench_make(l, of_layer, error)) || !bench_multiply(l, g, across, e, l->width, l->batch, error)) {
         return NULL;
     }
     return g;
 }
 
-static bool run_step(loop *l, char *error)
+static bool bench_run_step(loop *l, char *error)
 {
-    uint64_t begin = stats_monotonic(), of_layer = (uint64_t)l->width * l->width;
-    object *g = gradient_of(l, error);
-    object *m = g ? follow(l, l->state[1], g, beta1, error) : NULL;
-    object *v = m ? follow(l, l->state[2], g, beta2, error) : NULL;
-    object *u = v ? make(l, of_layer, error) : NULL;
-    if (!u || !copy(l, u, m->buffer, error) || !add(l, u, v->buffer, -0.1f, error)) {
+    uint64_t begin = cli_stats_monotonic(), of_layer = (uint64_t)l->width * l->width;
+    object *g = bench_gradient_of(l, error);
+    object *m = g ? bench_follow(l, l->state[1], g, beta1, error) : NULL;
+    object *v = m ? bench_follow(l, l->state[2], g, beta2, error) : NULL;
+    object *u = v ? bench_make(l, of_layer, error) : NULL;
+    if (!u || !bench_copy(l, u, m->buffer, error) || !bench_add(l, u, v->buffer, -0.1f, error)) {
         return false;
     }
-    object *w = make(l, of_layer, error);
-    if (!w || !copy(l, w, l->state[0]->buffer, error) || !add(l, w, u->buffer, -l->rate, error)) {
+    object *w = bench_make(l, of_layer, error);
+    if (!w || !bench_copy(l, w, l->state[0]->buffer, error) || !bench_add(l, w, u->buffer, -l->rate, error)) {
         return false;
     }
     l->state[0] = w;
@@ -245,15 +246,15 @@ static bool run_step(loop *l, char *error)
     l->state[2] = v;
     l->n_frame = 0; /* ends all other variables, so their buffers become garbage */
     /* the program reads each step's result */
-    bool ok = report_check(hd_wait(l->last, ALLOC_TIMEOUT_NS), "hd_wait", error);
-    uint64_t took = stats_monotonic() - begin;
+    bool ok = cli_report_check(hd_wait(l->last, ALLOC_TIMEOUT_NS), "hd_wait", error);
+    uint64_t took = cli_stats_monotonic() - begin;
     l->longest_step = took > l->longest_step ? took : l->longest_step;
     return ok;
 }
 
 /* ---- runs ---- */
 
-static void make_numbers(float *out, uint64_t n, uint64_t random)
+static void bench_make_numbers(float *out, uint64_t n, uint64_t random)
 {
     for (uint64_t i = 0; i < n; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
@@ -261,20 +262,20 @@ static void make_numbers(float *out, uint64_t n, uint64_t random)
     }
 }
 
-static bool upload(loop *l, const float *numbers, uint64_t n, hd_buffer **out, char *error)
+static bool bench_upload(loop *l, const float *numbers, uint64_t n, hd_buffer **out, char *error)
 {
-    return report_check(hd_alloc(l->side.lane[0], sizeof(float) * n, out), "hd_alloc", error) &&
-           report_check(hd_write(*out, 0, numbers, sizeof(float) * n), "hd_write", error);
+    return cli_report_check(hd_alloc(l->side.lane[0], sizeof(float) * n, out), "hd_alloc", error) &&
+           cli_report_check(hd_write(*out, 0, numbers, sizeof(float) * n), "hd_write", error);
 }
 
-static bool make_state(loop *l, const float *numbers, char *error)
+static bool bench_make_state(loop *l, const float *numbers, char *error)
 {
     uint64_t of_layer = (uint64_t)l->width * l->width;
     for (int i = 0; i < STATE; i++) {
-        object *o = make(l, of_layer, error);
-        if (!o ||
-            !report_check(i == 0 ? hd_write(o->buffer, 0, numbers, o->bytes) : hd_fill(o->buffer, 0, 0, o->bytes, NULL),
-                          "hd_write", error)) {
+        object *o = bench_make(l, of_layer, error);
+        if (!o || !cli_report_check(i == 0 ? hd_write(o->buffer, 0, numbers, o->bytes)
+                                           : hd_fill(o->buffer, 0, 0, o->bytes, NULL),
+                                    "hd_write", error)) {
             return false;
         }
         l->state[i] = o;
@@ -283,7 +284,7 @@ static bool make_state(loop *l, const float *numbers, char *error)
     return true;
 }
 
-static bool open_loop(alloc_experiment *x, const alloc_reclaim *plan, bool early, loop *l, char *error)
+static bool bench_open_loop(alloc_experiment *x, const alloc_reclaim *plan, bool early, loop *l, char *error)
 {
     char settings[96];
     memset(l, 0, sizeof(*l));
@@ -294,29 +295,30 @@ static bool open_loop(alloc_experiment *x, const alloc_reclaim *plan, bool early
              early ? 5 : 0);
     uint64_t of_batch = (uint64_t)l->batch * l->width;
     float *numbers = malloc(sizeof(float) * of_batch), *across = malloc(sizeof(float) * of_batch);
-    bool ok = numbers && across && make_heap(l, (uint32_t)plan->objects);
+    bool ok = numbers && across && bench_make_heap(l, (uint32_t)plan->objects);
     if (!ok) {
         snprintf(error, PLAIN_ERROR, "out of memory for the loop");
     } else {
-        make_numbers(numbers, of_batch, 1);
+        bench_make_numbers(numbers, of_batch, 1);
         for (uint32_t i = 0; i < l->batch; i++) {
             for (uint32_t k = 0; k < l->width; k++) {
                 across[(uint64_t)k * l->batch + i] = numbers[(uint64_t)i * l->width + k];
             }
         }
-        ok = alloc_side_open(x, ALLOC_HEDDLE, 1, settings, &l->side, error) &&
-             alloc_kernels_open(&l->side, &l->kernels, error) && upload(l, numbers, of_batch, &l->data, error) &&
-             upload(l, across, of_batch, &l->data_across, error);
-        make_numbers(numbers, of_batch, 2);
-        ok = ok && upload(l, numbers, of_batch, &l->targets, error) && make_state(l, numbers, error) &&
-             report_check(hd_memory_on_reclaim(l->side.runtime, on_reclaim, l), "hd_memory_on_reclaim", error);
+        ok = bench_alloc_side_open(x, ALLOC_HEDDLE, 1, settings, &l->side, error) &&
+             alloc_kernels_open(&l->side, &l->kernels, error) && bench_upload(l, numbers, of_batch, &l->data, error) &&
+             bench_upload(l, across, of_batch, &l->data_across, error);
+        bench_make_numbers(numbers, of_batch, 2);
+        ok =
+            ok && bench_upload(l, numbers, of_batch, &l->targets, error) && bench_make_state(l, numbers, error) &&
+            cli_report_check(hd_memory_on_reclaim(l->side.runtime, bench_on_reclaim, l), "hd_memory_on_reclaim", error);
     }
     free(numbers);
     free(across);
     return ok;
 }
 
-static void close_loop(loop *l)
+static void bench_close_loop(loop *l)
 {
     if (l->side.x) {
         hd_memory_on_reclaim(l->side.runtime, NULL, NULL);
@@ -329,18 +331,18 @@ static void close_loop(loop *l)
     hd_free(l->data_across);
     hd_free(l->targets);
     alloc_kernels_close(&l->kernels);
-    alloc_side_close(&l->side);
+    bench_alloc_side_close(&l->side);
     free(l->all);
     free(l->heap);
     free(l->stack);
 }
 
 /* Checks the final weights. Those of the first run become the reference. */
-static bool check_weights(loop *l, float **reference, char *error)
+static bool bench_check_weights(loop *l, float **reference, char *error)
 {
     uint64_t bytes = l->state[0]->bytes, n = bytes / sizeof(float);
     float *weights = malloc(bytes);
-    bool ok = weights && report_check(hd_read(l->state[0]->buffer, 0, weights, bytes), "hd_read", error);
+    bool ok = weights && cli_report_check(hd_read(l->state[0]->buffer, 0, weights, bytes), "hd_read", error);
     if (!weights) {
         snprintf(error, PLAIN_ERROR, "out of memory for the weights");
     }
@@ -360,10 +362,10 @@ static bool check_weights(loop *l, float **reference, char *error)
     return ok;
 }
 
-static bool take_results(const loop *l, double total_s, alloc_reclaim_run *out, char *error)
+static bool bench_take_results(const loop *l, double total_s, alloc_reclaim_run *out, char *error)
 {
     hd_memory_stats stats = {.size = sizeof(stats)};
-    if (!report_check(hd_memory_get_stats(l->side.runtime, 0, &stats), "hd_memory_get_stats", error)) {
+    if (!cli_report_check(hd_memory_get_stats(l->side.runtime, 0, &stats), "hd_memory_get_stats", error)) {
         return false;
     }
     double each = l->collections ? (double)l->marking / (double)l->collections : 0;
@@ -379,31 +381,31 @@ static bool take_results(const loop *l, double total_s, alloc_reclaim_run *out, 
     return true;
 }
 
-static bool run_loop(alloc_experiment *x, const alloc_reclaim *plan, int steps, bool early, float **reference,
-                     alloc_reclaim_run *out, char *error)
+static bool bench_run_loop(alloc_experiment *x, const alloc_reclaim *plan, int steps, bool early, float **reference,
+                           alloc_reclaim_run *out, char *error)
 {
     loop l;
-    bool ok = open_loop(x, plan, early, &l, error);
-    uint64_t begin = stats_monotonic();
+    bool ok = bench_open_loop(x, plan, early, &l, error);
+    uint64_t begin = cli_stats_monotonic();
     for (int i = 0; i < steps && ok; i++) {
-        ok = run_step(&l, error);
+        ok = bench_run_step(&l, error);
     }
-    double total_s = (double)(stats_monotonic() - begin) * 1e-9;
-    ok = ok && take_results(&l, total_s, out, error) && (!reference || check_weights(&l, reference, error));
+    double total_s = (double)(cli_stats_monotonic() - begin) * 1e-9;
+    ok = ok && bench_take_results(&l, total_s, out, error) && (!reference || bench_check_weights(&l, reference, error));
     if (ok && out->reserved_peak > plan->limit) {
         snprintf(error, PLAIN_ERROR, "the limit of %llu bytes was exceeded: %llu were held",
                  (unsigned long long)plan->limit, (unsigned long long)out->reserved_peak);
         ok = false;
     }
-    close_loop(&l);
+    bench_close_loop(&l);
     return ok;
 }
 
-static bool run_both(alloc_experiment *x, alloc_reclaim *r, int round, float **reference, char *error)
+static bool bench_run_both(alloc_experiment *x, alloc_reclaim *r, int round, float **reference, char *error)
 {
     for (int i = 0; i < 2; i++) {
         bool early = (i + round) % 2 != 0;
-        if (!run_loop(x, r, r->steps, early, reference, early ? &r->early[round] : &r->at_limit[round], error)) {
+        if (!bench_run_loop(x, r, r->steps, early, reference, early ? &r->early[round] : &r->at_limit[round], error)) {
             return false;
         }
     }
@@ -412,7 +414,7 @@ static bool run_both(alloc_experiment *x, alloc_reclaim *r, int round, float **r
 }
 
 /* a: the limit in bytes, b: the time of a run in milliseconds */
-bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_reclaim *r = &x->reclaim;
     alloc_reclaim_run tried = {.total_s = 0};
@@ -425,7 +427,7 @@ bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
                          .garbage_per_step = sizeof(float) * (4 * batch * width + 5 * width * width)};
     /* the time of a step determines the number of steps, which must reach the limit several
      * times */
-    if (!run_loop(x, r, STEPS_TRIED, false, NULL, &tried, error)) {
+    if (!bench_run_loop(x, r, STEPS_TRIED, false, NULL, &tried, error)) {
         return false;
     }
     double steps = (double)step->b * 1e-3 * STEPS_TRIED / tried.total_s;
@@ -434,7 +436,7 @@ bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
     r->steps = r->steps < least ? least : r->steps;
     bool ok = true;
     for (int round = 0; round < x->rounds && ok; round++) {
-        ok = run_both(x, r, round, &reference, error);
+        ok = bench_run_both(x, r, round, &reference, error);
     }
     free(reference);
     return ok;

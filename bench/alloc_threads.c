@@ -72,14 +72,14 @@ struct team {
 
 /* ---- teams ---- */
 
-static void *member_main(void *argument)
+static void *bench_member_main(void *argument)
 {
     member *m = argument;
     team *t = m->team;
-    m->end = alloc_side_enter(t->side, m->error) ? ALLOC_DONE : ALLOC_FAILED;
+    m->end = bench_alloc_side_enter(t->side, m->error) ? ALLOC_DONE : ALLOC_FAILED;
     if (m->end == ALLOC_DONE && t->pair_bytes && !t->ring) {
         uint64_t ns;
-        m->end = alloc_pairs(t->side, (uint32_t)m->index, t->pair_bytes, WARM, &ns, m->error);
+        m->end = bench_alloc_pairs(t->side, (uint32_t)m->index, t->pair_bytes, WARM, &ns, m->error);
     }
     atomic_fetch_add_explicit(&t->ready, 1, memory_order_relaxed);
     int gate_state;
@@ -92,7 +92,7 @@ static void *member_main(void *argument)
     return NULL;
 }
 
-static bool make_team(team *t, alloc_side *s, int n, size_t n_slots, char *error)
+static bool bench_make_team(team *t, alloc_side *s, int n, size_t n_slots, char *error)
 {
     *t = (team){.side = s, .n = n, .n_slots = n_slots};
     t->members = calloc((size_t)n, sizeof(*t->members));
@@ -112,25 +112,26 @@ static bool make_team(team *t, alloc_side *s, int n, size_t n_slots, char *error
     return true;
 }
 
-static void release_team(team *t)
+static void bench_release_team(team *t)
 {
     free(t->members);
     free(t->slots);
     free(t->bytes);
 }
 
-/* Starts the members, which work for `slices` slices, and opens the gate. end_team joins them. */
-static bool start_team(team *t, double slices, int *started, char *error)
+/* Starts the members, which work for `slices` slices, and opens the gate. bench_end_team joins
+ * them. */
+static bool bench_start_team(team *t, double slices, int *started, char *error)
 {
     int failed = 0;
     for (*started = 0; *started < t->n && !failed; *started += !failed) {
-        failed = pthread_create(&t->members[*started].thread, NULL, member_main, &t->members[*started]);
+        failed = pthread_create(&t->members[*started].thread, NULL, bench_member_main, &t->members[*started]);
     }
     while (!failed && atomic_load_explicit(&t->ready, memory_order_relaxed) < t->n) {
         hdi_sleep_for(50 * 1000);
     }
-    t->deadline = alloc_slice_end(t->side->x, slices);
-    t->each_until = alloc_slice_end(t->side->x, slices / 4);
+    t->deadline = bench_alloc_slice_end(t->side->x, slices);
+    t->each_until = bench_alloc_slice_end(t->side->x, slices / 4);
     atomic_store_explicit(&t->gate, failed ? GATE_CANCELLED : GATE_OPEN, memory_order_release);
     if (failed) {
         snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
@@ -139,7 +140,7 @@ static bool start_team(team *t, double slices, int *started, char *error)
 }
 
 /* Returns the worst end of all; `error` comes from that member. */
-static alloc_end end_team(team *t, int started, char *error)
+static alloc_end bench_end_team(team *t, int started, char *error)
 {
     alloc_end end = ALLOC_DONE;
     for (int i = 0; i < started; i++) {
@@ -153,26 +154,26 @@ static alloc_end end_team(team *t, int started, char *error)
 }
 
 /* Checks the live blocks of all members together, then frees them. */
-static bool settle_team(team *t, char *error)
+static bool bench_settle_team(team *t, char *error)
 {
     size_t count = (size_t)t->n * t->n_slots;
-    bool ok = alloc_check_live(t->side, t->slots, t->bytes, count, error);
+    bool ok = bench_alloc_check_live(t->side, t->slots, t->bytes, count, error);
     char later[PLAIN_ERROR];
-    return alloc_give_all(t->side, t->slots, count, ok ? error : later) && ok;
+    return bench_alloc_give_all(t->side, t->slots, count, ok ? error : later) && ok;
 }
 
-static alloc_end run_team(team *t, double slices, char *error)
+static alloc_end bench_run_team(team *t, double slices, char *error)
 {
     int started;
-    bool ok = start_team(t, slices, &started, error);
+    bool ok = bench_start_team(t, slices, &started, error);
     char later[PLAIN_ERROR];
-    alloc_end end = end_team(t, started, ok ? error : later);
-    return !ok || !settle_team(t, end == ALLOC_DONE ? error : later) ? ALLOC_FAILED : end;
+    alloc_end end = bench_end_team(t, started, ok ? error : later);
+    return !ok || !bench_settle_team(t, end == ALLOC_DONE ? error : later) ? ALLOC_FAILED : end;
 }
 
 /* Takes one thread's nanoseconds per pair or operation. If there are stretches, it takes the
  * median of all threads' stretches. */
-static void take_results(const team *t, int round, bool pairs, alloc_result *r)
+static void bench_take_results(const team *t, int round, bool pairs, alloc_result *r)
 {
     static stats_histogram stretches; /* static, because only the conductor comes here */
     uint64_t done = 0, ns = 0;
@@ -181,70 +182,73 @@ static void take_results(const team *t, int round, bool pairs, alloc_result *r)
         const member *m = &t->members[i];
         done += m->done;
         ns += m->ns;
-        stats_merge(r->histogram, &m->each);
-        stats_merge(&stretches, &m->stretch);
+        cli_stats_merge(r->histogram, &m->each);
+        cli_stats_merge(&stretches, &m->stretch);
         r->operations += pairs ? 2 * (m->done + m->each.count) : m->done;
         r->refused += m->refused;
     }
     r->means[round] = done ? (double)ns / (double)done : 0;
-    r->rounds[round] = stretches.count ? stats_quantile(&stretches, 0.5) / CHUNK : r->means[round];
+    r->rounds[round] = stretches.count ? cli_stats_quantile(&stretches, 0.5) / CHUNK : r->means[round];
     r->n_rounds = round + 1;
 }
 
 /* ---- pairs ---- */
 
-static alloc_end work_pairs(member *m)
+static alloc_end bench_work_pairs(member *m)
 {
     team *t = m->team;
     uint32_t lane = (uint32_t)m->index;
-    alloc_end end = alloc_pairs_each(t->side, lane, t->pair_bytes, EACH_MOST, t->each_until, &m->each, m->error);
-    while (end == ALLOC_DONE && (m->done == 0 || stats_monotonic() < t->deadline)) {
+    alloc_end end = bench_alloc_pairs_each(t->side, lane, t->pair_bytes, EACH_MOST, t->each_until, &m->each, m->error);
+    while (end == ALLOC_DONE && (m->done == 0 || cli_stats_monotonic() < t->deadline)) {
         uint64_t ns = 0;
-        end = alloc_pairs(t->side, lane, t->pair_bytes, CHUNK, &ns, m->error);
+        end = bench_alloc_pairs(t->side, lane, t->pair_bytes, CHUNK, &ns, m->error);
         m->done += CHUNK;
         m->ns += ns;
-        stats_record(&m->stretch, ns);
+        cli_stats_record(&m->stretch, ns);
     }
     if (end == ALLOC_DONE) { /* keeps one for the check */
         m->bytes[0] = t->pair_bytes;
-        end = alloc_take(t->side, lane, t->pair_bytes, &m->slots[0], m->error);
+        end = bench_alloc_take(t->side, lane, t->pair_bytes, &m->slots[0], m->error);
     }
     return end;
 }
 
-static alloc_end thread_pairs_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+static alloc_end bench_thread_pairs_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
     team t;
     alloc_end end = ALLOC_FAILED;
-    if (make_team(&t, s, w->lanes, 1, error)) {
-        t.work = work_pairs;
+    if (bench_make_team(&t, s, w->lanes, 1, error)) {
+        t.work = bench_work_pairs;
         t.pair_bytes = w->bytes;
-        end = run_team(&t, 1, error);
-        take_results(&t, round, true, r);
+        end = bench_run_team(&t, 1, error);
+        bench_take_results(&t, round, true, r);
     }
-    release_team(&t);
+    bench_release_team(&t);
     return end;
 }
 
 /* a: threads, b: bytes */
-bool alloc_run_thread_pairs(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_thread_pairs(alloc_experiment *x, const alloc_step *step, char *error)
 {
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "pair";
     c->threads = (int)step->a;
     c->bytes = step->b;
-    alloc_work w = {
-        .lanes = (int)step->a, .with_libc = true, .blocks = step->a, .round = thread_pairs_round, .bytes = step->b};
-    return alloc_case_run(x, c, &w, error);
+    alloc_work w = {.lanes = (int)step->a,
+                    .with_libc = true,
+                    .blocks = step->a,
+                    .round = bench_thread_pairs_round,
+                    .bytes = step->b};
+    return bench_alloc_case_run(x, c, &w, error);
 }
 
 /* ---- random ---- */
 
-static alloc_end work_random(member *m)
+static alloc_end bench_work_random(member *m)
 {
     team *t = m->team;
     alloc_replayed did;
-    alloc_end end = alloc_replay(t->side, m->log, t->deadline, m->slots, &m->each, &did, m->error);
+    alloc_end end = bench_alloc_replay(t->side, m->log, t->deadline, m->slots, &m->each, &did, m->error);
     double ns = (double)did.ticks * stats_the_clock.ns_per_tick - (double)m->each.count * stats_the_clock.empty_ns;
     m->done = m->each.count;
     m->ns = ns > 0 ? (uint64_t)ns : 0;
@@ -256,7 +260,7 @@ static alloc_end work_random(member *m)
     return end;
 }
 
-static alloc_end thread_random_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+static alloc_end bench_thread_random_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
     const alloc_log *logs = w->more;
     uint32_t slots = 0;
@@ -265,45 +269,45 @@ static alloc_end thread_random_round(alloc_work *w, alloc_side *s, int round, al
     }
     team t;
     alloc_end end = ALLOC_FAILED;
-    if (make_team(&t, s, w->lanes, slots, error)) {
-        t.work = work_random;
+    if (bench_make_team(&t, s, w->lanes, slots, error)) {
+        t.work = bench_work_random;
         for (int i = 0; i < t.n; i++) {
             t.members[i].log = &logs[i];
         }
-        end = run_team(&t, 1, error);
-        take_results(&t, round, false, r);
+        end = bench_run_team(&t, 1, error);
+        bench_take_results(&t, round, false, r);
     }
-    release_team(&t);
+    bench_release_team(&t);
     return end;
 }
 
 /* a: threads, b: allocations of each thread, up to 1 MiB */
-bool alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log logs[ALLOC_THREADS_MAX] = {{.count = 0}};
     uint64_t cap = x->room / step->a;
     bool ok = true;
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "operation";
     c->threads = (int)step->a;
-    alloc_work w = {.lanes = (int)step->a, .with_libc = true, .round = thread_random_round, .more = logs};
+    alloc_work w = {.lanes = (int)step->a, .with_libc = true, .round = bench_thread_random_round, .more = logs};
     for (uint64_t i = 0; i < step->a && ok; i++) {
-        ok = alloc_log_random(step->b, ALLOC_MIB, cap, i + 1, &logs[i], error);
+        ok = bench_alloc_log_random(step->b, ALLOC_MIB, cap, i + 1, &logs[i], error);
         for (size_t k = 0; k < logs[i].count; k++) {
             logs[i].ops[k].lane = (uint32_t)i;
         }
         w.blocks += logs[i].slots;
     }
-    ok = ok && alloc_case_run(x, c, &w, error);
+    ok = ok && bench_alloc_case_run(x, c, &w, error);
     for (uint64_t i = 0; i < step->a; i++) {
-        alloc_log_release(&logs[i]);
+        bench_alloc_log_release(&logs[i]);
     }
     return ok;
 }
 
 /* ---- hand over ---- */
 
-static bool check_handed(member *m, const alloc_slot *slot, bool taken)
+static bool bench_check_handed(member *m, const alloc_slot *slot, bool taken)
 {
     team *t = m->team;
     ring *g = t->ring;
@@ -311,40 +315,41 @@ static bool check_handed(member *m, const alloc_slot *slot, bool taken)
     if (g->checker) {
         pthread_mutex_lock(&g->lock);
         if (taken) {
-            ok = alloc_checker_add(g->checker, alloc_address(t->side, slot), t->pair_bytes, m->error);
+            ok = bench_alloc_checker_add(g->checker, bench_alloc_address(t->side, slot), t->pair_bytes, m->error);
         } else {
-            alloc_checker_remove(g->checker, alloc_address(t->side, slot), t->pair_bytes);
+            bench_alloc_checker_remove(g->checker, bench_alloc_address(t->side, slot), t->pair_bytes);
         }
         pthread_mutex_unlock(&g->lock);
     }
     return ok;
 }
 
-static alloc_end produce(member *m)
+static alloc_end bench_produce(member *m)
 {
     team *t = m->team;
     ring *g = t->ring;
     alloc_end end = ALLOC_DONE;
-    uint64_t begin = stats_monotonic(), n = 0;
-    while (end == ALLOC_DONE && (g->limit ? n < g->limit : n == 0 || n % CHUNK || stats_monotonic() < t->deadline)) {
+    uint64_t begin = cli_stats_monotonic(), n = 0;
+    while (end == ALLOC_DONE &&
+           (g->limit ? n < g->limit : n == 0 || n % CHUNK || cli_stats_monotonic() < t->deadline)) {
         if (n - atomic_load_explicit(&g->popped, memory_order_acquire) == RING) {
             hdi_spin_turn();
             continue;
         }
         alloc_slot *slot = &g->slots[n % RING];
-        end = alloc_take(t->side, 0, t->pair_bytes, slot, m->error);
+        end = bench_alloc_take(t->side, 0, t->pair_bytes, slot, m->error);
         if (end == ALLOC_DONE) {
-            end = check_handed(m, slot, true) ? ALLOC_DONE : ALLOC_FAILED;
+            end = bench_check_handed(m, slot, true) ? ALLOC_DONE : ALLOC_FAILED;
             atomic_store_explicit(&g->pushed, ++n, memory_order_release);
         }
     }
     atomic_store_explicit(&g->ended, true, memory_order_release); /* after the last push */
     m->done = n;
-    m->ns = stats_monotonic() - begin;
+    m->ns = cli_stats_monotonic() - begin;
     return end;
 }
 
-static alloc_end consume(member *m)
+static alloc_end bench_consume(member *m)
 {
     team *t = m->team;
     ring *g = t->ring;
@@ -359,37 +364,37 @@ static alloc_end consume(member *m)
             continue;
         }
         alloc_slot *slot = &g->slots[n % RING];
-        uint64_t begin = stats_tick_begin();
-        check_handed(m, slot, false);
+        uint64_t begin = cli_stats_tick_begin();
+        bench_check_handed(m, slot, false);
         /* continues after a failure, so that the producer does not wait forever */
-        ok = alloc_give(t->side, 0, slot, m->error) && ok;
-        stats_record(&m->each, stats_tick_end() - begin);
+        ok = bench_alloc_give(t->side, 0, slot, m->error) && ok;
+        cli_stats_record(&m->each, cli_stats_tick_end() - begin);
         atomic_store_explicit(&g->popped, ++n, memory_order_release);
     }
 }
 
-static alloc_end work_hand_over(member *m)
+static alloc_end bench_work_hand_over(member *m)
 {
-    return m->index == 0 ? produce(m) : consume(m);
+    return m->index == 0 ? bench_produce(m) : bench_consume(m);
 }
 
-static alloc_end hand_over(alloc_work *w, alloc_side *s, uint64_t pairs, alloc_checker *checker, int round,
-                           alloc_result *r, char *error)
+static alloc_end bench_hand_over(alloc_work *w, alloc_side *s, uint64_t pairs, alloc_checker *checker, int round,
+                                 alloc_result *r, char *error)
 {
     team t;
     alloc_end end = ALLOC_FAILED;
     ring *g = calloc(1, sizeof(*g));
-    bool made = make_team(&t, s, 2, 1, error);
+    bool made = bench_make_team(&t, s, 2, 1, error);
     if (made && g) {
         pthread_mutex_init(&g->lock, NULL);
         g->limit = pairs;
         g->checker = checker;
-        t.work = work_hand_over;
+        t.work = bench_work_hand_over;
         t.pair_bytes = w->bytes;
         t.ring = g;
-        end = run_team(&t, 1, error);
+        end = bench_run_team(&t, 1, error);
         if (!checker) {
-            take_results(&t, round, false, r);
+            bench_take_results(&t, round, false, r);
         }
         r->operations += (checker ? 2 : 1) * t.members[0].done;
         pthread_mutex_destroy(&g->lock);
@@ -397,74 +402,75 @@ static alloc_end hand_over(alloc_work *w, alloc_side *s, uint64_t pairs, alloc_c
         snprintf(error, PLAIN_ERROR, "out of memory");
     }
     free(g);
-    release_team(&t);
+    bench_release_team(&t);
     return end;
 }
 
-static alloc_end hand_over_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_hand_over_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     alloc_checker checker = {.tree = NULL};
-    alloc_end end = hand_over(w, s, CHECKED_PAIRS, &checker, 0, r, error);
+    alloc_end end = bench_hand_over(w, s, CHECKED_PAIRS, &checker, 0, r, error);
     s->x->checked += checker.checked;
-    alloc_checker_release(&checker);
+    bench_alloc_checker_release(&checker);
     return end;
 }
 
-static alloc_end hand_over_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+static alloc_end bench_hand_over_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
-    return hand_over(w, s, 0, NULL, round, r, error);
+    return bench_hand_over(w, s, 0, NULL, round, r, error);
 }
 
 /* a: bytes */
-bool alloc_run_hand_over(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_hand_over(alloc_experiment *x, const alloc_step *step, char *error)
 {
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "pair";
     c->threads = 2;
     c->bytes = step->a;
     alloc_work w = {.lanes = 1,
                     .with_libc = true,
                     .blocks = RING,
-                    .prepare = hand_over_prepare,
-                    .round = hand_over_round,
+                    .prepare = bench_hand_over_prepare,
+                    .round = bench_hand_over_round,
                     .bytes = step->a};
-    return alloc_case_run(x, c, &w, error);
+    return bench_alloc_case_run(x, c, &w, error);
 }
 
 /* ---- storm ---- */
 
 /* Sometimes uses the blocks in the lane, so that blocks are freed while in use. */
-static bool storm_use(member *m, size_t i)
+static bool bench_storm_use(member *m, size_t i)
 {
     size_t bytes = m->bytes[i] < STORM_FILL ? m->bytes[i] & ~(size_t)3 : STORM_FILL;
-    return bytes == 0 || report_check(hd_fill(m->slots[i].buffer, 0, (uint32_t)i, bytes, NULL), "hd_fill", m->error);
+    return bytes == 0 ||
+           cli_report_check(hd_fill(m->slots[i].buffer, 0, (uint32_t)i, bytes, NULL), "hd_fill", m->error);
 }
 
-static alloc_end work_storm(member *m)
+static alloc_end bench_work_storm(member *m)
 {
     team *t = m->team;
     uint32_t lane = (uint32_t)m->index;
     uint64_t random = (uint64_t)m->index * 2 + 1, n = 0;
-    while (stats_monotonic() < t->deadline) {
+    while (cli_stats_monotonic() < t->deadline) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         size_t i = (size_t)(random >> 33) % m->n_slots;
-        if (alloc_is_live(&m->slots[i])) {
-            alloc_give(t->side, lane, &m->slots[i], m->error);
+        if (bench_alloc_is_live(&m->slots[i])) {
+            bench_alloc_give(t->side, lane, &m->slots[i], m->error);
             continue;
         }
         uint64_t most = random >> 32 & 1 ? STORM_SMALL : t->pair_bytes;
         m->bytes[i] = 1 + (random >> 12) % most;
-        alloc_end end = alloc_take(t->side, lane, m->bytes[i], &m->slots[i], m->error);
+        alloc_end end = bench_alloc_take(t->side, lane, m->bytes[i], &m->slots[i], m->error);
         if (end == ALLOC_FAILED) {
             return end;
         }
         if (end == ALLOC_NO_ROOM) {
             m->refused++;
-            alloc_give_all(t->side, m->slots + (m->refused & 1 ? 0 : m->n_slots / 2), m->n_slots / 2, m->error);
+            bench_alloc_give_all(t->side, m->slots + (m->refused & 1 ? 0 : m->n_slots / 2), m->n_slots / 2, m->error);
             continue;
         }
         m->done++;
-        if (n++ % 16 == 0 && !storm_use(m, i)) {
+        if (n++ % 16 == 0 && !bench_storm_use(m, i)) {
             return ALLOC_FAILED;
         }
     }
@@ -473,12 +479,12 @@ static alloc_end work_storm(member *m)
 
 /* Watches the storm until it ends, and notes the memory that Heddle and the driver report as
  * held. */
-static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint64_t reserved_before, char *error)
+static bool bench_watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint64_t reserved_before, char *error)
 {
-    while (stats_monotonic() < t->deadline) {
+    while (cli_stats_monotonic() < t->deadline) {
         hd_memory_stats stats = {.size = sizeof(stats)};
         size_t now = 0, total;
-        if (!report_check(hd_memory_get_stats(t->side->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+        if (!cli_report_check(hd_memory_get_stats(t->side->runtime, 0, &stats), "hd_memory_get_stats", error)) {
             return false;
         }
         out->reserved_peak = stats.reserved_bytes > out->reserved_peak ? stats.reserved_bytes : out->reserved_peak;
@@ -491,10 +497,10 @@ static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint6
     return true;
 }
 
-static bool finish_storm(const team *t, alloc_limit *out, char *error)
+static bool bench_finish_storm(const team *t, alloc_limit *out, char *error)
 {
     hd_memory_stats stats = {.size = sizeof(stats)};
-    if (!report_check(hd_memory_get_stats(t->side->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+    if (!cli_report_check(hd_memory_get_stats(t->side->runtime, 0, &stats), "hd_memory_get_stats", error)) {
         return false;
     }
     for (int i = 0; i < t->n; i++) {
@@ -515,47 +521,48 @@ static bool finish_storm(const team *t, alloc_limit *out, char *error)
     return most <= out->limit;
 }
 
-static bool storm(alloc_side *s, double slices, alloc_limit *out, char *error)
+static bool bench_storm(alloc_side *s, double slices, alloc_limit *out, char *error)
 {
     team t;
     size_t before = 0, total;
     hd_memory_stats stats = {.size = sizeof(stats)};
     int started = 0;
-    bool ok = alloc_side_enter(s, error) && DRIVER_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) &&
+    bool ok = bench_alloc_side_enter(s, error) && DRIVER_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) &&
               DRIVER_TRY(s->d, error, cuMemGetInfo, (&before, &total)) &&
-              report_check(hd_memory_get_stats(s->runtime, 0, &stats), "hd_memory_get_stats", error);
+              cli_report_check(hd_memory_get_stats(s->runtime, 0, &stats), "hd_memory_get_stats", error);
     if (!ok) {
         return false;
     }
-    ok = make_team(&t, s, out->threads, STORM_BLOCKS, error);
+    ok = bench_make_team(&t, s, out->threads, STORM_BLOCKS, error);
     if (ok) {
-        t.work = work_storm;
+        t.work = bench_work_storm;
         /* half of the blocks are live, and half of the live ones are large: together they ask for
          * twice the limit */
         t.pair_bytes = 2 * out->limit * 8 / ((uint64_t)out->threads * STORM_BLOCKS);
         out->asked = (uint64_t)out->threads * STORM_BLOCKS / 4 * (t.pair_bytes / 2 + STORM_SMALL / 2);
-        uint64_t begin = stats_monotonic();
-        ok = start_team(&t, slices, &started, error) && watch_storm(&t, out, before, stats.reserved_bytes, error);
+        uint64_t begin = cli_stats_monotonic();
+        ok = bench_start_team(&t, slices, &started, error) &&
+             bench_watch_storm(&t, out, before, stats.reserved_bytes, error);
         char later[PLAIN_ERROR];
-        ok = end_team(&t, started, ok ? error : later) == ALLOC_DONE && ok;
-        out->seconds = (double)(stats_monotonic() - begin) * 1e-9;
-        ok = ok && finish_storm(&t, out, error) && settle_team(&t, error);
+        ok = bench_end_team(&t, started, ok ? error : later) == ALLOC_DONE && ok;
+        out->seconds = (double)(cli_stats_monotonic() - begin) * 1e-9;
+        ok = ok && bench_finish_storm(&t, out, error) && bench_settle_team(&t, error);
     }
-    release_team(&t);
+    bench_release_team(&t);
     return ok;
 }
 
 /* a: threads, b: the limit in bytes; fixed_s: the duration */
-bool alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_side side;
     char settings[96];
     x->limit = (alloc_limit){.threads = (int)step->a, .limit = step->b};
     snprintf(settings, sizeof(settings), "memory_limit=%llu memory_timeout=50", (unsigned long long)step->b);
-    if (!alloc_side_open(x, ALLOC_HEDDLE, x->limit.threads, settings, &side, error)) {
+    if (!bench_alloc_side_open(x, ALLOC_HEDDLE, x->limit.threads, settings, &side, error)) {
         return false;
     }
-    bool ok = storm(&side, step->fixed_s * 1e9 / (double)x->slice_ns, &x->limit, error);
-    alloc_side_close(&side);
+    bool ok = bench_storm(&side, step->fixed_s * 1e9 / (double)x->slice_ns, &x->limit, error);
+    bench_alloc_side_close(&side);
     return ok;
 }

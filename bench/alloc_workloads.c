@@ -30,13 +30,13 @@ static const alloc_kind opening_order[ALLOC_KINDS] = {ALLOC_PLAIN, ALLOC_ASYNC, 
 
 /* ---- cases ---- */
 
-bool alloc_takes_part(const alloc_experiment *x, alloc_kind kind, bool with_libc)
+bool bench_alloc_takes_part(const alloc_experiment *x, alloc_kind kind, bool with_libc)
 {
     return kind == ALLOC_LIBC ? x->on_host && with_libc : kind != ALLOC_ASYNC || x->pool;
 }
 
 /* Removes a rival without room from the case. */
-static bool settle(alloc_result *r, alloc_kind kind, alloc_end end)
+static bool bench_settle(alloc_result *r, alloc_kind kind, alloc_end end)
 {
     if (end == ALLOC_NO_ROOM && kind != ALLOC_HEDDLE) {
         r->measured = false;
@@ -48,10 +48,11 @@ static bool settle(alloc_result *r, alloc_kind kind, alloc_end end)
     return end == ALLOC_DONE;
 }
 
-static bool start_side(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_kind kind, alloc_side *s, char *error)
+static bool bench_start_side(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_kind kind, alloc_side *s,
+                             char *error)
 {
     alloc_result *r = &c->sides[kind];
-    if (!alloc_takes_part(x, kind, w->with_libc)) {
+    if (!bench_alloc_takes_part(x, kind, w->with_libc)) {
         snprintf(r->note, sizeof(r->note), "%s", kind == ALLOC_ASYNC ? "the driver has no memory pools" : "left out");
         return true;
     }
@@ -66,31 +67,32 @@ static bool start_side(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_
     }
     r->measured = true;
     r->part = 1;
-    return alloc_side_open(x, kind, w->lanes, w->settings ? w->settings : "", s, error) &&
-           settle(r, kind, w->prepare ? w->prepare(w, s, r, error) : ALLOC_DONE);
+    return bench_alloc_side_open(x, kind, w->lanes, w->settings ? w->settings : "", s, error) &&
+           bench_settle(r, kind, w->prepare ? w->prepare(w, s, r, error) : ALLOC_DONE);
 }
 
 /* Runs after a failure, too, because the blocks of `prepare` must be freed. */
-static bool end_side(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static bool bench_end_side(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
-    bool ok = !s->x || !w->finish || (alloc_side_enter(s, error) && settle(r, s->kind, w->finish(w, s, r, error)));
+    bool ok = !s->x || !w->finish ||
+              (bench_alloc_side_enter(s, error) && bench_settle(r, s->kind, w->finish(w, s, r, error)));
     if (ok && r->measured) {
-        r->calls = stats_summarise(r->histogram);
-        r->driver_calls = alloc_side_driver_calls(s, r->operations);
-        r->reserved_peak = w->peaks ? alloc_side_peak(s) : 0;
+        r->calls = cli_stats_summarise(r->histogram);
+        r->driver_calls = bench_alloc_side_driver_calls(s, r->operations);
+        r->reserved_peak = w->peaks ? bench_alloc_side_peak(s) : 0;
     }
     return ok;
 }
 
-static bool run_rounds(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_side *sides, char *error)
+static bool bench_run_rounds(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_side *sides, char *error)
 {
     for (int round = 0; round < x->rounds; round++) {
         for (int i = 0; i < ALLOC_KINDS; i++) {
             alloc_kind kind = (alloc_kind)((i + round) % ALLOC_KINDS);
             alloc_result *r = &c->sides[kind];
             if (sides[kind].x && r->measured &&
-                (!alloc_side_enter(&sides[kind], error) ||
-                 !settle(r, kind, w->round(w, &sides[kind], round, r, error)))) {
+                (!bench_alloc_side_enter(&sides[kind], error) ||
+                 !bench_settle(r, kind, w->round(w, &sides[kind], round, r, error)))) {
                 return false;
             }
         }
@@ -99,7 +101,7 @@ static bool run_rounds(alloc_experiment *x, alloc_case *c, alloc_work *w, alloc_
 }
 
 /* Runs `count` allocators in turns, from opening_order[first] on. */
-static bool run_sides(alloc_experiment *x, alloc_case *c, alloc_work *w, int first, int count, char *error)
+static bool bench_run_sides(alloc_experiment *x, alloc_case *c, alloc_work *w, int first, int count, char *error)
 {
     alloc_side *sides = calloc(ALLOC_KINDS, sizeof(*sides));
     bool ok = sides != NULL;
@@ -108,14 +110,14 @@ static bool run_sides(alloc_experiment *x, alloc_case *c, alloc_work *w, int fir
         return false;
     }
     for (int i = first; i < first + count && ok; i++) {
-        ok = start_side(x, c, w, opening_order[i], &sides[opening_order[i]], error);
+        ok = bench_start_side(x, c, w, opening_order[i], &sides[opening_order[i]], error);
     }
-    ok = ok && run_rounds(x, c, w, sides, error);
+    ok = ok && bench_run_rounds(x, c, w, sides, error);
     for (int i = first; i < first + count; i++) {
         alloc_kind kind = opening_order[i];
         char later[PLAIN_ERROR];
-        ok = end_side(w, &sides[kind], &c->sides[kind], ok ? error : later) && ok;
-        alloc_side_close(&sides[kind]);
+        ok = bench_end_side(w, &sides[kind], &c->sides[kind], ok ? error : later) && ok;
+        bench_alloc_side_close(&sides[kind]);
         free(w->slots[kind]);
         free(c->sides[kind].histogram);
         c->sides[kind].histogram = NULL;
@@ -125,18 +127,18 @@ static bool run_sides(alloc_experiment *x, alloc_case *c, alloc_work *w, int fir
     return ok;
 }
 
-bool alloc_case_run(alloc_experiment *x, alloc_case *c, alloc_work *w, char *error)
+bool bench_alloc_case_run(alloc_experiment *x, alloc_case *c, alloc_work *w, char *error)
 {
     int count = w->apart ? 1 : ALLOC_KINDS;
     for (int first = 0; first < ALLOC_KINDS; first += count) {
-        if (!run_sides(x, c, w, first, count, error)) {
+        if (!bench_run_sides(x, c, w, first, count, error)) {
             return false;
         }
     }
     return true;
 }
 
-static bool make_slots(alloc_work *w, const alloc_side *s, size_t count, char *error)
+static bool bench_make_slots(alloc_work *w, const alloc_side *s, size_t count, char *error)
 {
     w->slots[s->kind] = calloc(count + 1, sizeof(alloc_slot));
     if (!w->slots[s->kind]) {
@@ -148,25 +150,25 @@ static bool make_slots(alloc_work *w, const alloc_side *s, size_t count, char *e
 /* ---- pairs ---- */
 
 /* Allocates two blocks at once, checks and frees them. */
-static alloc_end pair_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_pair_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     alloc_slot slots[2] = {{.pointer = 0}, {.pointer = 0}};
     const uint64_t bytes[2] = {w->bytes, w->bytes};
     (void)r;
-    alloc_end end = alloc_take(s, 0, w->bytes, &slots[0], error);
-    end = end == ALLOC_DONE ? alloc_take(s, 0, w->bytes, &slots[1], error) : end;
-    if (end == ALLOC_DONE && !alloc_check_live(s, slots, bytes, 2, error)) {
+    alloc_end end = bench_alloc_take(s, 0, w->bytes, &slots[0], error);
+    end = end == ALLOC_DONE ? bench_alloc_take(s, 0, w->bytes, &slots[1], error) : end;
+    if (end == ALLOC_DONE && !bench_alloc_check_live(s, slots, bytes, 2, error)) {
         end = ALLOC_FAILED;
     }
-    return alloc_give_all(s, slots, 2, error) || end != ALLOC_DONE ? end : ALLOC_FAILED;
+    return bench_alloc_give_all(s, slots, 2, error) || end != ALLOC_DONE ? end : ALLOC_FAILED;
 }
 
 /* Finds how many pairs, at least CHUNK, to make between two readings of the clock. Many such
  * stretches must fit into the time. */
-static alloc_end size_chunk(alloc_work *w, alloc_side *s, uint64_t *chunk, char *error)
+static alloc_end bench_size_chunk(alloc_work *w, alloc_side *s, uint64_t *chunk, char *error)
 {
     uint64_t ns = 0;
-    alloc_end end = alloc_pairs(s, 0, w->bytes, CHUNK, &ns, error);
+    alloc_end end = bench_alloc_pairs(s, 0, w->bytes, CHUNK, &ns, error);
     double fits = (double)s->x->slice_ns / 128 / ((double)(ns + 1) / CHUNK);
     *chunk = fits < CHUNK ? CHUNK : fits > CHUNK_MOST ? CHUNK_MOST : (uint64_t)fits;
     return end;
@@ -174,113 +176,119 @@ static alloc_end size_chunk(alloc_work *w, alloc_side *s, uint64_t *chunk, char 
 
 /* Half of the slice measures stretches, of which the median counts; the other half measures
  * single pairs. */
-static alloc_end pair_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+static alloc_end bench_pair_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
     double chunks[CHUNKS_MOST], sum = 0;
-    uint64_t end = alloc_slice_end(s->x, 0.5), seen = r->histogram->count, chunk = CHUNK;
+    uint64_t end = bench_alloc_slice_end(s->x, 0.5), seen = r->histogram->count, chunk = CHUNK;
     int n = 0;
-    alloc_end result = size_chunk(w, s, &chunk, error);
-    while (result == ALLOC_DONE && n < CHUNKS_MOST && (n < CHUNKS_LEAST || stats_monotonic() < end)) {
+    alloc_end result = bench_size_chunk(w, s, &chunk, error);
+    while (result == ALLOC_DONE && n < CHUNKS_MOST && (n < CHUNKS_LEAST || cli_stats_monotonic() < end)) {
         uint64_t ns = 0;
-        result = alloc_pairs(s, 0, w->bytes, chunk, &ns, error);
+        result = bench_alloc_pairs(s, 0, w->bytes, chunk, &ns, error);
         chunks[n] = (double)ns / (double)chunk;
         sum += chunks[n++];
     }
     if (result == ALLOC_DONE) {
-        result = alloc_pairs_each(s, 0, w->bytes, EACH_MOST, alloc_slice_end(s->x, 0.5), r->histogram, error);
+        result =
+            bench_alloc_pairs_each(s, 0, w->bytes, EACH_MOST, bench_alloc_slice_end(s->x, 0.5), r->histogram, error);
     }
     r->operations += 2 * (CHUNK + (uint64_t)n * chunk + r->histogram->count - seen);
-    r->rounds[round] = stats_spread_of(chunks, n).median;
+    r->rounds[round] = cli_stats_spread_of(chunks, n).median;
     r->means[round] = n ? sum / n : 0;
     r->n_rounds = round + 1;
     return result;
 }
 
-bool alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error)
 {
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "pair";
     c->bytes = step->a;
-    alloc_work w = {
-        .lanes = 1, .with_libc = true, .blocks = 2, .prepare = pair_prepare, .round = pair_round, .bytes = step->a};
-    return alloc_case_run(x, c, &w, error);
+    alloc_work w = {.lanes = 1,
+                    .with_libc = true,
+                    .blocks = 2,
+                    .prepare = bench_pair_prepare,
+                    .round = bench_pair_round,
+                    .bytes = step->a};
+    return bench_alloc_case_run(x, c, &w, error);
 }
 
 /* ---- holes ---- */
 
 /* Makes holes half as large as the later allocations: none fits, and none can grow. */
-static alloc_end holes_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_holes_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
-    uint64_t count = 2 * w->count, end = alloc_slice_end(s->x, 20), *bytes = malloc(count * sizeof(*bytes));
-    alloc_slot *slots = make_slots(w, s, count, error) ? w->slots[s->kind] : NULL;
+    uint64_t count = 2 * w->count, end = bench_alloc_slice_end(s->x, 20), *bytes = malloc(count * sizeof(*bytes));
+    alloc_slot *slots = bench_make_slots(w, s, count, error) ? w->slots[s->kind] : NULL;
     alloc_end result = slots && bytes ? ALLOC_DONE : ALLOC_FAILED;
     for (uint64_t i = 0; i < count && result == ALLOC_DONE; i++) {
         bytes[i] = w->bytes / 2;
-        result = alloc_take(s, 0, bytes[i], &slots[i], error);
-        if (result == ALLOC_DONE && s->kind != ALLOC_HEDDLE && i % 64 == 0 && stats_monotonic() > end) {
+        result = bench_alloc_take(s, 0, bytes[i], &slots[i], error);
+        if (result == ALLOC_DONE && s->kind != ALLOC_HEDDLE && i % 64 == 0 && cli_stats_monotonic() > end) {
             snprintf(r->note, sizeof(r->note), "making the holes took too long");
             result = ALLOC_NO_ROOM;
         }
     }
-    if (result == ALLOC_DONE && !alloc_check_live(s, slots, bytes, count, error)) {
+    if (result == ALLOC_DONE && !bench_alloc_check_live(s, slots, bytes, count, error)) {
         result = ALLOC_FAILED;
     }
     for (uint64_t i = 0; i < count && result == ALLOC_DONE; i += 2) {
-        result = alloc_give(s, 0, &slots[i], error) ? ALLOC_DONE : ALLOC_FAILED;
+        result = bench_alloc_give(s, 0, &slots[i], error) ? ALLOC_DONE : ALLOC_FAILED;
     }
-    if (result == ALLOC_NO_ROOM && !alloc_give_all(s, slots, count, error)) {
+    if (result == ALLOC_NO_ROOM && !bench_alloc_give_all(s, slots, count, error)) {
         result = ALLOC_FAILED;
     }
     free(bytes);
     return result;
 }
 
-static alloc_end holes_finish(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_holes_finish(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     (void)r;
     size_t count = w->slots[s->kind] ? 2 * w->count : 0;
-    return alloc_give_all(s, w->slots[s->kind], count, error) ? ALLOC_DONE : ALLOC_FAILED;
+    return bench_alloc_give_all(s, w->slots[s->kind], count, error) ? ALLOC_DONE : ALLOC_FAILED;
 }
 
-bool alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error)
 {
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "pair";
     c->bytes = 1024;
     alloc_work w = {.lanes = 1,
                     .with_libc = true,
                     .blocks = 2 * step->a,
-                    .prepare = holes_prepare,
-                    .round = pair_round,
-                    .finish = holes_finish,
+                    .prepare = bench_holes_prepare,
+                    .round = bench_pair_round,
+                    .finish = bench_holes_finish,
                     .bytes = 1024,
                     .count = step->a};
-    return alloc_case_run(x, c, &w, error);
+    return bench_alloc_case_run(x, c, &w, error);
 }
 
 /* ---- sequences ---- */
 
-static void raise_peak(alloc_result *r, const alloc_log *log, size_t operations)
+static void bench_raise_peak(alloc_result *r, const alloc_log *log, size_t operations)
 {
-    uint64_t peak = alloc_log_peak(log, operations);
+    uint64_t peak = bench_alloc_log_peak(log, operations);
     r->live_peak = peak > r->live_peak ? peak : r->live_peak;
 }
 
 /* Runs the whole sequence, or as much as fits into four slices, and checks every block. */
-static alloc_end sequence_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+static alloc_end bench_sequence_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
 {
     size_t done = 0;
-    if (!make_slots(w, s, w->log->slots, error)) {
+    if (!bench_make_slots(w, s, w->log->slots, error)) {
         return ALLOC_FAILED;
     }
-    alloc_end end = alloc_check_replay(s, w->log, alloc_slice_end(s->x, 4), w->slots[s->kind], &done, error);
+    alloc_end end =
+        bench_alloc_check_replay(s, w->log, bench_alloc_slice_end(s->x, 4), w->slots[s->kind], &done, error);
     r->operations += done;
-    raise_peak(r, w->log, done);
+    bench_raise_peak(r, w->log, done);
     return end;
 }
 
 /* Checks the sizes of the blocks that are live after the first `count` operations. */
-static bool check_end(alloc_work *w, alloc_side *s, size_t count, char *error)
+static bool bench_check_end(alloc_work *w, alloc_side *s, size_t count, char *error)
 {
     uint64_t *bytes = calloc(w->log->slots + 1, sizeof(*bytes));
     for (size_t i = 0; i < count && bytes; i++) {
@@ -291,22 +299,22 @@ static bool check_end(alloc_work *w, alloc_side *s, size_t count, char *error)
         snprintf(error, PLAIN_ERROR, "out of memory for what is verified");
         return false;
     }
-    bool ok = alloc_check_live(s, w->slots[s->kind], bytes, w->log->slots, error);
+    bool ok = bench_alloc_check_live(s, w->slots[s->kind], bytes, w->log->slots, error);
     free(bytes);
     return ok;
 }
 
-static alloc_end sequence_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+static alloc_end bench_sequence_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
 {
     alloc_replayed did;
     alloc_slot *slots = w->slots[s->kind];
     uint64_t calls = r->histogram->count;
-    alloc_end end = alloc_replay(s, w->log, alloc_slice_end(s->x, 1), slots, r->histogram, &did, error);
+    alloc_end end = bench_alloc_replay(s, w->log, bench_alloc_slice_end(s->x, 1), slots, r->histogram, &did, error);
     calls = r->histogram->count - calls;
-    if (end == ALLOC_DONE && round == s->x->rounds - 1 && !check_end(w, s, did.operations, error)) {
+    if (end == ALLOC_DONE && round == s->x->rounds - 1 && !bench_check_end(w, s, did.operations, error)) {
         end = ALLOC_FAILED;
     }
-    if (!alloc_give_all(s, slots, w->log->slots, error) || end != ALLOC_DONE) {
+    if (!bench_alloc_give_all(s, slots, w->log->slots, error) || end != ALLOC_DONE) {
         return end == ALLOC_DONE ? ALLOC_FAILED : end;
     }
     double part = (double)did.operations / (double)w->log->count;
@@ -318,14 +326,14 @@ static alloc_end sequence_round(alloc_work *w, alloc_side *s, int round, alloc_r
     r->operations += did.operations;
     r->refused += did.refused;
     if (s->kind != ALLOC_PLAIN) { /* for PLAIN the checked replay has sampled the peak */
-        raise_peak(r, w->log, did.operations);
+        bench_raise_peak(r, w->log, did.operations);
     }
     return ALLOC_DONE;
 }
 
-static bool run_sequence(alloc_experiment *x, const alloc_step *step, const alloc_log *log, char *error)
+static bool bench_run_sequence(alloc_experiment *x, const alloc_step *step, const alloc_log *log, char *error)
 {
-    alloc_case *c = alloc_case_add(x, step);
+    alloc_case *c = bench_alloc_case_add(x, step);
     c->unit = "operation";
     c->log = step->log;
     alloc_work w = {.lanes = (int)log->lanes,
@@ -333,37 +341,37 @@ static bool run_sequence(alloc_experiment *x, const alloc_step *step, const allo
                     .peaks = true,
                     .apart = log->peak_live > 4 * x->room / APART_SHARE,
                     .blocks = log->slots,
-                    .prepare = sequence_prepare,
-                    .round = sequence_round,
+                    .prepare = bench_sequence_prepare,
+                    .round = bench_sequence_round,
                     .log = log};
-    return alloc_case_run(x, c, &w, error);
+    return bench_alloc_case_run(x, c, &w, error);
 }
 
 /* a: number of allocations, b: largest size in MiB */
-bool alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log log;
     uint64_t cap = 16000 * ALLOC_MIB < x->room ? 16000 * ALLOC_MIB : x->room;
-    if (!alloc_log_random(step->a, step->b * ALLOC_MIB, cap, step->a + step->b, &log, error)) {
+    if (!bench_alloc_log_random(step->a, step->b * ALLOC_MIB, cap, step->a + step->b, &log, error)) {
         return false;
     }
-    bool ok = run_sequence(x, step, &log, error);
-    alloc_log_release(&log);
+    bool ok = bench_run_sequence(x, step, &log, error);
+    bench_alloc_log_release(&log);
     return ok;
 }
 
-bool alloc_run_live(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_live(alloc_experiment *x, const alloc_step *step, char *error)
 {
     alloc_log log;
-    if (!alloc_log_live(step->a, &log, error)) {
+    if (!bench_alloc_log_live(step->a, &log, error)) {
         return false;
     }
-    bool ok = run_sequence(x, step, &log, error);
-    alloc_log_release(&log);
+    bool ok = bench_run_sequence(x, step, &log, error);
+    bench_alloc_log_release(&log);
     return ok;
 }
 
-bool alloc_run_replay(alloc_experiment *x, const alloc_step *step, char *error)
+bool bench_alloc_run_replay(alloc_experiment *x, const alloc_step *step, char *error)
 {
-    return run_sequence(x, step, step->log, error);
+    return bench_run_sequence(x, step, step->log, error);
 }

@@ -51,13 +51,13 @@ typedef struct bench_options {
  * devices is one row. All rows are measured in one run, interleaved in rounds. They follow the
  * same discipline: batches of launches, at most two in flight. Heddle is measured in placement
  * process and then in placement thread, each beside the same rivals. */
-int lanes_run(const bench_options *options);
+int bench_lanes_run(const bench_options *options);
 extern const char lanes_help[];
 
 /* A worker process of lanes. Its command line is "heddle-bench lanes", this word, and
  * `arguments`. */
 #define LANES_WORKER "--worker"
-int lanes_worker(int count, char *const *arguments);
+int bench_lanes_worker(int count, char *const *arguments);
 
 /* The cost of a lost device in placement process, and the time until it works again. Every device
  * is kept busy with work whose results are checked exactly. Then one device after another is made
@@ -68,7 +68,7 @@ int lanes_worker(int count, char *const *arguments);
  *
  * It measures the time until the program is notified, the time until the device works again, and
  * the work of the other devices meanwhile. */
-int faults_run(const bench_options *options);
+int bench_faults_run(const bench_options *options);
 extern const char faults_help[];
 
 /* Heddle's memory management against that of the driver, with one to sixteen threads. Recorded
@@ -76,7 +76,7 @@ extern const char faults_help[];
  * and on cuMemAlloc/cuMemFree of the same driver. The sequences are random ones, holes, many
  * live blocks, and recorded programs. It also measures how allocating slows work that runs
  * beside it. A wrong block or an exceeded limit is a failure. */
-int alloc_run(const bench_options *options);
+int bench_alloc_run(const bench_options *options);
 extern const char alloc_help[], alloc_parts[];
 
 /* Heddle's transfers in turns with the driver's own calls:
@@ -86,7 +86,7 @@ extern const char alloc_help[], alloc_parts[];
  *   - from device to device with peer access and without, in one direction and in both
  *   - small transfers with their wait
  * It also measures the cost of a submit while the copying threads are busy. */
-int copy_run(const bench_options *options);
+int bench_copy_run(const bench_options *options);
 extern const char copy_help[], copy_parts[];
 
 /* Measures moves of tensors between layouts, and matrix products. hd_tensor_copy makes transposes,
@@ -94,7 +94,7 @@ extern const char copy_help[], copy_parts[];
  * many bytes (the roofline), and a kernel with a thread for each element. hd_tensor_matmul makes
  * products, in turns with direct calls of cuBLAS and with the built-in kernel. It also measures
  * the cost of a call for the calling thread, and PyTorch and CuPy on the same work. */
-int tensor_run(const bench_options *options);
+int bench_tensor_run(const bench_options *options);
 extern const char tensor_help[], tensor_parts[];
 
 /* The time to start, beside a bare program that opens one device and runs one kernel:
@@ -102,7 +102,7 @@ extern const char tensor_help[], tensor_parts[];
  *     process
  *   - a restart, with and without a spare worker
  *   - the first copy between two devices */
-int start_run(const bench_options *options);
+int bench_start_run(const bench_options *options);
 extern const char start_help[];
 
 /* The cost of submitting, in turns with plain driver calls from as many threads:
@@ -110,24 +110,24 @@ extern const char start_help[];
  *   - warm and cold lanes
  *   - memory that was filled or written
  *   - a thread that launches and waits beside others that flood its device */
-int submit_run(const bench_options *options);
+int bench_submit_run(const bench_options *options);
 extern const char submit_help[], submit_parts[];
 
 /* The cost of claims for the calling thread, in turns with the same work by the driver's events:
  *   - claims that find nothing pending, beside the query of an event
  *   - claims on a stream of the program, beside a wait for an event and an event of the program */
-int claim_run(const bench_options *options);
+int bench_claim_run(const bench_options *options);
 extern const char claim_help[];
 
 /* The cost of a trace, in turns with the same work untraced, in one runtime:
  *   - tiny launches, and a launch with its wait
  *   - the products of lanes, also disturbed */
-int trace_run(const bench_options *options);
+int bench_trace_run(const bench_options *options);
 extern const char trace_help[];
 
 /* A sample in a separate process. Its command line is "heddle-bench start", this word, and
  * `arguments`. */
 #define START_SAMPLE "--sample"
-int start_sample(int count, char *const *arguments);
+int bench_start_sample(int count, char *const *arguments);
 
 #endif

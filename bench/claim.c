@@ -86,76 +86,76 @@ typedef struct claim_experiment {
 /* Uses the memory once, and adds the timed part to *ticks. */
 typedef bool (*step)(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error);
 
-static bool fill(claim_experiment *x, int stream, char *error)
+static bool bench_fill(claim_experiment *x, int stream, char *error)
 {
     hdcu_deviceptr at = hd_buffer_address(x->buffers[0]);
     return DRIVER_TRY(x->driver, error, cuMemsetD32Async, (at, 7, WORDS, x->streams[stream]));
 }
 
-static bool step_claim(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
+static bool bench_step_claim(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
 {
     hd_claim *claim = NULL;
     (void)i;
-    uint64_t begin = stats_tick_begin();
+    uint64_t begin = cli_stats_tick_begin();
     hd_status status = hd_claim_begin(x->runtime, x->uses, (size_t)row->buffers, &claim);
     status = status ? status : hd_claim_wait(claim, limit_ns);
     status = status ? status : hd_claim_end(claim, HD_OK);
-    *ticks = stats_tick_end() - begin;
-    return report_check(status, "a claim", error);
+    *ticks = cli_stats_tick_end() - begin;
+    return cli_report_check(status, "a claim", error);
 }
 
-static bool step_claim_by_hand(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
+static bool bench_step_claim_by_hand(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
 {
     (void)row;
     (void)i;
-    uint64_t begin = stats_tick_begin();
+    uint64_t begin = cli_stats_tick_begin();
     hdcu_result r = x->driver->cuEventQuery(x->events[0]);
-    *ticks = stats_tick_end() - begin;
-    return plain_try(r, "cuEventQuery", error);
+    *ticks = cli_stats_tick_end() - begin;
+    return cli_plain_try(r, "cuEventQuery", error);
 }
 
-static bool step_stream(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
+static bool bench_step_stream(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
 {
     int own = row->kind == OTHER ? i % 2 : 0;
     hd_claim *claim = NULL;
-    if (row->kind == BEHIND && !report_check(hd_fill(x->buffers[0], 0, 3, WORDS * 4, NULL), "hd_fill", error)) {
+    if (row->kind == BEHIND && !cli_report_check(hd_fill(x->buffers[0], 0, 3, WORDS * 4, NULL), "hd_fill", error)) {
         return false;
     }
-    uint64_t begin = stats_tick_begin();
+    uint64_t begin = cli_stats_tick_begin();
     hd_status status =
         hd_claim_begin_stream(x->runtime, 0, x->streams[own], x->uses, (size_t)row->buffers, NULL, &claim);
-    *ticks = stats_tick_end() - begin;
-    if (!report_check(status, "hd_claim_begin_stream", error) || !fill(x, own, error)) {
+    *ticks = cli_stats_tick_end() - begin;
+    if (!cli_report_check(status, "hd_claim_begin_stream", error) || !bench_fill(x, own, error)) {
         return false;
     }
-    begin = stats_tick_begin();
+    begin = cli_stats_tick_begin();
     status = hd_claim_end(claim, HD_OK);
-    *ticks += stats_tick_end() - begin;
-    return report_check(status, "hd_claim_end", error);
+    *ticks += cli_stats_tick_end() - begin;
+    return cli_report_check(status, "hd_claim_end", error);
 }
 
-static bool step_stream_by_hand(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
+static bool bench_step_stream_by_hand(claim_experiment *x, const claim_row *row, int i, uint64_t *ticks, char *error)
 {
     const hdi_driver *d = x->driver;
     int own = row->kind == OTHER ? i % 2 : 0, before = row->kind == OTHER || row->kind == BEHIND ? !own : own;
-    if (row->kind == BEHIND && !fill(x, before, error)) {
+    if (row->kind == BEHIND && !bench_fill(x, before, error)) {
         return false;
     }
-    uint64_t begin = stats_tick_begin();
+    uint64_t begin = cli_stats_tick_begin();
     hdcu_result r = row->kind == BEHIND ? d->cuEventRecord(x->events[before], x->streams[before]) : HDCU_SUCCESS;
     r = r == HDCU_SUCCESS ? d->cuStreamWaitEvent(x->streams[own], x->events[before], 0) : r;
-    *ticks = stats_tick_end() - begin;
-    if (!plain_try(r, "cuStreamWaitEvent", error) || !fill(x, own, error)) {
+    *ticks = cli_stats_tick_end() - begin;
+    if (!cli_plain_try(r, "cuStreamWaitEvent", error) || !bench_fill(x, own, error)) {
         return false;
     }
-    begin = stats_tick_begin();
+    begin = cli_stats_tick_begin();
     r = d->cuEventRecord(x->events[own], x->streams[own]);
-    *ticks += stats_tick_end() - begin;
-    return plain_try(r, "cuEventRecord", error);
+    *ticks += cli_stats_tick_end() - begin;
+    return cli_plain_try(r, "cuEventRecord", error);
 }
 
 /* Waits until nothing is in flight. */
-static bool settle(claim_experiment *x, char *error)
+static bool bench_settle(claim_experiment *x, char *error)
 {
     for (int i = 0; i < 2; i++) {
         if (x->streams[i] && !DRIVER_TRY(x->driver, error, cuStreamSynchronize, (x->streams[i]))) {
@@ -163,16 +163,17 @@ static bool settle(claim_experiment *x, char *error)
         }
     }
     for (int i = 0; i < BUFFERS; i++) {
-        if (!report_check(hd_buffer_wait(x->buffers[i], HD_READ_WRITE, limit_ns), "hd_buffer_wait", error)) {
+        if (!cli_report_check(hd_buffer_wait(x->buffers[i], HD_READ_WRITE, limit_ns), "hd_buffer_wait", error)) {
             return false;
         }
     }
     return true;
 }
 
-static bool measure_side(claim_experiment *x, int number, int round, claim_side side, char *error)
+static bool bench_measure_side(claim_experiment *x, int number, int round, claim_side side, char *error)
 {
-    static const step steps[SIDES][2] = {{step_claim_by_hand, step_stream_by_hand}, {step_claim, step_stream}};
+    static const step steps[SIDES][2] = {{bench_step_claim_by_hand, bench_step_stream_by_hand},
+                                         {bench_step_claim, bench_step_stream}};
     const claim_row *row = &rows[number];
     step one = steps[side][row->kind != NO_STREAM];
     stats_histogram *h = calloc(1, sizeof(*h));
@@ -183,16 +184,16 @@ static bool measure_side(claim_experiment *x, int number, int round, claim_side 
     for (int b = -1; b < x->batches && ok; b++) { /* the first one warms up */
         for (int i = 0; i < BATCH && ok; i++) {
             uint64_t ticks = 0;
-            ok = one(x, row, i, &ticks, error) && (row->kind != IDLE || settle(x, error));
+            ok = one(x, row, i, &ticks, error) && (row->kind != IDLE || bench_settle(x, error));
             if (b >= 0) {
-                stats_record(h, ticks);
+                cli_stats_record(h, ticks);
             }
         }
-        ok = ok && settle(x, error);
+        ok = ok && bench_settle(x, error);
     }
     if (ok) {
-        x->rows[number].median_ns[side][round] = stats_summarise(h).median_ns;
-        stats_merge(&x->rows[number].calls[side], h);
+        x->rows[number].median_ns[side][round] = cli_stats_summarise(h).median_ns;
+        cli_stats_merge(&x->rows[number].calls[side], h);
     }
     free(h);
     return ok;
@@ -200,40 +201,40 @@ static bool measure_side(claim_experiment *x, int number, int round, claim_side 
 
 /* ---- goals ---- */
 
-static double median_of(const claim_experiment *x, const char *id)
+static double bench_median_of(const claim_experiment *x, const char *id)
 {
     for (int i = 0; i < ROWS; i++) {
         if (strcmp(rows[i].id, id) == 0 && x->rows[i].rounds) {
-            return stats_spread_of(x->rows[i].median_ns[HEDDLE], x->rows[i].rounds).median;
+            return cli_stats_spread_of(x->rows[i].median_ns[HEDDLE], x->rows[i].rounds).median;
         }
     }
     return NAN;
 }
 
-static void make_goals(const claim_experiment *x, report_goal out[GOALS])
+static void bench_make_goals(const claim_experiment *x, report_goal out[GOALS])
 {
     const report_goal goals[GOALS] = {
         {.id = "claim",
          .text = "a claim that finds nothing pending",
          .limit = 300,
-         .value = median_of(x, "claim_1"),
+         .value = bench_median_of(x, "claim_1"),
          .unit = "ns"},
         {.id = "stream",
          .text = "a claim on a stream that finds nothing pending",
          .limit = 1500,
-         .value = median_of(x, "stream_1"),
+         .value = bench_median_of(x, "stream_1"),
          .unit = "ns"},
         {.id = "again",
          .text = "a claim on a stream behind one on the same stream",
          .limit = 1500,
-         .value = median_of(x, "again"),
+         .value = bench_median_of(x, "again"),
          .unit = "ns"},
     };
     memcpy(out, goals, sizeof(goals));
 }
 
 /* Heddle's value divided by the driver's value, for each round. */
-static int ratios_of(const claim_data *d, double out[CLAIM_ROUNDS_MAX])
+static int bench_ratios_of(const claim_data *d, double out[CLAIM_ROUNDS_MAX])
 {
     for (int i = 0; i < d->rounds; i++) {
         out[i] = d->median_ns[HEDDLE][i] / d->median_ns[DRIVER][i];
@@ -243,18 +244,18 @@ static int ratios_of(const claim_data *d, double out[CLAIM_ROUNDS_MAX])
 
 /* ---- output ---- */
 
-static void print_json(const void *results, FILE *out)
+static void bench_print_json(const void *results, FILE *out)
 {
     const claim_experiment *x = results;
     hdi_json writer, *j = &writer;
     report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_begin(j, out, "claim", &x->record, x->runtime);
-    report_put_clock(j);
+    bench_make_goals(x, goals);
+    cli_report_begin(j, out, "claim", &x->record, x->runtime);
+    cli_report_put_clock(j);
     hdi_json_key(j, "run");
     hdi_json_object(j);
-    report_put_integer(j, "rounds", (uint64_t)x->rounds);
-    report_put_integer(j, "samples", (uint64_t)x->batches * BATCH);
+    cli_report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    cli_report_put_integer(j, "samples", (uint64_t)x->batches * BATCH);
     hdi_json_object_end(j);
     hdi_json_key(j, "rows");
     hdi_json_array(j);
@@ -265,41 +266,41 @@ static void print_json(const void *results, FILE *out)
             continue;
         }
         hdi_json_object(j);
-        report_put_string(j, "id", rows[i].id);
-        report_put_string(j, "name", rows[i].text);
-        report_put_integer(j, "buffers", (uint64_t)rows[i].buffers);
+        cli_report_put_string(j, "id", rows[i].id);
+        cli_report_put_string(j, "name", rows[i].text);
+        cli_report_put_integer(j, "buffers", (uint64_t)rows[i].buffers);
         for (int side = 0; side < SIDES; side++) {
             hdi_json_key(j, side_names[side]);
             hdi_json_object(j);
-            report_put_values(j, "median_ns", d->median_ns[side], d->rounds);
-            report_put_calls(j, "calls", stats_summarise(&d->calls[side]));
+            cli_report_put_values(j, "median_ns", d->median_ns[side], d->rounds);
+            cli_report_put_calls(j, "calls", cli_stats_summarise(&d->calls[side]));
             hdi_json_object_end(j);
         }
-        report_put_values(j, "ratio", ratios, ratios_of(d, ratios));
+        cli_report_put_values(j, "ratio", ratios, bench_ratios_of(d, ratios));
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
-    report_put_goals(j, goals, GOALS, !x->on_host);
-    report_end(j);
+    cli_report_put_goals(j, goals, GOALS, !x->on_host);
+    cli_report_end(j);
 }
 
 /* ---- conductor ---- */
 
-static bool open_heddle(claim_experiment *x, char *error)
+static bool bench_open_heddle(claim_experiment *x, char *error)
 {
     hd_lane *lane;
     x->info.size = sizeof(x->info);
     x->device.size = sizeof(x->device);
-    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
-        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
-        !report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error)) {
+    if (!cli_report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !cli_report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
+        !cli_report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error)) {
         return false;
     }
     x->on_host = x->device.is_host;
     for (int i = 0; i < BUFFERS; i++) {
-        if (!report_check(hd_alloc(lane, WORDS * 4, &x->buffers[i]), "hd_alloc", error) ||
-            !report_check(hd_fill(x->buffers[i], 0, 1, WORDS * 4, NULL), "hd_fill", error)) {
+        if (!cli_report_check(hd_alloc(lane, WORDS * 4, &x->buffers[i]), "hd_alloc", error) ||
+            !cli_report_check(hd_fill(x->buffers[i], 0, 1, WORDS * 4, NULL), "hd_fill", error)) {
             return false;
         }
         x->uses[i] = hd_inout(x->buffers[i]);
@@ -307,10 +308,10 @@ static bool open_heddle(claim_experiment *x, char *error)
     return true;
 }
 
-static bool open_driver(claim_experiment *x, char *error)
+static bool bench_open_driver(claim_experiment *x, char *error)
 {
-    if (!plain_provider(x->on_host, NULL, &x->driver, error) ||
-        !plain_find_device(x->driver, x->device.uuid, &x->ordinal, error) ||
+    if (!cli_plain_provider(x->on_host, NULL, &x->driver, error) ||
+        !cli_plain_find_device(x->driver, x->device.uuid, &x->ordinal, error) ||
         !DRIVER_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&x->context, x->ordinal)) ||
         !DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->context))) {
         return false;
@@ -325,16 +326,16 @@ static bool open_driver(claim_experiment *x, char *error)
     return true;
 }
 
-static bool measure_all(void *results, char *error)
+static bool bench_measure_all(void *results, char *error)
 {
     claim_experiment *x = results;
-    if (!open_heddle(x, error) || !open_driver(x, error)) {
+    if (!bench_open_heddle(x, error) || !bench_open_driver(x, error)) {
         return false;
     }
     const bench_options *o = x->options;
     x->rounds = o->rounds ? o->rounds : o->quick ? ROUNDS_QUICK : x->on_host ? ROUNDS_HOST : ROUNDS_GPU;
     x->batches = o->quick ? BATCHES_QUICK : x->on_host ? BATCHES_HOST : BATCHES_GPU;
-    stats_clock_start();
+    cli_stats_clock_start();
     for (int round = 0; round < x->rounds; round++) {
         char stage[64];
         snprintf(stage, sizeof(stage), "round %d of %d", round + 1, x->rounds);
@@ -342,10 +343,10 @@ static bool measure_all(void *results, char *error)
             if (rows[i].kind != NO_STREAM && strcmp(x->info.placement, "process") == 0) {
                 continue;
             }
-            report_progress(&o->run, stage, rows[i].text, (double)(round * ROWS + i) / (x->rounds * ROWS));
+            cli_report_progress(&o->run, stage, rows[i].text, (double)(round * ROWS + i) / (x->rounds * ROWS));
             claim_side first = round % 2 ? HEDDLE : DRIVER;
-            if (!measure_side(x, i, round, first, error) ||
-                !measure_side(x, i, round, first == HEDDLE ? DRIVER : HEDDLE, error)) {
+            if (!bench_measure_side(x, i, round, first, error) ||
+                !bench_measure_side(x, i, round, first == HEDDLE ? DRIVER : HEDDLE, error)) {
                 return false;
             }
             x->rows[i].rounds = round + 1;
@@ -354,7 +355,7 @@ static bool measure_all(void *results, char *error)
     return true;
 }
 
-static void close_all(void *results)
+static void bench_close_all(void *results)
 {
     claim_experiment *x = results;
     if (x->context) {
@@ -372,12 +373,12 @@ static void close_all(void *results)
     hd_close(x->runtime);
 }
 
-int claim_run(const bench_options *options)
+int bench_claim_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench claim", measure_all, close_all, print_json};
+    static const report_benchmark benchmark = {"bench claim", bench_measure_all, bench_close_all, bench_print_json};
     claim_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

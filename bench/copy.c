@@ -53,18 +53,18 @@ typedef struct copy_part {
 const char copy_parts[] = "pageable,pinned,device,box,small,staged,submit,peer";
 
 static const copy_part parts[] = {
-    {"pageable", "the program's memory", copy_run_pageable, 1, 4},
-    {"pinned", "pinned memory", copy_run_pinned, 1, 2},
-    {"device", "copies on the device", copy_run_device, 1, 1},
-    {"box", "rows with gaps", copy_run_box, 1, 4},
-    {"small", "small transfers", copy_run_small, 1, 10},
-    {"staged", "from device to device without peer access", copy_run_staged, 2, 3},
-    {"submit", "submits beside transfers", copy_run_submit, 1, 2},
-    {"peer", "from device to device with peer access", copy_run_peer, 2, 4},
+    {"pageable", "the program's memory", bench_copy_run_pageable, 1, 4},
+    {"pinned", "pinned memory", bench_copy_run_pinned, 1, 2},
+    {"device", "copies on the device", bench_copy_run_device, 1, 1},
+    {"box", "rows with gaps", bench_copy_run_box, 1, 4},
+    {"small", "small transfers", bench_copy_run_small, 1, 10},
+    {"staged", "from device to device without peer access", bench_copy_run_staged, 2, 3},
+    {"submit", "submits beside transfers", bench_copy_run_submit, 1, 2},
+    {"peer", "from device to device with peer access", bench_copy_run_peer, 2, 4},
 };
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
 
-const char *copy_size_text(size_t bytes, char out[REPORT_TEXT])
+const char *bench_copy_size_text(size_t bytes, char out[REPORT_TEXT])
 {
     bool mib = bytes >= COPY_MIB, kib = bytes >= COPY_KIB;
     snprintf(out, REPORT_TEXT, "%zu %s",
@@ -77,8 +77,8 @@ const char *copy_size_text(size_t bytes, char out[REPORT_TEXT])
     return out;
 }
 
-copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
-                       const char *name)
+copy_row *bench_copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
+                             const char *name)
 {
     static copy_row none; /* a stand-in, which is never used because all rows have room */
     copy_row *row = x->n_rows < COPY_ROWS_MAX ? &x->rows[x->n_rows++] : &none;
@@ -87,7 +87,7 @@ copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, siz
     row->part = part;
     row->kind = kind;
     row->bytes = bytes;
-    copy_size_text(bytes, text);
+    bench_copy_size_text(bytes, text);
     snprintf(row->name, sizeof(row->name), "%s, %s", name, text);
     *strchr(text, ' ') = '_';
     snprintf(row->id, sizeof(row->id), "%s_%s", id, text);
@@ -96,32 +96,32 @@ copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, siz
 
 /* ---- open ---- */
 
-static bool open_devices(copy_experiment *x, char *error)
+static bool bench_open_devices(copy_experiment *x, char *error)
 {
     x->info.size = sizeof(x->info);
-    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
-        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error)) {
+    if (!cli_report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error)) {
         return false;
     }
     x->on_host = strcmp(x->info.driver, "host") == 0;
     x->n = x->info.device_count < COPY_DEVICES ? x->info.device_count : COPY_DEVICES;
     for (int i = 0; i < x->n; i++) {
         x->devices[i].size = sizeof(x->devices[i]);
-        if (!report_check(hd_device_get_info(x->runtime, i, &x->devices[i]), "hd_device_get_info", error)) {
+        if (!cli_report_check(hd_device_get_info(x->runtime, i, &x->devices[i]), "hd_device_get_info", error)) {
             return false;
         }
     }
     return true;
 }
 
-static bool open_plain(copy_experiment *x, char *error)
+static bool bench_open_plain(copy_experiment *x, char *error)
 {
-    if (!plain_provider(x->on_host, NULL, &x->driver, error)) {
+    if (!cli_plain_provider(x->on_host, NULL, &x->driver, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
         copy_plain *p = &x->plain[i];
-        if (!plain_find_device(x->driver, x->devices[i].uuid, &p->ordinal, error) ||
+        if (!cli_plain_find_device(x->driver, x->devices[i].uuid, &p->ordinal, error) ||
             !DRIVER_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal)) ||
             !DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (p->context)) ||
             !DRIVER_TRY(x->driver, error, cuStreamCreate, (&p->stream, HDCU_STREAM_NON_BLOCKING))) {
@@ -132,7 +132,7 @@ static bool open_plain(copy_experiment *x, char *error)
 }
 
 /* Chooses sizes that suit the devices, and makes memory of the program with touched pages. */
-static bool open_memory(copy_experiment *x, char *error)
+static bool bench_open_memory(copy_experiment *x, char *error)
 {
     bool quick = x->options->quick;
     x->large = (x->on_host ? quick ? 4 : 16 : 256) * COPY_MIB;
@@ -155,7 +155,7 @@ static bool open_memory(copy_experiment *x, char *error)
     return true;
 }
 
-static void close_all(void *experiment)
+static void bench_close_all(void *experiment)
 {
     copy_experiment *x = experiment;
     hd_close(x->runtime);
@@ -176,12 +176,12 @@ static void close_all(void *experiment)
 
 /* ---- run ---- */
 
-static void size_run(copy_experiment *x)
+static void bench_size_run(copy_experiment *x)
 {
     const bench_options *o = x->options;
     int weight = 0;
     for (int i = 0; i < PARTS; i++) {
-        weight += report_is_wanted(o->only, parts[i].name) && parts[i].devices <= x->n ? parts[i].weight : 0;
+        weight += cli_report_is_wanted(o->only, parts[i].name) && parts[i].devices <= x->n ? parts[i].weight : 0;
     }
     x->rounds = o->rounds ? o->rounds : o->quick ? 3 : x->on_host ? 5 : 9;
     double usual = weight * (x->on_host ? 0.7 : 2.0);
@@ -189,20 +189,20 @@ static void size_run(copy_experiment *x)
     x->slice_ns = x->budget_s * 1e9 / ((weight ? weight : 1) * 2 * (x->rounds + 1));
 }
 
-static bool run_parts(copy_experiment *x, char *error)
+static bool bench_run_parts(copy_experiment *x, char *error)
 {
     const bench_options *o = x->options;
     for (int i = 0; i < PARTS; i++) {
         char why[PLAIN_ERROR] = "";
-        if (!report_is_wanted(o->only, parts[i].name)) {
+        if (!cli_report_is_wanted(o->only, parts[i].name)) {
             continue;
         }
         if (parts[i].devices > x->n) {
-            copy_row *row = copy_row_add(x, parts[i].name, COPY_SPEED, x->large, parts[i].name, parts[i].stage);
+            copy_row *row = bench_copy_row_add(x, parts[i].name, COPY_SPEED, x->large, parts[i].name, parts[i].stage);
             snprintf(row->note, sizeof(row->note), "needs two devices, and there is one");
             continue;
         }
-        report_progress(&o->run, parts[i].stage, "", (double)i / PARTS);
+        cli_report_progress(&o->run, parts[i].stage, "", (double)i / PARTS);
         if (!parts[i].run(x, why)) {
             snprintf(error, PLAIN_ERROR, "%s: %.400s", parts[i].name, why);
             return false;
@@ -211,24 +211,24 @@ static bool run_parts(copy_experiment *x, char *error)
     return true;
 }
 
-static bool measure(void *experiment, char *error)
+static bool bench_measure(void *experiment, char *error)
 {
     copy_experiment *x = experiment;
-    stats_clock_start();
-    report_progress(&x->options->run, "opening devices", "", 0);
-    if (!open_devices(x, error) || !open_plain(x, error) || !open_memory(x, error)) {
+    cli_stats_clock_start();
+    cli_report_progress(&x->options->run, "opening devices", "", 0);
+    if (!bench_open_devices(x, error) || !bench_open_plain(x, error) || !bench_open_memory(x, error)) {
         return false;
     }
-    size_run(x);
-    return run_parts(x, error);
+    bench_size_run(x);
+    return bench_run_parts(x, error);
 }
 
-int copy_run(const bench_options *options)
+int bench_copy_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench copy", measure, close_all, copy_print_json};
+    static const report_benchmark benchmark = {"bench copy", bench_measure, bench_close_all, bench_copy_print_json};
     copy_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

@@ -2,8 +2,8 @@
  * direction and in both, and copies with peer access.
  *
  * Threads: the conductor. Locks: none.
- * Always: the driver's contexts have peer access to each other only while copy_run_peer measures. A
- * separate runtime of Heddle runs without it (peers=off).
+ * Always: the driver's contexts have peer access to each other only while bench_copy_run_peer
+ * measures. A separate runtime of Heddle runs without it (peers=off).
  */
 #include <string.h>
 #include "bench/copy_parts.h"
@@ -14,19 +14,19 @@ typedef struct memory {
     hdcu_deviceptr plain_out[COPY_DEVICES], plain_in[COPY_DEVICES];
 } memory;
 
-static bool open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, memory *m, char *error)
+static bool bench_open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, memory *m, char *error)
 {
     const hdi_driver *d = x->driver;
     for (int i = 0; i < COPY_DEVICES; i++) {
         hd_lane *lane = NULL;
-        copy_pattern(x->from, bytes, (uint32_t)(10 + i));
-        if (!report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", error) ||
-            !report_check(hd_alloc(lane, bytes, &m->out[i]), "hd_alloc", error) ||
-            !report_check(hd_alloc(lane, bytes, &m->in[i]), "hd_alloc", error) ||
+        bench_copy_pattern(x->from, bytes, (uint32_t)(10 + i));
+        if (!cli_report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", error) ||
+            !cli_report_check(hd_alloc(lane, bytes, &m->out[i]), "hd_alloc", error) ||
+            !cli_report_check(hd_alloc(lane, bytes, &m->in[i]), "hd_alloc", error) ||
             !DRIVER_TRY(d, error, cuCtxSetCurrent, (x->plain[i].context)) ||
             !DRIVER_TRY(d, error, cuMemAlloc, (&m->plain_out[i], bytes)) ||
             !DRIVER_TRY(d, error, cuMemAlloc, (&m->plain_in[i], bytes)) ||
-            !report_check(hd_write(m->out[i], 0, x->from, bytes), "hd_write", error) ||
+            !cli_report_check(hd_write(m->out[i], 0, x->from, bytes), "hd_write", error) ||
             !DRIVER_TRY(d, error, cuMemcpyHtoD, (m->plain_out[i], x->from, bytes)) ||
             !DRIVER_TRY(d, error, cuCtxSynchronize, ())) {
             return false;
@@ -35,7 +35,7 @@ static bool open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, m
     return true;
 }
 
-static void close_memory(copy_experiment *x, memory *m)
+static void bench_close_memory(copy_experiment *x, memory *m)
 {
     for (int i = 0; i < COPY_DEVICES; i++) {
         hd_free(m->out[i]);
@@ -50,7 +50,7 @@ static void close_memory(copy_experiment *x, memory *m)
     }
 }
 
-static copy_work make_work(copy_experiment *x, const memory *m, int from, size_t bytes)
+static copy_work bench_make_work(copy_experiment *x, const memory *m, int from, size_t bytes)
 {
     int to = 1 - from;
     return (copy_work){.x = x,
@@ -66,42 +66,44 @@ static copy_work make_work(copy_experiment *x, const memory *m, int from, size_t
 }
 
 /* Checks the bytes that arrived on device `to`, on both sides. */
-static bool verify(copy_experiment *x, const memory *m, int to, size_t bytes, const char *what, char *error)
+static bool bench_verify(copy_experiment *x, const memory *m, int to, size_t bytes, const char *what, char *error)
 {
     uint32_t seed = (uint32_t)(10 + 1 - to);
     char by_heddle[96], by_driver[96];
     snprintf(by_heddle, sizeof(by_heddle), "%s by Heddle", what);
     snprintf(by_driver, sizeof(by_driver), "%s by the driver", what);
-    return copy_verify_buffer(x, m->in[to], bytes, seed, by_heddle, error) &&
+    return bench_copy_verify_buffer(x, m->in[to], bytes, seed, by_heddle, error) &&
            DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[to].context)) &&
-           copy_verify_plain(x, m->plain_in[to], bytes, seed, by_driver, error);
+           bench_copy_verify_plain(x, m->plain_in[to], bytes, seed, by_driver, error);
 }
 
 /* ---- without peer access ---- */
 
-static bool run_staged(copy_experiment *x, hd_runtime *runtime, char *error)
+static bool bench_run_staged(copy_experiment *x, hd_runtime *runtime, char *error)
 {
     memory m = {0};
     size_t bytes = x->large;
-    bool ok = open_memory(x, runtime, bytes, &m, error);
-    copy_work w[2] = {make_work(x, &m, 0, bytes), make_work(x, &m, 1, bytes)};
+    bool ok = bench_open_memory(x, runtime, bytes, &m, error);
+    copy_work w[2] = {bench_make_work(x, &m, 0, bytes), bench_make_work(x, &m, 1, bytes)};
     ok = ok &&
-         copy_compare(x, copy_row_add(x, "staged", COPY_SPEED, bytes, "staged", "device to device without peer access"),
-                      &w[0], error) &&
-         copy_compare_both(
-             x, copy_row_add(x, "staged", COPY_SPEED, 2 * bytes, "staged_both", "the same, both directions at once"), w,
-             error) &&
-         verify(x, &m, 1, bytes, "a copy without peer access", error) &&
-         verify(x, &m, 0, bytes, "a copy without peer access", error);
-    close_memory(x, &m);
+         bench_copy_compare(
+             x, bench_copy_row_add(x, "staged", COPY_SPEED, bytes, "staged", "device to device without peer access"),
+             &w[0], error) &&
+         bench_copy_compare_both(
+             x,
+             bench_copy_row_add(x, "staged", COPY_SPEED, 2 * bytes, "staged_both", "the same, both directions at once"),
+             w, error) &&
+         bench_verify(x, &m, 1, bytes, "a copy without peer access", error) &&
+         bench_verify(x, &m, 0, bytes, "a copy without peer access", error);
+    bench_close_memory(x, &m);
     return ok;
 }
 
-bool copy_run_staged(copy_experiment *x, char *error)
+bool bench_copy_run_staged(copy_experiment *x, char *error)
 {
     hd_runtime *runtime = NULL;
     hd_options options = {.size = sizeof(options), .settings = "peers=off"};
-    bool ok = report_check(hd_open(&options, &runtime), "hd_open", error) && run_staged(x, runtime, error);
+    bool ok = cli_report_check(hd_open(&options, &runtime), "hd_open", error) && bench_run_staged(x, runtime, error);
     hd_close(runtime);
     return ok;
 }
@@ -109,7 +111,7 @@ bool copy_run_staged(copy_experiment *x, char *error)
 /* ---- with peer access ---- */
 
 /* Enables both directions. False without a message in `error`: the driver refuses. */
-static bool enable_peers(copy_experiment *x, char *error)
+static bool bench_enable_peers(copy_experiment *x, char *error)
 {
     error[0] = 0;
     for (int i = 0; i < COPY_DEVICES; i++) {
@@ -120,14 +122,14 @@ static bool enable_peers(copy_experiment *x, char *error)
             return false;
         }
         hdcu_result r = x->driver->cuCtxEnablePeerAccess(x->plain[1 - i].context, 0);
-        if (r != HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED && !plain_try(r, "cuCtxEnablePeerAccess", error)) {
+        if (r != HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED && !cli_plain_try(r, "cuCtxEnablePeerAccess", error)) {
             return false;
         }
     }
     return true;
 }
 
-static void disable_peers(copy_experiment *x)
+static void bench_disable_peers(copy_experiment *x)
 {
     for (int i = 0; i < COPY_DEVICES; i++) {
         x->driver->cuCtxSetCurrent(x->plain[i].context);
@@ -136,44 +138,47 @@ static void disable_peers(copy_experiment *x)
 }
 
 /* Waits for the verdicts, because copies go through pinned memory while the pair is under test. */
-static bool await_verdicts(copy_experiment *x, char *error)
+static bool bench_await_verdicts(copy_experiment *x, char *error)
 {
     hd_peer_info info = {.size = sizeof(info)};
-    return report_check(hd_peer_check(x->runtime, 0, 1, &info), "hd_peer_check", error) &&
-           report_check(hd_peer_check(x->runtime, 1, 0, &info), "hd_peer_check", error);
+    return cli_report_check(hd_peer_check(x->runtime, 0, 1, &info), "hd_peer_check", error) &&
+           cli_report_check(hd_peer_check(x->runtime, 1, 0, &info), "hd_peer_check", error);
 }
 
-static bool run_peer(copy_experiment *x, char *error)
+static bool bench_run_peer(copy_experiment *x, char *error)
 {
     memory m = {0};
     size_t bytes = x->large, page = 4 * COPY_KIB;
-    bool ok = await_verdicts(x, error) && open_memory(x, x->runtime, bytes, &m, error);
-    copy_work w[2] = {make_work(x, &m, 0, bytes), make_work(x, &m, 1, bytes)}, small = make_work(x, &m, 0, page);
+    bool ok = bench_await_verdicts(x, error) && bench_open_memory(x, x->runtime, bytes, &m, error);
+    copy_work w[2] = {bench_make_work(x, &m, 0, bytes), bench_make_work(x, &m, 1, bytes)},
+              small = bench_make_work(x, &m, 0, page);
     ok = ok &&
-         copy_compare(x, copy_row_add(x, "peer", COPY_SPEED, bytes, "peer", "device to device with peer access"), &w[0],
-                      error) &&
-         copy_compare_both(
-             x, copy_row_add(x, "peer", COPY_SPEED, 2 * bytes, "peer_both", "the same, both directions at once"), w,
+         bench_copy_compare(
+             x, bench_copy_row_add(x, "peer", COPY_SPEED, bytes, "peer", "device to device with peer access"), &w[0],
              error) &&
-         verify(x, &m, 1, bytes, "a copy with peer access", error) &&
-         verify(x, &m, 0, bytes, "a copy with peer access", error) &&
-         copy_compare(x, copy_row_add(x, "peer", COPY_TIME, page, "peer_small", "device to device + wait"), &small,
-                      error);
-    close_memory(x, &m);
+         bench_copy_compare_both(
+             x, bench_copy_row_add(x, "peer", COPY_SPEED, 2 * bytes, "peer_both", "the same, both directions at once"),
+             w, error) &&
+         bench_verify(x, &m, 1, bytes, "a copy with peer access", error) &&
+         bench_verify(x, &m, 0, bytes, "a copy with peer access", error) &&
+         bench_copy_compare(x, bench_copy_row_add(x, "peer", COPY_TIME, page, "peer_small", "device to device + wait"),
+                            &small, error);
+    bench_close_memory(x, &m);
     return ok;
 }
 
-bool copy_run_peer(copy_experiment *x, char *error)
+bool bench_copy_run_peer(copy_experiment *x, char *error)
 {
-    if (!enable_peers(x, error)) {
+    if (!bench_enable_peers(x, error)) {
         if (error[0]) {
             return false;
         }
-        copy_row *row = copy_row_add(x, "peer", COPY_SPEED, x->large, "peer", "device to device with peer access");
+        copy_row *row =
+            bench_copy_row_add(x, "peer", COPY_SPEED, x->large, "peer", "device to device with peer access");
         snprintf(row->note, sizeof(row->note), "the driver gives these devices no access to each other");
         return true;
     }
-    bool ok = run_peer(x, error);
-    disable_peers(x);
+    bool ok = bench_run_peer(x, error);
+    bench_disable_peers(x);
     return ok;
 }

@@ -50,7 +50,7 @@ typedef struct copy_row {
 } copy_row;
 
 /* Heddle's speed divided by that of the driver, or for COPY_TIME the times, over the rounds. */
-stats_spread copy_ratio(const copy_row *row);
+stats_spread bench_copy_ratio(const copy_row *row);
 
 typedef struct copy_submits {
     bool measured;
@@ -92,36 +92,37 @@ typedef struct copy_work {
 } copy_work;
 
 /* Begins the work, or waits until all of it is done. */
-bool copy_begin_heddle(copy_work *w, char *error);
-bool copy_end_heddle(copy_work *w, char *error);
-bool copy_begin_driver(copy_work *w, char *error);
-bool copy_end_driver(copy_work *w, char *error);
+bool bench_copy_begin_heddle(copy_work *w, char *error);
+bool bench_copy_end_heddle(copy_work *w, char *error);
+bool bench_copy_begin_driver(copy_work *w, char *error);
+bool bench_copy_end_driver(copy_work *w, char *error);
 
 /* Measures a row in rounds, in changing order of the sides. */
-bool copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *error);
+bool bench_copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *error);
 
 /* Measures both directions at once in the same way. Each round also measures the first direction
  * alone. */
-bool copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error);
+bool bench_copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error);
 
 /* ---- verification ---- */
 
 /* Fills memory with a sequence of words made from `seed`. */
-void copy_pattern(void *memory, size_t bytes, uint32_t seed);
+void bench_copy_pattern(void *memory, size_t bytes, uint32_t seed);
 
 /* Counts the bytes as verified; false if they differ. */
-bool copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t seed, const char *what, char *error);
-
-/* Like copy_verify, for gathered rows. */
-bool copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
-                      char *error);
-
-/* Like copy_verify, for a Heddle buffer and for device memory of the driver, through the memory at
- * `x->to`. */
-bool copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
-                        char *error);
-bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint32_t seed, const char *what,
+bool bench_copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t seed, const char *what,
                        char *error);
+
+/* Like bench_copy_verify, for gathered rows. */
+bool bench_copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
+                            char *error);
+
+/* Like bench_copy_verify, for a Heddle buffer and for device memory of the driver, through the
+ * memory at `x->to`. */
+bool bench_copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
+                              char *error);
+bool bench_copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint32_t seed, const char *what,
+                             char *error);
 
 /* ---- the run ---- */
 
@@ -148,23 +149,23 @@ struct copy_experiment {
 
 /* A fresh row. The size is appended to its name, and to its id with an underscore in place of
  * the blank. */
-copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
-                       const char *name);
+copy_row *bench_copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
+                             const char *name);
 
 /* "256 MiB", "4 B" */
-const char *copy_size_text(size_t bytes, char out[REPORT_TEXT]);
+const char *bench_copy_size_text(size_t bytes, char out[REPORT_TEXT]);
 
 /* The parts. */
-bool copy_run_pageable(copy_experiment *x, char *error);
-bool copy_run_pinned(copy_experiment *x, char *error);
-bool copy_run_device(copy_experiment *x, char *error);
-bool copy_run_box(copy_experiment *x, char *error);
-bool copy_run_small(copy_experiment *x, char *error);
-bool copy_run_staged(copy_experiment *x, char *error);
-bool copy_run_peer(copy_experiment *x, char *error);
-bool copy_run_submit(copy_experiment *x, char *error);
+bool bench_copy_run_pageable(copy_experiment *x, char *error);
+bool bench_copy_run_pinned(copy_experiment *x, char *error);
+bool bench_copy_run_device(copy_experiment *x, char *error);
+bool bench_copy_run_box(copy_experiment *x, char *error);
+bool bench_copy_run_small(copy_experiment *x, char *error);
+bool bench_copy_run_staged(copy_experiment *x, char *error);
+bool bench_copy_run_peer(copy_experiment *x, char *error);
+bool bench_copy_run_submit(copy_experiment *x, char *error);
 
 /* Both take a const copy_experiment. */
-void copy_print_json(const void *experiment, FILE *out);
+void bench_copy_print_json(const void *experiment, FILE *out);
 
 #endif

@@ -10,16 +10,16 @@
 enum { GOALS = 7 };
 
 /* Bytes per nanosecond are gigabytes per second. */
-static stats_spread speeds(const copy_row *row, const double *ns)
+static stats_spread bench_speeds(const copy_row *row, const double *ns)
 {
     double values[COPY_ROUNDS_MAX];
     for (int i = 0; i < row->rounds; i++) {
         values[i] = (double)row->bytes / ns[i];
     }
-    return stats_spread_of(values, row->rounds);
+    return cli_stats_spread_of(values, row->rounds);
 }
 
-static bool is_both(const copy_row *row)
+static bool bench_is_both(const copy_row *row)
 {
     return strstr(row->id, "_both_") != NULL;
 }
@@ -28,12 +28,12 @@ static bool is_both(const copy_row *row)
 
 /* The speed of the link: the driver's copies of pinned memory in the same run. NAN: not
  * measured. */
-static double link_speed(const copy_experiment *x, const char *id)
+static double bench_link_speed(const copy_experiment *x, const char *id)
 {
     for (int i = 0; i < x->n_rows; i++) {
         const copy_row *row = &x->rows[i];
         if (strncmp(row->id, id, strlen(id)) == 0 && row->rounds) {
-            return speeds(row, row->driver_ns).median;
+            return bench_speeds(row, row->driver_ns).median;
         }
     }
     return NAN;
@@ -41,21 +41,21 @@ static double link_speed(const copy_experiment *x, const char *id)
 
 /* The largest possible speed of a transfer other than plain link copies, in GB/s. NAN: unknown, or
  * shown by the driver's copy in the same row. */
-static double roofline(const copy_experiment *x, const copy_row *row)
+static double bench_roofline(const copy_experiment *x, const copy_row *row)
 {
-    double in = link_speed(x, "pinned_h2d_"), out = link_speed(x, "pinned_d2h_");
+    double in = bench_link_speed(x, "pinned_h2d_"), out = bench_link_speed(x, "pinned_d2h_");
     if (strcmp(row->part, "pageable") == 0) {
         return strstr(row->id, "h2d") ? in : out;
     }
     /* a copy leaves one device and enters the other */
     double slower = isnan(in) || isnan(out) ? NAN : in < out ? in : out;
-    return strcmp(row->part, "staged") == 0 ? slower * (is_both(row) ? 2 : 1) : NAN;
+    return strcmp(row->part, "staged") == 0 ? slower * (bench_is_both(row) ? 2 : 1) : NAN;
 }
 
 /* ---- goals ---- */
 
 /* The worst ratio of the rows with this id, followed by a size. */
-static double worst(const copy_experiment *x, const char *id)
+static double bench_worst(const copy_experiment *x, const char *id)
 {
     double value = NAN;
     for (int i = 0; i < x->n_rows; i++) {
@@ -63,66 +63,66 @@ static double worst(const copy_experiment *x, const char *id)
         size_t length = strlen(id);
         bool one_of_them = row->rounds != 0 && strncmp(row->id, id, length) == 0 && row->id[length] == '_' &&
                            row->id[length + 1] >= '0' && row->id[length + 1] <= '9';
-        double ratio = one_of_them ? copy_ratio(row).median : NAN;
+        double ratio = one_of_them ? bench_copy_ratio(row).median : NAN;
         bool worse = row->kind == COPY_SPEED ? ratio < value : ratio > value;
         value = !isnan(ratio) && (isnan(value) || worse) ? ratio : value;
     }
     return value;
 }
 
-static double gain(const copy_experiment *x, const char *part)
+static double bench_gain(const copy_experiment *x, const char *part)
 {
     for (int i = 0; i < x->n_rows; i++) {
         const copy_row *row = &x->rows[i];
-        if (is_both(row) && strcmp(row->part, part) == 0 && row->rounds) {
-            return stats_spread_of(row->heddle_gain, row->rounds).median;
+        if (bench_is_both(row) && strcmp(row->part, part) == 0 && row->rounds) {
+            return cli_stats_spread_of(row->heddle_gain, row->rounds).median;
         }
     }
     return NAN;
 }
 
-static void make_goals(const copy_experiment *x, report_goal out[GOALS])
+static void bench_make_goals(const copy_experiment *x, report_goal out[GOALS])
 {
     const report_goal goals[GOALS] = {
         {.id = "pageable_h2d",
          .text = "pageable memory to the device, speed vs. the driver",
          .limit = 4.7,
-         .value = worst(x, "pageable_h2d"),
+         .value = bench_worst(x, "pageable_h2d"),
          .at_least = true,
          .unit = ""},
         {.id = "pageable_d2h",
          .text = "the device to pageable memory, speed vs. the driver",
          .limit = 2.5,
-         .value = worst(x, "pageable_d2h"),
+         .value = bench_worst(x, "pageable_d2h"),
          .at_least = true,
          .unit = ""},
         {.id = "peer",
          .text = "device to device with peer access, speed vs. the driver",
          .limit = 0.99,
-         .value = worst(x, "peer"),
+         .value = bench_worst(x, "peer"),
          .at_least = true,
          .unit = ""},
         {.id = "peer_small",
          .text = "4 KiB from peer to peer + wait, time vs. the driver",
          .limit = 1.1,
-         .value = worst(x, "peer_small"),
+         .value = bench_worst(x, "peer_small"),
          .unit = ""},
         {.id = "staged",
          .text = "device to device without peer access, vs. the driver",
          .limit = 1.4,
-         .value = worst(x, "staged"),
+         .value = bench_worst(x, "staged"),
          .at_least = true,
          .unit = ""},
         {.id = "staged_both",
          .text = "both directions of these at once, over one alone",
          .limit = 1.8,
-         .value = gain(x, "staged"),
+         .value = bench_gain(x, "staged"),
          .at_least = true,
          .unit = ""},
         {.id = "submit_p99",
          .text = "a submit while transfers keep the threads busy, p99",
          .limit = 1000,
-         .value = x->submits.measured ? stats_summarise(&x->submits.busy).p99_ns : NAN,
+         .value = x->submits.measured ? cli_stats_summarise(&x->submits.busy).p99_ns : NAN,
          .unit = "ns"},
     };
     memcpy(out, goals, sizeof(goals));
@@ -130,9 +130,9 @@ static void make_goals(const copy_experiment *x, report_goal out[GOALS])
 
 /* ---- JSON ---- */
 
-static void put_rounds(hdi_json *j, const char *key, stats_spread spread, const copy_row *row, const double *ns)
+static void bench_put_rounds(hdi_json *j, const char *key, stats_spread spread, const copy_row *row, const double *ns)
 {
-    report_put_spread_begin(j, key, spread);
+    cli_report_put_spread_begin(j, key, spread);
     hdi_json_key(j, "rounds");
     hdi_json_array(j);
     for (int i = 0; i < row->rounds; i++) {
@@ -142,74 +142,74 @@ static void put_rounds(hdi_json *j, const char *key, stats_spread spread, const 
     hdi_json_object_end(j);
 }
 
-static void put_row(hdi_json *j, const copy_experiment *x, const copy_row *row)
+static void bench_put_row(hdi_json *j, const copy_experiment *x, const copy_row *row)
 {
     bool speed = row->kind == COPY_SPEED;
     hdi_json_object(j);
-    report_put_string(j, "id", row->id);
-    report_put_string(j, "part", row->part);
-    report_put_string(j, "name", row->name);
-    report_put_integer(j, "bytes", row->bytes);
+    cli_report_put_string(j, "id", row->id);
+    cli_report_put_string(j, "part", row->part);
+    cli_report_put_string(j, "name", row->name);
+    cli_report_put_integer(j, "bytes", row->bytes);
     if (row->rounds == 0) {
-        report_put_string(j, "left_out", row->note);
+        cli_report_put_string(j, "left_out", row->note);
         hdi_json_object_end(j);
         return;
     }
-    stats_spread heddle = speed ? speeds(row, row->heddle_ns) : stats_spread_of(row->heddle_ns, row->rounds);
-    stats_spread driver = speed ? speeds(row, row->driver_ns) : stats_spread_of(row->driver_ns, row->rounds);
-    put_rounds(j, speed ? "heddle_gb_per_s" : "heddle_ns", heddle, row, row->heddle_ns);
-    put_rounds(j, speed ? "driver_gb_per_s" : "driver_ns", driver, row, row->driver_ns);
-    report_put_spread(j, speed ? "speed_over_driver" : "time_over_driver", copy_ratio(row));
-    double most = speed ? roofline(x, row) : NAN;
+    stats_spread heddle = speed ? bench_speeds(row, row->heddle_ns) : cli_stats_spread_of(row->heddle_ns, row->rounds);
+    stats_spread driver = speed ? bench_speeds(row, row->driver_ns) : cli_stats_spread_of(row->driver_ns, row->rounds);
+    bench_put_rounds(j, speed ? "heddle_gb_per_s" : "heddle_ns", heddle, row, row->heddle_ns);
+    bench_put_rounds(j, speed ? "driver_gb_per_s" : "driver_ns", driver, row, row->driver_ns);
+    cli_report_put_spread(j, speed ? "speed_over_driver" : "time_over_driver", bench_copy_ratio(row));
+    double most = speed ? bench_roofline(x, row) : NAN;
     if (!isnan(most)) {
-        report_put_number(j, "roofline_gb_per_s", most);
-        report_put_number(j, "heddle_over_roofline", heddle.median / most);
+        cli_report_put_number(j, "roofline_gb_per_s", most);
+        cli_report_put_number(j, "heddle_over_roofline", heddle.median / most);
     }
-    if (is_both(row)) {
-        report_put_spread(j, "heddle_over_one_direction", stats_spread_of(row->heddle_gain, row->rounds));
-        report_put_spread(j, "driver_over_one_direction", stats_spread_of(row->driver_gain, row->rounds));
+    if (bench_is_both(row)) {
+        cli_report_put_spread(j, "heddle_over_one_direction", cli_stats_spread_of(row->heddle_gain, row->rounds));
+        cli_report_put_spread(j, "driver_over_one_direction", cli_stats_spread_of(row->driver_gain, row->rounds));
     }
     hdi_json_object_end(j);
 }
 
-static void put_submits(hdi_json *j, const copy_submits *s)
+static void bench_put_submits(hdi_json *j, const copy_submits *s)
 {
     hdi_json_key(j, "submit");
     hdi_json_object(j);
-    report_put_calls(j, "alone", stats_summarise(&s->quiet));
-    report_put_calls(j, "beside_transfers", stats_summarise(&s->busy));
-    report_put_number(j, "staged_gb_per_s", s->staged_gbs);
-    report_put_number(j, "pageable_gb_per_s", s->pageable_gbs);
+    cli_report_put_calls(j, "alone", cli_stats_summarise(&s->quiet));
+    cli_report_put_calls(j, "beside_transfers", cli_stats_summarise(&s->busy));
+    cli_report_put_number(j, "staged_gb_per_s", s->staged_gbs);
+    cli_report_put_number(j, "pageable_gb_per_s", s->pageable_gbs);
     hdi_json_object_end(j);
 }
 
-void copy_print_json(const void *experiment, FILE *out)
+void bench_copy_print_json(const void *experiment, FILE *out)
 {
     const copy_experiment *x = experiment;
     hdi_json j;
-    report_begin(&j, out, "copy", &x->record, x->runtime);
+    cli_report_begin(&j, out, "copy", &x->record, x->runtime);
     hdi_json_key(&j, "run");
     hdi_json_object(&j);
-    report_put_integer(&j, "devices", (uint64_t)x->n);
-    report_put_integer(&j, "rounds", (uint64_t)x->rounds);
-    report_put_number(&j, "slice_s", x->slice_ns * 1e-9);
-    report_put_clock(&j);
+    cli_report_put_integer(&j, "devices", (uint64_t)x->n);
+    cli_report_put_integer(&j, "rounds", (uint64_t)x->rounds);
+    cli_report_put_number(&j, "slice_s", x->slice_ns * 1e-9);
+    cli_report_put_clock(&j);
     hdi_json_object_end(&j);
     hdi_json_key(&j, "rows");
     hdi_json_array(&j);
     for (int i = 0; i < x->n_rows; i++) {
-        put_row(&j, x, &x->rows[i]);
+        bench_put_row(&j, x, &x->rows[i]);
     }
     hdi_json_array_end(&j);
     if (x->submits.measured) {
-        put_submits(&j, &x->submits);
+        bench_put_submits(&j, &x->submits);
     }
     hdi_json_key(&j, "verified");
     hdi_json_object(&j);
-    report_put_integer(&j, "bytes", x->verified);
+    cli_report_put_integer(&j, "bytes", x->verified);
     hdi_json_object_end(&j);
     report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_put_goals(&j, goals, GOALS, !x->on_host);
-    report_end(&j);
+    bench_make_goals(x, goals);
+    cli_report_put_goals(&j, goals, GOALS, !x->on_host);
+    cli_report_end(&j);
 }

@@ -11,7 +11,7 @@ enum { FLIGHT_MOST = 128, TRIPS_MOST = 20000, TRIPS_LEAST = 20 };
 
 /* ---- one side ---- */
 
-static bool begin_box(copy_work *w, char *error)
+static bool bench_begin_box(copy_work *w, char *error)
 {
     const hd_box box = {.size = sizeof(box),
                         .row = w->row,
@@ -19,37 +19,37 @@ static bool begin_box(copy_work *w, char *error)
                         .count = {w->bytes / w->row},
                         .dst_stride = {w->row},
                         .src_stride = {w->pitch}};
-    return report_check(hd_copy_box(w->to, 0, w->from, 0, &box, &w->ticket), "hd_copy_box", error);
+    return cli_report_check(hd_copy_box(w->to, 0, w->from, 0, &box, &w->ticket), "hd_copy_box", error);
 }
 
-bool copy_begin_heddle(copy_work *w, char *error)
+bool bench_copy_begin_heddle(copy_work *w, char *error)
 {
     if (w->row) {
-        return begin_box(w, error);
+        return bench_begin_box(w, error);
     }
     switch (w->op) {
     case COPY_WRITE:
-        return report_check(hd_write(w->to, 0, w->memory, w->bytes), "hd_write", error);
+        return cli_report_check(hd_write(w->to, 0, w->memory, w->bytes), "hd_write", error);
     case COPY_READ:
-        return report_check(hd_read(w->from, 0, w->memory, w->bytes), "hd_read", error);
+        return cli_report_check(hd_read(w->from, 0, w->memory, w->bytes), "hd_read", error);
     default:
-        return report_check(hd_copy(w->to, 0, w->from, 0, w->bytes, &w->ticket), "hd_copy", error);
+        return cli_report_check(hd_copy(w->to, 0, w->from, 0, w->bytes, &w->ticket), "hd_copy", error);
     }
 }
 
-bool copy_end_heddle(copy_work *w, char *error)
+bool bench_copy_end_heddle(copy_work *w, char *error)
 {
     switch (w->op) {
     case COPY_WRITE:
-        return report_check(hd_buffer_wait(w->to, HD_READ, COPY_TIMEOUT_NS), "hd_buffer_wait", error);
+        return cli_report_check(hd_buffer_wait(w->to, HD_READ, COPY_TIMEOUT_NS), "hd_buffer_wait", error);
     case COPY_READ:
         return true;
     default:
-        return report_check(hd_wait(w->ticket, COPY_TIMEOUT_NS), "hd_wait", error);
+        return cli_report_check(hd_wait(w->ticket, COPY_TIMEOUT_NS), "hd_wait", error);
     }
 }
 
-static bool begin_2d(copy_work *w, char *error)
+static bool bench_begin_2d(copy_work *w, char *error)
 {
     bool in = w->op == COPY_IN;
     const hdcu_memcpy2d rows = {.src_type = in ? HDCU_MEMORYTYPE_HOST : HDCU_MEMORYTYPE_DEVICE,
@@ -64,11 +64,11 @@ static bool begin_2d(copy_work *w, char *error)
     return DRIVER_TRY(w->x->driver, error, cuMemcpy2DAsync, (&rows, w->at->stream));
 }
 
-bool copy_begin_driver(copy_work *w, char *error)
+bool bench_copy_begin_driver(copy_work *w, char *error)
 {
     const hdi_driver *d = w->x->driver;
     if (w->row) {
-        return begin_2d(w, error);
+        return bench_begin_2d(w, error);
     }
     void *pinned_dst = (void *)(uintptr_t)w->dst, *pinned_src = (void *)(uintptr_t)w->src;
     switch (w->op) {
@@ -89,7 +89,7 @@ bool copy_begin_driver(copy_work *w, char *error)
     return false;
 }
 
-bool copy_end_driver(copy_work *w, char *error)
+bool bench_copy_end_driver(copy_work *w, char *error)
 {
     /* cuMemcpyHtoD may return before the last bytes arrive */
     hdcu_stream stream = w->op == COPY_WRITE ? NULL : w->at->stream;
@@ -106,20 +106,20 @@ typedef struct side {
 } side;
 
 enum { HEDDLE, DRIVER, SIDES };
-static const side both_sides[SIDES] = {{copy_begin_heddle, copy_end_heddle, 1},
-                                       {copy_begin_driver, copy_end_driver, 1}};
+static const side both_sides[SIDES] = {{bench_copy_begin_heddle, bench_copy_end_heddle, 1},
+                                       {bench_copy_begin_driver, bench_copy_end_driver, 1}};
 
 /* Prepares the driver's side on this thread. */
-static bool enter(const copy_work *w, int which, char *error)
+static bool bench_enter(const copy_work *w, int which, char *error)
 {
     return which == HEDDLE || DRIVER_TRY(w->x->driver, error, cuCtxSetCurrent, (w->at->context));
 }
 
 /* Times `count` works at once, with several repetitions in flight: nanoseconds for one repetition
  * of all. */
-static bool time_flight(const side *s, copy_work *works, int count, double *ns, char *error)
+static bool bench_time_flight(const side *s, copy_work *works, int count, double *ns, char *error)
 {
-    uint64_t begin = stats_monotonic(), done = 0;
+    uint64_t begin = cli_stats_monotonic(), done = 0;
     while (done < s->repetitions) {
         uint64_t n = s->repetitions - done < FLIGHT_MOST ? s->repetitions - done : FLIGHT_MOST;
         for (uint64_t i = 0; i < n; i++) {
@@ -136,42 +136,43 @@ static bool time_flight(const side *s, copy_work *works, int count, double *ns, 
         }
         done += n;
     }
-    *ns = (double)(stats_monotonic() - begin) / (double)s->repetitions;
+    *ns = (double)(cli_stats_monotonic() - begin) / (double)s->repetitions;
     return true;
 }
 
 /* Times one operation after another, each with its wait, and takes the median. */
-static bool time_trips(const side *s, copy_work *w, double *ns, char *error)
+static bool bench_time_trips(const side *s, copy_work *w, double *ns, char *error)
 {
     static stats_histogram h; /* not reentrant */
     memset(&h, 0, sizeof(h));
     for (uint64_t i = 0; i < s->repetitions; i++) {
-        uint64_t tick = stats_tick_begin();
+        uint64_t tick = cli_stats_tick_begin();
         bool ok = s->begin(w, error) && s->end(w, error);
-        stats_record(&h, stats_tick_end() - tick);
+        cli_stats_record(&h, cli_stats_tick_end() - tick);
         if (!ok) {
             return false;
         }
     }
-    *ns = stats_summarise(&h).median_ns;
+    *ns = cli_stats_summarise(&h).median_ns;
     return true;
 }
 
-static bool time_side(int which, const side *s, copy_kind kind, copy_work *works, int count, double *ns, char *error)
+static bool bench_time_side(int which, const side *s, copy_kind kind, copy_work *works, int count, double *ns,
+                            char *error)
 {
-    return enter(works, which, error) &&
-           (kind == COPY_TIME ? time_trips(s, works, ns, error) : time_flight(s, works, count, ns, error));
+    return bench_enter(works, which, error) &&
+           (kind == COPY_TIME ? bench_time_trips(s, works, ns, error) : bench_time_flight(s, works, count, ns, error));
 }
 
 /* Warms up, and finds the number of repetitions in a sample. */
-static bool size_sample(const copy_experiment *x, int which, side *s, copy_kind kind, copy_work *works, int count,
-                        char *error)
+static bool bench_size_sample(const copy_experiment *x, int which, side *s, copy_kind kind, copy_work *works, int count,
+                              char *error)
 {
     double ns = 0;
     s->repetitions = kind == COPY_TIME ? TRIPS_LEAST : 1;
     /* the first repetition maps and pins memory, and starts threads */
     for (int i = 0; i < 3; i++) {
-        if (!time_side(which, s, kind, works, count, &ns, error)) {
+        if (!bench_time_side(which, s, kind, works, count, &ns, error)) {
             return false;
         }
     }
@@ -181,13 +182,13 @@ static bool size_sample(const copy_experiment *x, int which, side *s, copy_kind 
     return true;
 }
 
-static bool compare(copy_experiment *x, copy_row *row, copy_work *works, int count, char *error)
+static bool bench_compare(copy_experiment *x, copy_row *row, copy_work *works, int count, char *error)
 {
     side sides[SIDES], one[SIDES];
     for (int which = 0; which < SIDES; which++) {
         sides[which] = one[which] = both_sides[which];
-        if (!size_sample(x, which, &sides[which], row->kind, works, count, error) ||
-            (count > 1 && !size_sample(x, which, &one[which], row->kind, works, 1, error))) {
+        if (!bench_size_sample(x, which, &sides[which], row->kind, works, count, error) ||
+            (count > 1 && !bench_size_sample(x, which, &one[which], row->kind, works, 1, error))) {
             return false;
         }
     }
@@ -195,8 +196,8 @@ static bool compare(copy_experiment *x, copy_row *row, copy_work *works, int cou
         for (int i = 0; i < SIDES; i++) {
             int which = (i + round) % SIDES;
             double ns = 0, alone = 0;
-            if ((count > 1 && !time_side(which, &one[which], row->kind, works, 1, &alone, error)) ||
-                !time_side(which, &sides[which], row->kind, works, count, &ns, error)) {
+            if ((count > 1 && !bench_time_side(which, &one[which], row->kind, works, 1, &alone, error)) ||
+                !bench_time_side(which, &sides[which], row->kind, works, count, &ns, error)) {
                 return false;
             }
             (which == HEDDLE ? row->heddle_ns : row->driver_ns)[round] = ns;
@@ -207,50 +208,51 @@ static bool compare(copy_experiment *x, copy_row *row, copy_work *works, int cou
     return true;
 }
 
-bool copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *error)
+bool bench_copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *error)
 {
-    return compare(x, row, work, 1, error);
+    return bench_compare(x, row, work, 1, error);
 }
 
-bool copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error)
+bool bench_copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error)
 {
-    return compare(x, row, work, 2, error);
+    return bench_compare(x, row, work, 2, error);
 }
 
-stats_spread copy_ratio(const copy_row *row)
+stats_spread bench_copy_ratio(const copy_row *row)
 {
     double values[COPY_ROUNDS_MAX];
     for (int i = 0; i < row->rounds; i++) {
         double driver = row->driver_ns[i], heddle = row->heddle_ns[i];
         values[i] = row->kind == COPY_SPEED ? driver / heddle : heddle / driver;
     }
-    return stats_spread_of(values, row->rounds);
+    return cli_stats_spread_of(values, row->rounds);
 }
 
 /* ---- verification ---- */
 
-static uint32_t word_at(size_t i, uint32_t seed)
+static uint32_t bench_word_at(size_t i, uint32_t seed)
 {
     uint32_t v = ((uint32_t)i ^ (uint32_t)(i >> 32)) * 2654435761u + seed * 40503u;
     return v ^ v >> 15;
 }
 
-void copy_pattern(void *memory, size_t bytes, uint32_t seed)
+void bench_copy_pattern(void *memory, size_t bytes, uint32_t seed)
 {
     uint32_t *words = memory;
     for (size_t i = 0; i < bytes / 4; i++) {
-        words[i] = word_at(i, seed);
+        words[i] = bench_word_at(i, seed);
     }
 }
 
-bool copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
-                      char *error)
+bool bench_copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w, uint32_t seed, const char *what,
+                            char *error)
 {
     const uint32_t *words = memory;
     for (size_t i = 0; i < w->bytes / 4; i++) {
         size_t at = i * 4 / w->row * w->pitch / 4 + i % (w->row / 4);
-        if (words[i] != word_at(at, seed)) {
-            snprintf(error, PLAIN_ERROR, "%s: word %zu is %08x and not %08x", what, i, words[i], word_at(at, seed));
+        if (words[i] != bench_word_at(at, seed)) {
+            snprintf(error, PLAIN_ERROR, "%s: word %zu is %08x and not %08x", what, i, words[i],
+                     bench_word_at(at, seed));
             return false;
         }
     }
@@ -258,24 +260,25 @@ bool copy_verify_rows(copy_experiment *x, const void *memory, const copy_work *w
     return true;
 }
 
-bool copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t seed, const char *what, char *error)
+bool bench_copy_verify(copy_experiment *x, const void *memory, size_t bytes, uint32_t seed, const char *what,
+                       char *error)
 {
     const copy_work one_row = {.bytes = bytes, .row = bytes, .pitch = bytes};
-    return copy_verify_rows(x, memory, &one_row, seed, what, error);
+    return bench_copy_verify_rows(x, memory, &one_row, seed, what, error);
 }
 
-bool copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
-                        char *error)
+bool bench_copy_verify_buffer(copy_experiment *x, hd_buffer *buffer, size_t bytes, uint32_t seed, const char *what,
+                              char *error)
 {
     memset(x->to, 0, bytes);
-    return report_check(hd_read(buffer, 0, x->to, bytes), "hd_read", error) &&
-           copy_verify(x, x->to, bytes, seed, what, error);
+    return cli_report_check(hd_read(buffer, 0, x->to, bytes), "hd_read", error) &&
+           bench_copy_verify(x, x->to, bytes, seed, what, error);
 }
 
-bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint32_t seed, const char *what,
-                       char *error)
+bool bench_copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint32_t seed, const char *what,
+                             char *error)
 {
     memset(x->to, 0, bytes);
     return DRIVER_TRY(x->driver, error, cuMemcpyDtoH, (x->to, at, bytes)) &&
-           copy_verify(x, x->to, bytes, seed, what, error);
+           bench_copy_verify(x, x->to, bytes, seed, what, error);
 }

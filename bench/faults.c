@@ -2,7 +2,7 @@
  * strikes one device after another. Meanwhile it compares the work of the other devices with their
  * work before the fault.
  *
- * Threads: faults_run on the calling thread. A thread for each device keeps it busy
+ * Threads: bench_faults_run on the calling thread. A thread for each device keeps it busy
  * (faults_load.c), and one watches the loss descriptor. Locks: the watch's lock, around the
  * reported losses.
  * Always: one device at a time is made to fault, while all others work. Every thread is joined on
@@ -41,7 +41,7 @@ const char faults_help[] =
     "                     just before\n"
     "Work lost on the other devices is every operation there that failed, and every wrong element of a result.\n";
 
-static void sleep_ns(uint64_t ns)
+static void bench_sleep_ns(uint64_t ns)
 {
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     nanosleep(&t, NULL);
@@ -49,7 +49,7 @@ static void sleep_ns(uint64_t ns)
 
 /* ---- watch ---- */
 
-static void note_losses(faults_watch *w, uint64_t at)
+static void bench_note_losses(faults_watch *w, uint64_t at)
 {
     hd_device_loss loss = {.size = sizeof(loss)};
     while (hd_loss_next(w->runtime, &loss) == HD_OK) {
@@ -64,27 +64,27 @@ static void note_losses(faults_watch *w, uint64_t at)
     }
 }
 
-static void *watch_main(void *watch)
+static void *bench_watch_main(void *watch)
 {
     faults_watch *w = watch;
     while (!atomic_load_explicit(&w->stop, memory_order_relaxed)) { /* publishes nothing else */
         struct pollfd p = {.fd = w->descriptor, .events = POLLIN};
         if (poll(&p, 1, WATCH_MS) > 0) {
-            note_losses(w, stats_monotonic());
+            bench_note_losses(w, cli_stats_monotonic());
         }
     }
     return NULL;
 }
 
-static bool start_watch(faults_experiment *x, char *error)
+static bool bench_start_watch(faults_experiment *x, char *error)
 {
     faults_watch *w = &x->watch;
     w->runtime = x->runtime;
-    if (!report_check(hd_loss_descriptor(x->runtime, &w->descriptor), "hd_loss_descriptor", error)) {
+    if (!cli_report_check(hd_loss_descriptor(x->runtime, &w->descriptor), "hd_loss_descriptor", error)) {
         return false;
     }
     pthread_mutex_init(&w->lock, NULL);
-    int failed = pthread_create(&w->thread, NULL, watch_main, w);
+    int failed = pthread_create(&w->thread, NULL, bench_watch_main, w);
     if (failed) {
         snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
         pthread_mutex_destroy(&w->lock);
@@ -93,7 +93,7 @@ static bool start_watch(faults_experiment *x, char *error)
     return !failed;
 }
 
-static void stop_watch(faults_watch *w)
+static void bench_stop_watch(faults_watch *w)
 {
     if (w->runtime) {
         atomic_store_explicit(&w->stop, 1, memory_order_relaxed);
@@ -104,13 +104,13 @@ static void stop_watch(faults_watch *w)
 
 /* ---- loads ---- */
 
-static int state_of(faults_load *l)
+static int bench_state_of(faults_load *l)
 {
     /* pairs with the load's release */
     return atomic_load_explicit(&l->state, memory_order_acquire);
 }
 
-static bool start_load(faults_experiment *x, int device, char *error)
+static bool bench_start_load(faults_experiment *x, int device, char *error)
 {
     faults_load *l = calloc(1, sizeof(*l));
     if (!l) {
@@ -121,7 +121,7 @@ static bool start_load(faults_experiment *x, int device, char *error)
     l->device = device;
     l->problem = &x->problem;
     pthread_mutex_init(&l->lock, NULL);
-    int failed = pthread_create(&l->thread, NULL, faults_load_main, l);
+    int failed = pthread_create(&l->thread, NULL, bench_faults_load_main, l);
     if (failed) {
         snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
         pthread_mutex_destroy(&l->lock);
@@ -133,19 +133,19 @@ static bool start_load(faults_experiment *x, int device, char *error)
 }
 
 /* Waits until no load is in the given state. */
-static bool wait_while(faults_experiment *x, faults_state state, char *error)
+static bool bench_wait_while(faults_experiment *x, faults_state state, char *error)
 {
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     for (int i = 0; i < x->n; i++) {
         faults_load *l = x->loads[i];
-        while (state_of(l) == (int)state) {
-            if (stats_monotonic() - begin > (uint64_t)FAULTS_TIMEOUT_NS) {
+        while (bench_state_of(l) == (int)state) {
+            if (cli_stats_monotonic() - begin > (uint64_t)FAULTS_TIMEOUT_NS) {
                 snprintf(error, PLAIN_ERROR, "device %d: no answer from its thread", i);
                 return false;
             }
-            sleep_ns(POLL_NS);
+            bench_sleep_ns(POLL_NS);
         }
-        if (state_of(l) == FAULTS_ENDED) {
+        if (bench_state_of(l) == FAULTS_ENDED) {
             snprintf(error, PLAIN_ERROR, "device %d: %.450s", i, l->error);
             return false;
         }
@@ -154,26 +154,26 @@ static bool wait_while(faults_experiment *x, faults_state state, char *error)
 }
 
 /* Waits until every load finishes a batch later than `at`. */
-static bool wait_past(faults_experiment *x, uint64_t at, char *error)
+static bool bench_wait_past(faults_experiment *x, uint64_t at, char *error)
 {
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     for (int i = 0; i < x->n; i++) {
-        while (faults_load_latest(x->loads[i]) <= at) {
-            if (state_of(x->loads[i]) == FAULTS_ENDED) {
+        while (bench_faults_load_latest(x->loads[i]) <= at) {
+            if (bench_state_of(x->loads[i]) == FAULTS_ENDED) {
                 snprintf(error, PLAIN_ERROR, "device %d: %.450s", i, x->loads[i]->error);
                 return false;
             }
-            if (stats_monotonic() - begin > (uint64_t)FAULTS_TIMEOUT_NS) {
+            if (cli_stats_monotonic() - begin > (uint64_t)FAULTS_TIMEOUT_NS) {
                 snprintf(error, PLAIN_ERROR, "device %d finishes nothing any more", i);
                 return false;
             }
-            sleep_ns(POLL_NS);
+            bench_sleep_ns(POLL_NS);
         }
     }
     return true;
 }
 
-static void stop_loads(faults_experiment *x)
+static void bench_stop_loads(faults_experiment *x)
 {
     for (int i = 0; i < FAULTS_DEVICES_MAX; i++) {
         if (x->loads[i]) {
@@ -191,23 +191,23 @@ static void stop_loads(faults_experiment *x)
 /* ---- strikes ---- */
 
 /* Steps a second of all devices except `but`. */
-static double others_rate(faults_experiment *x, int but, uint64_t begin, uint64_t end)
+static double bench_others_rate(faults_experiment *x, int but, uint64_t begin, uint64_t end)
 {
     double steps = 0;
     for (int i = 0; i < x->n; i++) {
         if (i != but) {
-            steps += faults_load_steps(x->loads[i], end) - faults_load_steps(x->loads[i], begin);
+            steps += bench_faults_load_steps(x->loads[i], end) - bench_faults_load_steps(x->loads[i], begin);
         }
     }
     return steps / ((double)(end - begin) * 1e-9);
 }
 
 /* Waits until the loss is reported, and takes its description. */
-static void take_loss(faults_experiment *x, faults_strike *s, uint64_t told)
+static void bench_take_loss(faults_experiment *x, faults_strike *s, uint64_t told)
 {
     faults_watch *w = &x->watch;
-    uint64_t begin = stats_monotonic();
-    for (bool have = false; !have && stats_monotonic() - begin < TOLD_NS;) {
+    uint64_t begin = cli_stats_monotonic();
+    for (bool have = false; !have && cli_stats_monotonic() - begin < TOLD_NS;) {
         pthread_mutex_lock(&w->lock);
         have = w->told[s->device] > told;
         if (have) {
@@ -216,12 +216,12 @@ static void take_loss(faults_experiment *x, faults_strike *s, uint64_t told)
         }
         pthread_mutex_unlock(&w->lock);
         if (!have) {
-            sleep_ns(POLL_NS);
+            bench_sleep_ns(POLL_NS);
         }
     }
 }
 
-static uint64_t times_told(faults_watch *w, int device)
+static uint64_t bench_times_told(faults_watch *w, int device)
 {
     pthread_mutex_lock(&w->lock);
     uint64_t told = w->told[device];
@@ -229,44 +229,44 @@ static uint64_t times_told(faults_watch *w, int device)
     return told;
 }
 
-static bool strike(faults_experiment *x, int round, faults_kind kind, char *error)
+static bool bench_strike(faults_experiment *x, int round, faults_kind kind, char *error)
 {
     int device = (round + (int)kind) % x->n;
     faults_load *l = x->loads[device];
     faults_strike *s = &x->strikes[x->n_strikes];
     *s = (faults_strike){.device = device, .round = round, .kind = kind};
-    uint64_t told = times_told(&x->watch, device);
-    sleep_ns(x->before_ns + x->before_ns / 8);
+    uint64_t told = bench_times_told(&x->watch, device);
+    bench_sleep_ns(x->before_ns + x->before_ns / 8);
     l->strike = s;
     /* the load does not write it meanwhile */
     atomic_store_explicit(&l->state, FAULTS_STRIKING, memory_order_relaxed);
     /* pairs with the load's acquire */
     atomic_store_explicit(&l->order, FAULTS_STRIKE, memory_order_release);
-    if (!wait_while(x, FAULTS_STRIKING, error) || !wait_past(x, s->finished_at, error)) {
+    if (!bench_wait_while(x, FAULTS_STRIKING, error) || !bench_wait_past(x, s->finished_at, error)) {
         return false;
     }
-    take_loss(x, s, told);
-    s->others_before = others_rate(x, device, s->fault_at - x->before_ns, s->fault_at);
-    s->others_during = others_rate(x, device, s->fault_at, s->finished_at);
+    bench_take_loss(x, s, told);
+    s->others_before = bench_others_rate(x, device, s->fault_at - x->before_ns, s->fault_at);
+    s->others_during = bench_others_rate(x, device, s->fault_at, s->finished_at);
     x->n_strikes++;
     for (int i = 0; i < SETTLE_BATCHES; i++) {
-        if (!wait_past(x, stats_monotonic(), error)) {
+        if (!bench_wait_past(x, cli_stats_monotonic(), error)) {
             return false;
         }
     }
     return true;
 }
 
-static bool run_rounds(faults_experiment *x, char *error)
+static bool bench_run_rounds(faults_experiment *x, char *error)
 {
     static const char *const kinds[FAULTS_KINDS] = {"an illegal address", "a killed worker", "an endless kernel"};
     for (int r = 0; r < x->rounds; r++) {
         for (int k = 0; k < FAULTS_KINDS; k++) {
             char stage[64], why[PLAIN_ERROR];
             snprintf(stage, sizeof(stage), "round %d of %d", r + 1, x->rounds);
-            report_progress(&x->options->run, stage, kinds[k],
-                            (double)(r * FAULTS_KINDS + k) / (x->rounds * FAULTS_KINDS));
-            if (!strike(x, r, (faults_kind)k, why)) {
+            cli_report_progress(&x->options->run, stage, kinds[k],
+                                (double)(r * FAULTS_KINDS + k) / (x->rounds * FAULTS_KINDS));
+            if (!bench_strike(x, r, (faults_kind)k, why)) {
                 snprintf(error, PLAIN_ERROR, "%s: %.450s", kinds[k], why);
                 return false;
             }
@@ -277,12 +277,12 @@ static bool run_rounds(faults_experiment *x, char *error)
 
 /* ---- conductor ---- */
 
-static bool open_all(faults_experiment *x, char *error)
+static bool bench_open_all(faults_experiment *x, char *error)
 {
     char settings[64];
     snprintf(settings, sizeof(settings), "placement=process watchdog=%d", FAULTS_WATCHDOG_MS);
     hd_options options = {.size = sizeof(options), .settings = settings};
-    if (!report_check(hd_open(&options, &x->runtime), "hd_open", error)) {
+    if (!cli_report_check(hd_open(&options, &x->runtime), "hd_open", error)) {
         return false;
     }
     x->n = hd_device_count(x->runtime);
@@ -292,36 +292,36 @@ static bool open_all(faults_experiment *x, char *error)
         snprintf(error, PLAIN_ERROR, "%d devices are more than %d", x->n, FAULTS_DEVICES_MAX);
         return false;
     }
-    if (!report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error)) {
+    if (!cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !cli_report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error)) {
         return false;
     }
     x->on_host = x->device.is_host;
     x->before_ns = x->on_host ? BEFORE_HOST_NS : BEFORE_GPU_NS;
     const bench_options *o = x->options;
     x->rounds = o->rounds ? o->rounds : o->quick ? ROUNDS_QUICK : x->n > ROUNDS_MIN ? x->n : ROUNDS_MIN;
-    return faults_problem_make(x->on_host, &x->problem, error) && start_watch(x, error);
+    return bench_faults_problem_make(x->on_host, &x->problem, error) && bench_start_watch(x, error);
 }
 
-static bool strike_all(faults_experiment *x, char *error)
+static bool bench_strike_all(faults_experiment *x, char *error)
 {
-    report_progress(&x->options->run, "opening devices", "", 0);
-    if (!open_all(x, error)) {
+    cli_report_progress(&x->options->run, "opening devices", "", 0);
+    if (!bench_open_all(x, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
-        if (!start_load(x, i, error)) {
+        if (!bench_start_load(x, i, error)) {
             return false;
         }
     }
-    return wait_while(x, FAULTS_OPENING, error) && wait_past(x, 0, error) && run_rounds(x, error);
+    return bench_wait_while(x, FAULTS_OPENING, error) && bench_wait_past(x, 0, error) && bench_run_rounds(x, error);
 }
 
 /* Sums up the loads and the watch, once their threads ended. */
-static bool finish(faults_experiment *x, char *error)
+static bool bench_finish(faults_experiment *x, char *error)
 {
-    stop_loads(x);
-    stop_watch(&x->watch);
+    bench_stop_loads(x);
+    bench_stop_watch(&x->watch);
     for (int i = 0; i < x->n; i++) {
         uint64_t expected = 0;
         for (int s = 0; s < x->n_strikes; s++) {
@@ -337,15 +337,15 @@ static bool finish(faults_experiment *x, char *error)
     return true;
 }
 
-static bool measure(void *experiment, char *error)
+static bool bench_measure(void *experiment, char *error)
 {
     char later[PLAIN_ERROR];
-    stats_clock_start();
-    bool ok = strike_all(experiment, error);
-    return finish(experiment, ok ? error : later) && ok;
+    cli_stats_clock_start();
+    bool ok = bench_strike_all(experiment, error);
+    return bench_finish(experiment, ok ? error : later) && ok;
 }
 
-static void close_all(void *experiment)
+static void bench_close_all(void *experiment)
 {
     faults_experiment *x = experiment;
     for (int i = 0; i < FAULTS_DEVICES_MAX; i++) {
@@ -355,15 +355,15 @@ static void close_all(void *experiment)
         }
     }
     hd_close(x->runtime);
-    faults_problem_release(&x->problem);
+    bench_faults_problem_release(&x->problem);
 }
 
-int faults_run(const bench_options *options)
+int bench_faults_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench faults", measure, close_all, faults_print_json};
+    static const report_benchmark benchmark = {"bench faults", bench_measure, bench_close_all, bench_faults_print_json};
     faults_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

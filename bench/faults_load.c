@@ -11,8 +11,8 @@
  *     an element. Every block goes through all its terms without touching memory, and there are 4
  *     billion blocks.
  *
- * Threads: everything here runs on the load's own thread, except faults_load_steps and
- * faults_load_latest, which the conductor calls. Locks: the load's lock, around its log only.
+ * Threads: everything here runs on the load's own thread, except bench_faults_load_steps and
+ * bench_faults_load_latest, which the conductor calls. Locks: the load's lock, around its log only.
  * Always:
  *   - At most two batches are in flight. A batch counts as done after its wait, and as checked
  *     after every element of its result was compared. Every number is whole and below 2^24, so
@@ -37,7 +37,7 @@ static const hd_dims matmul_block = {32, 32, 1}, axpy_block = {256, 1, 1};
 /* ---- problem ---- */
 
 /* 1, 2 or 3: no element of the product is zero, and 50 products of k = 320 stay far below 2^24. */
-static void fill_small(float *values, size_t count, uint32_t seed)
+static void bench_fill_small(float *values, size_t count, uint32_t seed)
 {
     for (size_t i = 0; i < count; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -45,7 +45,7 @@ static void fill_small(float *values, size_t count, uint32_t seed)
     }
 }
 
-bool faults_problem_make(bool on_host, faults_problem *out, char *error)
+bool bench_faults_problem_make(bool on_host, faults_problem *out, char *error)
 {
     /* on a GPU a product takes about 20 us, as in `heddle bench lanes`; on the CPU it is small */
     faults_problem p = {.m = on_host ? 64 : 320, .n = on_host ? 64 : 640, .k = on_host ? 64 : 320};
@@ -55,12 +55,12 @@ bool faults_problem_make(bool on_host, faults_problem *out, char *error)
     p.b = malloc(p.b_bytes);
     p.product = calloc(c_count, sizeof(float));
     if (!p.a || !p.b || !p.product) {
-        faults_problem_release(&p);
+        bench_faults_problem_release(&p);
         snprintf(error, PLAIN_ERROR, "out of memory for the matrices");
         return false;
     }
-    fill_small(p.a, a_count, 1);
-    fill_small(p.b, b_count, 2);
+    bench_fill_small(p.a, a_count, 1);
+    bench_fill_small(p.b, b_count, 2);
     for (uint32_t i = 0; i < p.m; i++) {
         for (uint32_t l = 0; l < p.k; l++) {
             for (uint32_t j = 0; j < p.n; j++) {
@@ -72,7 +72,7 @@ bool faults_problem_make(bool on_host, faults_problem *out, char *error)
     return true;
 }
 
-void faults_problem_release(faults_problem *p)
+void bench_faults_problem_release(faults_problem *p)
 {
     free(p->a);
     free(p->b);
@@ -82,7 +82,7 @@ void faults_problem_release(faults_problem *p)
 
 /* ---- log ---- */
 
-static void log_batch(faults_load *l, uint64_t at)
+static void bench_log_batch(faults_load *l, uint64_t at)
 {
     pthread_mutex_lock(&l->lock);
     l->steps_done += (uint64_t)l->steps;
@@ -92,7 +92,7 @@ static void log_batch(faults_load *l, uint64_t at)
     pthread_mutex_unlock(&l->lock);
 }
 
-uint64_t faults_load_latest(faults_load *l)
+uint64_t bench_faults_load_latest(faults_load *l)
 {
     pthread_mutex_lock(&l->lock);
     uint64_t at = l->logged ? l->log[(l->logged - 1) % FAULTS_LOG].at : 0;
@@ -100,7 +100,7 @@ uint64_t faults_load_latest(faults_load *l)
     return at;
 }
 
-double faults_load_steps(faults_load *l, uint64_t at)
+double bench_faults_load_steps(faults_load *l, uint64_t at)
 {
     double steps = 0;
     pthread_mutex_lock(&l->lock);
@@ -123,27 +123,28 @@ double faults_load_steps(faults_load *l, uint64_t at)
 
 /* ---- batches ---- */
 
-static bool faults_load_multiply(faults_load *l, hd_ticket *out, char *error)
+static bool bench_faults_load_multiply(faults_load *l, hd_ticket *out, char *error)
 {
     const faults_problem *p = l->problem;
     const hd_dims grid = {(p->n + 31) / 32, (p->m + 31) / 32, 1};
     const hd_arg arguments[6] = {hd_out(l->c), hd_in(l->a), hd_in(l->b), hd_u32(p->m), hd_u32(p->n), hd_u32(p->k)};
-    return report_check(hd_launch(l->lane, l->matmul, grid, matmul_block, 0, arguments, 6, out), "hd_launch", error);
+    return cli_report_check(hd_launch(l->lane, l->matmul, grid, matmul_block, 0, arguments, 6, out), "hd_launch",
+                            error);
 }
 
-static bool submit_batch(faults_load *l, int slot, char *error)
+static bool bench_submit_batch(faults_load *l, int slot, char *error)
 {
     uint64_t count = (uint64_t)l->problem->m * l->problem->n;
     const hd_dims grid = {(uint32_t)((count + 255) / 256), 1, 1};
     const hd_arg arguments[4] = {hd_inout(l->y[slot]), hd_in(l->c), hd_f32(1), hd_u64(count)};
     l->in_flight[slot] = true;
-    if (!report_check(hd_fill(l->y[slot], 0, 0, l->problem->c_bytes, &l->ticket[slot]), "hd_fill", error)) {
+    if (!cli_report_check(hd_fill(l->y[slot], 0, 0, l->problem->c_bytes, &l->ticket[slot]), "hd_fill", error)) {
         return false;
     }
     for (int i = 0; i < l->steps; i++) {
-        if (!faults_load_multiply(l, NULL, error) ||
-            !report_check(hd_launch(l->lane, l->axpy, grid, axpy_block, 0, arguments, 4, &l->ticket[slot]), "hd_launch",
-                          error)) {
+        if (!bench_faults_load_multiply(l, NULL, error) ||
+            !cli_report_check(hd_launch(l->lane, l->axpy, grid, axpy_block, 0, arguments, 4, &l->ticket[slot]),
+                              "hd_launch", error)) {
             return false;
         }
     }
@@ -151,7 +152,7 @@ static bool submit_batch(faults_load *l, int slot, char *error)
 }
 
 /* The number of elements of l->result that differ from `times` times the product. */
-static uint64_t faults_load_wrong(const faults_load *l, float times)
+static uint64_t bench_faults_load_wrong(const faults_load *l, float times)
 {
     uint64_t wrong = 0;
     size_t count = (size_t)l->problem->m * l->problem->n;
@@ -161,70 +162,70 @@ static uint64_t faults_load_wrong(const faults_load *l, float times)
     return wrong;
 }
 
-static bool finish_batch(faults_load *l, int slot, char *error)
+static bool bench_finish_batch(faults_load *l, int slot, char *error)
 {
     if (!l->in_flight[slot]) {
         return true;
     }
-    if (!report_check(hd_wait(l->ticket[slot], FAULTS_TIMEOUT_NS), "hd_wait", error)) {
+    if (!cli_report_check(hd_wait(l->ticket[slot], FAULTS_TIMEOUT_NS), "hd_wait", error)) {
         return false;
     }
-    log_batch(l, stats_monotonic());
+    bench_log_batch(l, cli_stats_monotonic());
     l->in_flight[slot] = false;
-    if (!report_check(hd_read(l->y[slot], 0, l->result, l->problem->c_bytes), "hd_read", error)) {
+    if (!cli_report_check(hd_read(l->y[slot], 0, l->result, l->problem->c_bytes), "hd_read", error)) {
         return false;
     }
-    l->elements_wrong += faults_load_wrong(l, (float)l->steps);
+    l->elements_wrong += bench_faults_load_wrong(l, (float)l->steps);
     l->checked++;
     return true;
 }
 
 /* Runs one more batch. False: something failed, and the state of the batches in flight is
  * unknown. The load's thread calls this. */
-static bool faults_load_turn(faults_load *l, char *error)
+static bool bench_faults_load_turn(faults_load *l, char *error)
 {
     int slot = l->slot;
     l->slot ^= 1;
-    return submit_batch(l, slot, error) && finish_batch(l, l->slot, error);
+    return bench_submit_batch(l, slot, error) && bench_finish_batch(l, l->slot, error);
 }
 
 /* Finishes the batches in flight. */
-static bool faults_load_drain(faults_load *l, char *error)
+static bool bench_faults_load_drain(faults_load *l, char *error)
 {
-    return finish_batch(l, l->slot, error) && finish_batch(l, l->slot ^ 1, error);
+    return bench_finish_batch(l, l->slot, error) && bench_finish_batch(l, l->slot ^ 1, error);
 }
 
 /* ---- buffers ---- */
 
 /* Makes a new c, and computes the product into it behind everything in the lane. */
-static bool faults_load_remake_c(faults_load *l, char *error)
+static bool bench_faults_load_remake_c(faults_load *l, char *error)
 {
     hd_free(l->c);
     l->c = NULL;
-    return report_check(hd_alloc(l->lane, l->problem->c_bytes, &l->c), "hd_alloc", error);
+    return cli_report_check(hd_alloc(l->lane, l->problem->c_bytes, &l->c), "hd_alloc", error);
 }
 
-static bool make_sums(faults_load *l, char *error)
+static bool bench_make_sums(faults_load *l, char *error)
 {
     for (int i = 0; i < 2; i++) {
         hd_free(l->y[i]);
         l->y[i] = NULL;
         l->in_flight[i] = false;
-        if (!report_check(hd_alloc(l->lane, l->problem->c_bytes, &l->y[i]), "hd_alloc", error)) {
+        if (!cli_report_check(hd_alloc(l->lane, l->problem->c_bytes, &l->y[i]), "hd_alloc", error)) {
             return false;
         }
     }
     return true;
 }
 
-static bool as_saved(hd_buffer *buffer, const float *content, size_t bytes, bool *same, char *error)
+static bool bench_as_saved(hd_buffer *buffer, const float *content, size_t bytes, bool *same, char *error)
 {
     float *found = malloc(bytes);
     if (!found) {
         snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    bool ok = report_check(hd_read(buffer, 0, found, bytes), "hd_read of a checkpoint", error);
+    bool ok = cli_report_check(hd_read(buffer, 0, found, bytes), "hd_read of a checkpoint", error);
     *same = *same && ok && memcmp(found, content, bytes) == 0;
     free(found);
     return ok;
@@ -232,29 +233,30 @@ static bool as_saved(hd_buffer *buffer, const float *content, size_t bytes, bool
 
 /* After a restart: drops the batches in flight, and compares the checkpoints with the saved
  * bytes. Then makes the other buffers again (c may exist already). */
-static bool faults_load_rebuild(faults_load *l, char *error)
+static bool bench_faults_load_rebuild(faults_load *l, char *error)
 {
     const faults_problem *p = l->problem;
     bool same = true;
-    if (!as_saved(l->a, p->a, p->a_bytes, &same, error) || !as_saved(l->b, p->b, p->b_bytes, &same, error)) {
+    if (!bench_as_saved(l->a, p->a, p->a_bytes, &same, error) ||
+        !bench_as_saved(l->b, p->b, p->b_bytes, &same, error)) {
         return false;
     }
     l->kept_wrong += !same;
-    return make_sums(l, error) && (l->c || faults_load_remake_c(l, error));
+    return bench_make_sums(l, error) && (l->c || bench_faults_load_remake_c(l, error));
 }
 
 /* A buffer with a checkpoint, filled and saved. */
-static bool make_kept(faults_load *l, const float *content, size_t bytes, hd_buffer **out, char *error)
+static bool bench_make_kept(faults_load *l, const float *content, size_t bytes, hd_buffer **out, char *error)
 {
     const hd_alloc_options keep = {.size = sizeof(keep), .flags = HD_ALLOC_KEEP};
     hd_ticket saved;
-    return report_check(hd_alloc_with(l->lane, bytes, &keep, out), "hd_alloc_with", error) &&
-           report_check(hd_write(*out, 0, content, bytes), "hd_write", error) &&
-           report_check(hd_buffer_save(*out, &saved), "hd_buffer_save", error) &&
-           report_check(hd_wait(saved, FAULTS_TIMEOUT_NS), "hd_wait of a save", error);
+    return cli_report_check(hd_alloc_with(l->lane, bytes, &keep, out), "hd_alloc_with", error) &&
+           cli_report_check(hd_write(*out, 0, content, bytes), "hd_write", error) &&
+           cli_report_check(hd_buffer_save(*out, &saved), "hd_buffer_save", error) &&
+           cli_report_check(hd_wait(saved, FAULTS_TIMEOUT_NS), "hd_wait of a save", error);
 }
 
-static bool open_load(faults_load *l, char *error)
+static bool bench_open_load(faults_load *l, char *error)
 {
     const faults_problem *p = l->problem;
     hd_module *module;
@@ -263,52 +265,52 @@ static bool open_load(faults_load *l, char *error)
         snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    return report_check(hd_lane_get_default(l->runtime, l->device, &l->lane), "hd_lane_get_default", error) &&
-           report_check(hd_module_get_builtin(l->runtime, &module), "hd_module_get_builtin", error) &&
-           report_check(hd_kernel_get(module, "hd_matmul_f32", &l->matmul), "hd_kernel_get", error) &&
-           report_check(hd_kernel_get(module, "hd_axpy_f32", &l->axpy), "hd_kernel_get", error) &&
-           report_check(hd_kernel_get(module, "hd_sum_f32", &l->sum), "hd_kernel_get", error) &&
-           make_kept(l, p->a, p->a_bytes, &l->a, error) && make_kept(l, p->b, p->b_bytes, &l->b, error) &&
-           faults_load_remake_c(l, error) && make_sums(l, error);
+    return cli_report_check(hd_lane_get_default(l->runtime, l->device, &l->lane), "hd_lane_get_default", error) &&
+           cli_report_check(hd_module_get_builtin(l->runtime, &module), "hd_module_get_builtin", error) &&
+           cli_report_check(hd_kernel_get(module, "hd_matmul_f32", &l->matmul), "hd_kernel_get", error) &&
+           cli_report_check(hd_kernel_get(module, "hd_axpy_f32", &l->axpy), "hd_kernel_get", error) &&
+           cli_report_check(hd_kernel_get(module, "hd_sum_f32", &l->sum), "hd_kernel_get", error) &&
+           bench_make_kept(l, p->a, p->a_bytes, &l->a, error) && bench_make_kept(l, p->b, p->b_bytes, &l->b, error) &&
+           bench_faults_load_remake_c(l, error) && bench_make_sums(l, error);
 }
 
 /* Finds how many steps make a batch of a few milliseconds. */
-static bool size_batches(faults_load *l, char *error)
+static bool bench_size_batches(faults_load *l, char *error)
 {
     hd_ticket ticket;
     double target_ns = l->problem->m < 320 ? 10e6 : 1.5e6;
     uint64_t begin = 0;
     for (int tries = 1; tries <= TRIES; tries += TRIES - 1) { /* first one step to warm up */
-        begin = stats_monotonic();
+        begin = cli_stats_monotonic();
         for (int i = 0; i < tries; i++) {
-            if (!faults_load_multiply(l, &ticket, error)) {
+            if (!bench_faults_load_multiply(l, &ticket, error)) {
                 return false;
             }
         }
-        if (!report_check(hd_wait(ticket, FAULTS_TIMEOUT_NS), "hd_wait", error)) {
+        if (!cli_report_check(hd_wait(ticket, FAULTS_TIMEOUT_NS), "hd_wait", error)) {
             return false;
         }
     }
-    double fit = target_ns * TRIES / (double)(stats_monotonic() - begin + 1);
+    double fit = target_ns * TRIES / (double)(cli_stats_monotonic() - begin + 1);
     l->steps = fit < 1 ? 1 : fit > STEPS_MAX ? STEPS_MAX : (int)fit;
     return true;
 }
 
 /* ---- fault ---- */
 
-static bool lost(hd_status status)
+static bool bench_lost(hd_status status)
 {
     return status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_FAILED || status == HD_ERROR_LANE_FAILED;
 }
 
-static hd_status launch_stray(faults_load *l, hd_ticket *out)
+static hd_status bench_launch_stray(faults_load *l, hd_ticket *out)
 {
     const hd_dims grid = {1 << 16, 1, 1}, block = {256, 1, 1};
     const hd_arg arguments[3] = {hd_inout(l->y[0]), hd_in(l->a), hd_u64(UINT64_C(1) << 46)};
     return hd_launch(l->lane, l->sum, grid, block, 0, arguments, 3, out);
 }
 
-static hd_status launch_endless(faults_load *l, hd_ticket *out)
+static hd_status bench_launch_endless(faults_load *l, hd_ticket *out)
 {
     const hd_dims grid = {65535, 65535, 1}, block = {32, 32, 1};
     const hd_arg arguments[6] = {hd_out(l->c), hd_in(l->a), hd_in(l->b), hd_u32(0), hd_u32(0), hd_u32(UINT32_MAX)};
@@ -316,105 +318,105 @@ static hd_status launch_endless(faults_load *l, hd_ticket *out)
 }
 
 /* Launches a kernel that fails the device, and waits for its failure. */
-static bool strike_by_kernel(faults_load *l, char *error)
+static bool bench_strike_by_kernel(faults_load *l, char *error)
 {
     faults_strike *s = l->strike;
     hd_ticket ticket;
-    if (!faults_load_drain(l, error)) {
+    if (!bench_faults_load_drain(l, error)) {
         return false;
     }
-    s->fault_at = stats_monotonic();
-    hd_status status = s->kind == FAULTS_ADDRESS ? launch_stray(l, &ticket) : launch_endless(l, &ticket);
+    s->fault_at = cli_stats_monotonic();
+    hd_status status = s->kind == FAULTS_ADDRESS ? bench_launch_stray(l, &ticket) : bench_launch_endless(l, &ticket);
     if (status != HD_OK) {
-        return report_check(status, "hd_launch of a kernel that faults", error);
+        return cli_report_check(status, "hd_launch of a kernel that faults", error);
     }
     status = hd_wait(ticket, FAULTS_TIMEOUT_NS);
-    s->noticed_at = stats_monotonic();
-    if (!lost(status)) {
+    s->noticed_at = cli_stats_monotonic();
+    if (!bench_lost(status)) {
         snprintf(error, PLAIN_ERROR, "device %d: the wait for a kernel that faults returned %s", l->device,
                  hd_status_name(status));
     }
-    return lost(status);
+    return bench_lost(status);
 }
 
 /* Kills the worker while a batch is in flight, and continues until a call fails. */
-static bool strike_by_signal(faults_load *l, char *error)
+static bool bench_strike_by_signal(faults_load *l, char *error)
 {
     faults_strike *s = l->strike;
     hd_device_info info = {.size = sizeof(info)};
     char expected[PLAIN_ERROR];
-    if (!report_check(hd_device_get_info(l->runtime, l->device, &info), "hd_device_get_info", error) ||
-        !faults_load_turn(l, error)) {
+    if (!cli_report_check(hd_device_get_info(l->runtime, l->device, &info), "hd_device_get_info", error) ||
+        !bench_faults_load_turn(l, error)) {
         return false;
     }
     if (info.worker_pid <= 1) {
         snprintf(error, PLAIN_ERROR, "device %d has no worker process", l->device);
         return false;
     }
-    s->fault_at = stats_monotonic();
+    s->fault_at = cli_stats_monotonic();
     if (kill(info.worker_pid, SIGKILL) != 0) {
         snprintf(error, PLAIN_ERROR, "killing the worker process of device %d: %s", l->device, strerror(errno));
         return false;
     }
-    while (faults_load_turn(l, expected)) {
-        if (stats_monotonic() - s->fault_at > (uint64_t)FAULTS_TIMEOUT_NS) {
+    while (bench_faults_load_turn(l, expected)) {
+        if (cli_stats_monotonic() - s->fault_at > (uint64_t)FAULTS_TIMEOUT_NS) {
             snprintf(error, PLAIN_ERROR, "device %d works on without its worker process", l->device);
             return false;
         }
     }
-    s->noticed_at = stats_monotonic();
+    s->noticed_at = cli_stats_monotonic();
     return true;
 }
 
 /* Called by the device's load: makes the device fault by l->strike, notes the times, and
  * restarts it. */
-static bool faults_strike_run(faults_load *l, char *error)
+static bool bench_faults_strike_run(faults_load *l, char *error)
 {
     faults_strike *s = l->strike;
     hd_ticket first;
-    if (!(s->kind == FAULTS_KILL ? strike_by_signal : strike_by_kernel)(l, error)) {
+    if (!(s->kind == FAULTS_KILL ? bench_strike_by_signal : bench_strike_by_kernel)(l, error)) {
         return false;
     }
-    s->restart_at = stats_monotonic();
-    if (!report_check(hd_device_restart(l->runtime, l->device), "hd_device_restart", error)) {
+    s->restart_at = cli_stats_monotonic();
+    if (!cli_report_check(hd_device_restart(l->runtime, l->device), "hd_device_restart", error)) {
         return false;
     }
-    s->restarted_at = stats_monotonic();
-    if (!faults_load_remake_c(l, error) || !faults_load_multiply(l, &first, error) ||
-        !report_check(hd_wait(first, FAULTS_TIMEOUT_NS), "the first kernel after a restart", error)) {
+    s->restarted_at = cli_stats_monotonic();
+    if (!bench_faults_load_remake_c(l, error) || !bench_faults_load_multiply(l, &first, error) ||
+        !cli_report_check(hd_wait(first, FAULTS_TIMEOUT_NS), "the first kernel after a restart", error)) {
         return false;
     }
-    s->finished_at = stats_monotonic();
-    if (!report_check(hd_read(l->c, 0, l->result, l->problem->c_bytes), "hd_read", error)) {
+    s->finished_at = cli_stats_monotonic();
+    if (!cli_report_check(hd_read(l->c, 0, l->result, l->problem->c_bytes), "hd_read", error)) {
         return false;
     }
-    l->elements_wrong += faults_load_wrong(l, 1);
-    return faults_load_rebuild(l, error);
+    l->elements_wrong += bench_faults_load_wrong(l, 1);
+    return bench_faults_load_rebuild(l, error);
 }
 
 /* ---- the thread ---- */
 
 /* Continues after an unintended failure, if the device can. The batches in flight are lost. */
-static bool recover(faults_load *l, char *error)
+static bool bench_recover(faults_load *l, char *error)
 {
     for (int i = 0; i < 2; i++) {
         l->steps_lost += l->in_flight[i] ? (uint64_t)l->steps : 0;
     }
-    return report_check(hd_device_restart(l->runtime, l->device), "hd_device_restart", error) &&
-           report_check(hd_lane_reset(l->lane, FAULTS_TIMEOUT_NS), "hd_lane_reset", error) &&
-           faults_load_remake_c(l, error) && faults_load_rebuild(l, error);
+    return cli_report_check(hd_device_restart(l->runtime, l->device), "hd_device_restart", error) &&
+           cli_report_check(hd_lane_reset(l->lane, FAULTS_TIMEOUT_NS), "hd_lane_reset", error) &&
+           bench_faults_load_remake_c(l, error) && bench_faults_load_rebuild(l, error);
 }
 
-static bool work(faults_load *l)
+static bool bench_work(faults_load *l)
 {
     for (;;) {
         /* pairs with the conductor's release */
         int order = atomic_load_explicit(&l->order, memory_order_acquire);
         if (order == FAULTS_STOP) {
-            return faults_load_drain(l, l->error) || recover(l, l->error);
+            return bench_faults_load_drain(l, l->error) || bench_recover(l, l->error);
         }
         if (order == FAULTS_STRIKE) {
-            if (!faults_strike_run(l, l->error)) {
+            if (!bench_faults_strike_run(l, l->error)) {
                 return false;
             }
             /* leaves a stop order that came meanwhile; the state publishes all else to the
@@ -424,20 +426,20 @@ static bool work(faults_load *l)
             atomic_store_explicit(&l->state, FAULTS_WORKING,
                                   memory_order_release); /* pairs with the conductor's acquire */
         }
-        if (!faults_load_turn(l, l->error) && !recover(l, l->error)) {
+        if (!bench_faults_load_turn(l, l->error) && !bench_recover(l, l->error)) {
             return false;
         }
     }
 }
 
-void *faults_load_main(void *load)
+void *bench_faults_load_main(void *load)
 {
     faults_load *l = load;
-    bool ok = open_load(l, l->error) && size_batches(l, l->error);
+    bool ok = bench_open_load(l, l->error) && bench_size_batches(l, l->error);
     if (ok) {
         /* pairs with the conductor's acquire */
         atomic_store_explicit(&l->state, FAULTS_WORKING, memory_order_release);
-        ok = work(l);
+        ok = bench_work(l);
     }
     l->failed = !ok;
     free(l->result);

@@ -38,8 +38,8 @@ typedef struct faults_problem {
     float *a, *b, *product;
 } faults_problem;
 
-bool faults_problem_make(bool on_host, faults_problem *out, char *error);
-void faults_problem_release(faults_problem *p);
+bool bench_faults_problem_make(bool on_host, faults_problem *out, char *error);
+void bench_faults_problem_release(faults_problem *p);
 
 typedef enum faults_kind { FAULTS_ADDRESS, FAULTS_KILL, FAULTS_ENDLESS, FAULTS_KINDS } faults_kind;
 
@@ -108,13 +108,13 @@ typedef struct faults_load {
 
 /* The thread of a load: it opens the device's work, works, and strikes when it is told to. It ends
  * when it is told to, or if it cannot continue. */
-void *faults_load_main(void *load);
+void *bench_faults_load_main(void *load);
 
 /* Steps finished until `at`, interpolated between two batches. */
-double faults_load_steps(faults_load *l, uint64_t at);
+double bench_faults_load_steps(faults_load *l, uint64_t at);
 
 /* When the last batch finished; 0: none did. */
-uint64_t faults_load_latest(faults_load *l);
+uint64_t bench_faults_load_latest(faults_load *l);
 
 /* ---- the experiment ---- */
 
@@ -150,6 +150,6 @@ typedef struct faults_experiment {
 
 /* ---- output; both take a const faults_experiment ---- */
 
-void faults_print_json(const void *experiment, FILE *out);
+void bench_faults_print_json(const void *experiment, FILE *out);
 
 #endif

@@ -18,37 +18,37 @@ static const char *const kind_names[FAULTS_KINDS] = {"a kernel reads an illegal 
 
 typedef double (*figure)(const faults_strike *s);
 
-static double between(uint64_t begin, uint64_t end)
+static double bench_between(uint64_t begin, uint64_t end)
 {
     return begin && end >= begin ? (double)(end - begin) : NAN;
 }
 
-static double wait_fails(const faults_strike *s)
+static double bench_wait_fails(const faults_strike *s)
 {
-    return between(s->fault_at, s->noticed_at);
+    return bench_between(s->fault_at, s->noticed_at);
 }
 
-static double loss_is_told(const faults_strike *s)
+static double bench_loss_is_told(const faults_strike *s)
 {
-    return between(s->fault_at, s->told_at);
+    return bench_between(s->fault_at, s->told_at);
 }
 
-static double restart_call(const faults_strike *s)
+static double bench_restart_call(const faults_strike *s)
 {
-    return between(s->restart_at, s->restarted_at);
+    return bench_between(s->restart_at, s->restarted_at);
 }
 
-static double after_restart(const faults_strike *s)
+static double bench_after_restart(const faults_strike *s)
 {
-    return between(s->restarted_at, s->finished_at);
+    return bench_between(s->restarted_at, s->finished_at);
 }
 
-static double first_kernel(const faults_strike *s)
+static double bench_first_kernel(const faults_strike *s)
 {
-    return between(s->restart_at, s->finished_at);
+    return bench_between(s->restart_at, s->finished_at);
 }
 
-static double others_share(const faults_strike *s)
+static double bench_others_share(const faults_strike *s)
 {
     return s->others_before > 0 ? s->others_during / s->others_before : NAN;
 }
@@ -57,14 +57,15 @@ static const struct {
     const char *id;
     figure of;
 } figures[] = {
-    {"notice_wait_ns", wait_fails},      {"notice_told_ns", loss_is_told},  {"restart_call_ns", restart_call},
-    {"after_restart_ns", after_restart}, {"first_kernel_ns", first_kernel}, {"others_share", others_share},
+    {"notice_wait_ns", bench_wait_fails},    {"notice_told_ns", bench_loss_is_told},
+    {"restart_call_ns", bench_restart_call}, {"after_restart_ns", bench_after_restart},
+    {"first_kernel_ns", bench_first_kernel}, {"others_share", bench_others_share},
 };
 
 enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
 
 /* One figure over the faults of one kind. *count is the number of faults that have it. */
-static stats_spread spread_of(const faults_experiment *x, faults_kind kind, figure of, int *count)
+static stats_spread bench_spread_of(const faults_experiment *x, faults_kind kind, figure of, int *count)
 {
     double values[FAULTS_ROUNDS_MAX];
     int n = 0;
@@ -75,19 +76,19 @@ static stats_spread spread_of(const faults_experiment *x, faults_kind kind, figu
         }
     }
     *count = n;
-    return stats_spread_of(values, n);
+    return cli_stats_spread_of(values, n);
 }
 
-static double longest(const faults_experiment *x, faults_kind kind, figure of)
+static double bench_longest(const faults_experiment *x, faults_kind kind, figure of)
 {
     int count = 0;
-    stats_spread s = spread_of(x, kind, of, &count);
+    stats_spread s = bench_spread_of(x, kind, of, &count);
     return count ? s.max : NAN;
 }
 
 /* The other devices' work from the faults to the first kernels, as a share of their work at the
  * rate before the faults. */
-static double others_altogether(const faults_experiment *x)
+static double bench_others_altogether(const faults_experiment *x)
 {
     double done = 0, expected = 0;
     for (int i = 0; i < x->n_strikes; i++) {
@@ -103,7 +104,7 @@ typedef struct sums {
     uint64_t steps, batches, lost, wrong, kept_wrong;
 } sums;
 
-static sums sum_up(const faults_experiment *x)
+static sums bench_sum_up(const faults_experiment *x)
 {
     sums s = {0, 0, 0, 0, 0};
     for (int i = 0; i < x->n; i++) {
@@ -118,20 +119,21 @@ static sums sum_up(const faults_experiment *x)
 }
 
 /* NaN in `b` does not count. */
-static double larger(double a, double b)
+static double bench_larger(double a, double b)
 {
     return b > a ? b : a;
 }
 
-static void make_goals(const faults_experiment *x, report_goal out[GOALS])
+static void bench_make_goals(const faults_experiment *x, report_goal out[GOALS])
 {
     double notice = 0, restart = 0;
     for (int k = 0; k < FAULTS_KINDS; k++) {
-        double noticed = longest(x, (faults_kind)k, wait_fails) - (k == FAULTS_ENDLESS ? FAULTS_WATCHDOG_MS * 1e6 : 0);
-        notice = larger(notice, noticed);
-        restart = larger(restart, longest(x, (faults_kind)k, first_kernel));
+        double noticed =
+            bench_longest(x, (faults_kind)k, bench_wait_fails) - (k == FAULTS_ENDLESS ? FAULTS_WATCHDOG_MS * 1e6 : 0);
+        notice = bench_larger(notice, noticed);
+        restart = bench_larger(restart, bench_longest(x, (faults_kind)k, bench_first_kernel));
     }
-    sums s = sum_up(x);
+    sums s = bench_sum_up(x);
     const report_goal goals[GOALS] = {
         {.id = "notice",
          .text = "fault to notice, longest, without the watchdog's time",
@@ -151,7 +153,7 @@ static void make_goals(const faults_experiment *x, report_goal out[GOALS])
         {.id = "others_share",
          .text = "the others' throughput meanwhile, share of before",
          .limit = 0.98,
-         .value = others_altogether(x),
+         .value = bench_others_altogether(x),
          .at_least = true,
          .unit = ""},
         {.id = "kept_wrong",
@@ -165,7 +167,7 @@ static void make_goals(const faults_experiment *x, report_goal out[GOALS])
 
 /* ---- JSON ---- */
 
-static const char *cause_text(hd_loss_cause cause)
+static const char *bench_cause_text(hd_loss_cause cause)
 {
     switch (cause) {
     case HD_LOSS_DRIVER:
@@ -180,28 +182,28 @@ static const char *cause_text(hd_loss_cause cause)
     return "not told";
 }
 
-static void put_strike(hdi_json *j, const faults_strike *s)
+static void bench_put_strike(hdi_json *j, const faults_strike *s)
 {
     hdi_json_object(j);
-    report_put_integer(j, "round", (uint64_t)s->round);
-    report_put_integer(j, "device", (uint64_t)s->device);
-    report_put_string(j, "kind", kind_ids[s->kind]);
+    cli_report_put_integer(j, "round", (uint64_t)s->round);
+    cli_report_put_integer(j, "device", (uint64_t)s->device);
+    cli_report_put_string(j, "kind", kind_ids[s->kind]);
     for (int f = 0; f < FIGURES; f++) {
-        report_put_number(j, figures[f].id, figures[f].of(s));
+        cli_report_put_number(j, figures[f].id, figures[f].of(s));
     }
-    report_put_number(j, "others_steps_per_s_before", s->others_before);
-    report_put_number(j, "others_steps_per_s_during", s->others_during);
-    report_put_string(j, "cause", cause_text(s->loss.cause));
+    cli_report_put_number(j, "others_steps_per_s_before", s->others_before);
+    cli_report_put_number(j, "others_steps_per_s_during", s->others_during);
+    cli_report_put_string(j, "cause", bench_cause_text(s->loss.cause));
     hdi_json_key(j, "driver_code");
     hdi_json_integer(j, s->loss.driver_code);
     hdi_json_key(j, "signal");
     hdi_json_integer(j, s->loss.signal);
-    report_put_string(j, "message", s->loss.message);
+    cli_report_put_string(j, "message", s->loss.message);
     hdi_json_object_end(j);
 }
 
 /* The faults of a kind: their number, and the report to the program at the first. */
-static void put_told(hdi_json *j, const faults_experiment *x, faults_kind kind)
+static void bench_put_told(hdi_json *j, const faults_experiment *x, faults_kind kind)
 {
     uint64_t times = 0;
     const faults_strike *first = NULL;
@@ -210,26 +212,26 @@ static void put_told(hdi_json *j, const faults_experiment *x, faults_kind kind)
         times += s->kind == kind;
         first = first || s->kind != kind ? first : s;
     }
-    report_put_integer(j, "times", times);
+    cli_report_put_integer(j, "times", times);
     if (first) {
-        report_put_string(j, "told", first->told_at ? first->loss.message : "nothing");
+        cli_report_put_string(j, "told", first->told_at ? first->loss.message : "nothing");
     }
 }
 
-static void put_kinds(hdi_json *j, const faults_experiment *x)
+static void bench_put_kinds(hdi_json *j, const faults_experiment *x)
 {
     hdi_json_key(j, "kinds");
     hdi_json_array(j);
     for (int k = 0; k < FAULTS_KINDS; k++) {
         hdi_json_object(j);
-        report_put_string(j, "id", kind_ids[k]);
-        report_put_string(j, "name", kind_names[k]);
-        put_told(j, x, (faults_kind)k);
+        cli_report_put_string(j, "id", kind_ids[k]);
+        cli_report_put_string(j, "name", kind_names[k]);
+        bench_put_told(j, x, (faults_kind)k);
         for (int f = 0; f < FIGURES; f++) {
             int count = 0;
-            stats_spread s = spread_of(x, (faults_kind)k, figures[f].of, &count);
+            stats_spread s = bench_spread_of(x, (faults_kind)k, figures[f].of, &count);
             if (count) {
-                report_put_spread(j, figures[f].id, s);
+                cli_report_put_spread(j, figures[f].id, s);
             }
         }
         hdi_json_object_end(j);
@@ -237,46 +239,46 @@ static void put_kinds(hdi_json *j, const faults_experiment *x)
     hdi_json_array_end(j);
 }
 
-void faults_print_json(const void *experiment, FILE *out)
+void bench_faults_print_json(const void *experiment, FILE *out)
 {
     const faults_experiment *x = experiment;
     hdi_json writer, *j = &writer;
-    sums s = sum_up(x);
+    sums s = bench_sum_up(x);
     report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_begin(j, out, "faults", &x->record, x->runtime);
+    bench_make_goals(x, goals);
+    cli_report_begin(j, out, "faults", &x->record, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
     char work[96];
     snprintf(work, sizeof(work), "products %u x %u by %u x %u; their sums are checked exactly", x->problem.m,
              x->problem.k, x->problem.k, x->problem.n);
-    report_put_integer(j, "devices", (uint64_t)x->n);
-    report_put_string(j, "work", work);
-    report_put_integer(j, "batch", (uint64_t)x->loads[0]->steps);
-    report_put_integer(j, "rounds", (uint64_t)x->rounds);
-    report_put_integer(j, "watchdog_ms", FAULTS_WATCHDOG_MS);
-    report_put_number(j, "before_s", (double)x->before_ns * 1e-9);
-    report_put_clock(j);
+    cli_report_put_integer(j, "devices", (uint64_t)x->n);
+    cli_report_put_string(j, "work", work);
+    cli_report_put_integer(j, "batch", (uint64_t)x->loads[0]->steps);
+    cli_report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    cli_report_put_integer(j, "watchdog_ms", FAULTS_WATCHDOG_MS);
+    cli_report_put_number(j, "before_s", (double)x->before_ns * 1e-9);
+    cli_report_put_clock(j);
     hdi_json_object_end(j);
     if (x->n == 1) {
-        report_put_string(j, "note", "There is one device: what a fault costs the others could not be measured.");
+        cli_report_put_string(j, "note", "There is one device: what a fault costs the others could not be measured.");
     }
-    put_kinds(j, x);
+    bench_put_kinds(j, x);
     hdi_json_key(j, "faults");
     hdi_json_array(j);
     for (int i = 0; i < x->n_strikes; i++) {
-        put_strike(j, &x->strikes[i]);
+        bench_put_strike(j, &x->strikes[i]);
     }
     hdi_json_array_end(j);
     hdi_json_key(j, "verified");
     hdi_json_object(j);
-    report_put_integer(j, "batches", s.batches);
-    report_put_integer(j, "products", s.steps);
-    report_put_integer(j, "products_lost", s.lost);
-    report_put_integer(j, "elements_wrong", s.wrong);
-    report_put_integer(j, "other_devices_lost", x->bystanders_lost);
-    report_put_integer(j, "kept_wrong", s.kept_wrong);
+    cli_report_put_integer(j, "batches", s.batches);
+    cli_report_put_integer(j, "products", s.steps);
+    cli_report_put_integer(j, "products_lost", s.lost);
+    cli_report_put_integer(j, "elements_wrong", s.wrong);
+    cli_report_put_integer(j, "other_devices_lost", x->bystanders_lost);
+    cli_report_put_integer(j, "kept_wrong", s.kept_wrong);
     hdi_json_object_end(j);
-    report_put_goals(j, goals, GOALS, !x->on_host);
-    report_end(j);
+    cli_report_put_goals(j, goals, GOALS, !x->on_host);
+    cli_report_end(j);
 }

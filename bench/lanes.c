@@ -54,7 +54,7 @@ const char lanes_help[] =
     "or nothing, ends the run with exit status 1. Whether goals are reached does not change the exit status.\n";
 
 /* Takes the first `count` devices of the list, for example "0,1" of "0,1,2,3" or of "all". */
-static void first_devices(const char *list, int count, char *out, size_t bytes)
+static void bench_first_devices(const char *list, int count, char *out, size_t bytes)
 {
     size_t used = 0;
     bool all = strcmp(list, "all") == 0;
@@ -67,12 +67,12 @@ static void first_devices(const char *list, int count, char *out, size_t bytes)
     }
 }
 
-static bool open_with(lanes_experiment *x, const char *placement, const char *devices, char *error)
+static bool bench_open_with(lanes_experiment *x, const char *placement, const char *devices, char *error)
 {
     char settings[300];
     snprintf(settings, sizeof(settings), devices ? "placement=%s devices=\"%s\"" : "placement=%s", placement, devices);
     hd_options options = {.size = sizeof(options), .settings = settings};
-    if (!report_check(hd_open(&options, &x->runtime), "hd_open", error)) {
+    if (!cli_report_check(hd_open(&options, &x->runtime), "hd_open", error)) {
         return false;
     }
     x->n = hd_device_count(x->runtime);
@@ -80,10 +80,10 @@ static bool open_with(lanes_experiment *x, const char *placement, const char *de
 }
 
 /* Opens the runtime on the devices that the options select. */
-static bool open_runtime(lanes_experiment *x, const char *placement, char *error)
+static bool bench_open_runtime(lanes_experiment *x, const char *placement, char *error)
 {
     int wanted = x->options->devices;
-    if (!open_with(x, placement, NULL, error)) {
+    if (!bench_open_with(x, placement, NULL, error)) {
         return false;
     }
     if (wanted > x->n || x->n > LANES_DEVICES_MAX) {
@@ -96,30 +96,30 @@ static bool open_runtime(lanes_experiment *x, const char *placement, char *error
         hd_option_info option = {.size = sizeof(option)};
         for (int i = 0; hd_option_get_info(x->runtime, i, &option) == HD_OK; i++) {
             if (strcmp(option.name, "devices") == 0) {
-                first_devices(option.value, wanted, list, sizeof(list));
+                bench_first_devices(option.value, wanted, list, sizeof(list));
             }
         }
         hd_close(x->runtime);
         x->runtime = NULL;
-        if (!open_with(x, placement, list, error)) {
+        if (!bench_open_with(x, placement, list, error)) {
             return false;
         }
     }
     x->info.size = sizeof(x->info);
-    return report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
+    return cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
 /* Opens Heddle's side of a part. */
-static bool open_heddle(lanes_experiment *x, const char *placement, char *error)
+static bool bench_open_heddle(lanes_experiment *x, const char *placement, char *error)
 {
-    if (!open_runtime(x, placement, error)) {
+    if (!bench_open_runtime(x, placement, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
         x->devices[i].size = sizeof(x->devices[i]);
-        if (!report_check(hd_device_get_info(x->runtime, i, &x->devices[i]), "hd_device_get_info", error) ||
-            (!x->problems[i].a && !lanes_problem_make(i, true, &x->problems[i], error)) ||
-            !lanes_heddle_open(x->runtime, i, &x->problems[i], &x->heddle[i], error)) {
+        if (!cli_report_check(hd_device_get_info(x->runtime, i, &x->devices[i]), "hd_device_get_info", error) ||
+            (!x->problems[i].a && !bench_lanes_problem_make(i, true, &x->problems[i], error)) ||
+            !bench_lanes_heddle_open(x->runtime, i, &x->problems[i], &x->heddle[i], error)) {
             return false;
         }
         x->on_host = x->devices[i].is_host;
@@ -127,24 +127,24 @@ static bool open_heddle(lanes_experiment *x, const char *placement, char *error)
     return true;
 }
 
-static void close_heddle(lanes_experiment *x)
+static void bench_close_heddle(lanes_experiment *x)
 {
     for (int i = 0; i < x->n && i < LANES_DEVICES_MAX; i++) {
-        lanes_heddle_close(&x->heddle[i]);
+        bench_lanes_heddle_close(&x->heddle[i]);
     }
     hd_close(x->runtime);
     x->runtime = NULL;
 }
 
 /* Opens the driver for plain calls in this process, which starts the driver here. */
-static bool open_plain(lanes_experiment *x, char *error)
+static bool bench_open_plain(lanes_experiment *x, char *error)
 {
-    if (!plain_open(x->info.driver, &x->driver, error)) {
+    if (!cli_plain_open(x->info.driver, &x->driver, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
-        if (!plain_device_open(&x->driver, x->devices[i].uuid, &x->image, LANES_M, LANES_N, LANES_K, x->problems[i].a,
-                               x->problems[i].b, &x->plain[i], error)) {
+        if (!cli_plain_device_open(&x->driver, x->devices[i].uuid, &x->image, LANES_M, LANES_N, LANES_K,
+                                   x->problems[i].a, x->problems[i].b, &x->plain[i], error)) {
             return false;
         }
     }
@@ -152,20 +152,20 @@ static bool open_plain(lanes_experiment *x, char *error)
 }
 
 /* Measures the duration of a kernel while all devices are busy. */
-static bool time_kernel(lanes_experiment *x, char *error)
+static bool bench_time_kernel(lanes_experiment *x, char *error)
 {
-    if (!lanes_heddle_warm(x->heddle, x->n, 1, error)) {
+    if (!bench_lanes_heddle_warm(x->heddle, x->n, 1, error)) {
         return false;
     }
-    uint64_t begin = stats_monotonic();
-    if (!lanes_heddle_warm(x->heddle, x->n, KERNEL_TRIES, error)) {
+    uint64_t begin = cli_stats_monotonic();
+    if (!bench_lanes_heddle_warm(x->heddle, x->n, KERNEL_TRIES, error)) {
         return false;
     }
-    x->kernel_us = (double)(stats_monotonic() - begin) * 1e-3 / KERNEL_TRIES;
+    x->kernel_us = (double)(cli_stats_monotonic() - begin) * 1e-3 / KERNEL_TRIES;
     return true;
 }
 
-static int rows_measured(const lanes_experiment *x)
+static int bench_rows_measured(const lanes_experiment *x)
 {
     int rows = 0;
     for (int p = 0; p < LANES_PARTS; p++) {
@@ -175,19 +175,19 @@ static int rows_measured(const lanes_experiment *x)
 }
 
 /* Finds values that need a runtime and are the same for all parts. */
-static bool prepare(lanes_experiment *x, char *error)
+static bool bench_prepare(lanes_experiment *x, char *error)
 {
-    x->disturb_size = lanes_disturb_usual(x->on_host);
+    x->disturb_size = bench_lanes_disturb_usual(x->on_host);
     x->c = malloc(sizeof(float) * LANES_M * LANES_N);
     if (!x->c) {
         snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    return plain_builtin(x->info.driver, &x->image, error) && time_kernel(x, error);
+    return cli_plain_builtin(x->info.driver, &x->image, error) && bench_time_kernel(x, error);
 }
 
 /* The length of the warm-up round, as a part of a counted round. */
-static double warm_round(const lanes_experiment *x)
+static double bench_warm_round(const lanes_experiment *x)
 {
     return x->kernel_us < WARM_KERNEL_US ? 0.5 : 0;
 }
@@ -195,13 +195,13 @@ static double warm_round(const lanes_experiment *x)
 /* Chooses rounds, segment length and batch size to fit the time. A segment also takes the time to
  * warm up, and to drain two batches. Slow kernels get fewer rounds, because shorter segments would
  * be meaningless. */
-static void size_run(lanes_experiment *x, double seconds)
+static void bench_size_run(lanes_experiment *x, double seconds)
 {
     const bench_options *o = x->options;
     double kernel_ns = x->kernel_us * 1e3, segment;
     x->rounds = o->rounds ? o->rounds : o->quick ? 3 : x->on_host ? 3 : 7;
     for (;; x->rounds--) {
-        segment = seconds * 1e9 / (rows_measured(x) * (x->rounds + warm_round(x)));
+        segment = seconds * 1e9 / (bench_rows_measured(x) * (x->rounds + bench_warm_round(x)));
         double batch = segment / (BATCHES_PER_SEGMENT * kernel_ns);
         x->batch = batch < 1 ? 1 : batch > LANES_BATCH_MAX ? LANES_BATCH_MAX : (int)batch;
         x->warm = x->batch < WARM_MAX ? x->batch : WARM_MAX;
@@ -214,7 +214,7 @@ static void size_run(lanes_experiment *x, double seconds)
 }
 
 /* Computes the shares in a round of a part, once all its rows are measured. */
-static void fill_shares(lanes_experiment *x, lanes_part part, int round)
+static void bench_fill_shares(lanes_experiment *x, lanes_part part, int round)
 {
     const lanes_part_rows *p = &lanes_parts[part];
     for (int i = p->first; i < p->first + p->count; i++) {
@@ -224,8 +224,8 @@ static void fill_shares(lanes_experiment *x, lanes_part part, int round)
     }
 }
 
-static bool run_round(lanes_experiment *x, lanes_part part, int round, const char *stage, double begin, double end,
-                      char *error)
+static bool bench_run_round(lanes_experiment *x, lanes_part part, int round, const char *stage, double begin,
+                            double end, char *error)
 {
     const lanes_part_rows *p = &lanes_parts[part];
     for (int i = 0; i < p->count; i++) {
@@ -233,11 +233,11 @@ static bool run_round(lanes_experiment *x, lanes_part part, int round, const cha
         char item[128], why[PLAIN_ERROR];
         snprintf(item, sizeof(item), "%s%s", lanes_rows[row].name,
                  lanes_rows[row].disturber == LANES_BY_OWN ? ", disturbed" : "");
-        report_progress(&x->options->run, stage, item, begin + (end - begin) * i / p->count);
+        cli_report_progress(&x->options->run, stage, item, begin + (end - begin) * i / p->count);
         /* names the phases in a trace of the run; without a trace or a runtime it does nothing */
         hd_range_push(x->runtime, stage);
         hd_range_push(x->runtime, item);
-        bool well = lanes_segment_run(x, row, round, why);
+        bool well = bench_lanes_segment_run(x, row, round, why);
         hd_range_pop(x->runtime);
         hd_range_pop(x->runtime);
         if (!well) {
@@ -245,21 +245,21 @@ static bool run_round(lanes_experiment *x, lanes_part part, int round, const cha
             return false;
         }
     }
-    fill_shares(x, part, round);
+    bench_fill_shares(x, part, round);
     return true;
 }
 
 /* Runs the rounds of one part; `begin` and `end` are its share of the progress bar. */
-static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, double end, char *error)
+static bool bench_run_rounds(lanes_experiment *x, lanes_part part, double begin, double end, char *error)
 {
     const char *placement = part == LANES_PART_WITHIN ? x->within : "process";
     /* a round's share of the bar */
-    double warm = warm_round(x), each = (end - begin) / (x->rounds + warm);
+    double warm = bench_warm_round(x), each = (end - begin) / (x->rounds + warm);
     uint64_t segment_ns = x->segment_ns;
     char stage[96];
     snprintf(stage, sizeof(stage), "placement %s, warming up", placement);
     x->segment_ns = segment_ns / 4;
-    bool warmed = warm <= 0 || run_round(x, part, 0, stage, begin, begin + each * warm, error);
+    bool warmed = warm <= 0 || bench_run_round(x, part, 0, stage, begin, begin + each * warm, error);
     x->segment_ns = segment_ns;
     if (!warmed) {
         return false;
@@ -270,7 +270,7 @@ static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, doubl
         double done = begin + each * (warm + r);
         snprintf(stage, sizeof(stage), "placement %s%s, round %d of %d", placement,
                  part == LANES_PART_BESIDE ? " beside driver calls" : "", r + 1, x->rounds);
-        if (!run_round(x, part, r, stage, done, done + each, error)) {
+        if (!bench_run_round(x, part, r, stage, done, done + each, error)) {
             return false;
         }
     }
@@ -279,7 +279,7 @@ static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, doubl
 }
 
 /* Selects all parts, or the one that HEDDLE_PLACEMENT names. */
-static void choose_parts(lanes_experiment *x)
+static void bench_choose_parts(lanes_experiment *x)
 {
     const char *placement = secure_getenv("HEDDLE_PLACEMENT");
     bool all = !placement || !placement[0], process = all || strcmp(placement, "process") == 0;
@@ -289,56 +289,56 @@ static void choose_parts(lanes_experiment *x)
 }
 
 /* The first part that opens sizes the run and starts the worker processes. */
-static bool start(lanes_experiment *x, double *seconds, char *error)
+static bool bench_start(lanes_experiment *x, double *seconds, char *error)
 {
     const bench_options *o = x->options;
-    if (!prepare(x, error)) {
+    if (!bench_prepare(x, error)) {
         return false;
     }
-    double usual = rows_measured(x) * (x->on_host ? host_row_s : gpu_row_s);
+    double usual = bench_rows_measured(x) * (x->on_host ? host_row_s : gpu_row_s);
     *seconds = o->seconds > 0 ? o->seconds : o->quick ? usual / 4 : usual;
-    size_run(x, 0.9 * *seconds);
-    report_progress(&o->run, "starting worker processes", "", 0);
-    return lanes_workers_start(x->info.driver, x->devices, x->n, &x->disturb_size, &x->workers, error);
+    bench_size_run(x, 0.9 * *seconds);
+    cli_report_progress(&o->run, "starting worker processes", "", 0);
+    return bench_lanes_workers_start(x->info.driver, x->devices, x->n, &x->disturb_size, &x->workers, error);
 }
 
-static bool measure_process(lanes_experiment *x, double *seconds, double end, char *error)
+static bool bench_measure_process(lanes_experiment *x, double *seconds, double end, char *error)
 {
     double tiny = x->measured[LANES_PART_WITHIN] ? 0.05 : 0.1;
-    if (!open_heddle(x, "process", error) || !start(x, seconds, error) ||
-        !run_rounds(x, LANES_PART_PROCESS, 0, 0.75 * end, error)) {
+    if (!bench_open_heddle(x, "process", error) || !bench_start(x, seconds, error) ||
+        !bench_run_rounds(x, LANES_PART_PROCESS, 0, 0.75 * end, error)) {
         return false;
     }
-    report_progress(&x->options->run, "placement process, one lane", "", 0.75 * end);
-    if (!lanes_tiny_run(x, LANES_PART_PROCESS, tiny * *seconds, error) || !open_plain(x, error)) {
+    cli_report_progress(&x->options->run, "placement process, one lane", "", 0.75 * end);
+    if (!bench_lanes_tiny_run(x, LANES_PART_PROCESS, tiny * *seconds, error) || !bench_open_plain(x, error)) {
         return false;
     }
-    return run_rounds(x, LANES_PART_BESIDE, 0.85 * end, end, error);
+    return bench_run_rounds(x, LANES_PART_BESIDE, 0.85 * end, end, error);
 }
 
-static bool measure_within(lanes_experiment *x, double *seconds, double begin, char *error)
+static bool bench_measure_within(lanes_experiment *x, double *seconds, double begin, char *error)
 {
     bool first = !x->workers;
-    if (!open_heddle(x, x->within, error) || (first && !start(x, seconds, error)) || (first && !open_plain(x, error)) ||
-        !run_rounds(x, LANES_PART_WITHIN, begin, 0.95, error)) {
+    if (!bench_open_heddle(x, x->within, error) || (first && !bench_start(x, seconds, error)) ||
+        (first && !bench_open_plain(x, error)) || !bench_run_rounds(x, LANES_PART_WITHIN, begin, 0.95, error)) {
         return false;
     }
     char stage[96];
     snprintf(stage, sizeof(stage), "placement %s, one lane", x->within);
-    report_progress(&x->options->run, stage, "", 0.95);
-    return lanes_tiny_run(x, LANES_PART_WITHIN, (first ? 0.1 : 0.05) * *seconds, error);
+    cli_report_progress(&x->options->run, stage, "", 0.95);
+    return bench_lanes_tiny_run(x, LANES_PART_WITHIN, (first ? 0.1 : 0.05) * *seconds, error);
 }
 
-static bool measure(void *experiment, char *error)
+static bool bench_measure(void *experiment, char *error)
 {
     lanes_experiment *x = experiment;
     double seconds = 0, middle = 0;
-    stats_clock_start();
-    choose_parts(x);
-    report_progress(&x->options->run, "opening devices", "", 0);
+    cli_stats_clock_start();
+    bench_choose_parts(x);
+    cli_report_progress(&x->options->run, "opening devices", "", 0);
     if (x->measured[LANES_PART_PROCESS]) {
         middle = x->measured[LANES_PART_WITHIN] ? 0.4 : 1;
-        if (!measure_process(x, &seconds, middle, error)) {
+        if (!bench_measure_process(x, &seconds, middle, error)) {
             return false;
         }
     }
@@ -346,29 +346,29 @@ static bool measure(void *experiment, char *error)
         return true;
     }
     if (x->runtime) {
-        close_heddle(x);
+        bench_close_heddle(x);
     }
-    return measure_within(x, &seconds, middle, error);
+    return bench_measure_within(x, &seconds, middle, error);
 }
 
-static void close_all(void *experiment)
+static void bench_close_all(void *experiment)
 {
     lanes_experiment *x = experiment;
-    lanes_workers_stop(x->workers);
-    close_heddle(x);
+    bench_lanes_workers_stop(x->workers);
+    bench_close_heddle(x);
     for (int i = 0; i < LANES_DEVICES_MAX; i++) {
-        plain_device_close(&x->driver, &x->plain[i]);
-        lanes_problem_release(&x->problems[i]);
+        cli_plain_device_close(&x->driver, &x->plain[i]);
+        bench_lanes_problem_release(&x->problems[i]);
     }
     free(x->c);
 }
 
-int lanes_run(const bench_options *options)
+int bench_lanes_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench lanes", measure, close_all, lanes_print_json};
+    static const report_benchmark benchmark = {"bench lanes", bench_measure, bench_close_all, bench_lanes_print_json};
     lanes_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

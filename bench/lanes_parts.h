@@ -43,12 +43,12 @@ typedef struct lanes_problem {
 } lanes_problem;
 
 /* Makes the random matrices of device `device`: the same in every process. */
-bool lanes_problem_make(int device, bool with_reference, lanes_problem *out, char *error);
-void lanes_problem_release(lanes_problem *p);
+bool bench_lanes_problem_make(int device, bool with_reference, lanes_problem *out, char *error);
+void bench_lanes_problem_release(lanes_problem *p);
 
 /* The largest |c - reference| / bound; at most 1 for a correct result. Infinite if an element is
  * not a number. */
-double lanes_problem_error(const lanes_problem *p, const float *c);
+double bench_lanes_problem_error(const lanes_problem *p, const float *c);
 
 /* ---- one segment ---- */
 
@@ -80,23 +80,24 @@ typedef struct lanes_disturb_size {
 } lanes_disturb_size;
 
 /* Returns the usual amounts, with as many cycles as possible. */
-lanes_disturb_size lanes_disturb_usual(bool on_host);
+lanes_disturb_size bench_lanes_disturb_usual(bool on_host);
 
 /* Sleeps until a time of CLOCK_MONOTONIC. */
-void lanes_sleep_until(uint64_t ns);
+void bench_lanes_sleep_until(uint64_t ns);
 
-/* Plain driver calls. The loop drives one device; lanes_driver_warm makes the context current on
- * the calling thread and runs `launches` launches. */
-bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
-bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
-                       char *error);
+/* Plain driver calls. The loop drives one device; bench_lanes_driver_warm makes the context current
+ * on the calling thread and runs `launches` launches. */
+bool bench_lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
+bool bench_lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
+                             char *error);
 /* Both make launches that fill one word, on a device whose context is current. The first function
  * waits only at the end, and measures microseconds per launch. The second one measures the median
  * time of a launch and its wait. */
-bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error);
-bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error);
-bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
-                          const lanes_disturb_size *size, _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
+bool bench_lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error);
+bool bench_lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error);
+bool bench_lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
+                                const lanes_disturb_size *size, _Atomic uint32_t *stop, lanes_disturbance *out,
+                                char *error);
 
 /* Heddle. The loop drives `count` devices round robin, from the calling thread, in its default
  * lanes. */
@@ -108,38 +109,41 @@ typedef struct lanes_heddle {
     hd_arg matmul_args[6], fill_args[3];
 } lanes_heddle;
 
-bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *problem, lanes_heddle *out, char *error);
-void lanes_heddle_close(lanes_heddle *h); /* a zeroed one is ignored */
-bool lanes_heddle_poison(lanes_heddle *h, char *error);
-bool lanes_heddle_result(lanes_heddle *h, float *c, char *error);
-bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *error);
-bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when, lanes_result *out, char *error);
-/* Like lanes_driver_flow and lanes_driver_trips. */
-bool lanes_heddle_flow(lanes_heddle *h, uint64_t launches, double *us, char *error);
+bool bench_lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *problem, lanes_heddle *out,
+                             char *error);
+void bench_lanes_heddle_close(lanes_heddle *h); /* a zeroed one is ignored */
+bool bench_lanes_heddle_poison(lanes_heddle *h, char *error);
+bool bench_lanes_heddle_result(lanes_heddle *h, float *c, char *error);
+bool bench_lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *error);
+bool bench_lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when, lanes_result *out, char *error);
+/* Like bench_lanes_driver_flow and bench_lanes_driver_trips. */
+bool bench_lanes_heddle_flow(lanes_heddle *h, uint64_t launches, double *us, char *error);
 /* not reentrant */
-bool lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error);
-bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *image, const lanes_disturb_size *size,
-                          _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
+bool bench_lanes_heddle_trips(lanes_heddle *h, uint64_t trips, double *us, char *error);
+bool bench_lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *image,
+                                const lanes_disturb_size *size, _Atomic uint32_t *stop, lanes_disturbance *out,
+                                char *error);
 
 /* ---- worker processes: one per device, and one more that disturbs ---- */
 
 typedef struct lanes_workers lanes_workers;
 
 /* Spawns the workers and waits until all are ready. They sleep until a segment begins. */
-bool lanes_workers_start(const char *provider, const hd_device_info *devices, int count, const lanes_disturb_size *size,
-                         lanes_workers **out, char *error);
+bool bench_lanes_workers_start(const char *provider, const hd_device_info *devices, int count,
+                               const lanes_disturb_size *size, lanes_workers **out, char *error);
 
 /* Poisons, warms up, and runs for `duration_ns` once all workers are ready. Worker i's results
  * are results[i], and its final matrix is *c[i]. Both belong to the workers and stay valid until
  * the next segment. If `disturbed`, the extra process disturbs them meanwhile. */
-bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
-                           const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error);
+bool bench_lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
+                                 const lanes_result **results, const float **c, lanes_disturbance *disturbance,
+                                 char *error);
 
-/* Runs lanes_driver_flow, or lanes_driver_trips, in the worker of device 0. */
-bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error);
+/* Runs bench_lanes_driver_flow, or bench_lanes_driver_trips, in the worker of device 0. */
+bool bench_lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error);
 
 /* Ends and reaps them. NULL is ignored. */
-void lanes_workers_stop(lanes_workers *w);
+void bench_lanes_workers_stop(lanes_workers *w);
 
 /* ---- rows ---- */
 
@@ -238,14 +242,14 @@ typedef struct lanes_experiment {
 } lanes_experiment;
 
 /* Runs one row for one segment, and checks its results. */
-bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error);
+bool bench_lanes_segment_run(lanes_experiment *x, int row, int round, char *error);
 
 /* Measures x->tiny[part] within about `seconds`. */
-bool lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *error);
+bool bench_lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *error);
 
 /* ---- output ---- */
 
 /* Both take a const lanes_experiment. */
-void lanes_print_json(const void *experiment, FILE *out);
+void bench_lanes_print_json(const void *experiment, FILE *out);
 
 #endif

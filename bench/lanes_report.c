@@ -9,31 +9,31 @@
 enum { GOALS = 7, SHOWN = 640 };
 
 /* One column of a row over its rounds. */
-static stats_spread spread_over(const lanes_experiment *x, int row, size_t offset)
+static stats_spread bench_spread_over(const lanes_experiment *x, int row, size_t offset)
 {
     double values[LANES_ROUNDS_MAX];
     for (int r = 0; r < x->rounds_done; r++) {
         memcpy(&values[r], (const char *)&x->rows[row].rounds[r] + offset, sizeof(double));
     }
-    return stats_spread_of(values, x->rounds_done);
+    return cli_stats_spread_of(values, x->rounds_done);
 }
-#define SPREAD(x, row, field) spread_over(x, row, offsetof(lanes_segment, field))
+#define SPREAD(x, row, field) bench_spread_over(x, row, offsetof(lanes_segment, field))
 
 /* ---- goals ---- */
 
 /* True if the row belongs to that placement. */
-static bool row_belongs(const lanes_row *r, bool process)
+static bool bench_row_belongs(const lanes_row *r, bool process)
 {
     return r->api == LANES_HEDDLE && (r->part != LANES_PART_WITHIN) == process;
 }
 
 /* The largest value of one figure in the Heddle rows of this placement and disturbance. */
-static double worst_submit(const lanes_experiment *x, bool process, lanes_disturber disturber, bool p99)
+static double bench_worst_submit(const lanes_experiment *x, bool process, lanes_disturber disturber, bool p99)
 {
     double worst = 0;
     for (int i = 0; i < LANES_ROWS; i++) {
-        if (row_belongs(&lanes_rows[i], process) && lanes_rows[i].disturber == disturber) {
-            stats_calls calls = stats_summarise(&x->rows[i].submit);
+        if (bench_row_belongs(&lanes_rows[i], process) && lanes_rows[i].disturber == disturber) {
+            stats_calls calls = cli_stats_summarise(&x->rows[i].submit);
             double value = p99 ? calls.p99_ns : calls.median_ns;
             worst = value > worst ? value : worst;
         }
@@ -41,11 +41,11 @@ static double worst_submit(const lanes_experiment *x, bool process, lanes_distur
     return worst;
 }
 
-static double share_of(const lanes_experiment *x, bool process, lanes_shape shape)
+static double bench_share_of(const lanes_experiment *x, bool process, lanes_shape shape)
 {
     for (int i = 0; i < LANES_ROWS; i++) {
         const lanes_row *r = &lanes_rows[i];
-        if (row_belongs(r, process) && r->shape == shape && r->disturber == LANES_QUIET) {
+        if (bench_row_belongs(r, process) && r->shape == shape && r->disturber == LANES_QUIET) {
             return SPREAD(x, i, share).median;
         }
     }
@@ -53,46 +53,46 @@ static double share_of(const lanes_experiment *x, bool process, lanes_shape shap
 }
 
 /* The goals of one placement. In JSON the names for placement process begin with "process_". */
-static void make_goals(const lanes_experiment *x, bool process, report_goal out[GOALS])
+static void bench_make_goals(const lanes_experiment *x, bool process, report_goal out[GOALS])
 {
     const lanes_tiny *t = &x->tiny[process ? LANES_PART_PROCESS : LANES_PART_WITHIN];
     const report_goal goals[GOALS] = {
         {.id = "process_submit_median",
          .text = "a submit, median (worst Heddle row)",
          .limit = 50,
-         .value = worst_submit(x, process, LANES_QUIET, false),
+         .value = bench_worst_submit(x, process, LANES_QUIET, false),
          .unit = "ns"},
         {.id = "process_sustained",
          .text = "tiny launches of one lane, time vs. the driver",
          .limit = 1.05,
-         .value = stats_spread_of(t->launch_ratio, t->rounds).median,
+         .value = cli_stats_spread_of(t->launch_ratio, t->rounds).median,
          .unit = ""},
         {.id = "process_round_trip",
          .text = "launch + wait, time vs. the driver",
          .limit = 1.05,
-         .value = stats_spread_of(t->trip_ratio, t->rounds).median,
+         .value = cli_stats_spread_of(t->trip_ratio, t->rounds).median,
          .unit = ""},
         {.id = "process_threads_share",
          .text = "a thread per device, share of the processes' throughput",
          .limit = 0.98,
-         .value = share_of(x, process, LANES_THREADS),
+         .value = bench_share_of(x, process, LANES_THREADS),
          .at_least = true,
          .unit = ""},
         {.id = "process_one_thread_share",
          .text = "one thread, share of the processes' throughput",
          .limit = 0.98,
-         .value = share_of(x, process, LANES_ONE),
+         .value = bench_share_of(x, process, LANES_ONE),
          .at_least = true,
          .unit = ""},
         {.id = "process_disturbed_p99",
          .text = "a submit while Heddle calls disturb, p99 (worst row)",
          .limit = 1000,
-         .value = worst_submit(x, process, LANES_BY_OWN, true),
+         .value = bench_worst_submit(x, process, LANES_BY_OWN, true),
          .unit = "ns"},
         {.id = "process_disturbed_by_driver_p99",
          .text = "a submit while plain driver calls disturb, p99",
          .limit = 1000,
-         .value = worst_submit(x, process, LANES_BY_DRIVER, true),
+         .value = bench_worst_submit(x, process, LANES_BY_DRIVER, true),
          .unit = "ns"},
     };
     for (int i = 0; i < GOALS; i++) {
@@ -106,7 +106,7 @@ static void make_goals(const lanes_experiment *x, bool process, report_goal out[
 
 /* ---- JSON ---- */
 
-static void put_row(hdi_json *j, const lanes_experiment *x, int row)
+static void bench_put_row(hdi_json *j, const lanes_experiment *x, int row)
 {
     static const char *const shapes[] = {"alone", "threads", "processes", "one_thread"};
     static const char *const disturbers[] = {"none", "own", "driver"};
@@ -115,30 +115,30 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     snprintf(part, sizeof(part), "placement %s%s", r->part == LANES_PART_WITHIN ? x->within : "process",
              r->disturber == LANES_QUIET ? "" : ", disturbed");
     hdi_json_object(j);
-    report_put_string(j, "id", r->id);
-    report_put_string(j, "name", r->name);
-    report_put_string(j, "api", r->api == LANES_HEDDLE ? "heddle" : "driver");
-    report_put_string(j, "part", part);
-    report_put_string(j, "placement", r->part == LANES_PART_WITHIN ? x->within : "process");
-    report_put_string(j, "shape", shapes[r->shape]);
-    report_put_string(j, "disturbed_by", disturbers[r->disturber]);
-    report_put_integer(j, "devices", (uint64_t)(r->shape == LANES_ALONE ? 1 : x->n));
-    report_put_spread(j, "us_per_kernel", SPREAD(x, row, us_per_kernel));
-    report_put_spread(j, "share", SPREAD(x, row, share));
-    report_put_spread(j, "kernels_per_s", SPREAD(x, row, kernels_per_s));
-    report_put_spread(j, "disturb_cycles_per_s", SPREAD(x, row, cycles_per_s));
-    report_put_calls(j, "submit", stats_summarise(&x->rows[row].submit));
+    cli_report_put_string(j, "id", r->id);
+    cli_report_put_string(j, "name", r->name);
+    cli_report_put_string(j, "api", r->api == LANES_HEDDLE ? "heddle" : "driver");
+    cli_report_put_string(j, "part", part);
+    cli_report_put_string(j, "placement", r->part == LANES_PART_WITHIN ? x->within : "process");
+    cli_report_put_string(j, "shape", shapes[r->shape]);
+    cli_report_put_string(j, "disturbed_by", disturbers[r->disturber]);
+    cli_report_put_integer(j, "devices", (uint64_t)(r->shape == LANES_ALONE ? 1 : x->n));
+    cli_report_put_spread(j, "us_per_kernel", SPREAD(x, row, us_per_kernel));
+    cli_report_put_spread(j, "share", SPREAD(x, row, share));
+    cli_report_put_spread(j, "kernels_per_s", SPREAD(x, row, kernels_per_s));
+    cli_report_put_spread(j, "disturb_cycles_per_s", SPREAD(x, row, cycles_per_s));
+    cli_report_put_calls(j, "submit", cli_stats_summarise(&x->rows[row].submit));
     hdi_json_key(j, "rounds");
     hdi_json_array(j);
     for (int i = 0; i < x->rounds_done; i++) {
         const lanes_segment *s = &x->rows[row].rounds[i];
         hdi_json_object(j);
-        report_put_number(j, "us_per_kernel", s->us_per_kernel);
-        report_put_number(j, "share", s->share);
-        report_put_number(j, "kernels_per_s", s->kernels_per_s);
-        report_put_calls(j, "submit", s->submit);
-        report_put_number(j, "disturb_cycles_per_s", s->cycles_per_s);
-        report_put_integer(j, "ring_full_stalls", s->stalls);
+        cli_report_put_number(j, "us_per_kernel", s->us_per_kernel);
+        cli_report_put_number(j, "share", s->share);
+        cli_report_put_number(j, "kernels_per_s", s->kernels_per_s);
+        cli_report_put_calls(j, "submit", s->submit);
+        cli_report_put_number(j, "disturb_cycles_per_s", s->cycles_per_s);
+        cli_report_put_integer(j, "ring_full_stalls", s->stalls);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
@@ -146,25 +146,25 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
 }
 
 /* Writes the keys for the tiny launches of one placement. */
-static void put_tiny(hdi_json *j, const lanes_tiny *t, const char *flow, const char *trip)
+static void bench_put_tiny(hdi_json *j, const lanes_tiny *t, const char *flow, const char *trip)
 {
     hdi_json_key(j, flow);
     hdi_json_object(j);
-    report_put_integer(j, "launches_per_round", t->launches);
-    report_put_values(j, "driver_us", t->driver_launch_us, t->rounds);
-    report_put_values(j, "heddle_us", t->heddle_launch_us, t->rounds);
-    report_put_values(j, "ratio", t->launch_ratio, t->rounds);
+    cli_report_put_integer(j, "launches_per_round", t->launches);
+    cli_report_put_values(j, "driver_us", t->driver_launch_us, t->rounds);
+    cli_report_put_values(j, "heddle_us", t->heddle_launch_us, t->rounds);
+    cli_report_put_values(j, "ratio", t->launch_ratio, t->rounds);
     hdi_json_object_end(j);
     hdi_json_key(j, trip);
     hdi_json_object(j);
-    report_put_integer(j, "trips_per_round", t->trips);
-    report_put_values(j, "driver_us", t->driver_trip_us, t->rounds);
-    report_put_values(j, "heddle_us", t->heddle_trip_us, t->rounds);
-    report_put_values(j, "ratio", t->trip_ratio, t->rounds);
+    cli_report_put_integer(j, "trips_per_round", t->trips);
+    cli_report_put_values(j, "driver_us", t->driver_trip_us, t->rounds);
+    cli_report_put_values(j, "heddle_us", t->heddle_trip_us, t->rounds);
+    cli_report_put_values(j, "ratio", t->trip_ratio, t->rounds);
     hdi_json_object_end(j);
 }
 
-static void put_run(hdi_json *j, const lanes_experiment *x)
+static void bench_put_run(hdi_json *j, const lanes_experiment *x)
 {
     hdi_json_key(j, "run");
     hdi_json_object(j);
@@ -176,23 +176,23 @@ static void put_run(hdi_json *j, const lanes_experiment *x)
         }
     }
     hdi_json_array_end(j);
-    report_put_integer(j, "devices", (uint64_t)x->n);
+    cli_report_put_integer(j, "devices", (uint64_t)x->n);
     char work[64];
     snprintf(work, sizeof(work), "products %d x %d by %d x %d of floats", LANES_M, LANES_K, LANES_K, LANES_N);
-    report_put_string(j, "work", work);
-    report_put_integer(j, "rounds", (uint64_t)x->rounds_done);
-    report_put_number(j, "segment_s", (double)x->segment_ns * 1e-9);
-    report_put_integer(j, "batch", (uint64_t)x->batch);
-    report_put_integer(j, "batches_in_flight", 2);
-    report_put_integer(j, "disturb_device_bytes", x->disturb_size.device_bytes);
-    report_put_integer(j, "disturb_pinned_bytes_low", x->disturb_size.pinned_low);
-    report_put_integer(j, "disturb_pinned_bytes_high", x->disturb_size.pinned_high);
-    report_put_clock(j);
+    cli_report_put_string(j, "work", work);
+    cli_report_put_integer(j, "rounds", (uint64_t)x->rounds_done);
+    cli_report_put_number(j, "segment_s", (double)x->segment_ns * 1e-9);
+    cli_report_put_integer(j, "batch", (uint64_t)x->batch);
+    cli_report_put_integer(j, "batches_in_flight", 2);
+    cli_report_put_integer(j, "disturb_device_bytes", x->disturb_size.device_bytes);
+    cli_report_put_integer(j, "disturb_pinned_bytes_low", x->disturb_size.pinned_low);
+    cli_report_put_integer(j, "disturb_pinned_bytes_high", x->disturb_size.pinned_high);
+    cli_report_put_clock(j);
     hdi_json_object_end(j);
 }
 
 /* Explains the limits of a run on host devices. */
-static void put_shown(hdi_json *j, const lanes_experiment *x)
+static void bench_put_shown(hdi_json *j, const lanes_experiment *x)
 {
     bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
     char text[SHOWN];
@@ -203,43 +203,43 @@ static void put_shown(hdi_json *j, const lanes_experiment *x)
              "the devices with those of the driver.",
              x->n, x->n == 1 ? "" : "s", within ? x->within : "", within && process ? " and " : "",
              process ? "process" : "");
-    report_put_string(j, "shown", text);
+    cli_report_put_string(j, "shown", text);
 }
 
-void lanes_print_json(const void *experiment, FILE *out)
+void bench_lanes_print_json(const void *experiment, FILE *out)
 {
     const lanes_experiment *x = experiment;
     hdi_json j;
-    report_begin(&j, out, "lanes", &x->record, x->runtime);
-    put_run(&j, x);
+    cli_report_begin(&j, out, "lanes", &x->record, x->runtime);
+    bench_put_run(&j, x);
     hdi_json_key(&j, "rows");
     hdi_json_array(&j);
     for (int i = 0; i < LANES_ROWS; i++) {
         if (x->measured[lanes_rows[i].part]) {
-            put_row(&j, x, i);
+            bench_put_row(&j, x, i);
         }
     }
     hdi_json_array_end(&j);
     report_goal goals[2 * GOALS];
     int n_goals = 0;
     if (x->measured[LANES_PART_WITHIN]) {
-        put_tiny(&j, &x->tiny[LANES_PART_WITHIN], "sustained", "round_trip");
-        make_goals(x, false, goals);
+        bench_put_tiny(&j, &x->tiny[LANES_PART_WITHIN], "sustained", "round_trip");
+        bench_make_goals(x, false, goals);
         n_goals = GOALS;
     }
     if (x->measured[LANES_PART_PROCESS]) {
-        put_tiny(&j, &x->tiny[LANES_PART_PROCESS], "process_sustained", "process_round_trip");
-        make_goals(x, true, goals + n_goals);
+        bench_put_tiny(&j, &x->tiny[LANES_PART_PROCESS], "process_sustained", "process_round_trip");
+        bench_make_goals(x, true, goals + n_goals);
         n_goals += GOALS;
     }
     hdi_json_key(&j, "verified");
     hdi_json_object(&j);
-    report_put_integer(&j, "results", x->checked);
-    report_put_number(&j, "worst_error_of_bound", x->worst_error);
+    cli_report_put_integer(&j, "results", x->checked);
+    cli_report_put_number(&j, "worst_error_of_bound", x->worst_error);
     hdi_json_object_end(&j);
-    report_put_goals(&j, goals, n_goals, !x->on_host);
+    cli_report_put_goals(&j, goals, n_goals, !x->on_host);
     if (x->on_host) {
-        put_shown(&j, x);
+        bench_put_shown(&j, x);
     }
-    report_end(&j);
+    cli_report_end(&j);
 }

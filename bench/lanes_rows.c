@@ -10,10 +10,10 @@
  * Tiny launches run on device 0, by the driver and by Heddle in turns. They show how fast launches
  * flow, and the time of a launch and its wait.
  *
- * Threads: lanes_segment_run and lanes_tiny_run on the conductor's thread. A worker process makes
- * the driver's tiny launches if this process makes no driver calls. The submitting threads and the
- * disturber live for one segment, so no state of a thread reaches the next one. Locks: the gate's
- * lock, around its own fields.
+ * Threads: bench_lanes_segment_run and bench_lanes_tiny_run on the conductor's thread. A worker
+ * process makes the driver's tiny launches if this process makes no driver calls. The submitting
+ * threads and the disturber live for one segment, so no state of a thread reaches the next one.
+ * Locks: the gate's lock, around its own fields.
  * Always:
  *   - A successful segment has computed the right product on each of its devices, at least once
  *     after the poison.
@@ -75,7 +75,7 @@ const lanes_part_rows lanes_parts[LANES_PARTS] = {
     [LANES_PART_WITHIN] = {.first = 9, .count = 13, .processes = 11, .processes_disturbed = 17},
 };
 
-void lanes_sleep_until(uint64_t ns)
+void bench_lanes_sleep_until(uint64_t ns)
 {
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
@@ -105,7 +105,7 @@ typedef struct job {
 } job;
 
 /* Marks this thread as ready, and waits for the others. False: do not run. */
-static bool gate_pass(gate *g, lanes_when *when)
+static bool bench_gate_pass(gate *g, lanes_when *when)
 {
     pthread_mutex_lock(&g->lock);
     g->arrived++;
@@ -119,45 +119,45 @@ static bool gate_pass(gate *g, lanes_when *when)
     return run;
 }
 
-static void *submit_main(void *argument)
+static void *bench_submit_main(void *argument)
 {
     job *j = argument;
     lanes_experiment *x = j->x;
     bool heddle = j->row->api == LANES_HEDDLE;
-    j->ok = heddle ? lanes_heddle_warm(x->heddle + j->first, j->count, x->warm, j->error)
-                   : lanes_driver_warm(&x->driver, x->plain + j->first, x->warm, j->error);
+    j->ok = heddle ? bench_lanes_heddle_warm(x->heddle + j->first, j->count, x->warm, j->error)
+                   : bench_lanes_driver_warm(&x->driver, x->plain + j->first, x->warm, j->error);
     lanes_when when;
-    if (gate_pass(j->gate, &when) && j->ok) {
-        j->ok = heddle ? lanes_heddle_loop(x->heddle + j->first, j->count, &when, j->result, j->error)
-                       : lanes_driver_loop(&x->driver, x->plain + j->first, &when, j->result, j->error);
+    if (bench_gate_pass(j->gate, &when) && j->ok) {
+        j->ok = heddle ? bench_lanes_heddle_loop(x->heddle + j->first, j->count, &when, j->result, j->error)
+                       : bench_lanes_driver_loop(&x->driver, x->plain + j->first, &when, j->result, j->error);
     }
     return NULL;
 }
 
-static void *disturb_main(void *argument)
+static void *bench_disturb_main(void *argument)
 {
     job *j = argument;
     lanes_experiment *x = j->x;
     lanes_when when;
     j->ok = true;
-    if (gate_pass(j->gate, &when)) {
+    if (bench_gate_pass(j->gate, &when)) {
         bool heddle = j->row->api == LANES_HEDDLE && j->row->disturber == LANES_BY_OWN;
-        j->ok = heddle ? lanes_heddle_disturb(x->heddle + j->first, j->count, &x->image, &x->disturb_size, j->stop,
-                                              &j->disturbance, j->error)
-                       : lanes_driver_disturb(&x->driver, x->plain + j->first, j->count, &x->image, &x->disturb_size,
-                                              j->stop, &j->disturbance, j->error);
+        j->ok = heddle ? bench_lanes_heddle_disturb(x->heddle + j->first, j->count, &x->image, &x->disturb_size,
+                                                    j->stop, &j->disturbance, j->error)
+                       : bench_lanes_driver_disturb(&x->driver, x->plain + j->first, j->count, &x->image,
+                                                    &x->disturb_size, j->stop, &j->disturbance, j->error);
     }
     return NULL;
 }
 
 /* Waits until `expected` threads arrive, then lets them pass. */
-static void gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int batch)
+static void bench_gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int batch)
 {
     pthread_mutex_lock(&g->lock);
     while (g->arrived < expected) {
         pthread_cond_wait(&g->changed, &g->lock);
     }
-    g->when.begin = stats_monotonic() + BEGIN_DELAY_NS;
+    g->when.begin = cli_stats_monotonic() + BEGIN_DELAY_NS;
     g->when.end = g->when.begin + duration_ns;
     g->when.batch = batch;
     g->open = true;
@@ -167,8 +167,8 @@ static void gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int
 }
 
 /* Runs the threads of a row: one for each device, or one for all, and the disturber. */
-static bool run_threads(lanes_experiment *x, const lanes_row *row, int devices, lanes_disturbance *disturbance,
-                        char *error)
+static bool bench_run_threads(lanes_experiment *x, const lanes_row *row, int devices, lanes_disturbance *disturbance,
+                              char *error)
 {
     static job jobs[LANES_DEVICES_MAX + 1]; /* one segment at a time */
     gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -180,13 +180,14 @@ static bool run_threads(lanes_experiment *x, const lanes_row *row, int devices, 
         jobs[made] = (job){.x = x, .gate = &g, .row = row, .stop = &stop, .result = submits ? &x->results[made] : NULL};
         jobs[made].first = submits && row->shape != LANES_ONE ? made : 0;
         jobs[made].count = submits && row->shape != LANES_ONE ? 1 : devices;
-        int failed = pthread_create(&jobs[made].thread, NULL, submits ? submit_main : disturb_main, &jobs[made]);
+        int failed =
+            pthread_create(&jobs[made].thread, NULL, submits ? bench_submit_main : bench_disturb_main, &jobs[made]);
         if (failed) {
             snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
             break;
         }
     }
-    gate_open(&g, made, made == wanted, x->segment_ns, x->batch);
+    bench_gate_open(&g, made, made == wanted, x->segment_ns, x->batch);
     for (int i = 0; i < made; i++) {
         if (i == submitters) {
             atomic_store_explicit(&stop, 1, memory_order_release);
@@ -206,27 +207,27 @@ static bool run_threads(lanes_experiment *x, const lanes_row *row, int devices, 
     return ok;
 }
 
-static bool poison(lanes_experiment *x, const lanes_row *row, int device, char *error)
+static bool bench_poison(lanes_experiment *x, const lanes_row *row, int device, char *error)
 {
     if (row->api == LANES_HEDDLE) {
-        return lanes_heddle_poison(&x->heddle[device], error);
+        return bench_lanes_heddle_poison(&x->heddle[device], error);
     }
     return PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[device].context)) &&
-           plain_poison(&x->driver, &x->plain[device], error);
+           cli_plain_poison(&x->driver, &x->plain[device], error);
 }
 
-static bool fetch(lanes_experiment *x, const lanes_row *row, int device, char *error)
+static bool bench_fetch(lanes_experiment *x, const lanes_row *row, int device, char *error)
 {
     if (row->api == LANES_HEDDLE) {
-        return lanes_heddle_result(&x->heddle[device], x->c, error);
+        return bench_lanes_heddle_result(&x->heddle[device], x->c, error);
     }
     return PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[device].context)) &&
-           plain_result(&x->driver, &x->plain[device], x->c, error);
+           cli_plain_result(&x->driver, &x->plain[device], x->c, error);
 }
 
-static bool check(lanes_experiment *x, int device, const float *c, char *error)
+static bool bench_check(lanes_experiment *x, int device, const float *c, char *error)
 {
-    double worst = lanes_problem_error(&x->problems[device], c);
+    double worst = bench_lanes_problem_error(&x->problems[device], c);
     x->checked++;
     x->worst_error = worst > x->worst_error ? worst : x->worst_error;
     if (worst <= 1) {
@@ -241,7 +242,7 @@ static bool check(lanes_experiment *x, int device, const float *c, char *error)
     return false;
 }
 
-static uint64_t count_stalls(lanes_experiment *x)
+static uint64_t bench_count_stalls(lanes_experiment *x)
 {
     uint64_t stalls = 0;
     for (int i = 0; i < x->n; i++) {
@@ -251,8 +252,8 @@ static uint64_t count_stalls(lanes_experiment *x)
     return stalls;
 }
 
-static void sum_up(lanes_experiment *x, int row, int round, int devices, const lanes_result *const *results,
-                   const lanes_disturbance *disturbance)
+static void bench_sum_up(lanes_experiment *x, int row, int round, int devices, const lanes_result *const *results,
+                         const lanes_disturbance *disturbance)
 {
     static stats_histogram all; /* one segment at a time */
     lanes_segment *s = &x->rows[row].rounds[round];
@@ -260,36 +261,36 @@ static void sum_up(lanes_experiment *x, int row, int round, int devices, const l
     s->kernels_per_s = 0;
     for (int i = 0; i < devices && results[i]; i++) {
         s->kernels_per_s += (double)results[i]->kernels / ((double)results[i]->elapsed_ns * 1e-9);
-        stats_merge(&all, &results[i]->submit);
+        cli_stats_merge(&all, &results[i]->submit);
     }
     s->us_per_kernel = devices / s->kernels_per_s * 1e6;
-    s->submit = stats_summarise(&all);
+    s->submit = cli_stats_summarise(&all);
     s->cycles_per_s =
         disturbance->elapsed_ns ? (double)disturbance->cycles / ((double)disturbance->elapsed_ns * 1e-9) : 0;
-    stats_merge(&x->rows[row].submit, &all);
+    cli_stats_merge(&x->rows[row].submit, &all);
 }
 
-bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error)
+bool bench_lanes_segment_run(lanes_experiment *x, int row, int round, char *error)
 {
     const lanes_row *r = &lanes_rows[row];
     int devices = r->shape == LANES_ALONE ? 1 : x->n;
     const lanes_result *results[LANES_DEVICES_MAX] = {NULL};
     const float *c[LANES_DEVICES_MAX] = {NULL};
     lanes_disturbance disturbance = {0, 0};
-    uint64_t stalls = count_stalls(x);
+    uint64_t stalls = bench_count_stalls(x);
     if (r->shape == LANES_PROCESSES) {
-        if (!lanes_workers_segment(x->workers, x->segment_ns, x->batch, x->warm, r->disturber != LANES_QUIET, results,
-                                   c, &disturbance, error)) {
+        if (!bench_lanes_workers_segment(x->workers, x->segment_ns, x->batch, x->warm, r->disturber != LANES_QUIET,
+                                         results, c, &disturbance, error)) {
             return false;
         }
     } else {
         memset(x->results, 0, sizeof(x->results));
         for (int i = 0; i < devices; i++) {
-            if (!poison(x, r, i, error)) {
+            if (!bench_poison(x, r, i, error)) {
                 return false;
             }
         }
-        if (!run_threads(x, r, devices, &disturbance, error)) {
+        if (!bench_run_threads(x, r, devices, &disturbance, error)) {
             return false;
         }
         for (int i = 0; i < (r->shape == LANES_ONE ? 1 : devices); i++) {
@@ -297,15 +298,15 @@ bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error)
         }
     }
     for (int i = 0; i < devices; i++) {
-        if (r->shape != LANES_PROCESSES && !fetch(x, r, i, error)) {
+        if (r->shape != LANES_PROCESSES && !bench_fetch(x, r, i, error)) {
             return false;
         }
-        if (!check(x, i, r->shape == LANES_PROCESSES ? c[i] : x->c, error)) {
+        if (!bench_check(x, i, r->shape == LANES_PROCESSES ? c[i] : x->c, error)) {
             return false;
         }
     }
-    sum_up(x, row, round, devices, results, &disturbance);
-    x->rows[row].rounds[round].stalls = r->api == LANES_HEDDLE ? count_stalls(x) - stalls : 0;
+    bench_sum_up(x, row, round, devices, results, &disturbance);
+    x->rows[row].rounds[round].stalls = r->api == LANES_HEDDLE ? bench_count_stalls(x) - stalls : 0;
     return true;
 }
 
@@ -319,33 +320,33 @@ enum {
 };
 
 /* Runs in this process if the plain device is open here, else in the worker of device 0. */
-static bool driver_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
+static bool bench_driver_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
-    return x->plain[0].context ? lanes_driver_flow(&x->driver, &x->plain[0], launches, us, error)
-                               : lanes_workers_tiny(x->workers, false, launches, us, error);
+    return x->plain[0].context ? bench_lanes_driver_flow(&x->driver, &x->plain[0], launches, us, error)
+                               : bench_lanes_workers_tiny(x->workers, false, launches, us, error);
 }
 
-static bool driver_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
+static bool bench_driver_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
 {
-    return x->plain[0].context ? lanes_driver_trips(&x->driver, &x->plain[0], trips, us, error)
-                               : lanes_workers_tiny(x->workers, true, trips, us, error);
+    return x->plain[0].context ? bench_lanes_driver_trips(&x->driver, &x->plain[0], trips, us, error)
+                               : bench_lanes_workers_tiny(x->workers, true, trips, us, error);
 }
 
-static bool heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
+static bool bench_heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
-    return lanes_heddle_flow(&x->heddle[0], launches, us, error);
+    return bench_lanes_heddle_flow(&x->heddle[0], launches, us, error);
 }
 
-static bool heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
+static bool bench_heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
 {
-    return lanes_heddle_trips(&x->heddle[0], trips, us, error);
+    return bench_lanes_heddle_trips(&x->heddle[0], trips, us, error);
 }
 
 typedef bool (*measure)(lanes_experiment *x, uint64_t count, double *us, char *error);
 
 /* Measures both sides once, the driver first in even rounds. */
-static bool measure_both(lanes_experiment *x, int round, measure driver, measure heddle, uint64_t count,
-                         double *driver_us, double *heddle_us, char *error)
+static bool bench_measure_both(lanes_experiment *x, int round, measure driver, measure heddle, uint64_t count,
+                               double *driver_us, double *heddle_us, char *error)
 {
     if (round % 2 == 0) {
         return driver(x, count, driver_us, error) && heddle(x, count, heddle_us, error);
@@ -355,10 +356,11 @@ static bool measure_both(lanes_experiment *x, int round, measure driver, measure
 
 /* Tries both sides and finds how many operations fit into `seconds`. The trial also warms them
  * up. */
-static bool size_up(lanes_experiment *x, measure driver, measure heddle, double seconds, uint64_t *count, char *error)
+static bool bench_size_up(lanes_experiment *x, measure driver, measure heddle, double seconds, uint64_t *count,
+                          char *error)
 {
     double driver_us = 0, heddle_us = 0;
-    if (!measure_both(x, 0, driver, heddle, PROBE, &driver_us, &heddle_us, error)) {
+    if (!bench_measure_both(x, 0, driver, heddle, PROBE, &driver_us, &heddle_us, error)) {
         return false;
     }
     double fit = seconds * 1e6 / (driver_us + heddle_us + 1e-3);
@@ -366,7 +368,7 @@ static bool size_up(lanes_experiment *x, measure driver, measure heddle, double 
     return true;
 }
 
-bool lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *error)
+bool bench_lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *error)
 {
     lanes_tiny *t = &x->tiny[part];
     int rounds = x->rounds < ROUNDS_MIN ? ROUNDS_MIN : x->rounds;
@@ -374,15 +376,15 @@ bool lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *
     if (x->plain[0].context && !PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[0].context))) {
         return false;
     }
-    if (!size_up(x, driver_flow, heddle_flow, each, &t->launches, error) ||
-        !size_up(x, driver_trips, heddle_trips, each, &t->trips, error)) {
+    if (!bench_size_up(x, bench_driver_flow, bench_heddle_flow, each, &t->launches, error) ||
+        !bench_size_up(x, bench_driver_trips, bench_heddle_trips, each, &t->trips, error)) {
         return false;
     }
     for (int r = 0; r < rounds; r++) {
-        if (!measure_both(x, r, driver_flow, heddle_flow, t->launches, &t->driver_launch_us[r], &t->heddle_launch_us[r],
-                          error) ||
-            !measure_both(x, r, driver_trips, heddle_trips, t->trips, &t->driver_trip_us[r], &t->heddle_trip_us[r],
-                          error)) {
+        if (!bench_measure_both(x, r, bench_driver_flow, bench_heddle_flow, t->launches, &t->driver_launch_us[r],
+                                &t->heddle_launch_us[r], error) ||
+            !bench_measure_both(x, r, bench_driver_trips, bench_heddle_trips, t->trips, &t->driver_trip_us[r],
+                                &t->heddle_trip_us[r], error)) {
             return false;
         }
         t->launch_ratio[r] = t->heddle_launch_us[r] / t->driver_launch_us[r];

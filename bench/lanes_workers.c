@@ -82,14 +82,14 @@ struct lanes_workers {
     int sockets[LANES_DEVICES_MAX + 1];
 };
 
-static bool system_failed(const char *what, int code, char *error)
+static bool bench_system_failed(const char *what, int code, char *error)
 {
     snprintf(error, PLAIN_ERROR, "%s: %s", what, strerror(code));
     return false;
 }
 
 /* Moves the descriptor above the numbers that the workers use. */
-static int move_up(int fd)
+static int bench_move_up(int fd)
 {
     int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
     if (fd >= 0) {
@@ -98,14 +98,14 @@ static int move_up(int fd)
     return moved;
 }
 
-static bool spawn_one(lanes_workers *w, int index, char *error)
+static bool bench_spawn_one(lanes_workers *w, int index, char *error)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        return system_failed("socketpair", errno, error);
+        return bench_system_failed("socketpair", errno, error);
     }
-    pair[0] = move_up(pair[0]);
-    pair[1] = move_up(pair[1]);
+    pair[0] = bench_move_up(pair[0]);
+    pair[1] = bench_move_up(pair[1]);
     w->sockets[index] = pair[0];
     char number[16], parent[16];
     snprintf(number, sizeof(number), "%d", index);
@@ -124,20 +124,20 @@ static bool spawn_one(lanes_workers *w, int index, char *error)
     }
     if (failed) {
         w->pids[index] = 0;
-        return system_failed("starting a worker process", failed, error);
+        return bench_system_failed("starting a worker process", failed, error);
     }
     return true;
 }
 
-static bool send_command(lanes_workers *w, int index, const command *c, char *error)
+static bool bench_send_command(lanes_workers *w, int index, const command *c, char *error)
 {
     if (send(w->sockets[index], c, sizeof(*c), MSG_NOSIGNAL) != (ssize_t)sizeof(*c)) {
-        return system_failed("sending to a worker process", errno, error);
+        return bench_system_failed("sending to a worker process", errno, error);
     }
     return true;
 }
 
-static bool receive_answer(lanes_workers *w, int index, char *error)
+static bool bench_receive_answer(lanes_workers *w, int index, char *error)
 {
     struct pollfd p = {.fd = w->sockets[index], .events = POLLIN};
     int ready;
@@ -161,42 +161,42 @@ static bool receive_answer(lanes_workers *w, int index, char *error)
 }
 
 /* Waits for every answer, even after a bad one, so that no worker still writes to its slot. */
-static bool receive_answers(lanes_workers *w, int count, char *error)
+static bool bench_receive_answers(lanes_workers *w, int count, char *error)
 {
     bool ok = true;
     char later[PLAIN_ERROR];
     for (int i = 0; i < count; i++) {
-        ok = receive_answer(w, i, ok ? error : later) && ok;
+        ok = bench_receive_answer(w, i, ok ? error : later) && ok;
     }
     return ok;
 }
 
-static bool map_shared(lanes_workers *w, char *error)
+static bool bench_map_shared(lanes_workers *w, char *error)
 {
     w->bytes = sizeof(shared) + (size_t)(w->count + 1) * sizeof(slot);
-    w->memory_fd = move_up(memfd_create("heddle-bench-lanes", MFD_CLOEXEC));
+    w->memory_fd = bench_move_up(memfd_create("heddle-bench-lanes", MFD_CLOEXEC));
     if (w->memory_fd < 0 || ftruncate(w->memory_fd, (off_t)w->bytes) != 0) {
-        return system_failed("memfd_create", errno, error);
+        return bench_system_failed("memfd_create", errno, error);
     }
     void *base = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, w->memory_fd, 0);
     if (base == MAP_FAILED) {
-        return system_failed("mmap", errno, error);
+        return bench_system_failed("mmap", errno, error);
     }
     w->shared = base;
     return true;
 }
 
-bool lanes_workers_start(const char *provider, const hd_device_info *devices, int count, const lanes_disturb_size *size,
-                         lanes_workers **out, char *error)
+bool bench_lanes_workers_start(const char *provider, const hd_device_info *devices, int count,
+                               const lanes_disturb_size *size, lanes_workers **out, char *error)
 {
     lanes_workers *w = calloc(1, sizeof(*w));
     if (!w) {
-        return system_failed("worker processes", ENOMEM, error);
+        return bench_system_failed("worker processes", ENOMEM, error);
     }
     w->count = count;
     w->memory_fd = -1;
     memset(w->sockets, -1, sizeof(w->sockets));
-    bool ok = map_shared(w, error);
+    bool ok = bench_map_shared(w, error);
     if (ok) {
         snprintf(w->shared->provider, sizeof(w->shared->provider), "%s", provider);
         w->shared->count = count;
@@ -206,43 +206,44 @@ bool lanes_workers_start(const char *provider, const hd_device_info *devices, in
         }
     }
     for (int i = 0; i <= count && ok; i++) {
-        ok = spawn_one(w, i, error);
+        ok = bench_spawn_one(w, i, error);
     }
-    ok = ok && receive_answers(w, count + 1, error);
+    ok = ok && bench_receive_answers(w, count + 1, error);
     if (!ok) {
-        lanes_workers_stop(w);
+        bench_lanes_workers_stop(w);
         return false;
     }
     *out = w;
     return true;
 }
 
-bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
-                           const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error)
+bool bench_lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
+                                 const lanes_result **results, const float **c, lanes_disturbance *disturbance,
+                                 char *error)
 {
     command go = {.kind = COMMAND_PREPARE, .warm = (uint32_t)warm};
     bool ok = true;
     for (int i = 0; i < w->count && ok; i++) {
-        ok = send_command(w, i, &go, error);
+        ok = bench_send_command(w, i, &go, error);
     }
-    if (!ok || !receive_answers(w, w->count, error)) {
+    if (!ok || !bench_receive_answers(w, w->count, error)) {
         return false;
     }
-    go.when.begin = stats_monotonic() + BEGIN_DELAY_NS;
+    go.when.begin = cli_stats_monotonic() + BEGIN_DELAY_NS;
     go.when.end = go.when.begin + duration_ns;
     go.when.batch = batch;
     atomic_store(&w->shared->stop, 0);
     if (disturbed) {
         go.kind = COMMAND_DISTURB;
-        ok = send_command(w, w->count, &go, error);
+        ok = bench_send_command(w, w->count, &go, error);
     }
     go.kind = COMMAND_RUN;
     for (int i = 0; i < w->count && ok; i++) {
-        ok = send_command(w, i, &go, error);
+        ok = bench_send_command(w, i, &go, error);
     }
-    ok = ok && receive_answers(w, w->count, error);
+    ok = ok && bench_receive_answers(w, w->count, error);
     atomic_store(&w->shared->stop, 1);
-    if (!ok || (disturbed && !receive_answer(w, w->count, error))) {
+    if (!ok || (disturbed && !bench_receive_answer(w, w->count, error))) {
         return false;
     }
     for (int i = 0; i < w->count; i++) {
@@ -255,10 +256,10 @@ bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, in
     return true;
 }
 
-bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error)
+bool bench_lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error)
 {
     command go = {.kind = trips ? COMMAND_TRIPS : COMMAND_FLOW, .count = count};
-    if (!send_command(w, 0, &go, error) || !receive_answer(w, 0, error)) {
+    if (!bench_send_command(w, 0, &go, error) || !bench_receive_answer(w, 0, error)) {
         return false;
     }
     *us = w->shared->slots[0].tiny_us;
@@ -266,21 +267,21 @@ bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us
 }
 
 /* Ends a worker, whose socket is already closed, and kills it if it does not end by itself. */
-static void reap(pid_t pid)
+static void bench_reap(pid_t pid)
 {
     for (int i = 0; i < END_TRIES; i++) {
         pid_t ended = waitpid(pid, NULL, WNOHANG);
         if (ended == pid || (ended < 0 && errno != EINTR)) {
             return;
         }
-        lanes_sleep_until(stats_monotonic() + END_TIMEOUT_NS);
+        bench_lanes_sleep_until(cli_stats_monotonic() + END_TIMEOUT_NS);
     }
     kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
 }
 
-void lanes_workers_stop(lanes_workers *w)
+void bench_lanes_workers_stop(lanes_workers *w)
 {
     if (!w) {
         return;
@@ -295,7 +296,7 @@ void lanes_workers_stop(lanes_workers *w)
     }
     for (int i = 0; i <= w->count; i++) {
         if (w->pids[i] > 0) {
-            reap(w->pids[i]);
+            bench_reap(w->pids[i]);
         }
     }
     if (w->shared) {
@@ -318,20 +319,21 @@ typedef struct worker {
     plain_device devices[LANES_DEVICES_MAX];
 } worker;
 
-static bool worker_open(worker *w)
+static bool bench_worker_open(worker *w)
 {
     char *error = w->slot->error;
-    if (!plain_open(w->shared->provider, &w->driver, error) || !plain_builtin(w->shared->provider, &w->image, error)) {
+    if (!cli_plain_open(w->shared->provider, &w->driver, error) ||
+        !cli_plain_builtin(w->shared->provider, &w->image, error)) {
         return false;
     }
     for (int i = 0; i < w->count; i++) {
         lanes_problem problem;
-        if (!lanes_problem_make(w->first + i, false, &problem, error)) {
+        if (!bench_lanes_problem_make(w->first + i, false, &problem, error)) {
             return false;
         }
-        bool ok = plain_device_open(&w->driver, w->shared->uuid[w->first + i], &w->image, LANES_M, LANES_N, LANES_K,
-                                    problem.a, problem.b, &w->devices[i], error);
-        lanes_problem_release(&problem);
+        bool ok = cli_plain_device_open(&w->driver, w->shared->uuid[w->first + i], &w->image, LANES_M, LANES_N, LANES_K,
+                                        problem.a, problem.b, &w->devices[i], error);
+        bench_lanes_problem_release(&problem);
         if (!ok) {
             return false;
         }
@@ -339,34 +341,34 @@ static bool worker_open(worker *w)
     return true;
 }
 
-static bool worker_do(worker *w, const command *c)
+static bool bench_worker_do(worker *w, const command *c)
 {
     char *error = w->slot->error;
     switch (c->kind) {
     case COMMAND_PREPARE:
         return PLAIN_TRY(&w->driver, error, cuCtxSetCurrent, (w->devices[0].context)) &&
-               plain_poison(&w->driver, &w->devices[0], error) &&
-               lanes_driver_warm(&w->driver, &w->devices[0], (int)c->warm, error);
+               cli_plain_poison(&w->driver, &w->devices[0], error) &&
+               bench_lanes_driver_warm(&w->driver, &w->devices[0], (int)c->warm, error);
     case COMMAND_RUN:
         memset(&w->slot->result, 0, sizeof(w->slot->result));
-        return lanes_driver_loop(&w->driver, &w->devices[0], &c->when, &w->slot->result, error) &&
-               plain_result(&w->driver, &w->devices[0], w->slot->c, error);
+        return bench_lanes_driver_loop(&w->driver, &w->devices[0], &c->when, &w->slot->result, error) &&
+               cli_plain_result(&w->driver, &w->devices[0], w->slot->c, error);
     case COMMAND_DISTURB:
         memset(&w->slot->disturbance, 0, sizeof(w->slot->disturbance));
-        return lanes_driver_disturb(&w->driver, w->devices, w->count, &w->image, &w->shared->disturb_size,
-                                    &w->shared->stop, &w->slot->disturbance, error);
+        return bench_lanes_driver_disturb(&w->driver, w->devices, w->count, &w->image, &w->shared->disturb_size,
+                                          &w->shared->stop, &w->slot->disturbance, error);
     case COMMAND_FLOW:
     case COMMAND_TRIPS:
         return PLAIN_TRY(&w->driver, error, cuCtxSetCurrent, (w->devices[0].context)) &&
-               (c->kind == COMMAND_FLOW ? lanes_driver_flow : lanes_driver_trips)(&w->driver, &w->devices[0], c->count,
-                                                                                  &w->slot->tiny_us, error);
+               (c->kind == COMMAND_FLOW ? bench_lanes_driver_flow : bench_lanes_driver_trips)(
+                   &w->driver, &w->devices[0], c->count, &w->slot->tiny_us, error);
     default:
         snprintf(error, PLAIN_ERROR, "unknown command %u", c->kind);
         return false;
     }
 }
 
-static shared *worker_map(size_t *bytes)
+static shared *bench_worker_map(size_t *bytes)
 {
     off_t end = lseek(MEMORY_FD, 0, SEEK_END);
     if (end < (off_t)sizeof(shared)) {
@@ -377,7 +379,7 @@ static shared *worker_map(size_t *bytes)
     return base == MAP_FAILED ? NULL : base;
 }
 
-int lanes_worker(int count, char *const *arguments)
+int bench_lanes_worker(int count, char *const *arguments)
 {
     if (count != 2) {
         return 2;
@@ -391,7 +393,7 @@ int lanes_worker(int count, char *const *arguments)
     fcntl(SOCKET_FD, F_SETFD, FD_CLOEXEC);
     fcntl(MEMORY_FD, F_SETFD, FD_CLOEXEC);
     size_t bytes = 0;
-    shared *s = worker_map(&bytes);
+    shared *s = bench_worker_map(&bytes);
     if (!s || index < 0 || index > s->count || s->count > LANES_DEVICES_MAX ||
         bytes < sizeof(shared) + (size_t)(s->count + 1) * sizeof(slot)) {
         return 2;
@@ -402,8 +404,8 @@ int lanes_worker(int count, char *const *arguments)
     w.slot = &s->slots[index];
     w.first = disturbs ? 0 : index;
     w.count = disturbs ? s->count : 1;
-    stats_clock_start();
-    answer a = {.ok = worker_open(&w)};
+    cli_stats_clock_start();
+    answer a = {.ok = bench_worker_open(&w)};
     command c;
     while (send(SOCKET_FD, &a, sizeof(a), MSG_NOSIGNAL) == (ssize_t)sizeof(a)) {
         ssize_t got;
@@ -413,10 +415,10 @@ int lanes_worker(int count, char *const *arguments)
         if (got != (ssize_t)sizeof(c)) {
             break; /* the parent closed the socket or is gone */
         }
-        a.ok = worker_do(&w, &c);
+        a.ok = bench_worker_do(&w, &c);
     }
     for (int i = 0; i < w.count; i++) {
-        plain_device_close(&w.driver, &w.devices[i]);
+        cli_plain_device_close(&w.driver, &w.devices[i]);
     }
     return 0;
 }

@@ -39,7 +39,7 @@ static const benchmark benchmarks[] = {
         .name = "lanes",
         .command = "bench lanes",
         .summary = "every device driven at once: plain driver calls from threads and from processes, and Heddle",
-        .run = lanes_run,
+        .run = bench_lanes_run,
         .takes = TAKES_DEVICES | TAKES_SECONDS,
         .rounds_most = LANES_ROUNDS_MAX,
         .about = lanes_help,
@@ -58,7 +58,7 @@ static const benchmark benchmarks[] = {
         .name = "faults",
         .command = "bench faults",
         .summary = "a device that faults in placement process: how soon it works again, and what the others notice",
-        .run = faults_run,
+        .run = bench_faults_run,
         .rounds_most = FAULTS_ROUNDS_MAX,
         .about = faults_help,
         .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
@@ -72,7 +72,7 @@ static const benchmark benchmarks[] = {
         .name = "alloc",
         .command = "bench alloc",
         .summary = "allocating and freeing memory: Heddle and the driver's own calls, in the same run",
-        .run = alloc_run,
+        .run = bench_alloc_run,
         .takes = TAKES_DEVICE | TAKES_REPLAY | TAKES_PARTS,
         .rounds_most = ALLOC_ROUNDS_MAX,
         .parts = alloc_parts,
@@ -92,7 +92,7 @@ static const benchmark benchmarks[] = {
         .name = "copy",
         .command = "bench copy",
         .summary = "transfers between the program, devices and devices: Heddle and the driver's own calls",
-        .run = copy_run,
+        .run = bench_copy_run,
         .takes = TAKES_SECONDS | TAKES_PARTS,
         .rounds_most = COPY_ROUNDS_MAX,
         .parts = copy_parts,
@@ -110,7 +110,7 @@ static const benchmark benchmarks[] = {
         .name = "tensor",
         .command = "bench tensor",
         .summary = "moving tensors between layouts, and products: beside the device copy, plain kernels and cuBLAS",
-        .run = tensor_run,
+        .run = bench_tensor_run,
         .takes = TAKES_DEVICE | TAKES_VARIANTS | TAKES_PARTS,
         .rounds_most = TENSOR_ROUNDS_MAX,
         .parts = tensor_parts,
@@ -132,7 +132,7 @@ static const benchmark benchmarks[] = {
         .name = "start",
         .command = "bench start",
         .summary = "until work can begin: hd_open, a restart, the first copy, beside a bare program of the driver",
-        .run = start_run,
+        .run = bench_start_run,
         .as_it_is = true,
         .rounds_most = START_ROUNDS_MAX,
         .about = start_help,
@@ -146,7 +146,7 @@ static const benchmark benchmarks[] = {
         .command = "bench submit",
         .summary =
             "what a submit costs, from one to sixteen threads, and what it holds up, beside the driver's own calls",
-        .run = submit_run,
+        .run = bench_submit_run,
         .takes = TAKES_PARTS,
         .rounds_most = SUBMIT_ROUNDS_MAX,
         .parts = submit_parts,
@@ -164,7 +164,7 @@ static const benchmark benchmarks[] = {
         .name = "claim",
         .command = "bench claim",
         .summary = "what a claim costs, and a claim on a stream, beside a program's own events",
-        .run = claim_run,
+        .run = bench_claim_run,
         .rounds_most = CLAIM_ROUNDS_MAX,
         .about = claim_help,
         .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
@@ -176,7 +176,7 @@ static const benchmark benchmarks[] = {
         .name = "trace",
         .command = "bench trace",
         .summary = "what a trace costs, in turns with the same work without one",
-        .run = trace_run,
+        .run = bench_trace_run,
         .rounds_most = TRACE_ROUNDS_MAX,
         .about = trace_help,
         .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
@@ -191,7 +191,7 @@ enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 
 /* ---- help ---- */
 
-static int print_help(void)
+static int bench_print_help(void)
 {
     for (int i = 0; i < BENCHMARKS; i++) {
         printf("%s heddle bench %s [OPTION]...\n", i ? "      " : "usage:", benchmarks[i].name);
@@ -204,7 +204,7 @@ static int print_help(void)
     return cli_finish("bench", CLI_OK);
 }
 
-static int print_help_of(const benchmark *b)
+static int bench_print_help_of(const benchmark *b)
 {
     printf("usage: heddle %s %s"
            "\n"
@@ -222,7 +222,7 @@ static int print_help_of(const benchmark *b)
 
 /* ---- options ---- */
 
-static bool parse_seconds(const char *text, double *out)
+static bool bench_parse_seconds(const char *text, double *out)
 {
     char *end;
     double value = strtod(text, &end);
@@ -234,11 +234,11 @@ static bool parse_seconds(const char *text, double *out)
 }
 
 /* True if every name of --only is that of a part. */
-static bool are_parts(const char *text, const char *parts)
+static bool bench_are_parts(const char *text, const char *parts)
 {
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
-        if (!report_has_name(parts, at, length)) {
+        if (!cli_report_has_name(parts, at, length)) {
             return false;
         }
         at += length;
@@ -249,7 +249,7 @@ static bool are_parts(const char *text, const char *parts)
 }
 
 /* Parses --device: a number from 0 on. */
-static bool parse_device(const char *text, int *out)
+static bool bench_parse_device(const char *text, int *out)
 {
     *out = 0;
     return strcmp(text, "0") == 0 || cli_parse_count(text, DEVICES_MOST - 1, out);
@@ -283,7 +283,7 @@ static const struct {
                    {CLI_HELP, 0}};
 enum { OPTIONS = sizeof(all_options) / sizeof(all_options[0]) };
 
-static int parse_number(int option, const benchmark *b, const char *value, bench_options *out)
+static int bench_parse_number(int option, const benchmark *b, const char *value, bench_options *out)
 {
     switch (option) {
     case ROUNDS:
@@ -295,17 +295,17 @@ static int parse_number(int option, const benchmark *b, const char *value, bench
                    ? CLI_OK
                    : cli_usage(b->command, "--devices wants a number from 1 to %d, not '%s'", DEVICES_MOST, value);
     case DEVICE:
-        return parse_device(value, &out->device)
+        return bench_parse_device(value, &out->device)
                    ? CLI_OK
                    : cli_usage(b->command, "--device wants a number from 0 to %d, not '%s'", DEVICES_MOST - 1, value);
     default:
-        return parse_seconds(value, &out->seconds)
+        return bench_parse_seconds(value, &out->seconds)
                    ? CLI_OK
                    : cli_usage(b->command, "--seconds wants a time up to %d, not '%s'", SECONDS_MOST, value);
     }
 }
 
-static int parse_option(int option, const benchmark *b, const char *value, bench_options *out)
+static int bench_parse_option(int option, const benchmark *b, const char *value, bench_options *out)
 {
     switch (option) {
     case REPLAY:
@@ -316,7 +316,7 @@ static int parse_option(int option, const benchmark *b, const char *value, bench
         return CLI_OK;
     case ONLY:
         out->only = value;
-        return are_parts(value, b->parts)
+        return bench_are_parts(value, b->parts)
                    ? CLI_OK
                    : cli_usage(b->command, "--only wants names of parts, separated by commas, not '%s'; there are: %s",
                                value, b->parts);
@@ -331,11 +331,11 @@ static int parse_option(int option, const benchmark *b, const char *value, bench
         out->variants = true;
         return CLI_OK;
     default:
-        return parse_number(option, b, value, out);
+        return bench_parse_number(option, b, value, out);
     }
 }
 
-static int parse(const benchmark *b, int argc, char **argv, bench_options *out, bool *help)
+static int bench_parse(const benchmark *b, int argc, char **argv, bench_options *out, bool *help)
 {
     struct option options[OPTIONS + 1];
     int count = 0, status = CLI_OK, option;
@@ -355,7 +355,7 @@ static int parse(const benchmark *b, int argc, char **argv, bench_options *out, 
         } else if (option == 'h') {
             *help = true;
         } else {
-            status = parse_option(option, b, words.value, out);
+            status = bench_parse_option(option, b, words.value, out);
         }
     }
     return status;
@@ -363,21 +363,21 @@ static int parse(const benchmark *b, int argc, char **argv, bench_options *out, 
 
 /* ---- run ---- */
 
-static int run(const benchmark *b, int argc, char **argv)
+static int bench_run(const benchmark *b, int argc, char **argv)
 {
     cli_progress progress;
     bench_options options = {.device = -1,
                              .run = {.output = stdout, .progress = cli_progress_step, .context = &progress}};
     bool help = false;
-    int status = parse(b, argc, argv, &options, &help);
+    int status = bench_parse(b, argc, argv, &options, &help);
     if (status != CLI_OK || help) {
-        return help ? print_help_of(b) : status;
+        return help ? bench_print_help_of(b) : status;
     }
     if (options.n_replays > 0 && !options.only) {
         options.only = "replay";
     }
     if (!b->as_it_is) {
-        plain_begin();
+        cli_plain_begin();
     }
     char *words[CLI_WORDS];
     options.run.command = words;
@@ -386,7 +386,7 @@ static int run(const benchmark *b, int argc, char **argv)
     return cli_finish(b->command, b->run(&options));
 }
 
-static const char *benchmark_name(const void *context, int index)
+static const char *bench_benchmark_name(const void *context, int index)
 {
     (void)context;
     return index < BENCHMARKS ? benchmarks[index].name : NULL;
@@ -394,21 +394,22 @@ static const char *benchmark_name(const void *context, int index)
 
 int main(int argc, char **argv)
 {
-    output_begin();
+    cli_output_begin();
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit fails and is reported */
     const char *what = argc > 1 ? argv[1] : "";
     if (argc > 2 && strcmp(what, "lanes") == 0 && strcmp(argv[2], LANES_WORKER) == 0) {
         /* the benchmark starts its worker processes this way */
-        return lanes_worker(argc - 3, argv + 3);
+        return bench_lanes_worker(argc - 3, argv + 3);
     }
     if (argc > 2 && strcmp(what, "start") == 0 && strcmp(argv[2], START_SAMPLE) == 0) {
-        return start_sample(argc - 3, argv + 3); /* the benchmark starts its samples this way */
+        /* the benchmark starts its samples this way */
+        return bench_start_sample(argc - 3, argv + 3);
     }
     static const struct option options[] = {CLI_HELP, {NULL, 0, NULL, 0}};
     cli_words words = {.command = "bench", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER};
     switch (cli_next(&words)) {
     case 'h':
-        return print_help();
+        return bench_print_help();
     case CLI_END:
         return cli_usage("bench", "the name of a benchmark is missing");
     case CLI_WRONG:
@@ -419,10 +420,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(words.word, benchmarks[i].name) == 0) {
             int before = words.next - 1;
-            return run(&benchmarks[i], argc - before, argv + before);
+            return bench_run(&benchmarks[i], argc - before, argv + before);
         }
     }
     char hint[CLI_HINT];
-    cli_hint(words.word, benchmark_name, NULL, hint);
+    cli_hint(words.word, bench_benchmark_name, NULL, hint);
     return cli_usage("bench", "unknown benchmark '%s'%s", words.word, hint);
 }

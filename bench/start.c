@@ -1,8 +1,8 @@
 /* start.c - `heddle bench start`: samples the ways to start in turns, each sample in a process of
  * its own, and reports.
  *
- * A sample (start_sample) opens, runs a kernel, closes, and writes the durations. It is a separate
- * process, because a driver starts only once in a process.
+ * A sample (bench_start_sample) opens, runs a kernel, closes, and writes the durations. It is a
+ * separate process, because a driver starts only once in a process.
  *
  * Threads: the conductor. In a sample, the process's first thread runs everything here. Locks:
  * none.
@@ -88,25 +88,25 @@ static const uint64_t test_gpu_ns = (uint64_t)5 * 1000000000, test_host_ns = 100
 /* longer than a spare worker takes to start its driver */
 static const uint64_t spare_ns = (uint64_t)5 * 1000000000;
 
-static double since(uint64_t begin)
+static double bench_since(uint64_t begin)
 {
-    return (double)(stats_monotonic() - begin);
+    return (double)(cli_stats_monotonic() - begin);
 }
 
 /* ---- plain driver ---- */
 
-static bool run_bare(int ordinal, start_result *r)
+static bool bench_run_bare(int ordinal, start_result *r)
 {
     const char *provider = secure_getenv("HEDDLE_DRIVER");
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     plain_driver d;
     plain_image image;
     bool host = provider && strcmp(provider, "host") == 0;
-    bool opened = !host && plain_open("nvidia", &d, r->error);
-    if (!opened && !plain_open("host", &d, r->error)) {
+    bool opened = !host && cli_plain_open("nvidia", &d, r->error);
+    if (!opened && !cli_plain_open("host", &d, r->error)) {
         return false;
     }
-    r->ns[START_OPEN] = since(begin);
+    r->ns[START_OPEN] = bench_since(begin);
     hdcu_device device;
     hdcu_context context;
     hdcu_stream stream;
@@ -117,7 +117,7 @@ static bool run_bare(int ordinal, start_result *r)
     uint32_t value = 7;
     void *parameters[] = {&y, &n, &value};
     char *error = r->error;
-    bool ok = plain_builtin(d.provider, &image, error) && PLAIN_TRY(&d, error, cuDeviceGet, (&device, ordinal)) &&
+    bool ok = cli_plain_builtin(d.provider, &image, error) && PLAIN_TRY(&d, error, cuDeviceGet, (&device, ordinal)) &&
               PLAIN_TRY(&d, error, cuDevicePrimaryCtxRetain, (&context, device)) &&
               PLAIN_TRY(&d, error, cuCtxSetCurrent, (context)) &&
               PLAIN_TRY(&d, error, cuStreamCreate, (&stream, HDCU_STREAM_NON_BLOCKING)) &&
@@ -126,39 +126,39 @@ static bool run_bare(int ordinal, start_result *r)
               PLAIN_TRY(&d, error, cuMemAlloc, (&y, WORDS * 4)) &&
               PLAIN_TRY(&d, error, cuLaunchKernel, (fill, WORDS / 128, 1, 1, 128, 1, 1, 0, stream, parameters, NULL)) &&
               PLAIN_TRY(&d, error, cuStreamSynchronize, (stream));
-    r->ns[START_FIRST] = since(begin);
+    r->ns[START_FIRST] = bench_since(begin);
     r->ns[START_CONTEXT] = r->ns[START_FIRST] - r->ns[START_OPEN];
-    uint64_t closing = stats_monotonic();
+    uint64_t closing = cli_stats_monotonic();
     ok = ok && PLAIN_TRY(&d, error, cuDevicePrimaryCtxRelease, (device));
-    r->ns[START_CLOSE] = since(closing);
+    r->ns[START_CLOSE] = bench_since(closing);
     return ok;
 }
 
 _Static_assert(sizeof(start_result) <= PIPE_BUF, "results of several children do not mix");
 
 /* A child writes its result into the pipe. */
-static bool be_bare(int ordinal, int pipe)
+static bool bench_be_bare(int ordinal, int pipe)
 {
     start_result r = {.ok = false};
-    r.ok = run_bare(ordinal, &r);
+    r.ok = bench_run_bare(ordinal, &r);
     return write(pipe, &r, sizeof(r)) == (ssize_t)sizeof(r);
 }
 
 /* Runs bare programs on `count` devices at once. The slowest one counts, from the start of the
  * first program to its own first kernel. */
-static bool run_bares(int count, start_result *r)
+static bool bench_run_bares(int count, start_result *r)
 {
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     int ends[2], started = 0;
     if (pipe2(ends, O_CLOEXEC) != 0) {
         snprintf(r->error, sizeof(r->error), "pipe: %s", strerror(errno));
         return false;
     }
     for (pid_t pid = 1; started < count && pid > 0; started += pid > 0) {
-        double late = since(begin);
+        double late = bench_since(begin);
         pid = fork();
         if (pid == 0) {
-            _exit(be_bare(started, ends[1]) ? 0 : 1);
+            _exit(bench_be_bare(started, ends[1]) ? 0 : 1);
         }
         r->ns[START_OPEN] = late; /* until the last one started */
     }
@@ -187,21 +187,22 @@ static bool run_bares(int count, start_result *r)
 /* ---- Heddle ---- */
 
 /* Allocates memory on one device, fills it with a kernel, and checks the result. */
-static bool first_kernel(hd_runtime *runtime, hd_kernel *fill, int device, char *error)
+static bool bench_first_kernel(hd_runtime *runtime, hd_kernel *fill, int device, char *error)
 {
     hd_lane *lane = NULL;
     hd_buffer *y = NULL;
     hd_ticket ticket;
     uint32_t got = 0;
-    if (!report_check(hd_lane_get_default(runtime, device, &lane), "hd_lane_get_default", error) ||
-        !report_check(hd_alloc(lane, WORDS * 4, &y), "hd_alloc", error)) {
+    if (!cli_report_check(hd_lane_get_default(runtime, device, &lane), "hd_lane_get_default", error) ||
+        !cli_report_check(hd_alloc(lane, WORDS * 4, &y), "hd_alloc", error)) {
         return false;
     }
     hd_arg arguments[] = {hd_out(y), hd_u64(WORDS), hd_u32(7)};
     hd_status status =
         hd_launch(lane, fill, (hd_dims){WORDS / 128, 1, 1}, (hd_dims){128, 1, 1}, 0, arguments, 3, &ticket);
-    bool ok = report_check(status, "hd_launch", error) && report_check(hd_wait(ticket, timeout_ns), "hd_wait", error) &&
-              report_check(hd_read(y, (WORDS - 1) * 4, &got, 4), "hd_read", error);
+    bool ok = cli_report_check(status, "hd_launch", error) &&
+              cli_report_check(hd_wait(ticket, timeout_ns), "hd_wait", error) &&
+              cli_report_check(hd_read(y, (WORDS - 1) * 4, &got, 4), "hd_read", error);
     hd_free(y);
     if (ok && got != 7) {
         snprintf(error, PLAIN_ERROR, "device %d: the kernel wrote %u instead of 7", device, got);
@@ -209,132 +210,133 @@ static bool first_kernel(hd_runtime *runtime, hd_kernel *fill, int device, char 
     return ok && got == 7;
 }
 
-static bool open_all(const char *settings, hd_runtime **runtime, hd_kernel **fill, start_result *r)
+static bool bench_open_all(const char *settings, hd_runtime **runtime, hd_kernel **fill, start_result *r)
 {
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     hd_options options = {.size = sizeof(options), .settings = settings};
     hd_module *module;
-    bool ok = report_check(hd_open(&options, runtime), "hd_open", r->error);
-    r->ns[START_OPEN] = since(begin);
-    ok = ok && report_check(hd_module_get_builtin(*runtime, &module), "hd_module_get_builtin", r->error) &&
-         report_check(hd_kernel_get(module, "hd_fill_u32", fill), "hd_kernel_get", r->error);
+    bool ok = cli_report_check(hd_open(&options, runtime), "hd_open", r->error);
+    r->ns[START_OPEN] = bench_since(begin);
+    ok = ok && cli_report_check(hd_module_get_builtin(*runtime, &module), "hd_module_get_builtin", r->error) &&
+         cli_report_check(hd_kernel_get(module, "hd_fill_u32", fill), "hd_kernel_get", r->error);
     for (int i = 0; ok && i < hd_device_count(*runtime); i++) {
-        ok = first_kernel(*runtime, *fill, i, r->error);
+        ok = bench_first_kernel(*runtime, *fill, i, r->error);
     }
-    r->ns[START_FIRST] = since(begin);
+    r->ns[START_FIRST] = bench_since(begin);
     return ok;
 }
 
-static bool run_open(const char *settings, start_result *r)
+static bool bench_run_open(const char *settings, start_result *r)
 {
     hd_runtime *runtime = NULL;
     hd_kernel *fill = NULL;
-    bool ok = open_all(settings, &runtime, &fill, r);
-    uint64_t begin = stats_monotonic();
+    bool ok = bench_open_all(settings, &runtime, &fill, r);
+    uint64_t begin = cli_stats_monotonic();
     hd_close(runtime);
-    r->ns[START_CLOSE] = since(begin);
+    r->ns[START_CLOSE] = bench_since(begin);
     return ok;
 }
 
-static void sleep_for(uint64_t ns)
+static void bench_sleep_for(uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     nanosleep(&t, NULL);
 }
 
-static bool lose_first(hd_runtime *runtime, char *error)
+static bool bench_lose_first(hd_runtime *runtime, char *error)
 {
     hd_device_info info = {.size = sizeof(info)};
-    if (!report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", error)) {
+    if (!cli_report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", error)) {
         return false;
     }
     kill(info.worker_pid, SIGKILL);
     while (!info.lost) {
-        if (!report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", error)) {
+        if (!cli_report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", error)) {
             return false;
         }
-        sleep_for(LOOK_NS);
+        bench_sleep_for(LOOK_NS);
     }
     return true;
 }
 
-static bool run_restart(const char *settings, start_result *r)
+static bool bench_run_restart(const char *settings, start_result *r)
 {
     hd_runtime *runtime = NULL;
     hd_kernel *fill = NULL;
-    bool ok = open_all(settings, &runtime, &fill, r);
-    sleep_for(spare_ns); /* also without a spare worker, so that all else is equal */
-    ok = ok && lose_first(runtime, r->error);
-    uint64_t begin = stats_monotonic();
-    ok = ok && report_check(hd_device_restart(runtime, 0), "hd_device_restart", r->error) &&
-         first_kernel(runtime, fill, 0, r->error);
+    bool ok = bench_open_all(settings, &runtime, &fill, r);
+    bench_sleep_for(spare_ns); /* also without a spare worker, so that all else is equal */
+    ok = ok && bench_lose_first(runtime, r->error);
+    uint64_t begin = cli_stats_monotonic();
+    ok = ok && cli_report_check(hd_device_restart(runtime, 0), "hd_device_restart", r->error) &&
+         bench_first_kernel(runtime, fill, 0, r->error);
     for (int i = 0; i < START_FIGURES; i++) {
         r->ns[i] = NAN;
     }
-    r->ns[START_FIRST] = since(begin);
+    r->ns[START_FIRST] = bench_since(begin);
     hd_close(runtime);
     return ok;
 }
 
 /* ---- copies ---- */
 
-static bool copy_once(hd_buffer *const b[2], double *ns, char *error)
+static bool bench_copy_once(hd_buffer *const b[2], double *ns, char *error)
 {
     hd_ticket ticket;
-    uint64_t begin = stats_monotonic();
-    bool ok = report_check(hd_copy(b[1], 0, b[0], 0, COPY_BYTES, &ticket), "hd_copy", error) &&
-              report_check(hd_wait(ticket, timeout_ns), "hd_wait", error);
-    *ns = since(begin);
+    uint64_t begin = cli_stats_monotonic();
+    bool ok = cli_report_check(hd_copy(b[1], 0, b[0], 0, COPY_BYTES, &ticket), "hd_copy", error) &&
+              cli_report_check(hd_wait(ticket, timeout_ns), "hd_wait", error);
+    *ns = bench_since(begin);
     return ok;
 }
 
-static bool run_copies(hd_runtime *runtime, start_result *r)
+static bool bench_run_copies(hd_runtime *runtime, start_result *r)
 {
     hd_buffer *b[2] = {NULL, NULL};
     hd_device_info info = {.size = sizeof(info)};
     double later[LATER], ns = 0;
-    bool ok = report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", r->error);
+    bool ok = cli_report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", r->error);
     for (int i = 0; ok && i < 2; i++) {
         hd_lane *lane = NULL;
-        ok = report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", r->error) &&
-             report_check(hd_alloc(lane, COPY_BYTES, &b[i]), "hd_alloc", r->error) &&
-             report_check(hd_fill(b[i], 0, 5u + (uint32_t)i, COPY_BYTES, NULL), "hd_fill", r->error) &&
-             report_check(hd_buffer_wait(b[i], HD_READ_WRITE, timeout_ns), "hd_buffer_wait", r->error);
+        ok = cli_report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", r->error) &&
+             cli_report_check(hd_alloc(lane, COPY_BYTES, &b[i]), "hd_alloc", r->error) &&
+             cli_report_check(hd_fill(b[i], 0, 5u + (uint32_t)i, COPY_BYTES, NULL), "hd_fill", r->error) &&
+             cli_report_check(hd_buffer_wait(b[i], HD_READ_WRITE, timeout_ns), "hd_buffer_wait", r->error);
     }
-    ok = ok && copy_once(b, &r->ns[START_COPY_FIRST], r->error);
-    uint64_t begin = stats_monotonic();
+    ok = ok && bench_copy_once(b, &r->ns[START_COPY_FIRST], r->error);
+    uint64_t begin = cli_stats_monotonic();
     r->ns[START_COPY_WORST] = 0;
-    for (int i = 0; ok && (i < LATER || stats_monotonic() - begin < (info.is_host ? test_host_ns : test_gpu_ns)); i++) {
-        ok = copy_once(b, &ns, r->error);
+    for (int i = 0; ok && (i < LATER || cli_stats_monotonic() - begin < (info.is_host ? test_host_ns : test_gpu_ns));
+         i++) {
+        ok = bench_copy_once(b, &ns, r->error);
         r->ns[START_COPY_WORST] = ns > r->ns[START_COPY_WORST] ? ns : r->ns[START_COPY_WORST];
         if (i < LATER) {
             later[i] = ns;
         }
     }
     uint32_t got = 0;
-    ok = ok && report_check(hd_read(b[1], COPY_BYTES - 4, &got, 4), "hd_read", r->error);
+    ok = ok && cli_report_check(hd_read(b[1], COPY_BYTES - 4, &got, 4), "hd_read", r->error);
     if (ok && got != 5) {
         snprintf(r->error, PLAIN_ERROR, "a copy wrote %u instead of 5", got);
         ok = false;
     }
-    r->ns[START_COPY_LATER] = ok ? stats_spread_of(later, LATER).median : NAN;
+    r->ns[START_COPY_LATER] = ok ? cli_stats_spread_of(later, LATER).median : NAN;
     return ok;
 }
 
-static bool run_copy(const char *settings, start_result *r)
+static bool bench_run_copy(const char *settings, start_result *r)
 {
     hd_runtime *runtime = NULL;
     hd_options options = {.size = sizeof(options), .settings = settings};
-    bool ok = report_check(hd_open(&options, &runtime), "hd_open", r->error);
+    bool ok = cli_report_check(hd_open(&options, &runtime), "hd_open", r->error);
     /* a single device gives no figure */
-    ok = ok && (hd_device_count(runtime) < 2 || run_copies(runtime, r));
+    ok = ok && (hd_device_count(runtime) < 2 || bench_run_copies(runtime, r));
     hd_close(runtime);
     return ok;
 }
 
 /* ---- the way ---- */
 
-int start_sample(int count, char *const *arguments)
+int bench_start_sample(int count, char *const *arguments)
 {
     start_result r = {.ok = false};
     for (int i = 0; i < START_FIGURES; i++) {
@@ -342,19 +344,19 @@ int start_sample(int count, char *const *arguments)
     }
     const char *way = count > 0 ? arguments[0] : "";
     if (strcmp(way, "bare") == 0) {
-        r.ok = run_bare(0, &r);
+        r.ok = bench_run_bare(0, &r);
     } else if (strcmp(way, "bares") == 0) {
-        r.ok = run_bares(count > 1 ? atoi(arguments[1]) : 1, &r);
+        r.ok = bench_run_bares(count > 1 ? atoi(arguments[1]) : 1, &r);
     } else if (strcmp(way, "thread") == 0) {
-        r.ok = run_open("placement=thread", &r);
+        r.ok = bench_run_open("placement=thread", &r);
     } else if (strcmp(way, "process") == 0) {
-        r.ok = run_open("placement=process", &r);
+        r.ok = bench_run_open("placement=process", &r);
     } else if (strcmp(way, "restart") == 0) {
-        r.ok = run_restart("placement=process spare_workers=0", &r);
+        r.ok = bench_run_restart("placement=process spare_workers=0", &r);
     } else if (strcmp(way, "spare") == 0) {
-        r.ok = run_restart("placement=process spare_workers=1", &r);
+        r.ok = bench_run_restart("placement=process spare_workers=1", &r);
     } else if (strcmp(way, "copy") == 0) {
-        r.ok = run_copy("placement=thread peers=verify cache=none", &r);
+        r.ok = bench_run_copy("placement=thread peers=verify cache=none", &r);
     } else {
         snprintf(r.error, sizeof(r.error), "no such sample: '%.40s'", way);
     }
@@ -375,13 +377,13 @@ typedef struct experiment {
 /* ---- a sample ---- */
 
 /* Reads the result, or the part that arrives in time. */
-static size_t read_result(int pipe, start_result *out)
+static size_t bench_read_result(int pipe, start_result *out)
 {
     size_t got = 0;
-    uint64_t end = stats_monotonic() + (uint64_t)SAMPLE_MS * 1000000;
+    uint64_t end = cli_stats_monotonic() + (uint64_t)SAMPLE_MS * 1000000;
     while (got < sizeof(*out)) {
         struct pollfd p = {.fd = pipe, .events = POLLIN};
-        uint64_t now = stats_monotonic();
+        uint64_t now = cli_stats_monotonic();
         if (now >= end || poll(&p, 1, (int)((end - now) / 1000000) + 1) < 0) {
             break;
         }
@@ -394,7 +396,7 @@ static size_t read_result(int pipe, start_result *out)
     return got;
 }
 
-static bool take_sample(start_way way, int devices, start_result *out, char *error)
+static bool bench_take_sample(start_way way, int devices, start_result *out, char *error)
 {
     int ends[2];
     posix_spawn_file_actions_t actions;
@@ -412,7 +414,7 @@ static bool take_sample(start_way way, int devices, start_result *out, char *err
     int e = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
-    size_t got = e ? 0 : read_result(ends[0], out);
+    size_t got = e ? 0 : bench_read_result(ends[0], out);
     close(ends[0]);
     if (e) {
         snprintf(error, PLAIN_ERROR, "%s: the sample cannot be started: %s", name, strerror(e));
@@ -432,7 +434,7 @@ static bool take_sample(start_way way, int devices, start_result *out, char *err
 
 /* ---- figures ---- */
 
-static stats_spread spread_of(const experiment *x, start_way way, start_figure figure, int *count)
+static stats_spread bench_spread_of(const experiment *x, start_way way, start_figure figure, int *count)
 {
     double values[START_ROUNDS_MAX] = {0};
     int n = 0;
@@ -442,34 +444,34 @@ static stats_spread spread_of(const experiment *x, start_way way, start_figure f
         }
     }
     *count = n;
-    return stats_spread_of(values, n);
+    return cli_stats_spread_of(values, n);
 }
 
-static double median(const experiment *x, start_way way, start_figure figure)
+static double bench_median(const experiment *x, start_way way, start_figure figure)
 {
     int n = 0;
-    stats_spread s = spread_of(x, way, figure, &n);
+    stats_spread s = bench_spread_of(x, way, figure, &n);
     return n ? s.median : NAN;
 }
 
-static void make_goals(const experiment *x, report_goal out[GOALS])
+static void bench_make_goals(const experiment *x, report_goal out[GOALS])
 {
-    double bare = median(x, START_BARE, START_FIRST);
+    double bare = bench_median(x, START_BARE, START_FIRST);
     const report_goal goals[GOALS] = {
         {.id = "open",
          .text = "hd_open with workers to kernels, over the bare program",
          .limit = 1.3,
-         .value = median(x, START_PROCESS, START_FIRST) / bare,
+         .value = bench_median(x, START_PROCESS, START_FIRST) / bare,
          .unit = ""},
         {.id = "restart",
          .text = "restart with a spare worker, over the bare program",
          .limit = 0.5,
-         .value = median(x, START_SPARE, START_FIRST) / bare,
+         .value = bench_median(x, START_SPARE, START_FIRST) / bare,
          .unit = ""},
         {.id = "first_copy",
          .text = "first copy between untested devices, more than a later one",
          .limit = 5e6,
-         .value = median(x, START_COPY, START_COPY_FIRST) - median(x, START_COPY, START_COPY_LATER),
+         .value = bench_median(x, START_COPY, START_COPY_FIRST) - bench_median(x, START_COPY, START_COPY_LATER),
          .unit = "ns"},
     };
     memcpy(out, goals, sizeof(goals));
@@ -502,7 +504,7 @@ static const struct {
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* A figure with its rounds; nothing if it was not measured. */
-static void put_figure(hdi_json *j, const experiment *x, int row)
+static void bench_put_figure(hdi_json *j, const experiment *x, int row)
 {
     double values[START_ROUNDS_MAX] = {0};
     int n = 0;
@@ -515,11 +517,11 @@ static void put_figure(hdi_json *j, const experiment *x, int row)
     if (n == 0) {
         return;
     }
-    stats_spread s = stats_spread_of(values, n);
-    report_put_spread_begin(j, rows[row].id, s);
-    report_put_string(j, "name", rows[row].text);
-    report_put_string(j, "unit", "ns");
-    report_put_number(j, "over_bare", s.median / median(x, START_BARE, START_FIRST));
+    stats_spread s = cli_stats_spread_of(values, n);
+    cli_report_put_spread_begin(j, rows[row].id, s);
+    cli_report_put_string(j, "name", rows[row].text);
+    cli_report_put_string(j, "unit", "ns");
+    cli_report_put_number(j, "over_bare", s.median / bench_median(x, START_BARE, START_FIRST));
     hdi_json_key(j, "rounds");
     hdi_json_array(j);
     for (int i = 0; i < n; i++) {
@@ -529,35 +531,35 @@ static void put_figure(hdi_json *j, const experiment *x, int row)
     hdi_json_object_end(j);
 }
 
-static void print_json(const void *results, FILE *out)
+static void bench_print_json(const void *results, FILE *out)
 {
     const experiment *x = results;
     hdi_json writer, *j = &writer;
     report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_begin(j, out, "start", &x->record, x->runtime);
+    bench_make_goals(x, goals);
+    cli_report_begin(j, out, "start", &x->record, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
-    report_put_integer(j, "devices", (uint64_t)x->devices);
-    report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    cli_report_put_integer(j, "devices", (uint64_t)x->devices);
+    cli_report_put_integer(j, "rounds", (uint64_t)x->rounds);
     hdi_json_object_end(j);
     hdi_json_key(j, "figures");
     hdi_json_object(j);
     for (int i = 0; i < ROWS; i++) {
-        put_figure(j, x, i);
+        bench_put_figure(j, x, i);
     }
     hdi_json_object_end(j);
-    report_put_goals(j, goals, GOALS, !x->on_host);
-    report_end(j);
+    cli_report_put_goals(j, goals, GOALS, !x->on_host);
+    cli_report_end(j);
 }
 
 /* ---- conductor ---- */
 
-static bool look(experiment *x, char *error)
+static bool bench_look(experiment *x, char *error)
 {
     hd_device_info info = {.size = sizeof(info)};
-    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
-        !report_check(hd_device_get_info(x->runtime, 0, &info), "hd_device_get_info", error)) {
+    if (!cli_report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_device_get_info(x->runtime, 0, &info), "hd_device_get_info", error)) {
         return false;
     }
     x->devices = hd_device_count(x->runtime);
@@ -567,10 +569,10 @@ static bool look(experiment *x, char *error)
     return true;
 }
 
-static bool measure(void *results, char *error)
+static bool bench_measure(void *results, char *error)
 {
     experiment *x = results;
-    if (!look(x, error)) {
+    if (!bench_look(x, error)) {
         return false;
     }
     hd_close(x->runtime);
@@ -579,27 +581,27 @@ static bool measure(void *results, char *error)
         for (int w = 0; w < START_WAYS; w++) {
             char stage[64];
             snprintf(stage, sizeof(stage), "round %d of %d", i + 1, x->rounds);
-            report_progress(&x->options->run, stage, start_ways[w],
-                            (double)(i * START_WAYS + w) / (x->rounds * START_WAYS));
-            if (!take_sample((start_way)w, x->devices, &x->results[w][i], error)) {
+            cli_report_progress(&x->options->run, stage, start_ways[w],
+                                (double)(i * START_WAYS + w) / (x->rounds * START_WAYS));
+            if (!bench_take_sample((start_way)w, x->devices, &x->results[w][i], error)) {
                 return false;
             }
         }
     }
-    return look(x, error);
+    return bench_look(x, error);
 }
 
-static void close_all(void *results)
+static void bench_close_all(void *results)
 {
     hd_close(((experiment *)results)->runtime);
 }
 
-int start_run(const bench_options *options)
+int bench_start_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench start", measure, close_all, print_json};
+    static const report_benchmark benchmark = {"bench start", bench_measure, bench_close_all, bench_print_json};
     experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

@@ -56,7 +56,7 @@ const submit_row submit_rows[SUBMIT_ROWS] = {
 
 enum { FIRST_ONE = 0, LAST_ONE = 3 }; /* the rows of the part `one` */
 
-static const submit_row *row_named(const char *id)
+static const submit_row *bench_row_named(const char *id)
 {
     const submit_row *row = submit_rows;
     while (strcmp(row->id, id) != 0) {
@@ -69,61 +69,61 @@ static const submit_row *row_named(const char *id)
 
 typedef enum measure { RATE, MEDIAN, P99, MEASURES } measure;
 
-static double value_of(const submit_figure *f, measure m)
+static double bench_value_of(const submit_figure *f, measure m)
 {
     return m == RATE ? f->launches_per_s : m == MEDIAN ? f->calls.median_ns : f->calls.p99_ns;
 }
 
 /* Computes one value for each round. */
-static int values_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m,
-                     double out[SUBMIT_ROUNDS_MAX])
+static int bench_values_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m,
+                           double out[SUBMIT_ROUNDS_MAX])
 {
     const submit_data *d = &x->rows[row - submit_rows];
     for (int i = 0; i < d->rounds; i++) {
-        out[i] = value_of(&d->figures[api][i], m);
+        out[i] = bench_value_of(&d->figures[api][i], m);
     }
     return d->rounds;
 }
 
-static double median_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m)
+static double bench_median_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m)
 {
     double values[SUBMIT_ROUNDS_MAX];
-    int n = values_of(x, row, api, m, values);
-    return n ? stats_spread_of(values, n).median : NAN;
+    int n = bench_values_of(x, row, api, m, values);
+    return n ? cli_stats_spread_of(values, n).median : NAN;
 }
 
 /* Heddle's value over the driver's value, for each round. */
-static int ratios_of(const submit_experiment *x, const submit_row *row, measure m, double out[SUBMIT_ROUNDS_MAX])
+static int bench_ratios_of(const submit_experiment *x, const submit_row *row, measure m, double out[SUBMIT_ROUNDS_MAX])
 {
     double driver[SUBMIT_ROUNDS_MAX];
-    int n = values_of(x, row, SUBMIT_DRIVER, m, driver);
-    values_of(x, row, SUBMIT_HEDDLE, m, out);
+    int n = bench_values_of(x, row, SUBMIT_DRIVER, m, driver);
+    bench_values_of(x, row, SUBMIT_HEDDLE, m, out);
     for (int i = 0; i < n; i++) {
         out[i] /= driver[i];
     }
     return n;
 }
 
-static double ratio_of(const submit_experiment *x, const submit_row *row, measure m)
+static double bench_ratio_of(const submit_experiment *x, const submit_row *row, measure m)
 {
     double values[SUBMIT_ROUNDS_MAX];
-    int n = ratios_of(x, row, m, values);
-    return n ? stats_spread_of(values, n).median : NAN;
+    int n = bench_ratios_of(x, row, m, values);
+    return n ? cli_stats_spread_of(values, n).median : NAN;
 }
 
-static double worse(double a, double b, bool at_least)
+static double bench_worse(double a, double b, bool at_least)
 {
     return isnan(a) || isnan(b) ? NAN : (a < b) == at_least ? a : b;
 }
 
-static void make_goals(const submit_experiment *x, report_goal out[GOALS])
+static void bench_make_goals(const submit_experiment *x, report_goal out[GOALS])
 {
-    double half_way = x->one_way_ns / 2, least = ratio_of(x, &submit_rows[FIRST_ONE], RATE);
+    double half_way = x->one_way_ns / 2, least = bench_ratio_of(x, &submit_rows[FIRST_ONE], RATE);
     for (int i = FIRST_ONE + 1; i <= LAST_ONE; i++) {
-        least = worse(least, ratio_of(x, &submit_rows[i], RATE), true);
+        least = bench_worse(least, bench_ratio_of(x, &submit_rows[i], RATE), true);
     }
-    double submit = worse(median_of(x, row_named("one_1"), SUBMIT_HEDDLE, MEDIAN),
-                          median_of(x, row_named("written"), SUBMIT_HEDDLE, MEDIAN), false);
+    double submit = bench_worse(bench_median_of(x, bench_row_named("one_1"), SUBMIT_HEDDLE, MEDIAN),
+                                bench_median_of(x, bench_row_named("written"), SUBMIT_HEDDLE, MEDIAN), false);
     const report_goal goals[GOALS] = {
         {.id = "submit",
          .text = "a submit, median: 50 ns, or half of one way",
@@ -133,7 +133,7 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
         {.id = "threads_8",
          .text = "8 threads on one device, launches a second vs. the driver",
          .limit = 2.5,
-         .value = ratio_of(x, row_named("one_8"), RATE),
+         .value = bench_ratio_of(x, bench_row_named("one_8"), RATE),
          .at_least = true,
          .unit = ""},
         {.id = "threads_any",
@@ -145,37 +145,37 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
         {.id = "alone",
          .text = "launch + wait, vs. the driver",
          .limit = 0.78,
-         .value = ratio_of(x, row_named("beside_0"), MEDIAN),
+         .value = bench_ratio_of(x, bench_row_named("beside_0"), MEDIAN),
          .unit = ""},
         {.id = "beside_1",
          .text = "  beside 1 thread that floods the device",
          .limit = 2,
-         .value = ratio_of(x, row_named("beside_1"), MEDIAN),
+         .value = bench_ratio_of(x, bench_row_named("beside_1"), MEDIAN),
          .unit = ""},
         {.id = "beside_4",
          .text = "  beside 4",
          .limit = 2,
-         .value = ratio_of(x, row_named("beside_4"), MEDIAN),
+         .value = bench_ratio_of(x, bench_row_named("beside_4"), MEDIAN),
          .unit = ""},
         {.id = "beside_4_p99",
          .text = "  beside 4, 99th percentile",
          .limit = 2,
-         .value = ratio_of(x, row_named("beside_4"), P99),
+         .value = bench_ratio_of(x, bench_row_named("beside_4"), P99),
          .unit = ""},
         {.id = "beside_8",
          .text = "  beside 8",
          .limit = 2,
-         .value = ratio_of(x, row_named("beside_8"), MEDIAN),
+         .value = bench_ratio_of(x, bench_row_named("beside_8"), MEDIAN),
          .unit = ""},
         {.id = "beside_8_p99",
          .text = "  beside 8, 99th percentile",
          .limit = 2,
-         .value = ratio_of(x, row_named("beside_8"), P99),
+         .value = bench_ratio_of(x, bench_row_named("beside_8"), P99),
          .unit = ""},
         {.id = "blocked",
          .text = "4 KiB beside copies that wait, over the same alone (worst)",
          .limit = 2,
-         .value = submit_blocked_worst(x),
+         .value = bench_submit_blocked_worst(x),
          .unit = ""},
     };
     memcpy(out, goals, sizeof(goals));
@@ -183,7 +183,7 @@ static void make_goals(const submit_experiment *x, report_goal out[GOALS])
 
 /* ---- JSON ---- */
 
-static void put_row(hdi_json *j, const submit_experiment *x, const submit_row *row)
+static void bench_put_row(hdi_json *j, const submit_experiment *x, const submit_row *row)
 {
     static const char *const sides[SUBMIT_APIS] = {"driver", "heddle"};
     static const char *const keys[MEASURES] = {"launches_per_s", "call_median_ns", "call_p99_ns"};
@@ -191,79 +191,79 @@ static void put_row(hdi_json *j, const submit_experiment *x, const submit_row *r
     const submit_data *d = &x->rows[row - submit_rows];
     double values[SUBMIT_ROUNDS_MAX];
     hdi_json_object(j);
-    report_put_string(j, "id", row->id);
-    report_put_string(j, "name", row->text);
-    report_put_integer(j, "threads", (uint64_t)row->threads);
-    report_put_bool(j, "all_devices", row->all_devices);
-    report_put_bool(j, "cold", row->cold);
-    report_put_bool(j, "written", row->written);
-    report_put_bool(j, "same", row->same);
-    report_put_bool(j, "bystander", row->bystander);
+    cli_report_put_string(j, "id", row->id);
+    cli_report_put_string(j, "name", row->text);
+    cli_report_put_integer(j, "threads", (uint64_t)row->threads);
+    cli_report_put_bool(j, "all_devices", row->all_devices);
+    cli_report_put_bool(j, "cold", row->cold);
+    cli_report_put_bool(j, "written", row->written);
+    cli_report_put_bool(j, "same", row->same);
+    cli_report_put_bool(j, "bystander", row->bystander);
     for (int api = 0; api < SUBMIT_APIS; api++) {
         hdi_json_key(j, sides[api]);
         hdi_json_object(j);
         for (int m = row->threads && !row->cold ? RATE : MEDIAN; m < MEASURES; m++) {
-            int n = values_of(x, row, (submit_api)api, (measure)m, values);
-            report_put_values(j, keys[m], values, n);
+            int n = bench_values_of(x, row, (submit_api)api, (measure)m, values);
+            cli_report_put_values(j, keys[m], values, n);
         }
-        report_put_calls(j, "calls", stats_summarise(&d->calls[api]));
+        cli_report_put_calls(j, "calls", cli_stats_summarise(&d->calls[api]));
         hdi_json_object_end(j);
     }
     for (int m = row->threads && !row->cold ? RATE : MEDIAN; m < MEASURES; m++) {
-        int n = ratios_of(x, row, (measure)m, values);
-        report_put_values(j, ratios[m], values, n);
+        int n = bench_ratios_of(x, row, (measure)m, values);
+        cli_report_put_values(j, ratios[m], values, n);
     }
     hdi_json_object_end(j);
 }
 
-static void print_json(const void *results, FILE *out)
+static void bench_print_json(const void *results, FILE *out)
 {
     const submit_experiment *x = results;
     hdi_json writer, *j = &writer;
     report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_begin(j, out, "submit", &x->record, x->runtime);
-    report_put_clock(j);
+    bench_make_goals(x, goals);
+    cli_report_begin(j, out, "submit", &x->record, x->runtime);
+    cli_report_put_clock(j);
     hdi_json_key(j, "run");
     hdi_json_object(j);
-    report_put_integer(j, "devices", (uint64_t)x->n);
-    report_put_integer(j, "rounds", (uint64_t)x->rounds);
-    report_put_integer(j, "sample_ns", x->sample_ns);
-    report_put_integer(j, "burst", SUBMIT_BURST);
-    report_put_integer(j, "launches", x->launches);
+    cli_report_put_integer(j, "devices", (uint64_t)x->n);
+    cli_report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    cli_report_put_integer(j, "sample_ns", x->sample_ns);
+    cli_report_put_integer(j, "burst", SUBMIT_BURST);
+    cli_report_put_integer(j, "launches", x->launches);
     hdi_json_object_end(j);
     if (x->one_way_pairs) {
         hdi_json_key(j, "one_way_ns");
         hdi_json_object(j);
-        report_put_number(j, "median", x->one_way_ns);
-        report_put_number(j, "min", x->one_way_least_ns);
-        report_put_number(j, "max", x->one_way_most_ns);
-        report_put_integer(j, "pairs", (uint64_t)x->one_way_pairs);
+        cli_report_put_number(j, "median", x->one_way_ns);
+        cli_report_put_number(j, "min", x->one_way_least_ns);
+        cli_report_put_number(j, "max", x->one_way_most_ns);
+        cli_report_put_integer(j, "pairs", (uint64_t)x->one_way_pairs);
         hdi_json_object_end(j);
     }
     hdi_json_key(j, "rows");
     hdi_json_array(j);
     for (int i = 0; i < SUBMIT_ROWS; i++) {
         if (x->rows[i].rounds) {
-            put_row(j, x, &submit_rows[i]);
+            bench_put_row(j, x, &submit_rows[i]);
         }
     }
     hdi_json_array_end(j);
-    submit_blocked_put(j, x);
-    report_put_goals(j, goals, GOALS, !x->on_host);
-    report_end(j);
+    bench_submit_blocked_put(j, x);
+    cli_report_put_goals(j, goals, GOALS, !x->on_host);
+    cli_report_end(j);
 }
 
 /* ---- conductor ---- */
 
-static bool open_heddle(submit_experiment *x, char *error)
+static bool bench_open_heddle(submit_experiment *x, char *error)
 {
     hd_module *module;
     x->info.size = sizeof(x->info);
-    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
-        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_module_get_builtin(x->runtime, &module), "hd_module_get_builtin", error) ||
-        !report_check(hd_kernel_get(module, "hd_axpy_f32", &x->kernel), "hd_kernel_get", error)) {
+    if (!cli_report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !cli_report_check(hd_module_get_builtin(x->runtime, &module), "hd_module_get_builtin", error) ||
+        !cli_report_check(hd_kernel_get(module, "hd_axpy_f32", &x->kernel), "hd_kernel_get", error)) {
         return false;
     }
     x->n = hd_device_count(x->runtime);
@@ -274,16 +274,16 @@ static bool open_heddle(submit_experiment *x, char *error)
     return true;
 }
 
-static bool open_driver(submit_experiment *x, int i, char *error)
+static bool bench_open_driver(submit_experiment *x, int i, char *error)
 {
     const plain_driver *d = &x->driver;
     hd_device_info info = {.size = sizeof(info)};
     hdcu_context context;
-    if (!report_check(hd_device_get_info(x->runtime, i, &info), "hd_device_get_info", error)) {
+    if (!cli_report_check(hd_device_get_info(x->runtime, i, &info), "hd_device_get_info", error)) {
         return false;
     }
     x->on_host = info.is_host;
-    if (!plain_find_ordinal(d, info.uuid, &x->ordinal[i], error) ||
+    if (!cli_plain_find_ordinal(d, info.uuid, &x->ordinal[i], error) ||
         !PLAIN_TRY(d, error, cuDevicePrimaryCtxRetain, (&context, x->ordinal[i]))) {
         return false;
     }
@@ -293,14 +293,14 @@ static bool open_driver(submit_experiment *x, int i, char *error)
            PLAIN_TRY(d, error, cuModuleGetFunction, (&x->function[i], x->module[i], "hd_axpy_f32"));
 }
 
-static bool open_all(submit_experiment *x, char *error)
+static bool bench_open_all(submit_experiment *x, char *error)
 {
-    if (!open_heddle(x, error) || !plain_open(x->info.driver, &x->driver, error) ||
-        !plain_builtin(x->info.driver, &x->image, error)) {
+    if (!bench_open_heddle(x, error) || !cli_plain_open(x->info.driver, &x->driver, error) ||
+        !cli_plain_builtin(x->info.driver, &x->image, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
-        if (!open_driver(x, i, error)) {
+        if (!bench_open_driver(x, i, error)) {
             return false;
         }
     }
@@ -310,52 +310,52 @@ static bool open_all(submit_experiment *x, char *error)
     return true;
 }
 
-static bool is_wanted(const submit_experiment *x, const submit_row *row)
+static bool bench_is_wanted(const submit_experiment *x, const submit_row *row)
 {
-    return report_is_wanted(x->options->only, row->part) && !(row->all_devices && x->n == 1);
+    return cli_report_is_wanted(x->options->only, row->part) && !(row->all_devices && x->n == 1);
 }
 
 /* Runs one side of a row, in one round. */
-static bool measure_side(submit_experiment *x, int row, int round, submit_api api, char *error)
+static bool bench_measure_side(submit_experiment *x, int row, int round, submit_api api, char *error)
 {
     submit_data *d = &x->rows[row];
-    if (!submit_row_run(x, &submit_rows[row], api, error)) {
+    if (!bench_submit_row_run(x, &submit_rows[row], api, error)) {
         return false;
     }
     d->figures[api][round] =
-        (submit_figure){.launches_per_s = x->sample.launches_per_s, .calls = stats_summarise(&x->sample.calls)};
-    stats_merge(&d->calls[api], &x->sample.calls);
+        (submit_figure){.launches_per_s = x->sample.launches_per_s, .calls = cli_stats_summarise(&x->sample.calls)};
+    cli_stats_merge(&d->calls[api], &x->sample.calls);
     return true;
 }
 
-static bool measure_all(void *results, char *error)
+static bool bench_measure_all(void *results, char *error)
 {
     submit_experiment *x = results;
-    if (!open_all(x, error)) {
+    if (!bench_open_all(x, error)) {
         return false;
     }
-    stats_clock_start();
-    submit_cores_measure(x);
+    cli_stats_clock_start();
+    bench_submit_cores_measure(x);
     for (int round = 0; round < x->rounds; round++) {
         char stage[64];
         snprintf(stage, sizeof(stage), "round %d of %d", round + 1, x->rounds);
         for (int i = 0; i < SUBMIT_ROWS; i++) {
-            if (!is_wanted(x, &submit_rows[i])) {
+            if (!bench_is_wanted(x, &submit_rows[i])) {
                 continue;
             }
-            report_progress(&x->options->run, stage, submit_rows[i].text,
-                            (double)(round * SUBMIT_ROWS + i) / (x->rounds * SUBMIT_ROWS));
+            cli_report_progress(&x->options->run, stage, submit_rows[i].text,
+                                (double)(round * SUBMIT_ROWS + i) / (x->rounds * SUBMIT_ROWS));
             submit_api first = round % 2 ? SUBMIT_HEDDLE : SUBMIT_DRIVER;
             submit_api second = round % 2 ? SUBMIT_DRIVER : SUBMIT_HEDDLE;
-            if (!measure_side(x, i, round, first, error) || !measure_side(x, i, round, second, error)) {
+            if (!bench_measure_side(x, i, round, first, error) || !bench_measure_side(x, i, round, second, error)) {
                 return false;
             }
             x->rows[i].rounds = round + 1;
         }
-        if (report_is_wanted(x->options->only, "blocked")) {
-            report_progress(&x->options->run, stage, "transfers beside copies that wait",
-                            (double)(round + 1) / x->rounds);
-            if (!submit_blocked_measure(x, round, error)) {
+        if (cli_report_is_wanted(x->options->only, "blocked")) {
+            cli_report_progress(&x->options->run, stage, "transfers beside copies that wait",
+                                (double)(round + 1) / x->rounds);
+            if (!bench_submit_blocked_measure(x, round, error)) {
                 return false;
             }
         }
@@ -363,7 +363,7 @@ static bool measure_all(void *results, char *error)
     return true;
 }
 
-static void close_all(void *results)
+static void bench_close_all(void *results)
 {
     submit_experiment *x = results;
     for (int i = 0; i < x->n && i < SUBMIT_DEVICES_MAX; i++) {
@@ -379,12 +379,12 @@ static void close_all(void *results)
     hd_close(x->runtime);
 }
 
-int submit_run(const bench_options *options)
+int bench_submit_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench submit", measure_all, close_all, print_json};
+    static const report_benchmark benchmark = {"bench submit", bench_measure_all, bench_close_all, bench_print_json};
     submit_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

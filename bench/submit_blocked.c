@@ -43,27 +43,27 @@ typedef struct scene {
     char error[PLAIN_ERROR];
 } scene;
 
-#define TRY(call) report_check((call), #call, error)
+#define TRY(call) cli_report_check((call), #call, error)
 
-static bool launch(scene *s, hd_ticket *out, char *error)
+static bool bench_launch(scene *s, hd_ticket *out, char *error)
 {
     const hd_arg args[] = {hd_inout_range(s->held, 0, 4), hd_in(s->zeros), hd_u64(ZEROS)};
     return TRY(hd_launch(s->lane, s->sum, (hd_dims){.x = 1}, (hd_dims){.x = 256}, 0, args, 3, out));
 }
 
 /* Submits the kernel, and behind it a transfer of each kind that uses its result. */
-static bool block(scene *s, char *error)
+static bool bench_block(scene *s, char *error)
 {
     hd_ticket ticket;
     bool ok = true;
     for (int i = 0; i < s->launches && ok; i++) {
-        ok = launch(s, &ticket, error);
+        ok = bench_launch(s, &ticket, error);
     }
     return ok && TRY(hd_copy(s->out, 0, s->held, 0, BYTES, &s->waits)) &&
            TRY(hd_copy(s->held, 0, s->in, 0, BYTES, NULL)) && TRY(hd_fill(s->held, 0, 0, BYTES, NULL));
 }
 
-static void *blocker(void *argument)
+static void *bench_blocker(void *argument)
 {
     scene *s = argument;
     for (;;) {
@@ -72,12 +72,12 @@ static void *blocker(void *argument)
         if (s->stop) {
             return NULL;
         }
-        s->failed = !block(s, s->error);
+        s->failed = !bench_block(s, s->error);
         sem_post(&s->answered);
     }
 }
 
-static bool block_by_other(scene *s, char *error)
+static bool bench_block_by_other(scene *s, char *error)
 {
     sem_post(&s->asked);
     while (sem_wait(&s->answered) != 0) {
@@ -89,7 +89,7 @@ static bool block_by_other(scene *s, char *error)
 }
 
 /* Makes one transfer and waits for its end. */
-static bool transfer(scene *s, submit_transfer kind, char *error)
+static bool bench_transfer(scene *s, submit_transfer kind, char *error)
 {
     hd_ticket ticket;
     switch (kind) {
@@ -106,23 +106,23 @@ static bool transfer(scene *s, submit_transfer kind, char *error)
 
 /* Times each transfer from its call to its end. If the row has other work that waits, this work
  * already waits when a transfer begins. */
-static bool trips(scene *s, submit_transfer kind, submit_beside beside, stats_histogram *calls, char *error)
+static bool bench_trips(scene *s, submit_transfer kind, submit_beside beside, stats_histogram *calls, char *error)
 {
     int count = s->x->options->quick ? TRIPS_QUICK : TRIPS;
     bool ok = true, once = false;
     for (int i = 0; i < count && ok; i++) {
         if (beside != SUBMIT_ALONE && (!once || hd_done(s->waits))) {
-            ok = beside == SUBMIT_OWN ? block(s, error) : block_by_other(s, error);
+            ok = beside == SUBMIT_OWN ? bench_block(s, error) : bench_block_by_other(s, error);
             once = true;
         }
-        uint64_t tick = stats_tick_begin();
-        ok = ok && transfer(s, kind, error);
-        stats_record(calls, stats_tick_end() - tick);
+        uint64_t tick = cli_stats_tick_begin();
+        ok = ok && bench_transfer(s, kind, error);
+        cli_stats_record(calls, cli_stats_tick_end() - tick);
     }
     return ok && (!once || TRY(hd_buffer_wait(s->held, HD_READ_WRITE, SUBMIT_TIMEOUT_NS)));
 }
 
-static bool holds(hd_buffer *buffer, const uint8_t *expected, const char *what, char *error)
+static bool bench_holds(hd_buffer *buffer, const uint8_t *expected, const char *what, char *error)
 {
     uint8_t got[BYTES];
     if (!TRY(hd_read(buffer, 0, got, BYTES))) {
@@ -135,7 +135,7 @@ static bool holds(hd_buffer *buffer, const uint8_t *expected, const char *what, 
     return true;
 }
 
-static bool check(scene *s, submit_transfer kind, char *error)
+static bool bench_check(scene *s, submit_transfer kind, char *error)
 {
     static const uint8_t zeros[BYTES];
     uint8_t filled[BYTES];
@@ -144,21 +144,21 @@ static bool check(scene *s, submit_transfer kind, char *error)
         snprintf(error, PLAIN_ERROR, "beside transfers that wait: the bytes of a read are wrong");
         return false;
     }
-    return holds(s->one, s->expected, "write", error) && holds(s->held, zeros, "fill that waited", error) &&
-           (kind != SUBMIT_COPY || holds(s->other, s->expected, "copy", error)) &&
-           (kind != SUBMIT_FILL || holds(s->other, filled, "fill", error));
+    return bench_holds(s->one, s->expected, "write", error) && bench_holds(s->held, zeros, "fill that waited", error) &&
+           (kind != SUBMIT_COPY || bench_holds(s->other, s->expected, "copy", error)) &&
+           (kind != SUBMIT_FILL || bench_holds(s->other, filled, "fill", error));
 }
 
 /* Finds how many launches take the kernel's planned time. */
-static bool calibrate(scene *s, char *error)
+static bool bench_calibrate(scene *s, char *error)
 {
     uint64_t least = UINT64_MAX, wanted = s->x->options->quick ? hold_quick_ns : hold_ns;
     bool ok = true;
     for (int i = 0; i < WARM && ok; i++) {
         hd_ticket ticket;
-        uint64_t begin = stats_monotonic();
-        ok = launch(s, &ticket, error) && TRY(hd_wait(ticket, SUBMIT_TIMEOUT_NS));
-        uint64_t took = stats_monotonic() - begin;
+        uint64_t begin = cli_stats_monotonic();
+        ok = bench_launch(s, &ticket, error) && TRY(hd_wait(ticket, SUBMIT_TIMEOUT_NS));
+        uint64_t took = cli_stats_monotonic() - begin;
         least = took < least ? took : least;
     }
     uint64_t launches = wanted / (least ? least : 1) + 1;
@@ -166,7 +166,7 @@ static bool calibrate(scene *s, char *error)
     return ok;
 }
 
-static bool scene_open(scene *s, char *error)
+static bool bench_scene_open(scene *s, char *error)
 {
     hd_runtime *rt = s->x->runtime;
     hd_module *module;
@@ -178,10 +178,10 @@ static bool scene_open(scene *s, char *error)
            TRY(hd_alloc_host(rt, BYTES, &s->in)) && TRY(hd_fill(s->zeros, 0, 0, (size_t)ZEROS * 4, NULL)) &&
            TRY(hd_fill(s->held, 0, 0, BYTES, NULL)) && TRY(hd_fill(s->in, 0, 0, BYTES, NULL)) &&
            TRY(hd_fill(s->other, 0, 0, BYTES, NULL)) && TRY(hd_write(s->one, 0, s->expected, BYTES)) &&
-           calibrate(s, error);
+           bench_calibrate(s, error);
 }
 
-static void scene_close(scene *s)
+static void bench_scene_close(scene *s)
 {
     hd_buffer *const buffers[] = {s->zeros, s->held, s->out, s->in, s->one, s->other};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
@@ -193,7 +193,7 @@ static void scene_close(scene *s)
 }
 
 /* Measures all rows of one round. In odd rounds the transfers alone come last. */
-static bool measure(scene *s, int round, char *error)
+static bool bench_measure(scene *s, int round, char *error)
 {
     submit_experiment *x = s->x;
     bool ok = true;
@@ -206,15 +206,15 @@ static bool measure(scene *s, int round, char *error)
                 return false;
             }
             submit_transfer kind = submit_blocked_rows[r].kind;
-            ok = trips(s, kind, (submit_beside)beside, calls, error) && check(s, kind, error);
-            x->blocked[r].calls[beside][round] = stats_summarise(calls);
+            ok = bench_trips(s, kind, (submit_beside)beside, calls, error) && bench_check(s, kind, error);
+            x->blocked[r].calls[beside][round] = cli_stats_summarise(calls);
             free(calls);
         }
     }
     return ok;
 }
 
-bool submit_blocked_measure(submit_experiment *x, int round, char *error)
+bool bench_submit_blocked_measure(submit_experiment *x, int round, char *error)
 {
     scene *s = calloc(1, sizeof(*s));
     pthread_t thread;
@@ -225,13 +225,13 @@ bool submit_blocked_measure(submit_experiment *x, int round, char *error)
     s->x = x;
     sem_init(&s->asked, 0, 0);
     sem_init(&s->answered, 0, 0);
-    bool ok = scene_open(s, error), started = false;
+    bool ok = bench_scene_open(s, error), started = false;
     if (ok) {
-        started = pthread_create(&thread, NULL, blocker, s) == 0;
+        started = pthread_create(&thread, NULL, bench_blocker, s) == 0;
         if (!started) {
             snprintf(error, PLAIN_ERROR, "no thread could be started");
         }
-        ok = started && measure(s, round, error);
+        ok = started && bench_measure(s, round, error);
         x->blocked_rounds = ok ? round + 1 : x->blocked_rounds;
     }
     if (started) {
@@ -239,7 +239,7 @@ bool submit_blocked_measure(submit_experiment *x, int round, char *error)
         sem_post(&s->asked);
         pthread_join(thread, NULL);
     }
-    scene_close(s);
+    bench_scene_close(s);
     sem_destroy(&s->asked);
     sem_destroy(&s->answered);
     free(s);
@@ -249,30 +249,30 @@ bool submit_blocked_measure(submit_experiment *x, int round, char *error)
 /* ---- figures ---- */
 
 /* For each round: the median beside waiting work, over the median alone. */
-static stats_spread ratio_of(const submit_experiment *x, int row, submit_beside beside,
-                             double values[SUBMIT_ROUNDS_MAX])
+static stats_spread bench_ratio_of(const submit_experiment *x, int row, submit_beside beside,
+                                   double values[SUBMIT_ROUNDS_MAX])
 {
     for (int i = 0; i < x->blocked_rounds; i++) {
         const stats_calls(*calls)[SUBMIT_ROUNDS_MAX] = x->blocked[row].calls;
         double alone = calls[SUBMIT_ALONE][i].median_ns;
         values[i] = alone > 0 ? calls[beside][i].median_ns / alone : NAN;
     }
-    return stats_spread_of(values, x->blocked_rounds);
+    return cli_stats_spread_of(values, x->blocked_rounds);
 }
 
-double submit_blocked_worst(const submit_experiment *x)
+double bench_submit_blocked_worst(const submit_experiment *x)
 {
     double values[SUBMIT_ROUNDS_MAX], worst = NAN;
     for (int r = 0; r < SUBMIT_BLOCKED_ROWS && x->blocked_rounds; r++) {
         for (int beside = SUBMIT_OTHER; beside < SUBMIT_BESIDES; beside++) {
-            double ratio = ratio_of(x, r, (submit_beside)beside, values).median;
+            double ratio = bench_ratio_of(x, r, (submit_beside)beside, values).median;
             worst = isnan(worst) || ratio > worst ? ratio : worst;
         }
     }
     return worst;
 }
 
-void submit_blocked_put(hdi_json *j, const submit_experiment *x)
+void bench_submit_blocked_put(hdi_json *j, const submit_experiment *x)
 {
     static const char *const besides[SUBMIT_BESIDES] = {"alone", "other", "own"};
     if (!x->blocked_rounds) {
@@ -283,19 +283,19 @@ void submit_blocked_put(hdi_json *j, const submit_experiment *x)
     for (int r = 0; r < SUBMIT_BLOCKED_ROWS; r++) {
         double values[SUBMIT_ROUNDS_MAX];
         hdi_json_object(j);
-        report_put_string(j, "id", submit_blocked_rows[r].id);
-        report_put_string(j, "name", submit_blocked_rows[r].text);
-        report_put_integer(j, "bytes", BYTES);
+        cli_report_put_string(j, "id", submit_blocked_rows[r].id);
+        cli_report_put_string(j, "name", submit_blocked_rows[r].text);
+        cli_report_put_integer(j, "bytes", BYTES);
         for (int beside = 0; beside < SUBMIT_BESIDES; beside++) {
             hdi_json_key(j, besides[beside]);
             hdi_json_object(j);
             for (int i = 0; i < x->blocked_rounds; i++) {
                 values[i] = x->blocked[r].calls[beside][i].median_ns;
             }
-            report_put_values(j, "call_median_ns", values, x->blocked_rounds);
+            cli_report_put_values(j, "call_median_ns", values, x->blocked_rounds);
             if (beside != SUBMIT_ALONE) {
-                ratio_of(x, r, (submit_beside)beside, values);
-                report_put_values(j, "alone_ratio", values, x->blocked_rounds);
+                bench_ratio_of(x, r, (submit_beside)beside, values);
+                cli_report_put_values(j, "alone_ratio", values, x->blocked_rounds);
             }
             hdi_json_object_end(j);
         }

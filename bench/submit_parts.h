@@ -115,19 +115,19 @@ typedef struct submit_experiment {
 /* ---- samples ---- */
 
 /* Runs one side of a row, into x->sample. Every launch is waited for and counted. */
-bool submit_row_run(submit_experiment *x, const submit_row *row, submit_api api, char *error);
+bool bench_submit_row_run(submit_experiment *x, const submit_row *row, submit_api api, char *error);
 
 /* ---- transfers ---- */
 
 /* Measures all transfer rows in one round. */
-bool submit_blocked_measure(submit_experiment *x, int round, char *error);
+bool bench_submit_blocked_measure(submit_experiment *x, int round, char *error);
 /* The largest ratio; NaN if none was measured. */
-double submit_blocked_worst(const submit_experiment *x);
-void submit_blocked_put(hdi_json *j, const submit_experiment *x);
+double bench_submit_blocked_worst(const submit_experiment *x);
+void bench_submit_blocked_put(hdi_json *j, const submit_experiment *x);
 
 /* ---- processors ---- */
 
 /* Measures x->one_way_*. */
-void submit_cores_measure(submit_experiment *x);
+void bench_submit_cores_measure(submit_experiment *x);
 
 #endif

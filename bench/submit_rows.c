@@ -32,7 +32,7 @@ typedef struct ball {
     _Alignas(64) int processor;
 } ball;
 
-static bool stay_on(int processor)
+static bool bench_stay_on(int processor)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -41,7 +41,7 @@ static bool stay_on(int processor)
 }
 
 /* Plays every second turn, from turn `from` to turn `end`. */
-static void play(ball *b, uint32_t from, uint32_t end)
+static void bench_play(ball *b, uint32_t from, uint32_t end)
 {
     for (uint32_t i = from; i < end; i += 2) {
         while (atomic_load_explicit(&b->turn, memory_order_acquire) != i) {
@@ -50,31 +50,31 @@ static void play(ball *b, uint32_t from, uint32_t end)
     }
 }
 
-static void *other_side(void *argument)
+static void *bench_other_side(void *argument)
 {
     ball *b = argument;
-    stay_on(b->processor);
-    play(b, 1, WARM + TURNS);
+    bench_stay_on(b->processor);
+    bench_play(b, 1, WARM + TURNS);
     return NULL;
 }
 
 /* The travel time in nanoseconds; NaN: it could not be measured. */
-static double one_way(int here, int there)
+static double bench_one_way(int here, int there)
 {
     ball b = {.processor = there};
     pthread_t thread;
-    if (!stay_on(here) || pthread_create(&thread, NULL, other_side, &b) != 0) {
+    if (!bench_stay_on(here) || pthread_create(&thread, NULL, bench_other_side, &b) != 0) {
         return NAN;
     }
-    play(&b, 0, WARM);
-    uint64_t begin = stats_monotonic();
-    play(&b, WARM, WARM + TURNS);
-    double ns = (double)(stats_monotonic() - begin);
+    bench_play(&b, 0, WARM);
+    uint64_t begin = cli_stats_monotonic();
+    bench_play(&b, WARM, WARM + TURNS);
+    double ns = (double)(cli_stats_monotonic() - begin);
     pthread_join(thread, NULL);
     return ns / TURNS;
 }
 
-void submit_cores_measure(submit_experiment *x)
+void bench_submit_cores_measure(submit_experiment *x)
 {
     cpu_set_t before;
     int processors[CPU_SETSIZE], n = 0, pairs = 0;
@@ -91,14 +91,14 @@ void submit_cores_measure(submit_experiment *x)
     /* pairs the first processor with near and far ones, also outside its own core */
     for (int i = 1; i <= PAIRS && n > 1; i++) {
         int other = n - 1 < PAIRS ? i : 1 + (i - 1) * (n - 2) / (PAIRS - 1);
-        double measured = other < n ? one_way(processors[0], processors[other]) : NAN;
+        double measured = other < n ? bench_one_way(processors[0], processors[other]) : NAN;
         if (!isnan(measured)) {
             ns[pairs++] = measured;
         }
     }
     sched_setaffinity(0, sizeof(before), &before);
     if (pairs) {
-        stats_spread s = stats_spread_of(ns, pairs);
+        stats_spread s = cli_stats_spread_of(ns, pairs);
         x->one_way_ns = s.median;
         x->one_way_least_ns = s.min;
         x->one_way_most_ns = s.max;
@@ -137,27 +137,27 @@ static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
 static const uint32_t one_bits = 0x3f800000; /* bits of 1.0f */
 
 /* Makes a buffer of one word with this value. */
-static bool make_buffer(hd_lane *lane, uint32_t value, bool written, hd_buffer **out, char *error)
+static bool bench_make_buffer(hd_lane *lane, uint32_t value, bool written, hd_buffer **out, char *error)
 {
     uint32_t words[BYTES / 4];
     for (int i = 0; i < BYTES / 4; i++) {
         words[i] = value;
     }
-    return report_check(hd_alloc(lane, BYTES, out), "hd_alloc", error) &&
-           (written ? report_check(hd_write(*out, 0, words, BYTES), "hd_write", error)
-                    : report_check(hd_fill(*out, 0, value, BYTES, NULL), "hd_fill", error));
+    return cli_report_check(hd_alloc(lane, BYTES, out), "hd_alloc", error) &&
+           (written ? cli_report_check(hd_write(*out, 0, words, BYTES), "hd_write", error)
+                    : cli_report_check(hd_fill(*out, 0, value, BYTES, NULL), "hd_fill", error));
 }
 
-static int device_of(const submit_way *w, int lane)
+static int bench_device_of(const submit_way *w, int lane)
 {
     return w->spread ? lane : w->device;
 }
 
-static bool open_heddle(submit_way *w, int i, char *error)
+static bool bench_open_heddle(submit_way *w, int i, char *error)
 {
-    if (!report_check(hd_lane_create(w->x->runtime, device_of(w, i), &w->lane[i]), "hd_lane_create", error) ||
-        !make_buffer(w->lane[i], one_bits, false, &w->one[i], error) ||
-        !make_buffer(w->lane[i], 0, w->written, &w->count[i], error)) {
+    if (!cli_report_check(hd_lane_create(w->x->runtime, bench_device_of(w, i), &w->lane[i]), "hd_lane_create", error) ||
+        !bench_make_buffer(w->lane[i], one_bits, false, &w->one[i], error) ||
+        !bench_make_buffer(w->lane[i], 0, w->written, &w->count[i], error)) {
         return false;
     }
     w->arguments[i][0] = hd_inout(w->count[i]);
@@ -167,8 +167,8 @@ static bool open_heddle(submit_way *w, int i, char *error)
     return true;
 }
 
-static bool make_memory(submit_way *w, uint32_t value, bool written, hdcu_stream stream, hdcu_deviceptr *out,
-                        char *error)
+static bool bench_make_memory(submit_way *w, uint32_t value, bool written, hdcu_stream stream, hdcu_deviceptr *out,
+                              char *error)
 {
     const plain_driver *d = &w->x->driver;
     uint32_t words[BYTES / 4];
@@ -182,9 +182,9 @@ static bool make_memory(submit_way *w, uint32_t value, bool written, hdcu_stream
 }
 
 /* Makes the context of a lane's device current if it is not. */
-static bool enter(submit_way *w, int lane, char *error)
+static bool bench_enter(submit_way *w, int lane, char *error)
 {
-    int device = device_of(w, lane);
+    int device = bench_device_of(w, lane);
     if (device == w->current) {
         return true;
     }
@@ -192,12 +192,12 @@ static bool enter(submit_way *w, int lane, char *error)
     return PLAIN_TRY(&w->x->driver, error, cuCtxSetCurrent, (w->x->context[device]));
 }
 
-static bool open_driver(submit_way *w, int i, char *error)
+static bool bench_open_driver(submit_way *w, int i, char *error)
 {
     const plain_driver *d = &w->x->driver;
-    if (!enter(w, i, error) || !PLAIN_TRY(d, error, cuStreamCreate, (&w->stream[i], HDCU_STREAM_NON_BLOCKING)) ||
-        !make_memory(w, one_bits, false, w->stream[i], &w->memory_of_one[i], error) ||
-        !make_memory(w, 0, w->written, w->stream[i], &w->memory[i], error)) {
+    if (!bench_enter(w, i, error) || !PLAIN_TRY(d, error, cuStreamCreate, (&w->stream[i], HDCU_STREAM_NON_BLOCKING)) ||
+        !bench_make_memory(w, one_bits, false, w->stream[i], &w->memory_of_one[i], error) ||
+        !bench_make_memory(w, 0, w->written, w->stream[i], &w->memory[i], error)) {
         return false;
     }
     w->parameters[i][0] = &w->memory[i];
@@ -207,11 +207,11 @@ static bool open_driver(submit_way *w, int i, char *error)
     return true;
 }
 
-static void close_driver(submit_way *w, int i)
+static void bench_close_driver(submit_way *w, int i)
 {
     char ignored[PLAIN_ERROR];
     const plain_driver *d = &w->x->driver;
-    if (!w->stream[i] || !enter(w, i, ignored)) {
+    if (!w->stream[i] || !bench_enter(w, i, ignored)) {
         return;
     }
     d->cuStreamDestroy(w->stream[i]);
@@ -223,7 +223,7 @@ static void close_driver(submit_way *w, int i)
     }
 }
 
-static void submit_way_close(submit_way *w)
+static void bench_submit_way_close(submit_way *w)
 {
     for (int i = 0; i < w->lanes; i++) {
         hd_free(w->count[i]);
@@ -231,30 +231,30 @@ static void submit_way_close(submit_way *w)
         if (w->lane[i]) {
             hd_lane_destroy(w->lane[i]);
         }
-        close_driver(w, i);
+        bench_close_driver(w, i);
     }
 }
 
 /* Call all of these on the thread that uses the way; for the driver they make contexts current
  * there. A way that fails to open is closed. */
-static bool submit_way_open(submit_way *w, char *error)
+static bool bench_submit_way_open(submit_way *w, char *error)
 {
     bool ok = true;
     w->a = 1;
     w->n = 1;
     w->current = -1;
     for (int i = 0; ok && i < w->lanes; i++) {
-        ok = w->api == SUBMIT_HEDDLE ? open_heddle(w, i, error) : open_driver(w, i, error);
+        ok = w->api == SUBMIT_HEDDLE ? bench_open_heddle(w, i, error) : bench_open_driver(w, i, error);
     }
     if (!ok) {
-        submit_way_close(w);
+        bench_submit_way_close(w);
     }
     return ok;
 }
 
 /* _launch: one launch, which counts one. _wait: waits for all launches of a lane, then compares
  * the counts with the launches. */
-static bool submit_way_launch(submit_way *w, int lane, char *error)
+static bool bench_submit_way_launch(submit_way *w, int lane, char *error)
 {
     w->launched[lane]++;
     if (!w->same) {
@@ -263,50 +263,51 @@ static bool submit_way_launch(submit_way *w, int lane, char *error)
     if (w->api == SUBMIT_HEDDLE) {
         hd_status status =
             hd_launch(w->lane[lane], w->x->kernel, one_block, one_warp, 0, w->arguments[lane], 4, &w->last[lane]);
-        return status == HD_OK || report_check(status, "hd_launch", error);
+        return status == HD_OK || cli_report_check(status, "hd_launch", error);
     }
-    if (!enter(w, lane, error)) {
+    if (!bench_enter(w, lane, error)) {
         return false;
     }
     hdcu_result result = w->x->driver.cuLaunchKernel(w->x->function[w->current], 1, 1, 1, 32, 1, 1, 0, w->stream[lane],
                                                      w->parameters[lane], NULL);
-    return result == HDCU_SUCCESS || plain_check(&w->x->driver, result, "cuLaunchKernel", error);
+    return result == HDCU_SUCCESS || cli_plain_check(&w->x->driver, result, "cuLaunchKernel", error);
 }
 
-static bool submit_way_wait(submit_way *w, int lane, char *error)
+static bool bench_submit_way_wait(submit_way *w, int lane, char *error)
 {
     if (w->api == SUBMIT_HEDDLE) {
         hd_status status = hd_wait(w->last[lane], SUBMIT_TIMEOUT_NS);
-        return status == HD_OK || report_check(status, "hd_wait", error);
+        return status == HD_OK || cli_report_check(status, "hd_wait", error);
     }
-    if (!enter(w, lane, error)) {
+    if (!bench_enter(w, lane, error)) {
         return false;
     }
     hdcu_result result = w->x->driver.cuStreamSynchronize(w->stream[lane]);
-    return result == HDCU_SUCCESS || plain_check(&w->x->driver, result, "cuStreamSynchronize", error);
+    return result == HDCU_SUCCESS || cli_plain_check(&w->x->driver, result, "cuStreamSynchronize", error);
 }
 
 /* Reads the counter of a lane's kernels. */
-static bool read_count(submit_way *w, int lane, float *out, char *error)
+static bool bench_read_count(submit_way *w, int lane, float *out, char *error)
 {
     if (w->api == SUBMIT_HEDDLE) {
-        return report_check(hd_read(w->count[lane], 0, out, sizeof(*out)), "hd_read", error);
+        return cli_report_check(hd_read(w->count[lane], 0, out, sizeof(*out)), "hd_read", error);
     }
-    return enter(w, lane, error) && PLAIN_TRY(&w->x->driver, error, cuMemcpyDtoH, (out, w->memory[lane], sizeof(*out)));
+    return bench_enter(w, lane, error) &&
+           PLAIN_TRY(&w->x->driver, error, cuMemcpyDtoH, (out, w->memory[lane], sizeof(*out)));
 }
 
-static bool submit_way_check(submit_way *w, char *error)
+static bool bench_submit_way_check(submit_way *w, char *error)
 {
     for (int i = 0; i < w->lanes; i++) {
         float count = 0;
-        if (!read_count(w, i, &count, error)) {
+        if (!bench_read_count(w, i, &count, error)) {
             return false;
         }
         /* exact up to the limit of a float, which no sample reaches */
         if (count != (float)w->launched[i]) {
             snprintf(error, PLAIN_ERROR, "%s, device %d: %llu launches, and the kernels counted %.0f",
-                     w->api == SUBMIT_HEDDLE ? "Heddle" : "driver", device_of(w, i), (unsigned long long)w->launched[i],
-                     (double)count);
+                     w->api == SUBMIT_HEDDLE ? "Heddle" : "driver", bench_device_of(w, i),
+                     (unsigned long long)w->launched[i], (double)count);
             return false;
         }
     }
@@ -342,7 +343,7 @@ typedef struct worker {
 } worker;
 
 /* Replaces the contents of the caches. */
-static void evict(worker *w)
+static void bench_evict(worker *w)
 {
     for (size_t i = 0; i < EVICT_BYTES; i += LINE) {
         w->evict[i]++;
@@ -350,51 +351,51 @@ static void evict(worker *w)
 }
 
 /* Launches, and measures the call. */
-static bool submit(worker *w, int lane)
+static bool bench_submit(worker *w, int lane)
 {
-    uint64_t tick = stats_tick_begin();
-    bool ok = submit_way_launch(&w->way, lane, w->error);
-    stats_record(&w->calls, stats_tick_end() - tick);
+    uint64_t tick = cli_stats_tick_begin();
+    bool ok = bench_submit_way_launch(&w->way, lane, w->error);
+    cli_stats_record(&w->calls, cli_stats_tick_end() - tick);
     return ok;
 }
 
-static bool trip(worker *w)
+static bool bench_trip(worker *w)
 {
-    uint64_t tick = stats_tick_begin();
-    bool ok = submit_way_launch(&w->way, 0, w->error) && submit_way_wait(&w->way, 0, w->error);
-    stats_record(&w->calls, stats_tick_end() - tick);
+    uint64_t tick = cli_stats_tick_begin();
+    bool ok = bench_submit_way_launch(&w->way, 0, w->error) && bench_submit_way_wait(&w->way, 0, w->error);
+    cli_stats_record(&w->calls, cli_stats_tick_end() - tick);
     return ok;
 }
 
 /* Launches a burst in one lane after another, and waits for it. For cold rows, makes one launch in
  * each lane. */
-static bool burst(worker *w)
+static bool bench_burst(worker *w)
 {
     bool ok = true;
     int lanes = w->way.lanes, count = w->evict ? lanes : SUBMIT_BURST;
     if (w->evict) {
-        evict(w);
+        bench_evict(w);
     }
     for (int i = 0; ok && i < count; i++) {
-        ok = submit(w, i * lanes / count);
+        ok = bench_submit(w, i * lanes / count);
     }
     for (int i = 0; ok && i < lanes; i++) {
-        ok = submit_way_wait(&w->way, i, w->error);
+        ok = bench_submit_way_wait(&w->way, i, w->error);
     }
     w->launches += (uint64_t)count;
     return ok;
 }
 
-static bool run(worker *w)
+static bool bench_run(worker *w)
 {
     sample *s = w->s;
-    uint64_t begin = stats_monotonic(), end = begin + s->x->sample_ns, now;
+    uint64_t begin = cli_stats_monotonic(), end = begin + s->x->sample_ns, now;
     bool ok = true, with_bystander = s->row->bystander;
     uint64_t done = 0;
     do {
-        ok = w->trips ? trip(w) : burst(w);
+        ok = w->trips ? bench_trip(w) : bench_burst(w);
         done++;
-        now = stats_monotonic();
+        now = cli_stats_monotonic();
     } while (ok && (w->trips || !with_bystander ? now < end || (w->trips && done < TRIPS_LEAST)
                                                 : !atomic_load_explicit(&s->stop, memory_order_relaxed)));
     w->elapsed_ns = now - begin;
@@ -402,22 +403,22 @@ static bool run(worker *w)
 }
 
 /* Runs until each side has made everything that it makes only once. */
-static bool warm_up(worker *w)
+static bool bench_warm_up(worker *w)
 {
     bool ok = true;
     for (int b = 0; ok && b < WARM_BURSTS; b++) {
         for (int i = 0; ok && i < w->way.lanes; i++) {
             for (int j = 0; ok && j < SUBMIT_BURST; j++) {
-                ok = submit_way_launch(&w->way, i, w->error);
+                ok = bench_submit_way_launch(&w->way, i, w->error);
             }
-            ok = ok && submit_way_wait(&w->way, i, w->error);
+            ok = ok && bench_submit_way_wait(&w->way, i, w->error);
         }
     }
     return ok;
 }
 
 /* Waits until all threads arrive. False: no thread is to begin. */
-static bool pass_gate(sample *s, bool ready)
+static bool bench_pass_gate(sample *s, bool ready)
 {
     pthread_mutex_lock(&s->lock);
     s->ready++;
@@ -432,7 +433,7 @@ static bool pass_gate(sample *s, bool ready)
 }
 
 /* Opens the gate when `count` threads arrived. `all`: no thread is missing. */
-static void open_gate(sample *s, int count, bool all)
+static void bench_open_gate(sample *s, int count, bool all)
 {
     pthread_mutex_lock(&s->lock);
     while (s->ready < count) {
@@ -443,36 +444,36 @@ static void open_gate(sample *s, int count, bool all)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void *work(void *argument)
+static void *bench_work(void *argument)
 {
     worker *w = argument;
     sample *s = w->s;
-    bool opened = submit_way_open(&w->way, w->error);
-    bool ok = opened && warm_up(w);
-    if (pass_gate(s, ok)) {
-        ok = run(w);
+    bool opened = bench_submit_way_open(&w->way, w->error);
+    bool ok = opened && bench_warm_up(w);
+    if (bench_pass_gate(s, ok)) {
+        ok = bench_run(w);
         if (w->trips) {
             /* stops the others before the check, because the driver needs seconds for a copy while
              * other threads submit */
             atomic_store(&s->stop, true);
         }
-        ok = ok && submit_way_check(&w->way, w->error);
+        ok = ok && bench_submit_way_check(&w->way, w->error);
     }
     w->failed = !ok;
     if (opened) {
-        submit_way_close(&w->way);
+        bench_submit_way_close(&w->way);
     }
     return NULL;
 }
 
-static bool start(sample *s, worker *workers, int count, char *error)
+static bool bench_start(sample *s, worker *workers, int count, char *error)
 {
     pthread_t threads[SUBMIT_THREADS_MAX + 1];
     int started = 0;
-    while (started < count && pthread_create(&threads[started], NULL, work, &workers[started]) == 0) {
+    while (started < count && pthread_create(&threads[started], NULL, bench_work, &workers[started]) == 0) {
         started++;
     }
-    open_gate(s, started, started == count);
+    bench_open_gate(s, started, started == count);
     for (int i = 0; i < started; i++) {
         pthread_join(threads[i], NULL);
     }
@@ -482,7 +483,7 @@ static bool start(sample *s, worker *workers, int count, char *error)
     return started == count;
 }
 
-static bool collect(sample *s, const worker *workers, int count, char *error)
+static bool bench_collect(sample *s, const worker *workers, int count, char *error)
 {
     submit_experiment *x = s->x;
     uint64_t launches = 0, longest = 1;
@@ -494,7 +495,7 @@ static bool collect(sample *s, const worker *workers, int count, char *error)
             return false;
         }
         if (w->measured) {
-            stats_merge(&x->sample.calls, &w->calls);
+            cli_stats_merge(&x->sample.calls, &w->calls);
         }
         if (!w->trips) {
             launches += w->launches;
@@ -506,7 +507,7 @@ static bool collect(sample *s, const worker *workers, int count, char *error)
     return true;
 }
 
-static bool prepare(sample *s, worker *workers, int count, char *error)
+static bool bench_prepare(sample *s, worker *workers, int count, char *error)
 {
     const submit_row *row = s->row;
     for (int i = 0; i < count; i++) {
@@ -530,7 +531,7 @@ static bool prepare(sample *s, worker *workers, int count, char *error)
     return true;
 }
 
-bool submit_row_run(submit_experiment *x, const submit_row *row, submit_api api, char *error)
+bool bench_submit_row_run(submit_experiment *x, const submit_row *row, submit_api api, char *error)
 {
     sample s = {.x = x, .row = row, .api = api, .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
     int count = row->threads + row->bystander;
@@ -539,8 +540,8 @@ bool submit_row_run(submit_experiment *x, const submit_row *row, submit_api api,
         snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    bool ok =
-        prepare(&s, workers, count, error) && start(&s, workers, count, error) && collect(&s, workers, count, error);
+    bool ok = bench_prepare(&s, workers, count, error) && bench_start(&s, workers, count, error) &&
+              bench_collect(&s, workers, count, error);
     for (int i = 0; i < count; i++) {
         free(workers[i].evict);
     }

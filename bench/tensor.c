@@ -52,25 +52,25 @@ const char *const tensor_peer_names[TENSOR_PEERS] = {"PyTorch", "CuPy"};
 
 const char tensor_parts[] = "transpose,permute,slice,broadcast,matmul,submit,peers";
 
-bool tensor_is_wanted(const tensor_experiment *x, const char *part)
+bool bench_tensor_is_wanted(const tensor_experiment *x, const char *part)
 {
-    return report_is_wanted(x->options->only, part);
+    return cli_report_is_wanted(x->options->only, part);
 }
 
-void tensor_step(tensor_experiment *x, const char *stage, const char *item)
+void bench_tensor_step(tensor_experiment *x, const char *stage, const char *item)
 {
-    report_progress(&x->options->run, stage, item, x->steps ? (double)x->steps_done / x->steps : 0);
+    cli_report_progress(&x->options->run, stage, item, x->steps ? (double)x->steps_done / x->steps : 0);
     x->steps_done++;
 }
 
 /* ---- series ---- */
 
-stats_spread tensor_spread(const tensor_series *s)
+stats_spread bench_tensor_spread(const tensor_series *s)
 {
-    return s->n ? stats_spread_of(s->value, s->n) : (stats_spread){NAN, NAN, NAN};
+    return s->n ? cli_stats_spread_of(s->value, s->n) : (stats_spread){NAN, NAN, NAN};
 }
 
-tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b)
+tensor_series bench_tensor_ratio(const tensor_series *a, const tensor_series *b)
 {
     tensor_series out = {.n = a->n < b->n ? a->n : b->n};
     for (int i = 0; i < out.n; i++) {
@@ -81,18 +81,18 @@ tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b)
 
 /* ---- open ---- */
 
-static bool open_device(tensor_experiment *x, char *error)
+static bool bench_open_device(tensor_experiment *x, char *error)
 {
-    int device = plain_device_number(x->options->device);
+    int device = cli_plain_device_number(x->options->device);
     snprintf(x->settings, sizeof(x->settings), "devices=%d", device);
     hd_options options = {.size = sizeof(options), .settings = x->settings};
     hd_memory_stats stats = {.size = sizeof(stats)};
     x->info.size = sizeof(x->info);
     x->device.size = sizeof(x->device);
-    if (!report_check(hd_open(&options, &x->runtime), "hd_open", error) ||
-        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
-        !report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+    if (!cli_report_check(hd_open(&options, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !cli_report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
+        !cli_report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
         return false;
     }
     x->on_host = strcmp(x->info.driver, "host") == 0;
@@ -108,10 +108,10 @@ static bool open_device(tensor_experiment *x, char *error)
 
 /* ---- rows ---- */
 
-static bool check_copy(tensor_memory *m, tensor_side side, int pair, char *error)
+static bool bench_check_copy(tensor_memory *m, tensor_side side, int pair, char *error)
 {
     uint64_t wrong;
-    if (!tensor_verify(m, side, NULL, pair, &wrong, error)) {
+    if (!bench_tensor_verify(m, side, NULL, pair, &wrong, error)) {
         return false;
     }
     if (wrong) {
@@ -123,13 +123,13 @@ static bool check_copy(tensor_memory *m, tensor_side side, int pair, char *error
 }
 
 /* Checks and warms up the sides of one row, then measures them in rounds. */
-static bool measure_row(tensor_experiment *x, tensor_row *row, tensor_memory *m, char *error)
+static bool bench_measure_row(tensor_experiment *x, tensor_row *row, tensor_memory *m, char *error)
 {
     tensor_series *series[TENSOR_SIDES] = {&row->heddle, &row->copy, &row->plain};
     int reps[TENSOR_SIDES];
     for (int side = 0; side < TENSOR_SIDES; side++) {
-        if (!check_copy(m, (tensor_side)side, 0, error) ||
-            !tensor_repetitions(m, (tensor_side)side, x->sample_ns, &reps[side], error)) {
+        if (!bench_check_copy(m, (tensor_side)side, 0, error) ||
+            !bench_tensor_repetitions(m, (tensor_side)side, x->sample_ns, &reps[side], error)) {
             return false;
         }
     }
@@ -137,14 +137,14 @@ static bool measure_row(tensor_experiment *x, tensor_row *row, tensor_memory *m,
         for (int i = 0; i < TENSOR_SIDES; i++) {
             int side = (i + round) % TENSOR_SIDES;
             double ns;
-            if (!tensor_sample(m, (tensor_side)side, NULL, reps[side], &ns, error)) {
+            if (!bench_tensor_sample(m, (tensor_side)side, NULL, reps[side], &ns, error)) {
                 return false;
             }
             series[side]->value[series[side]->n++] = ns / reps[side];
         }
     }
     for (int k = 0; k < row->pairs; k++) {
-        if (!check_copy(m, TENSOR_HEDDLE, k, error)) {
+        if (!bench_check_copy(m, TENSOR_HEDDLE, k, error)) {
             return false;
         }
     }
@@ -152,73 +152,74 @@ static bool measure_row(tensor_experiment *x, tensor_row *row, tensor_memory *m,
     return true;
 }
 
-static bool run_row(tensor_experiment *x, tensor_row *row, char *error)
+static bool bench_run_row(tensor_experiment *x, tensor_row *row, char *error)
 {
     tensor_memory m;
     char shape[TENSOR_TEXT], item[2 * TENSOR_TEXT], why[PLAIN_ERROR] = "";
-    tensor_shape_text(row, shape, sizeof(shape));
+    bench_tensor_shape_text(row, shape, sizeof(shape));
     snprintf(item, sizeof(item), "%s, %s", row->spec->name, shape);
-    tensor_step(x, row->spec->part, item);
-    bool ok = tensor_memory_take(x, row, &m, why) && measure_row(x, row, &m, why);
-    tensor_memory_give(&m);
+    bench_tensor_step(x, row->spec->part, item);
+    bool ok = bench_tensor_memory_take(x, row, &m, why) && bench_measure_row(x, row, &m, why);
+    bench_tensor_memory_give(&m);
     if (!ok) {
         snprintf(error, PLAIN_ERROR, "%s: %.400s", row->spec->id, why);
     }
     return ok;
 }
 
-static bool run_rows(tensor_experiment *x, char *error)
+static bool bench_run_rows(tensor_experiment *x, char *error)
 {
     bool ok = true;
     for (int i = 0; i < x->n_rows && ok; i++) {
-        ok = run_row(x, &x->rows[i], error);
+        ok = bench_run_row(x, &x->rows[i], error);
     }
     return ok;
 }
 
 /* ---- run ---- */
 
-static bool measure(void *experiment, char *error)
+static bool bench_measure(void *experiment, char *error)
 {
     tensor_experiment *x = experiment;
     const bench_options *o = x->options;
-    stats_clock_start();
-    report_progress(&o->run, "opening the device", "", 0);
-    if (!open_device(x, error) || !tensor_sides_open(x, error)) {
+    cli_stats_clock_start();
+    cli_report_progress(&o->run, "opening the device", "", 0);
+    if (!bench_open_device(x, error) || !bench_tensor_sides_open(x, error)) {
         return false;
     }
     x->rounds = o->rounds ? o->rounds : x->on_host ? (o->quick ? 2 : 3) : o->quick ? 3 : 7;
     x->sample_ns = x->on_host ? (o->quick ? 2e6 : 10e6) : o->quick ? 8e6 : 40e6;
     if (o->variants) {
-        return tensor_run_variants(x, error);
+        return bench_tensor_run_variants(x, error);
     }
-    tensor_plan_rows(x);
-    x->steps = x->n_rows + tensor_product_steps(x) + tensor_is_wanted(x, "submit") + tensor_is_wanted(x, "peers");
-    if (!run_rows(x, error) || (tensor_is_wanted(x, "matmul") && !tensor_run_products(x, error)) ||
-        (tensor_is_wanted(x, "submit") && !tensor_run_calls(x, error))) {
+    bench_tensor_plan_rows(x);
+    x->steps = x->n_rows + bench_tensor_product_steps(x) + bench_tensor_is_wanted(x, "submit") +
+               bench_tensor_is_wanted(x, "peers");
+    if (!bench_run_rows(x, error) || (bench_tensor_is_wanted(x, "matmul") && !bench_tensor_run_products(x, error)) ||
+        (bench_tensor_is_wanted(x, "submit") && !bench_tensor_run_calls(x, error))) {
         return false;
     }
-    if (tensor_is_wanted(x, "peers")) {
-        tensor_run_peers(x);
+    if (bench_tensor_is_wanted(x, "peers")) {
+        bench_tensor_run_peers(x);
     }
     return true;
 }
 
-static void close_all(void *experiment)
+static void bench_close_all(void *experiment)
 {
     tensor_experiment *x = experiment;
-    tensor_sides_close(x);
-    tensor_variants_release(x);
+    bench_tensor_sides_close(x);
+    bench_tensor_variants_release(x);
     hd_close(x->runtime);
 }
 
-int tensor_run(const bench_options *options)
+int bench_tensor_run(const bench_options *options)
 {
-    const report_benchmark benchmark = {"bench tensor", measure, close_all,
-                                        options->variants ? tensor_print_variants_json : tensor_print_json};
+    const report_benchmark benchmark = {"bench tensor", bench_measure, bench_close_all,
+                                        options->variants ? bench_tensor_print_variants_json : bench_tensor_print_json};
     tensor_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

@@ -44,7 +44,7 @@ struct tensor_cublas {
 
 /* Opens the library by the names that Heddle tries, in the same order. The first name comes from
  * HEDDLE_BLAS, if that is a path. */
-static void *open_library(void)
+static void *bench_open_library(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
     static const char *const places[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"};
@@ -60,7 +60,7 @@ static void *open_library(void)
     return library;
 }
 
-static const char *find_entries(tensor_cublas *blas)
+static const char *bench_find_entries(tensor_cublas *blas)
 {
     const char *missing = NULL;
 #define CUBLAS_FIND(name, parameters)                                                                                  \
@@ -74,7 +74,7 @@ static const char *find_entries(tensor_cublas *blas)
     return missing;
 }
 
-tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes)
+tensor_cublas *bench_tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes)
 {
     tensor_cublas *blas = calloc(1, sizeof(*blas));
     int version = 0, status = 0;
@@ -83,8 +83,8 @@ tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why
     if (!blas) {
         return NULL;
     }
-    blas->library = open_library();
-    if (blas->library && (missing = find_entries(blas))) {
+    blas->library = bench_open_library();
+    if (blas->library && (missing = bench_find_entries(blas))) {
         snprintf(why, why_bytes, "cuBLAS has no %s", missing);
     } else if (blas->library) {
         status = blas->cublasCreate_v2(&blas->handle);
@@ -97,11 +97,11 @@ tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why
         }
         snprintf(why, why_bytes, "cuBLAS does not work here: status %d", status);
     }
-    tensor_cublas_close(blas);
+    bench_tensor_cublas_close(blas);
     return NULL;
 }
 
-void tensor_cublas_close(tensor_cublas *blas)
+void bench_tensor_cublas_close(tensor_cublas *blas)
 {
     if (blas) {
         if (blas->handle) {
@@ -111,8 +111,8 @@ void tensor_cublas_close(tensor_cublas *blas)
     }
 }
 
-bool tensor_cublas_product(tensor_cublas *blas, hd_type type, uint64_t edge, hdcu_deviceptr a, hdcu_deviceptr b,
-                           hdcu_deviceptr c, char *error)
+bool bench_tensor_cublas_product(tensor_cublas *blas, hd_type type, uint64_t edge, hdcu_deviceptr a, hdcu_deviceptr b,
+                                 hdcu_deviceptr c, char *error)
 {
     static const float one_f32 = 1, zero_f32 = 0;
     static const double one_f64 = 1, zero_f64 = 0;

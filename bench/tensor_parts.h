@@ -49,9 +49,9 @@ typedef struct tensor_series {
 } tensor_series;
 
 /* Median, least and largest; NaN if nothing was measured. */
-stats_spread tensor_spread(const tensor_series *s);
+stats_spread bench_tensor_spread(const tensor_series *s);
 /* a divided by b, round by round. */
-tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b);
+tensor_series bench_tensor_ratio(const tensor_series *a, const tensor_series *b);
 
 /* The moved tensor: a row-major tensor of `shape`, sliced, permuted or broadcast, to a row-major
  * one. */
@@ -157,27 +157,28 @@ typedef struct tensor_experiment {
 } tensor_experiment;
 
 /* True if --only selects this part. */
-bool tensor_is_wanted(const tensor_experiment *x, const char *part);
+bool bench_tensor_is_wanted(const tensor_experiment *x, const char *part);
 
 /* Counts a step and shows it. */
-void tensor_step(tensor_experiment *x, const char *stage, const char *item);
+void bench_tensor_step(tensor_experiment *x, const char *stage, const char *item);
 
 /* ---- rows ---- */
 
 /* Adds all selected rows, with their sizes on this device. */
-void tensor_plan_rows(tensor_experiment *x);
+void bench_tensor_plan_rows(tensor_experiment *x);
 
 /* Fills in the sizes of a row for this spec. */
-void tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor_row *row);
+void bench_tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor_row *row);
 
 /* The specs of the rows; `i` counts from 0, NULL past the end. */
-const tensor_spec *tensor_spec_at(int i);
+const tensor_spec *bench_tensor_spec_at(int i);
 
 /* Writes the source's shape, such as "16384 x 8192", for permutes with the order. */
-void tensor_shape_text(const tensor_row *row, char *out, size_t bytes);
+void bench_tensor_shape_text(const tensor_row *row, char *out, size_t bytes);
 
 /* Makes the tensors of a row over two buffers by public calls. */
-bool tensor_views(const tensor_row *row, hd_buffer *src, hd_buffer *dst, hd_tensor *from, hd_tensor *to, char *error);
+bool bench_tensor_views(const tensor_row *row, hd_buffer *src, hd_buffer *dst, hd_tensor *from, hd_tensor *to,
+                        char *error);
 
 /* ---- sides ---- */
 
@@ -193,59 +194,59 @@ typedef struct tensor_memory {
     bench_layout layout;
 } tensor_memory;
 
-#define TENSOR_TRY(x, error, entry, arguments) plain_try((x)->plain.d->entry arguments, #entry, error)
+#define TENSOR_TRY(x, error, entry, arguments) cli_plain_try((x)->plain.d->entry arguments, #entry, error)
 
 /* Opens the runtime's kernels, and the provider with a stream and kernels of its own. */
-bool tensor_sides_open(tensor_experiment *x, char *error);
-void tensor_sides_close(tensor_experiment *x);
+bool bench_tensor_sides_open(tensor_experiment *x, char *error);
+void bench_tensor_sides_close(tensor_experiment *x);
 
 /* Allocates the memory and fills the sources. */
-bool tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memory *m, char *error);
-void tensor_memory_give(tensor_memory *m); /* a zeroed one is ignored */
+bool bench_tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memory *m, char *error);
+void bench_tensor_memory_give(tensor_memory *m); /* a zeroed one is ignored */
 
 /* Makes `reps` copies back to back, and waits at the end. The result is the total time in
  * nanoseconds. Heddle's side calls hdi_tensor_copy_as with `wish`, or hd_tensor_copy if `wish` is
  * NULL. */
 struct hdi_plan_wish;
 typedef enum tensor_side { TENSOR_HEDDLE, TENSOR_COPY, TENSOR_PLAIN, TENSOR_SIDES } tensor_side;
-bool tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,
-                   char *error);
+bool bench_tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,
+                         char *error);
 
 /* Overwrites the destination of a pair, copies, and compares every element and the bytes around
  * them. *wrong: number of differences. */
-bool tensor_verify(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int pair, uint64_t *wrong,
-                   char *error);
+bool bench_tensor_verify(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int pair,
+                         uint64_t *wrong, char *error);
 
 /* Finds by trial how many copies make a sample of about sample_ns. */
-bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, int *reps, char *error);
+bool bench_tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, int *reps, char *error);
 
 /* Launches the plain kernel for a pair. */
-bool tensor_launch_plain(tensor_memory *m, int pair, char *error);
+bool bench_tensor_launch_plain(tensor_memory *m, int pair, char *error);
 
 /* ---- the other parts ---- */
 
-bool tensor_run_products(tensor_experiment *x, char *error);
-int tensor_product_steps(const tensor_experiment *x);
-bool tensor_run_calls(tensor_experiment *x, char *error);
-void tensor_run_peers(tensor_experiment *x); /* notes failures */
-bool tensor_run_variants(tensor_experiment *x, char *error);
-void tensor_variants_release(tensor_experiment *x);
+bool bench_tensor_run_products(tensor_experiment *x, char *error);
+int bench_tensor_product_steps(const tensor_experiment *x);
+bool bench_tensor_run_calls(tensor_experiment *x, char *error);
+void bench_tensor_run_peers(tensor_experiment *x); /* notes failures */
+bool bench_tensor_run_variants(tensor_experiment *x, char *error);
+void bench_tensor_variants_release(tensor_experiment *x);
 
 /* cuBLAS, called as in its manual. */
 typedef struct tensor_cublas tensor_cublas;
 /* NULL if cuBLAS cannot be opened or does not work here; `why` gets the reason. */
-tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes);
-void tensor_cublas_close(tensor_cublas *blas); /* NULL is ignored */
+tensor_cublas *bench_tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes);
+void bench_tensor_cublas_close(tensor_cublas *blas); /* NULL is ignored */
 /* c = a b, row-major and square, in the plain stream. */
-bool tensor_cublas_product(tensor_cublas *blas, hd_type type, uint64_t edge, hdcu_deviceptr a, hdcu_deviceptr b,
-                           hdcu_deviceptr c, char *error);
+bool bench_tensor_cublas_product(tensor_cublas *blas, hd_type type, uint64_t edge, hdcu_deviceptr a, hdcu_deviceptr b,
+                                 hdcu_deviceptr c, char *error);
 
 /* ---- results ---- */
 
-void tensor_print_json(const void *experiment, FILE *out);
-void tensor_print_variants_json(const void *experiment, FILE *out);
+void bench_tensor_print_json(const void *experiment, FILE *out);
+void bench_tensor_print_variants_json(const void *experiment, FILE *out);
 
 /* The values of a series, and their spread. */
-void tensor_put_series(hdi_json *j, const char *key, const tensor_series *s);
+void bench_tensor_put_series(hdi_json *j, const char *key, const tensor_series *s);
 
 #endif

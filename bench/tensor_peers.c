@@ -27,7 +27,8 @@ static const int64_t most_ms = 60000;
 
 /* ---- the rows ---- */
 
-static size_t list_numbers(char *out, size_t room, const char *between, const uint64_t *n, const int *order, int count)
+static size_t bench_list_numbers(char *out, size_t room, const char *between, const uint64_t *n, const int *order,
+                                 int count)
 {
     size_t used = 0;
     for (int i = 0; i < count && used < room; i++) {
@@ -38,7 +39,7 @@ static size_t list_numbers(char *out, size_t room, const char *between, const ui
 }
 
 /* "ID=f32:4096x4096:1,0", or "ID=f32:4096" for a product. */
-static int make_arguments(const tensor_experiment *x, char texts[][ROW_TEXT], char **out)
+static int bench_make_arguments(const tensor_experiment *x, char texts[][ROW_TEXT], char **out)
 {
     int n = 0;
     for (int i = 0; i < x->n_rows; i++) {
@@ -46,8 +47,8 @@ static int make_arguments(const tensor_experiment *x, char texts[][ROW_TEXT], ch
         const tensor_spec *s = row->spec;
         if (row->measured && !s->step && !s->broadcast[0] && !s->src_skip) {
             char shape[64], order[32];
-            list_numbers(shape, sizeof(shape), "x", row->shape, NULL, s->dims);
-            list_numbers(order, sizeof(order), ",", NULL, s->order, s->dims);
+            bench_list_numbers(shape, sizeof(shape), "x", row->shape, NULL, s->dims);
+            bench_list_numbers(order, sizeof(order), ",", NULL, s->order, s->dims);
             snprintf(texts[n], ROW_TEXT, "%s=%s:%s:%s", s->id, hd_type_name(s->type), shape, order);
             out[n] = texts[n];
             n++;
@@ -66,7 +67,7 @@ static int make_arguments(const tensor_experiment *x, char texts[][ROW_TEXT], ch
 }
 
 /* The environment with CUDA_VISIBLE_DEVICES, malloc'd. `ours` holds the new variable. */
-static char **make_environment(char *ours)
+static char **bench_make_environment(char *ours)
 {
     size_t n = 0, kept = 0;
     while (environ[n]) {
@@ -87,7 +88,7 @@ static char **make_environment(char *ours)
 
 /* ---- running ---- */
 
-static pid_t start(char *const *arguments, char *const *environment, int *output)
+static pid_t bench_start(char *const *arguments, char *const *environment, int *output)
 {
     int ends[2];
     pid_t child = -1;
@@ -117,12 +118,12 @@ static pid_t start(char *const *arguments, char *const *environment, int *output
 }
 
 /* Reads the output until it ends or time is up; false if time is up. */
-static bool read_output(int output, char *out, size_t room)
+static bool bench_read_output(int output, char *out, size_t room)
 {
-    uint64_t end = stats_monotonic() + (uint64_t)most_ms * 1000000;
+    uint64_t end = cli_stats_monotonic() + (uint64_t)most_ms * 1000000;
     size_t used = 0;
     for (;;) {
-        int64_t left = ((int64_t)end - (int64_t)stats_monotonic()) / 1000000;
+        int64_t left = ((int64_t)end - (int64_t)cli_stats_monotonic()) / 1000000;
         struct pollfd ready = {.fd = output, .events = POLLIN};
         int n = left > 0 ? poll(&ready, 1, (int)left) : 0;
         if (n < 0 && errno == EINTR) {
@@ -141,18 +142,18 @@ static bool read_output(int output, char *out, size_t room)
 }
 
 /* Returns the script's exit status, -1 if it could not be run, or -2 if it took too long. */
-static int run_script(const tensor_experiment *x, char **arguments, char *out, size_t room)
+static int bench_run_script(const tensor_experiment *x, char **arguments, char *out, size_t room)
 {
     char visible[80] = "CUDA_VISIBLE_DEVICES=";
-    machine_uuid_text(x->device.uuid, visible + strlen(visible));
-    char **environment = make_environment(visible);
+    cli_machine_uuid_text(x->device.uuid, visible + strlen(visible));
+    char **environment = bench_make_environment(visible);
     int output, status = 0;
-    pid_t child = environment ? start(arguments, environment, &output) : -1;
+    pid_t child = environment ? bench_start(arguments, environment, &output) : -1;
     free(environment);
     if (child < 0) {
         return -1;
     }
-    bool ended = read_output(output, out, room);
+    bool ended = bench_read_output(output, out, room);
     if (!ended) {
         kill(-child, SIGKILL);
     }
@@ -165,7 +166,7 @@ static int run_script(const tensor_experiment *x, char **arguments, char *out, s
 /* ---- figures ---- */
 
 /* The text after `"KEY": "` in a flat line of JSON; false if there is none. */
-static bool find_text(const char *line, const char *key, char *out, size_t room)
+static bool bench_find_text(const char *line, const char *key, char *out, size_t room)
 {
     char wanted[32];
     snprintf(wanted, sizeof(wanted), "\"%s\": \"", key);
@@ -177,7 +178,7 @@ static bool find_text(const char *line, const char *key, char *out, size_t room)
     return at != NULL;
 }
 
-static double find_number(const char *line, const char *key)
+static double bench_find_number(const char *line, const char *key)
 {
     char wanted[32];
     snprintf(wanted, sizeof(wanted), "\"%s\": ", key);
@@ -187,16 +188,16 @@ static double find_number(const char *line, const char *key)
     return at && end != at + strlen(wanted) ? value : NAN;
 }
 
-static void take_line(tensor_experiment *x, int peer, const char *line)
+static void bench_take_line(tensor_experiment *x, int peer, const char *line)
 {
     char row[64], version[64];
-    if (find_text(line, "version", version, sizeof(version))) {
+    if (bench_find_text(line, "version", version, sizeof(version))) {
         memcpy(x->peer_versions[peer], version, sizeof(version));
     }
-    if (!find_text(line, "row", row, sizeof(row))) {
+    if (!bench_find_text(line, "row", row, sizeof(row))) {
         return;
     }
-    tensor_peer found = {find_number(line, "gbs"), find_number(line, "ratio")};
+    tensor_peer found = {bench_find_number(line, "gbs"), bench_find_number(line, "ratio")};
     for (int i = 0; i < x->n_rows; i++) {
         if (strcmp(x->rows[i].spec->id, row) == 0) {
             x->rows[i].peers[peer] = found;
@@ -204,31 +205,31 @@ static void take_line(tensor_experiment *x, int peer, const char *line)
     }
     for (int i = 0; i < x->n_products; i++) {
         if (strcmp(x->products[i].id, row) == 0) {
-            x->products[i].peers[peer] = (tensor_peer){find_number(line, "gflops"), NAN};
+            x->products[i].peers[peer] = (tensor_peer){bench_find_number(line, "gflops"), NAN};
         }
     }
 }
 
-static void run_peer(tensor_experiment *x, int peer)
+static void bench_run_peer(tensor_experiment *x, int peer)
 {
     static char texts[ARGUMENTS_MAX][ROW_TEXT], output[OUTPUT_MAX];
     char *arguments[ARGUMENTS_MAX + 3], python[] = "python3", folder[512], script[600];
     char *note = x->peer_notes[peer];
     size_t room = sizeof(x->peer_notes[peer]);
-    bool here = place_find("bench/peers", NULL, NULL, folder, sizeof(folder));
+    bool here = cli_place_find("bench/peers", NULL, NULL, folder, sizeof(folder));
     snprintf(script, sizeof(script), "%s/tensor_%s.py", here ? folder : "", tensor_peer_ids[peer]);
     if (!here || access(script, R_OK) != 0) {
         snprintf(note, room, "bench/peers is not here");
         return;
     }
     arguments[0] = python, arguments[1] = script;
-    if (make_arguments(x, texts, arguments + 2) == 0) {
+    if (bench_make_arguments(x, texts, arguments + 2) == 0) {
         snprintf(note, room, "no row is for it");
         return;
     }
-    int status = run_script(x, arguments, output, sizeof(output));
+    int status = bench_run_script(x, arguments, output, sizeof(output));
     for (char *line = strtok(output, "\n"); line && status != -1; line = strtok(NULL, "\n")) {
-        take_line(x, peer, line);
+        bench_take_line(x, peer, line);
     }
     if (status == SKIPPED) {
         snprintf(note, room, "python3 has no %s that works with this GPU", tensor_peer_names[peer]);
@@ -239,16 +240,16 @@ static void run_peer(tensor_experiment *x, int peer)
     }
 }
 
-void tensor_run_peers(tensor_experiment *x)
+void bench_tensor_run_peers(tensor_experiment *x)
 {
     for (int i = 0; i < TENSOR_PEERS; i++) {
         if (x->on_host) {
             snprintf(x->peer_notes[i], sizeof(x->peer_notes[i]), "for GPUs only");
         } else {
-            report_progress(&x->options->run, "peers", tensor_peer_names[i],
-                            x->steps ? (double)x->steps_done / x->steps : 0);
-            run_peer(x, i);
+            cli_report_progress(&x->options->run, "peers", tensor_peer_names[i],
+                                x->steps ? (double)x->steps_done / x->steps : 0);
+            bench_run_peer(x, i);
         }
     }
-    tensor_step(x, "peers", "");
+    bench_tensor_step(x, "peers", "");
 }

@@ -61,7 +61,7 @@ static const tensor_spec specs[] = {
      .order = {0, 1}, .broadcast = {16384, 16384}},
 };
 
-const tensor_spec *tensor_spec_at(int i)
+const tensor_spec *bench_tensor_spec_at(int i)
 {
     return i >= 0 && i < (int)(sizeof(specs) / sizeof(specs[0])) ? &specs[i] : NULL;
 }
@@ -69,7 +69,7 @@ const tensor_spec *tensor_spec_at(int i)
 /* ---- sizes ---- */
 
 /* The divisor of each dimension for a tensor of about `scale` times fewer elements. */
-static uint64_t root(uint64_t scale, int dims)
+static uint64_t bench_root(uint64_t scale, int dims)
 {
     uint64_t by = 0, power;
     do {
@@ -82,14 +82,14 @@ static uint64_t root(uint64_t scale, int dims)
     return by;
 }
 
-static uint64_t scaled(uint64_t n, int dims, uint64_t scale)
+static uint64_t bench_scaled(uint64_t n, int dims, uint64_t scale)
 {
-    uint64_t least = n < 4 ? n : 4, small = n / root(scale, dims);
+    uint64_t least = n < 4 ? n : 4, small = n / bench_root(scale, dims);
     small = small < least ? least : small;
     return n % 2 ? small | 1 : small;
 }
 
-static uint64_t product_of(const uint64_t *shape, int dims)
+static uint64_t bench_product_of(const uint64_t *shape, int dims)
 {
     uint64_t n = 1;
     for (int i = 0; i < dims; i++) {
@@ -98,13 +98,13 @@ static uint64_t product_of(const uint64_t *shape, int dims)
     return n;
 }
 
-static size_t rounded(uint64_t bytes)
+static size_t bench_rounded(uint64_t bytes)
 {
     return (size_t)(bytes + 255) / 256 * 256;
 }
 
 /* Computes the fields that follow from the source's shape. */
-static void size_row(tensor_row *row)
+static void bench_size_row(tensor_row *row)
 {
     const tensor_spec *s = row->spec;
     uint64_t sliced[TENSOR_SPEC_DIMS];
@@ -113,7 +113,7 @@ static void size_row(tensor_row *row)
         uint64_t step = (uint64_t)(s->step < 0 ? -s->step : s->step);
         sliced[s->slice_dim] = (sliced[s->slice_dim] - 2 * s->drop + step - 1) / step;
     }
-    uint64_t size = hd_type_size(s->type), read = product_of(sliced, s->dims) * size;
+    uint64_t size = hd_type_size(s->type), read = bench_product_of(sliced, s->dims) * size;
     for (int i = 0; i < s->dims; i++) {
         row->view[i] = sliced[s->order[i]];
         /* in two dimensions the broadcast one gets the size of the other one */
@@ -121,23 +121,23 @@ static void size_row(tensor_row *row)
             row->view[i] = row->shape[1 - i];
         }
     }
-    row->elements = product_of(row->view, s->dims);
+    row->elements = bench_product_of(row->view, s->dims);
     row->payload = (size_t)(row->elements * size);
     row->moved = (size_t)read + row->payload;
-    row->src_bytes = rounded(product_of(row->shape, s->dims) * size + (uint64_t)s->src_skip * size);
-    row->dst_bytes = rounded(row->payload + (uint64_t)s->dst_skip * size + TAIL);
+    row->src_bytes = bench_rounded(bench_product_of(row->shape, s->dims) * size + (uint64_t)s->src_skip * size);
+    row->dst_bytes = bench_rounded(row->payload + (uint64_t)s->dst_skip * size + TAIL);
     uint64_t pairs = rotation_bytes / (2 * row->payload) + 1;
     row->pairs = pairs < TENSOR_PAIRS_MAX ? (int)pairs : TENSOR_PAIRS_MAX;
 }
 
 /* The memory that both sides need. The plain side copies as many bytes as the destination holds. */
-static uint64_t needed(const tensor_row *row, int pairs)
+static uint64_t bench_needed(const tensor_row *row, int pairs)
 {
     size_t plain_src = row->src_bytes > row->payload ? row->src_bytes : row->payload;
     return (uint64_t)pairs * (row->src_bytes + plain_src + 2 * row->dst_bytes);
 }
 
-void tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor_row *row)
+void bench_tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor_row *row)
 {
     uint64_t scale = x->on_host ? HOST_SCALE * (x->options->quick ? QUICK_SCALE : 1) : 1;
     memset(row, 0, sizeof(*row));
@@ -147,30 +147,30 @@ void tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor
     }
     for (bool fits = false; !fits; scale *= 4) {
         for (int i = 0; i < spec->dims; i++) {
-            row->shape[i] = scaled(spec->shape[i], spec->dims, scale);
+            row->shape[i] = bench_scaled(spec->shape[i], spec->dims, scale);
         }
-        size_row(row);
-        while (row->pairs > 1 && needed(row, row->pairs) > x->room) {
+        bench_size_row(row);
+        while (row->pairs > 1 && bench_needed(row, row->pairs) > x->room) {
             row->pairs--;
         }
-        fits = needed(row, row->pairs) <= x->room || row->elements < 4096;
+        fits = bench_needed(row, row->pairs) <= x->room || row->elements < 4096;
         row->cut = row->cut || !fits;
     }
 }
 
-void tensor_plan_rows(tensor_experiment *x)
+void bench_tensor_plan_rows(tensor_experiment *x)
 {
-    for (int i = 0; tensor_spec_at(i) && x->n_rows < TENSOR_ROWS_MAX; i++) {
-        const tensor_spec *spec = tensor_spec_at(i);
-        if (tensor_is_wanted(x, spec->part) && (spec->always || !x->options->quick)) {
-            tensor_plan_row(x, spec, &x->rows[x->n_rows++]);
+    for (int i = 0; bench_tensor_spec_at(i) && x->n_rows < TENSOR_ROWS_MAX; i++) {
+        const tensor_spec *spec = bench_tensor_spec_at(i);
+        if (bench_tensor_is_wanted(x, spec->part) && (spec->always || !x->options->quick)) {
+            bench_tensor_plan_row(x, spec, &x->rows[x->n_rows++]);
         }
     }
 }
 
 /* ---- tensors ---- */
 
-void tensor_shape_text(const tensor_row *row, char *out, size_t bytes)
+void bench_tensor_shape_text(const tensor_row *row, char *out, size_t bytes)
 {
     const tensor_spec *s = row->spec;
     size_t used = 0;
@@ -184,24 +184,26 @@ void tensor_shape_text(const tensor_row *row, char *out, size_t bytes)
     }
 }
 
-bool tensor_views(const tensor_row *row, hd_buffer *src, hd_buffer *dst, hd_tensor *from, hd_tensor *to, char *error)
+bool bench_tensor_views(const tensor_row *row, hd_buffer *src, hd_buffer *dst, hd_tensor *from, hd_tensor *to,
+                        char *error)
 {
     const tensor_spec *s = row->spec;
     size_t size = hd_type_size(s->type);
-    if (!report_check(hd_tensor_make(src, (size_t)s->src_skip * size, s->type, s->dims, row->shape, from),
-                      "hd_tensor_make", error)) {
+    if (!cli_report_check(hd_tensor_make(src, (size_t)s->src_skip * size, s->type, s->dims, row->shape, from),
+                          "hd_tensor_make", error)) {
         return false;
     }
     if (s->step) {
         uint64_t n = row->shape[s->slice_dim] - 2 * s->drop, step = (uint64_t)(s->step < 0 ? -s->step : s->step);
         uint64_t first = s->step < 0 ? s->drop + n - 1 : s->drop, count = (n + step - 1) / step;
-        if (!report_check(hd_tensor_slice(from, s->slice_dim, first, count, s->step, from), "hd_tensor_slice", error)) {
+        if (!cli_report_check(hd_tensor_slice(from, s->slice_dim, first, count, s->step, from), "hd_tensor_slice",
+                              error)) {
             return false;
         }
     }
     bool ok = s->broadcast[0]
-                  ? report_check(hd_tensor_broadcast(from, s->dims, row->view, from), "hd_tensor_broadcast", error)
-                  : report_check(hd_tensor_permute(from, s->order, from), "hd_tensor_permute", error);
-    return ok && report_check(hd_tensor_make(dst, (size_t)s->dst_skip * size, s->type, s->dims, row->view, to),
-                              "hd_tensor_make", error);
+                  ? cli_report_check(hd_tensor_broadcast(from, s->dims, row->view, from), "hd_tensor_broadcast", error)
+                  : cli_report_check(hd_tensor_permute(from, s->order, from), "hd_tensor_permute", error);
+    return ok && cli_report_check(hd_tensor_make(dst, (size_t)s->dst_skip * size, s->type, s->dims, row->view, to),
+                                  "hd_tensor_make", error);
 }

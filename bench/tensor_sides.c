@@ -24,7 +24,7 @@ static const uint32_t poison = 0xa5a5a5a5;
 
 /* ---- open and close ---- */
 
-static bool open_functions(tensor_experiment *x, char *error)
+static bool bench_open_functions(tensor_experiment *x, char *error)
 {
     tensor_plain *p = &x->plain;
     bool ok = TENSOR_TRY(x, error, cuModuleLoadDataEx, (&p->module, x->image.driver, 0, NULL, NULL)) &&
@@ -40,11 +40,11 @@ static bool open_functions(tensor_experiment *x, char *error)
     return ok;
 }
 
-static bool open_plain(tensor_experiment *x, char *error)
+static bool bench_open_plain(tensor_experiment *x, char *error)
 {
     tensor_plain *p = &x->plain;
-    if (!plain_provider(x->on_host, x->settings, &p->d, error) ||
-        !plain_find_device(p->d, x->device.uuid, &p->ordinal, error)) {
+    if (!cli_plain_provider(x->on_host, x->settings, &p->d, error) ||
+        !cli_plain_find_device(p->d, x->device.uuid, &p->ordinal, error)) {
         return false;
     }
     if (!TENSOR_TRY(x, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal))) {
@@ -53,28 +53,29 @@ static bool open_plain(tensor_experiment *x, char *error)
     }
     return TENSOR_TRY(x, error, cuCtxSetCurrent, (p->context)) &&
            TENSOR_TRY(x, error, cuStreamCreate, (&p->stream, HDCU_STREAM_NON_BLOCKING)) &&
-           TENSOR_TRY(x, error, cuMemAlloc, (&p->count, 256)) && open_functions(x, error);
+           TENSOR_TRY(x, error, cuMemAlloc, (&p->count, 256)) && bench_open_functions(x, error);
 }
 
-static bool open_heddle(tensor_experiment *x, char *error)
+static bool bench_open_heddle(tensor_experiment *x, char *error)
 {
     hd_module *module;
-    return report_check(hd_lane_get_default(x->runtime, 0, &x->lane), "hd_lane_get_default", error) &&
-           report_check(hd_module_load(x->runtime, x->image.file, x->image.file_bytes, &module), "hd_module_load",
-                        error) &&
-           report_check(hd_kernel_get(module, "hd_layouts_fill", &x->fill), "hd_kernel_get", error) &&
-           report_check(hd_kernel_get(module, "hd_layouts_check", &x->check), "hd_kernel_get", error) &&
-           report_check(hd_alloc(x->lane, sizeof(uint64_t), &x->count), "hd_alloc", error);
+    return cli_report_check(hd_lane_get_default(x->runtime, 0, &x->lane), "hd_lane_get_default", error) &&
+           cli_report_check(hd_module_load(x->runtime, x->image.file, x->image.file_bytes, &module), "hd_module_load",
+                            error) &&
+           cli_report_check(hd_kernel_get(module, "hd_layouts_fill", &x->fill), "hd_kernel_get", error) &&
+           cli_report_check(hd_kernel_get(module, "hd_layouts_check", &x->check), "hd_kernel_get", error) &&
+           cli_report_check(hd_alloc(x->lane, sizeof(uint64_t), &x->count), "hd_alloc", error);
 }
 
-bool tensor_sides_open(tensor_experiment *x, char *error)
+bool bench_tensor_sides_open(tensor_experiment *x, char *error)
 {
-    return plain_kernels(x->info.driver, layouts_image_bytes, (size_t)(layouts_image_bytes_end - layouts_image_bytes),
-                         "the tool's kernels", &x->image, error) &&
-           open_heddle(x, error) && open_plain(x, error);
+    return cli_plain_kernels(x->info.driver, layouts_image_bytes,
+                             (size_t)(layouts_image_bytes_end - layouts_image_bytes), "the tool's kernels", &x->image,
+                             error) &&
+           bench_open_heddle(x, error) && bench_open_plain(x, error);
 }
 
-void tensor_sides_close(tensor_experiment *x)
+void bench_tensor_sides_close(tensor_experiment *x)
 {
     tensor_plain *p = &x->plain;
     hd_free(x->count);
@@ -99,12 +100,12 @@ void tensor_sides_close(tensor_experiment *x)
 
 /* ---- memory ---- */
 
-static uint32_t blocks_for(uint64_t n)
+static uint32_t bench_blocks_for(uint64_t n)
 {
     return (uint32_t)((n + LAYOUT_THREADS - 1) / LAYOUT_THREADS);
 }
 
-static void make_layout(const hd_tensor *from, const hd_tensor *to, uint64_t elements, bench_layout *out)
+static void bench_make_layout(const hd_tensor *from, const hd_tensor *to, uint64_t elements, bench_layout *out)
 {
     memset(out, 0, sizeof(*out));
     out->dims = (uint32_t)to->dims;
@@ -119,42 +120,42 @@ static void make_layout(const hd_tensor *from, const hd_tensor *to, uint64_t ele
     }
 }
 
-static bool take_pair(tensor_memory *m, int k, char *error)
+static bool bench_take_pair(tensor_memory *m, int k, char *error)
 {
     tensor_experiment *x = m->x;
     const tensor_row *row = m->row;
     size_t plain_src = row->src_bytes > row->payload ? row->src_bytes : row->payload;
     uint64_t words = row->src_bytes / 4, plain_words = plain_src / 4;
-    hd_dims grid = {blocks_for(words), 1, 1}, block = {LAYOUT_THREADS, 1, 1};
+    hd_dims grid = {bench_blocks_for(words), 1, 1}, block = {LAYOUT_THREADS, 1, 1};
     void *parameters[2] = {&m->plain_src[k], &plain_words};
-    if (!report_check(hd_alloc(x->lane, row->src_bytes, &m->src[k]), "hd_alloc", error) ||
-        !report_check(hd_alloc(x->lane, row->dst_bytes, &m->dst[k]), "hd_alloc", error) ||
-        !tensor_views(row, m->src[k], m->dst[k], &m->from[k], &m->to[k], error) ||
+    if (!cli_report_check(hd_alloc(x->lane, row->src_bytes, &m->src[k]), "hd_alloc", error) ||
+        !cli_report_check(hd_alloc(x->lane, row->dst_bytes, &m->dst[k]), "hd_alloc", error) ||
+        !bench_tensor_views(row, m->src[k], m->dst[k], &m->from[k], &m->to[k], error) ||
         !TENSOR_TRY(x, error, cuMemAlloc, (&m->plain_src[k], plain_src)) ||
         !TENSOR_TRY(x, error, cuMemAlloc, (&m->plain_dst[k], row->dst_bytes))) {
         return false;
     }
     const hd_arg arguments[2] = {hd_out(m->src[k]), hd_u64(words)};
-    return report_check(hd_launch(x->lane, x->fill, grid, block, 0, arguments, 2, NULL), "hd_launch", error) &&
+    return cli_report_check(hd_launch(x->lane, x->fill, grid, block, 0, arguments, 2, NULL), "hd_launch", error) &&
            TENSOR_TRY(x, error, cuLaunchKernel,
-                      (x->plain.fill, blocks_for(plain_words), 1, 1, LAYOUT_THREADS, 1, 1, 0, x->plain.stream,
+                      (x->plain.fill, bench_blocks_for(plain_words), 1, 1, LAYOUT_THREADS, 1, 1, 0, x->plain.stream,
                        parameters, NULL));
 }
 
-bool tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memory *m, char *error)
+bool bench_tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memory *m, char *error)
 {
     *m = (tensor_memory){.x = x, .row = row};
     for (int k = 0; k < row->pairs; k++) {
-        if (!take_pair(m, k, error)) {
+        if (!bench_take_pair(m, k, error)) {
             return false;
         }
     }
-    make_layout(&m->from[0], &m->to[0], row->elements, &m->layout);
-    return report_check(hd_lane_wait(x->lane, TENSOR_TIMEOUT_NS), "hd_lane_wait", error) &&
+    bench_make_layout(&m->from[0], &m->to[0], row->elements, &m->layout);
+    return cli_report_check(hd_lane_wait(x->lane, TENSOR_TIMEOUT_NS), "hd_lane_wait", error) &&
            TENSOR_TRY(x, error, cuStreamSynchronize, (x->plain.stream));
 }
 
-void tensor_memory_give(tensor_memory *m)
+void bench_tensor_memory_give(tensor_memory *m)
 {
     tensor_experiment *x = m->x;
     if (!x) {
@@ -177,25 +178,25 @@ void tensor_memory_give(tensor_memory *m)
 
 /* ---- copies ---- */
 
-static int size_index(const tensor_memory *m)
+static int bench_size_index(const tensor_memory *m)
 {
     return __builtin_ctz(m->layout.element);
 }
 
 /* True for the transpose of a whole matrix. For that case a programmer would write a special
  * kernel. */
-static bool is_matrix(const tensor_memory *m)
+static bool bench_is_matrix(const tensor_memory *m)
 {
     const tensor_spec *s = m->row->spec;
     return s->dims == 2 && s->order[0] == 1;
 }
 
-bool tensor_launch_plain(tensor_memory *m, int pair, char *error)
+bool bench_tensor_launch_plain(tensor_memory *m, int pair, char *error)
 {
     tensor_experiment *x = m->x;
     hdcu_deviceptr y = m->plain_dst[pair], from = m->plain_src[pair];
-    int size = size_index(m);
-    if (is_matrix(m)) {
+    int size = bench_size_index(m);
+    if (bench_is_matrix(m)) {
         uint32_t rows = (uint32_t)m->row->shape[0], columns = (uint32_t)m->row->shape[1];
         y += (hdcu_deviceptr)m->layout.dst_offset, from += (hdcu_deviceptr)m->layout.src_offset;
         void *parameters[4] = {&y, &from, &rows, &columns};
@@ -205,67 +206,67 @@ bool tensor_launch_plain(tensor_memory *m, int pair, char *error)
     }
     void *parameters[3] = {&y, &from, &m->layout};
     return TENSOR_TRY(x, error, cuLaunchKernel,
-                      (x->plain.copy[size], blocks_for(m->layout.elements), 1, 1, LAYOUT_THREADS, 1, 1, 0,
+                      (x->plain.copy[size], bench_blocks_for(m->layout.elements), 1, 1, LAYOUT_THREADS, 1, 1, 0,
                        x->plain.stream, parameters, NULL));
 }
 
-static bool copy_heddle(tensor_memory *m, const hdi_plan_wish *wish, int pair, char *error)
+static bool bench_copy_heddle(tensor_memory *m, const hdi_plan_wish *wish, int pair, char *error)
 {
     if (wish) {
-        return report_check(hdi_tensor_copy_as(&m->to[pair], &m->from[pair], wish, &m->ticket[pair]), "hd_tensor_copy",
-                            error);
+        return cli_report_check(hdi_tensor_copy_as(&m->to[pair], &m->from[pair], wish, &m->ticket[pair]),
+                                "hd_tensor_copy", error);
     }
-    return report_check(hd_tensor_copy(&m->to[pair], &m->from[pair], &m->ticket[pair]), "hd_tensor_copy", error);
+    return cli_report_check(hd_tensor_copy(&m->to[pair], &m->from[pair], &m->ticket[pair]), "hd_tensor_copy", error);
 }
 
-static bool copy_one(tensor_memory *m, tensor_side side, const hdi_plan_wish *wish, int pair, char *error)
+static bool bench_copy_one(tensor_memory *m, tensor_side side, const hdi_plan_wish *wish, int pair, char *error)
 {
     tensor_experiment *x = m->x;
     switch (side) {
     case TENSOR_HEDDLE:
-        return copy_heddle(m, wish, pair, error);
+        return bench_copy_heddle(m, wish, pair, error);
     case TENSOR_COPY:
         return TENSOR_TRY(x, error, cuMemcpyDtoDAsync,
                           (m->plain_dst[pair], m->plain_src[pair], m->row->payload, x->plain.stream));
     default:
-        return tensor_launch_plain(m, pair, error);
+        return bench_tensor_launch_plain(m, pair, error);
     }
 }
 
-static bool wait_for(tensor_memory *m, tensor_side side, char *error)
+static bool bench_wait_for(tensor_memory *m, tensor_side side, char *error)
 {
     if (side != TENSOR_HEDDLE) {
         return TENSOR_TRY(m->x, error, cuStreamSynchronize, (m->x->plain.stream));
     }
     for (int k = 0; k < m->row->pairs; k++) {
-        if (!report_check(hd_wait(m->ticket[k], TENSOR_TIMEOUT_NS), "hd_tensor_copy", error)) {
+        if (!cli_report_check(hd_wait(m->ticket[k], TENSOR_TIMEOUT_NS), "hd_tensor_copy", error)) {
             return false;
         }
     }
     return true;
 }
 
-bool tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,
-                   char *error)
+bool bench_tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,
+                         char *error)
 {
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     bool ok = true;
     for (int i = 0; i < reps && ok; i++) {
-        ok = copy_one(m, side, wish, m->next, error);
+        ok = bench_copy_one(m, side, wish, m->next, error);
         m->next = (m->next + 1) % m->row->pairs;
     }
     char later[PLAIN_ERROR];
-    ok = wait_for(m, side, ok ? error : later) && ok;
-    *ns = (double)(stats_monotonic() - begin);
+    ok = bench_wait_for(m, side, ok ? error : later) && ok;
+    *ns = (double)(cli_stats_monotonic() - begin);
     return ok;
 }
 
-bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, int *reps, char *error)
+bool bench_tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, int *reps, char *error)
 {
     double ns;
     int n = TRIES;
     for (;;) {
-        if (!tensor_sample(m, side, NULL, n, &ns, error)) {
+        if (!bench_tensor_sample(m, side, NULL, n, &ns, error)) {
             return false;
         }
         if (ns * 8 > sample_ns || n > 10000) { /* long enough for an estimate */
@@ -281,7 +282,7 @@ bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, in
 /* ---- checking ---- */
 
 /* The number of bytes that are no longer poison. */
-static uint64_t count_spoilt(const uint8_t *bytes, size_t n)
+static uint64_t bench_count_spoilt(const uint8_t *bytes, size_t n)
 {
     uint64_t wrong = 0;
     for (size_t i = 0; i < n; i++) {
@@ -290,50 +291,51 @@ static uint64_t count_spoilt(const uint8_t *bytes, size_t n)
     return wrong;
 }
 
-static bool verify_heddle(tensor_memory *m, const hdi_plan_wish *wish, int pair, uint64_t *wrong, char *error)
+static bool bench_verify_heddle(tensor_memory *m, const hdi_plan_wish *wish, int pair, uint64_t *wrong, char *error)
 {
     tensor_experiment *x = m->x;
     uint8_t front[AROUND], back[AROUND];
     size_t begin = (size_t)m->layout.dst_offset, end = begin + m->row->payload, left = m->row->dst_bytes - end;
     size_t n_front = begin < AROUND ? begin : AROUND, n_back = left < AROUND ? left : AROUND;
-    hd_dims grid = {blocks_for(m->layout.elements), 1, 1}, block = {LAYOUT_THREADS, 1, 1};
+    hd_dims grid = {bench_blocks_for(m->layout.elements), 1, 1}, block = {LAYOUT_THREADS, 1, 1};
     const hd_arg arguments[3] = {hd_inout(x->count), hd_in(m->dst[pair]), hd_bytes(&m->layout, sizeof(m->layout))};
-    if (!report_check(hd_fill(m->dst[pair], 0, poison, m->row->dst_bytes, NULL), "hd_fill", error) ||
-        !report_check(hd_fill(x->count, 0, 0, sizeof(*wrong), NULL), "hd_fill", error) ||
-        !copy_heddle(m, wish, pair, error) ||
-        !report_check(hd_launch(x->lane, x->check, grid, block, 0, arguments, 3, NULL), "hd_launch", error) ||
-        !report_check(hd_read(x->count, 0, wrong, sizeof(*wrong)), "hd_read", error) ||
-        (n_front && !report_check(hd_read(m->dst[pair], begin - n_front, front, n_front), "hd_read", error)) ||
-        !report_check(hd_read(m->dst[pair], end, back, n_back), "hd_read", error)) {
+    if (!cli_report_check(hd_fill(m->dst[pair], 0, poison, m->row->dst_bytes, NULL), "hd_fill", error) ||
+        !cli_report_check(hd_fill(x->count, 0, 0, sizeof(*wrong), NULL), "hd_fill", error) ||
+        !bench_copy_heddle(m, wish, pair, error) ||
+        !cli_report_check(hd_launch(x->lane, x->check, grid, block, 0, arguments, 3, NULL), "hd_launch", error) ||
+        !cli_report_check(hd_read(x->count, 0, wrong, sizeof(*wrong)), "hd_read", error) ||
+        (n_front && !cli_report_check(hd_read(m->dst[pair], begin - n_front, front, n_front), "hd_read", error)) ||
+        !cli_report_check(hd_read(m->dst[pair], end, back, n_back), "hd_read", error)) {
         return false;
     }
-    *wrong += count_spoilt(front, n_front) + count_spoilt(back, n_back);
+    *wrong += bench_count_spoilt(front, n_front) + bench_count_spoilt(back, n_back);
     return true;
 }
 
-static bool verify_plain(tensor_memory *m, int pair, uint64_t *wrong, char *error)
+static bool bench_verify_plain(tensor_memory *m, int pair, uint64_t *wrong, char *error)
 {
     tensor_experiment *x = m->x;
     hdcu_stream stream = x->plain.stream;
     void *parameters[3] = {&x->plain.count, &m->plain_dst[pair], &m->layout};
     return TENSOR_TRY(x, error, cuMemsetD32Async, (m->plain_dst[pair], poison, m->row->dst_bytes / 4, stream)) &&
            TENSOR_TRY(x, error, cuMemsetD32Async, (x->plain.count, 0, 2, stream)) &&
-           tensor_launch_plain(m, pair, error) &&
+           bench_tensor_launch_plain(m, pair, error) &&
            TENSOR_TRY(x, error, cuLaunchKernel,
-                      (x->plain.check, blocks_for(m->layout.elements), 1, 1, LAYOUT_THREADS, 1, 1, 0, stream,
+                      (x->plain.check, bench_blocks_for(m->layout.elements), 1, 1, LAYOUT_THREADS, 1, 1, 0, stream,
                        parameters, NULL)) &&
            TENSOR_TRY(x, error, cuStreamSynchronize, (stream)) &&
            TENSOR_TRY(x, error, cuMemcpyDtoH, (wrong, x->plain.count, sizeof(*wrong)));
 }
 
-bool tensor_verify(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int pair, uint64_t *wrong,
-                   char *error)
+bool bench_tensor_verify(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int pair,
+                         uint64_t *wrong, char *error)
 {
     *wrong = 0;
     if (side == TENSOR_COPY) {
         return true;
     }
-    bool ok = side == TENSOR_HEDDLE ? verify_heddle(m, wish, pair, wrong, error) : verify_plain(m, pair, wrong, error);
+    bool ok = side == TENSOR_HEDDLE ? bench_verify_heddle(m, wish, pair, wrong, error)
+                                    : bench_verify_plain(m, pair, wrong, error);
     m->x->checked += ok;
     return ok;
 }

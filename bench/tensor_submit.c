@@ -28,41 +28,42 @@ typedef struct caller {
     tensor_cublas *cublas;
 } caller;
 
-static bool call_tensor_copy(caller *c, char *error)
+static bool bench_call_tensor_copy(caller *c, char *error)
 {
-    return report_check(hd_tensor_copy(&c->m.to[0], &c->m.from[0], &c->ticket), "hd_tensor_copy", error);
+    return cli_report_check(hd_tensor_copy(&c->m.to[0], &c->m.from[0], &c->ticket), "hd_tensor_copy", error);
 }
 
-static bool call_launch(caller *c, char *error)
+static bool bench_call_launch(caller *c, char *error)
 {
-    return tensor_launch_plain(&c->m, 0, error);
+    return bench_tensor_launch_plain(&c->m, 0, error);
 }
 
-static bool call_copy(caller *c, char *error)
+static bool bench_call_copy(caller *c, char *error)
 {
     return TENSOR_TRY(c->x, error, cuMemcpyDtoDAsync,
                       (c->m.plain_dst[0], c->m.plain_src[0], c->m.row->payload, c->x->plain.stream));
 }
 
-static bool call_matmul(caller *c, char *error)
+static bool bench_call_matmul(caller *c, char *error)
 {
-    return report_check(hd_tensor_matmul(c->x->lane, &c->product[2], &c->product[0], &c->product[1], 1, 0, &c->ticket),
-                        "hd_tensor_matmul", error);
+    return cli_report_check(
+        hd_tensor_matmul(c->x->lane, &c->product[2], &c->product[0], &c->product[1], 1, 0, &c->ticket),
+        "hd_tensor_matmul", error);
 }
 
-static bool call_cublas(caller *c, char *error)
+static bool bench_call_cublas(caller *c, char *error)
 {
     hdcu_deviceptr at = c->m.plain_src[0], step = PRODUCT_EDGE * PRODUCT_EDGE * sizeof(float);
-    return tensor_cublas_product(c->cublas, HD_TYPE_F32, PRODUCT_EDGE, at, at + step, c->m.plain_dst[0], error);
+    return bench_tensor_cublas_product(c->cublas, HD_TYPE_F32, PRODUCT_EDGE, at, at + step, c->m.plain_dst[0], error);
 }
 
-static bool wait_for(caller *c, char *error)
+static bool bench_wait_for(caller *c, char *error)
 {
-    return report_check(hd_wait(c->ticket, TENSOR_TIMEOUT_NS), "hd_wait", error) &&
+    return cli_report_check(hd_wait(c->ticket, TENSOR_TIMEOUT_NS), "hd_wait", error) &&
            TENSOR_TRY(c->x, error, cuStreamSynchronize, (c->x->plain.stream));
 }
 
-static bool measure(caller *c, const char *id, const char *name, bool (*call)(caller *, char *), char *error)
+static bool bench_measure(caller *c, const char *id, const char *name, bool (*call)(caller *, char *), char *error)
 {
     tensor_experiment *x = c->x;
     int batches = x->on_host || x->options->quick ? FEWER_BATCHES : BATCHES;
@@ -73,57 +74,57 @@ static bool measure(caller *c, const char *id, const char *name, bool (*call)(ca
     }
     for (int b = -1; b < batches && ok; b++) { /* the first one warms up */
         for (int i = 0; i < BATCH && ok; i++) {
-            uint64_t begin = stats_tick_begin();
+            uint64_t begin = cli_stats_tick_begin();
             ok = call(c, error);
-            uint64_t end = stats_tick_end();
+            uint64_t end = cli_stats_tick_end();
             if (b >= 0) {
-                stats_record(h, end - begin);
+                cli_stats_record(h, end - begin);
             }
         }
-        ok = ok && wait_for(c, error);
+        ok = ok && bench_wait_for(c, error);
     }
     if (ok) {
-        x->calls[x->n_calls++] = (tensor_call){.id = id, .name = name, .calls = stats_summarise(h)};
+        x->calls[x->n_calls++] = (tensor_call){.id = id, .name = name, .calls = cli_stats_summarise(h)};
     }
     free(h);
     return ok;
 }
 
-static bool make_product(caller *c, hd_buffer *buffers[3], char *error)
+static bool bench_make_product(caller *c, hd_buffer *buffers[3], char *error)
 {
     const uint64_t shape[2] = {PRODUCT_EDGE, PRODUCT_EDGE};
     size_t bytes = sizeof(float) * PRODUCT_EDGE * PRODUCT_EDGE;
     for (int k = 0; k < 3; k++) {
-        if (!report_check(hd_alloc(c->x->lane, bytes, &buffers[k]), "hd_alloc", error) ||
-            !report_check(hd_fill(buffers[k], 0, 0, bytes, NULL), "hd_fill", error) ||
-            !report_check(hd_tensor_make(buffers[k], 0, HD_TYPE_F32, 2, shape, &c->product[k]), "hd_tensor_make",
-                          error)) {
+        if (!cli_report_check(hd_alloc(c->x->lane, bytes, &buffers[k]), "hd_alloc", error) ||
+            !cli_report_check(hd_fill(buffers[k], 0, 0, bytes, NULL), "hd_fill", error) ||
+            !cli_report_check(hd_tensor_make(buffers[k], 0, HD_TYPE_F32, 2, shape, &c->product[k]), "hd_tensor_make",
+                              error)) {
             return false;
         }
     }
     return true;
 }
 
-bool tensor_run_calls(tensor_experiment *x, char *error)
+bool bench_tensor_run_calls(tensor_experiment *x, char *error)
 {
     caller c = {.x = x};
     hd_buffer *buffers[3] = {NULL, NULL, NULL};
     tensor_row row;
     char name[64], why[TENSOR_TEXT];
-    tensor_step(x, "submit", "");
-    tensor_plan_row(x, &spec, &row);
+    bench_tensor_step(x, "submit", "");
+    bench_tensor_plan_row(x, &spec, &row);
     row.pairs = 1;
-    c.cublas = x->on_host ? NULL : tensor_cublas_open(x, name, why, sizeof(why));
-    bool ok = tensor_memory_take(x, &row, &c.m, error) && make_product(&c, buffers, error) &&
-              measure(&c, "hd_tensor_copy", "hd_tensor_copy", call_tensor_copy, error) &&
-              measure(&c, "cuLaunchKernel", "cuLaunchKernel of a plain transpose", call_launch, error) &&
-              measure(&c, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync", call_copy, error) &&
-              measure(&c, "hd_tensor_matmul", "hd_tensor_matmul", call_matmul, error) &&
-              (!c.cublas || measure(&c, "cublasGemmEx", "cublasGemmEx", call_cublas, error));
+    c.cublas = x->on_host ? NULL : bench_tensor_cublas_open(x, name, why, sizeof(why));
+    bool ok = bench_tensor_memory_take(x, &row, &c.m, error) && bench_make_product(&c, buffers, error) &&
+              bench_measure(&c, "hd_tensor_copy", "hd_tensor_copy", bench_call_tensor_copy, error) &&
+              bench_measure(&c, "cuLaunchKernel", "cuLaunchKernel of a plain transpose", bench_call_launch, error) &&
+              bench_measure(&c, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync", bench_call_copy, error) &&
+              bench_measure(&c, "hd_tensor_matmul", "hd_tensor_matmul", bench_call_matmul, error) &&
+              (!c.cublas || bench_measure(&c, "cublasGemmEx", "cublasGemmEx", bench_call_cublas, error));
     for (int k = 0; k < 3; k++) {
         hd_free(buffers[k]);
     }
-    tensor_memory_give(&c.m);
-    tensor_cublas_close(c.cublas);
+    bench_tensor_memory_give(&c.m);
+    bench_tensor_cublas_close(c.cublas);
     return ok;
 }

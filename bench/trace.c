@@ -81,30 +81,30 @@ typedef struct disturber {
     pthread_t thread;
 } disturber;
 
-static void *disturb(void *argument)
+static void *bench_disturb(void *argument)
 {
     disturber *d = argument;
     trace_experiment *x = d->x;
-    d->ok = lanes_heddle_disturb(x->devices, x->n, &x->image, &x->disturb_size, &d->stop, &d->done, d->error);
+    d->ok = bench_lanes_heddle_disturb(x->devices, x->n, &x->image, &x->disturb_size, &d->stop, &d->done, d->error);
     return NULL;
 }
 
-static bool poison_all(trace_experiment *x, char *error)
+static bool bench_poison_all(trace_experiment *x, char *error)
 {
     bool ok = true;
     for (int i = 0; i < x->n && ok; i++) {
-        ok = lanes_heddle_poison(&x->devices[i], error);
+        ok = bench_lanes_heddle_poison(&x->devices[i], error);
     }
     return ok;
 }
 
-static bool check_all(trace_experiment *x, char *error)
+static bool bench_check_all(trace_experiment *x, char *error)
 {
     for (int i = 0; i < x->n; i++) {
-        if (!lanes_heddle_result(&x->devices[i], x->c, error)) {
+        if (!bench_lanes_heddle_result(&x->devices[i], x->c, error)) {
             return false;
         }
-        double worst = lanes_problem_error(&x->problems[i], x->c);
+        double worst = bench_lanes_problem_error(&x->problems[i], x->c);
         if (!(worst <= 1)) {
             snprintf(error, PLAIN_ERROR, "wrong result on device %d: its error is %.3g times what rounding can do", i,
                      worst);
@@ -114,22 +114,23 @@ static bool check_all(trace_experiment *x, char *error)
     return true;
 }
 
-static bool run_products(trace_experiment *x, char *error)
+static bool bench_run_products(trace_experiment *x, char *error)
 {
-    uint64_t now = stats_monotonic();
+    uint64_t now = cli_stats_monotonic();
     lanes_when when = {.begin = now, .end = now + x->segment_ns, .batch = x->batch};
     memset(&x->result, 0, sizeof(x->result));
-    return poison_all(x, error) && lanes_heddle_loop(x->devices, x->n, &when, &x->result, error) && check_all(x, error);
+    return bench_poison_all(x, error) && bench_lanes_heddle_loop(x->devices, x->n, &when, &x->result, error) &&
+           bench_check_all(x, error);
 }
 
-static bool run_disturbed(trace_experiment *x, double *cycles_per_s, char *error)
+static bool bench_run_disturbed(trace_experiment *x, double *cycles_per_s, char *error)
 {
     disturber d = {.x = x};
-    if (pthread_create(&d.thread, NULL, disturb, &d) != 0) {
+    if (pthread_create(&d.thread, NULL, bench_disturb, &d) != 0) {
         snprintf(error, PLAIN_ERROR, "cannot start a thread");
         return false;
     }
-    bool ok = run_products(x, error);
+    bool ok = bench_run_products(x, error);
     atomic_store_explicit(&d.stop, 1, memory_order_release);
     pthread_join(d.thread, NULL);
     *cycles_per_s = d.done.elapsed_ns ? (double)d.done.cycles / ((double)d.done.elapsed_ns * 1e-9) : 0;
@@ -139,39 +140,40 @@ static bool run_disturbed(trace_experiment *x, double *cycles_per_s, char *error
     return ok && d.ok;
 }
 
-static bool run_row(trace_experiment *x, trace_row row, trace_side side, int round, char *error)
+static bool bench_run_row(trace_experiment *x, trace_row row, trace_side side, int round, char *error)
 {
     trace_data *data = &x->rows[row];
     double *us = &data->us[side][round], warm;
     switch (row) {
     case FLOW:
-        return lanes_heddle_flow(x->devices, x->launches / 4, &warm, error) &&
-               lanes_heddle_flow(x->devices, x->launches, us, error);
+        return bench_lanes_heddle_flow(x->devices, x->launches / 4, &warm, error) &&
+               bench_lanes_heddle_flow(x->devices, x->launches, us, error);
     case TRIP:
-        return lanes_heddle_trips(x->devices, x->trips / 4, &warm, error) &&
-               lanes_heddle_trips(x->devices, x->trips, us, error);
+        return bench_lanes_heddle_trips(x->devices, x->trips / 4, &warm, error) &&
+               bench_lanes_heddle_trips(x->devices, x->trips, us, error);
     default:
-        if (!lanes_heddle_warm(x->devices, x->n, x->batch, error) ||
-            !(row == MATMUL ? run_products(x, error) : run_disturbed(x, &data->cycles_per_s[side][round], error))) {
+        if (!bench_lanes_heddle_warm(x->devices, x->n, x->batch, error) ||
+            !(row == MATMUL ? bench_run_products(x, error)
+                            : bench_run_disturbed(x, &data->cycles_per_s[side][round], error))) {
             return false;
         }
         *us = (double)x->result.elapsed_ns * 1e-3 * x->n / (double)x->result.kernels;
-        data->submit_ns[side][round] = stats_summarise(&x->result.submit).median_ns;
+        data->submit_ns[side][round] = cli_stats_summarise(&x->result.submit).median_ns;
         return true;
     }
 }
 
-static bool run_side(trace_experiment *x, trace_row row, trace_side side, int round, char *error)
+static bool bench_run_side(trace_experiment *x, trace_row row, trace_side side, int round, char *error)
 {
     hd_trace_options options = {.size = sizeof(options), .detail = side == FULL ? HD_TRACE_FULL : HD_TRACE_EDGES};
     hd_trace_info came_to = {.size = sizeof(came_to)};
-    if (side != NONE && !report_check(hd_trace_start(x->runtime, x->file, &options), "hd_trace_start", error)) {
+    if (side != NONE && !cli_report_check(hd_trace_start(x->runtime, x->file, &options), "hd_trace_start", error)) {
         return false;
     }
-    bool ok = run_row(x, row, side, round, error);
+    bool ok = bench_run_row(x, row, side, round, error);
     if (side != NONE) {
         bool stopped =
-            report_check(hd_trace_stop(x->runtime, &came_to), "hd_trace_stop", ok ? error : (char[PLAIN_ERROR]){0});
+            cli_report_check(hd_trace_stop(x->runtime, &came_to), "hd_trace_stop", ok ? error : (char[PLAIN_ERROR]){0});
         unlink(x->file);
         ok = ok && stopped;
         x->records += came_to.records;
@@ -182,101 +184,101 @@ static bool run_side(trace_experiment *x, trace_row row, trace_side side, int ro
 
 /* ---- goals ---- */
 
-static double ratio_of(const trace_experiment *x, trace_row row, trace_side side)
+static double bench_ratio_of(const trace_experiment *x, trace_row row, trace_side side)
 {
     double ratios[TRACE_ROUNDS_MAX];
     for (int r = 0; r < x->rounds_done; r++) {
         ratios[r] = x->rows[row].us[side][r] / x->rows[row].us[NONE][r];
     }
-    return stats_spread_of(ratios, x->rounds_done).median;
+    return cli_stats_spread_of(ratios, x->rounds_done).median;
 }
 
 /* The extra cost of a submit, by rounds. */
-static double submit_more(const trace_experiment *x, trace_side side)
+static double bench_submit_more(const trace_experiment *x, trace_side side)
 {
     double more[TRACE_ROUNDS_MAX];
     for (int r = 0; r < x->rounds_done; r++) {
         more[r] = x->rows[MATMUL].submit_ns[side][r] - x->rows[MATMUL].submit_ns[NONE][r];
     }
-    return stats_spread_of(more, x->rounds_done).median;
+    return cli_stats_spread_of(more, x->rounds_done).median;
 }
 
-static void make_goals(const trace_experiment *x, report_goal out[GOALS])
+static void bench_make_goals(const trace_experiment *x, report_goal out[GOALS])
 {
     out[0] = (report_goal){.id = "submit",
                            .text = "a submit, more with a trace",
                            .limit = 60,
-                           .value = submit_more(x, EDGES),
+                           .value = bench_submit_more(x, EDGES),
                            .unit = "ns"};
     for (int row = 0; row < ROWS; row++) {
         out[1 + row] = (report_goal){.id = row_names[row],
                                      .text = row_texts[row],
                                      .limit = 1.02,
-                                     .value = ratio_of(x, (trace_row)row, EDGES),
+                                     .value = bench_ratio_of(x, (trace_row)row, EDGES),
                                      .unit = ""};
     }
 }
 
 /* ---- output ---- */
 
-static void put_row(hdi_json *j, const trace_experiment *x, int row)
+static void bench_put_row(hdi_json *j, const trace_experiment *x, int row)
 {
     const trace_data *data = &x->rows[row];
     hdi_json_object(j);
-    report_put_string(j, "id", row_names[row]);
-    report_put_string(j, "name", row_texts[row]);
+    cli_report_put_string(j, "id", row_names[row]);
+    cli_report_put_string(j, "name", row_texts[row]);
     for (int side = 0; side < SIDES; side++) {
         hdi_json_key(j, side_names[side]);
         hdi_json_object(j);
-        report_put_values(j, "us", data->us[side], x->rounds_done);
+        cli_report_put_values(j, "us", data->us[side], x->rounds_done);
         if (row >= MATMUL) {
-            report_put_values(j, "submit_ns", data->submit_ns[side], x->rounds_done);
+            cli_report_put_values(j, "submit_ns", data->submit_ns[side], x->rounds_done);
         }
         if (row == DISTURBED) {
-            report_put_values(j, "disturb_cycles_per_s", data->cycles_per_s[side], x->rounds_done);
+            cli_report_put_values(j, "disturb_cycles_per_s", data->cycles_per_s[side], x->rounds_done);
         }
         if (side != NONE) {
-            report_put_number(j, "ratio", ratio_of(x, (trace_row)row, (trace_side)side));
+            cli_report_put_number(j, "ratio", bench_ratio_of(x, (trace_row)row, (trace_side)side));
         }
         if (side != NONE && row == MATMUL) {
-            report_put_number(j, "submit_more_ns", submit_more(x, (trace_side)side));
+            cli_report_put_number(j, "submit_more_ns", bench_submit_more(x, (trace_side)side));
         }
         hdi_json_object_end(j);
     }
     hdi_json_object_end(j);
 }
 
-static void print_json(const void *results, FILE *out)
+static void bench_print_json(const void *results, FILE *out)
 {
     const trace_experiment *x = results;
     hdi_json writer, *j = &writer;
     report_goal goals[GOALS];
-    make_goals(x, goals);
-    report_begin(j, out, "trace", &x->record, x->runtime);
-    report_put_clock(j);
+    bench_make_goals(x, goals);
+    cli_report_begin(j, out, "trace", &x->record, x->runtime);
+    cli_report_put_clock(j);
     hdi_json_key(j, "run");
     hdi_json_object(j);
-    report_put_integer(j, "rounds", (uint64_t)x->rounds_done);
-    report_put_integer(j, "devices", (uint64_t)x->n);
-    report_put_integer(j, "launches", x->launches);
-    report_put_integer(j, "trips", x->trips);
-    report_put_integer(j, "segment_ns", x->segment_ns);
-    report_put_integer(j, "records", x->records);
-    report_put_integer(j, "dropped", x->dropped);
+    cli_report_put_integer(j, "rounds", (uint64_t)x->rounds_done);
+    cli_report_put_integer(j, "devices", (uint64_t)x->n);
+    cli_report_put_integer(j, "launches", x->launches);
+    cli_report_put_integer(j, "trips", x->trips);
+    cli_report_put_integer(j, "segment_ns", x->segment_ns);
+    cli_report_put_integer(j, "records", x->records);
+    cli_report_put_integer(j, "dropped", x->dropped);
     hdi_json_object_end(j);
     hdi_json_key(j, "rows");
     hdi_json_array(j);
     for (int row = 0; row < ROWS; row++) {
-        put_row(j, x, row);
+        bench_put_row(j, x, row);
     }
     hdi_json_array_end(j);
-    report_put_goals(j, goals, GOALS, !x->on_host);
-    report_end(j);
+    cli_report_put_goals(j, goals, GOALS, !x->on_host);
+    cli_report_end(j);
 }
 
 /* ---- conductor ---- */
 
-static bool open_file(trace_experiment *x, char *error)
+static bool bench_open_file(trace_experiment *x, char *error)
 {
     const char *folder = secure_getenv("TMPDIR");
     int n = snprintf(x->file, sizeof(x->file), "%s/heddle-bench-XXXXXX", folder && folder[0] ? folder : "/tmp");
@@ -290,7 +292,7 @@ static bool open_file(trace_experiment *x, char *error)
     return true;
 }
 
-static void size_run(trace_experiment *x)
+static void bench_size_run(trace_experiment *x)
 {
     const bench_options *o = x->options;
     x->rounds = o->rounds ? o->rounds : o->quick ? ROUNDS_QUICK : x->on_host ? ROUNDS_HOST : ROUNDS_GPU;
@@ -298,19 +300,19 @@ static void size_run(trace_experiment *x)
     x->trips = x->on_host ? 200 : o->quick ? 4000 : 10000;
     x->segment_ns = (uint64_t)(x->on_host || o->quick ? 100 : 300) * 1000000;
     x->batch = x->on_host ? 1 : LANES_BATCH_MAX;
-    x->disturb_size = lanes_disturb_usual(x->on_host);
+    x->disturb_size = bench_lanes_disturb_usual(x->on_host);
     x->disturb_size.every_ns = DISTURB_EVERY_NS;
 }
 
-static bool open_devices(trace_experiment *x, char *error)
+static bool bench_open_devices(trace_experiment *x, char *error)
 {
     int n = hd_device_count(x->runtime);
     x->n = n < LANES_DEVICES_MAX ? n : LANES_DEVICES_MAX;
     for (int i = 0; i < x->n; i++) {
         hd_device_info device = {.size = sizeof(device)};
-        if (!report_check(hd_device_get_info(x->runtime, i, &device), "hd_device_get_info", error) ||
-            !lanes_problem_make(i, true, &x->problems[i], error) ||
-            !lanes_heddle_open(x->runtime, i, &x->problems[i], &x->devices[i], error)) {
+        if (!cli_report_check(hd_device_get_info(x->runtime, i, &device), "hd_device_get_info", error) ||
+            !bench_lanes_problem_make(i, true, &x->problems[i], error) ||
+            !bench_lanes_heddle_open(x->runtime, i, &x->problems[i], &x->devices[i], error)) {
             return false;
         }
         x->on_host = device.is_host;
@@ -318,12 +320,13 @@ static bool open_devices(trace_experiment *x, char *error)
     return true;
 }
 
-static bool open_all(trace_experiment *x, char *error)
+static bool bench_open_all(trace_experiment *x, char *error)
 {
     x->info.size = sizeof(x->info);
-    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
-        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !plain_builtin(x->info.driver, &x->image, error) || !open_devices(x, error) || !open_file(x, error)) {
+    if (!cli_report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !cli_plain_builtin(x->info.driver, &x->image, error) || !bench_open_devices(x, error) ||
+        !bench_open_file(x, error)) {
         return false;
     }
     x->c = malloc(sizeof(float) * LANES_M * LANES_N);
@@ -333,23 +336,23 @@ static bool open_all(trace_experiment *x, char *error)
     return x->c != NULL;
 }
 
-static bool measure_all(void *results, char *error)
+static bool bench_measure_all(void *results, char *error)
 {
     trace_experiment *x = results;
-    if (!open_all(x, error)) {
+    if (!bench_open_all(x, error)) {
         return false;
     }
-    size_run(x);
-    stats_clock_start();
+    bench_size_run(x);
+    cli_stats_clock_start();
     for (int round = -1; round < x->rounds; round++) { /* the first one warms up */
         char stage[64];
         snprintf(stage, sizeof(stage), round < 0 ? "warming up" : "round %d of %d", round + 1, x->rounds);
         for (int i = 0; i < ROWS * SIDES; i++) {
             trace_row row = (trace_row)(i / SIDES);
             trace_side side = (trace_side)((i + round + 1) % SIDES);
-            report_progress(&x->options->run, stage, row_names[row],
-                            (double)((round + 1) * ROWS * SIDES + i) / ((x->rounds + 1) * ROWS * SIDES));
-            if (!run_side(x, row, side, round < 0 ? 0 : round, error)) {
+            cli_report_progress(&x->options->run, stage, row_names[row],
+                                (double)((round + 1) * ROWS * SIDES + i) / ((x->rounds + 1) * ROWS * SIDES));
+            if (!bench_run_side(x, row, side, round < 0 ? 0 : round, error)) {
                 return false;
             }
         }
@@ -358,14 +361,14 @@ static bool measure_all(void *results, char *error)
     return true;
 }
 
-static void close_all(void *results)
+static void bench_close_all(void *results)
 {
     trace_experiment *x = results;
     for (int i = 0; i < x->n; i++) {
         if (x->devices[i].runtime) {
-            lanes_heddle_close(&x->devices[i]);
+            bench_lanes_heddle_close(&x->devices[i]);
         }
-        lanes_problem_release(&x->problems[i]);
+        bench_lanes_problem_release(&x->problems[i]);
     }
     hd_close(x->runtime);
     free(x->c);
@@ -374,12 +377,12 @@ static void close_all(void *results)
     }
 }
 
-int trace_run(const bench_options *options)
+int bench_trace_run(const bench_options *options)
 {
-    static const report_benchmark benchmark = {"bench trace", measure_all, close_all, print_json};
+    static const report_benchmark benchmark = {"bench trace", bench_measure_all, bench_close_all, bench_print_json};
     trace_experiment *x = calloc(1, sizeof(*x));
     if (x) {
         x->options = options;
     }
-    return report_conduct(&benchmark, x, &options->run);
+    return cli_report_conduct(&benchmark, x, &options->run);
 }

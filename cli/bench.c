@@ -17,7 +17,7 @@ int cli_bench(int argc, char **argv)
 {
     char path[PATH_MAX], why[PLACE_WHY];
     (void)argc;
-    if (!place_program(PROGRAM, path, sizeof(path), why)) {
+    if (!cli_place_program(PROGRAM, path, sizeof(path), why)) {
         cli_complain("bench", PROGRAM " is not in %s; build it with -DHEDDLE_BENCH=ON", why);
         return CLI_FAILED;
     }

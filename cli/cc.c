@@ -362,8 +362,8 @@ static int cc_find_include(cc_settings *s)
                                            : cc_failed("HEDDLE_INCLUDE_DIR is %s, which has no heddle/kernel.h", given);
     }
     char folder[4096];
-    if (place_find("include/heddle", HEDDLE_HEADERS_FROM_TOOL[0] ? HEDDLE_HEADERS_FROM_TOOL "/heddle" : NULL,
-                   HEDDLE_HEADERS_INSTALLED "/heddle", folder, sizeof folder)) {
+    if (cli_place_find("include/heddle", HEDDLE_HEADERS_FROM_TOOL[0] ? HEDDLE_HEADERS_FROM_TOOL "/heddle" : NULL,
+                       HEDDLE_HEADERS_INSTALLED "/heddle", folder, sizeof folder)) {
         s->include = cli_format("%.*s", (int)(strlen(folder) - strlen("/heddle")), folder);
     }
     return s->include != NULL && cc_folder_has_header(s->include)
@@ -377,7 +377,7 @@ static int cc_write_result(const cc_settings *s, const cc_bytes *image)
     int status = CLI_OK;
     if (s->embed != NULL) {
         status = cc_embed(s, image);
-    } else if (!output_write(s->output, image->at, image->bytes)) {
+    } else if (!cli_output_write(s->output, image->at, image->bytes)) {
         status = cc_failed("%s: %s", s->output, strerror(errno));
     }
     return status == CLI_OK && s->depfile != NULL ? cc_depend(s) : status;
@@ -478,7 +478,7 @@ static int cc_make_kernel_file(cc_settings *s)
             status = cc_pack_image(s, &ptx, &cpu, &image);
         }
     }
-    if (status == CLI_OK && s->emit_ptx != NULL && !output_write(s->emit_ptx, ptx.at, ptx.bytes)) {
+    if (status == CLI_OK && s->emit_ptx != NULL && !cli_output_write(s->emit_ptx, ptx.at, ptx.bytes)) {
         status = cc_failed("%s: %s", s->emit_ptx, strerror(errno));
     }
     if (status == CLI_OK) {
@@ -518,8 +518,8 @@ static bool cc_spares_inputs(const cc_settings *s)
     bool ok = true;
     for (size_t i = 0; ok && i < sizeof outputs / sizeof outputs[0]; i++) {
         ok = outputs[i] == NULL ||
-             (output_spares("cc", outputs[i], (const char *const *)s->sources.arguments, s->sources.n) &&
-              output_spares("cc", outputs[i], read, sizeof read / sizeof read[0]));
+             (cli_output_spares("cc", outputs[i], (const char *const *)s->sources.arguments, s->sources.n) &&
+              cli_output_spares("cc", outputs[i], read, sizeof read / sizeof read[0]));
     }
     free(header);
     return ok;

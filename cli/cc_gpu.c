@@ -183,7 +183,7 @@ static int gpu_part_compile_text(cc_settings *s, const cli_command *clang, const
     gpu_part_add_ptx_version(s, &command);
     cc_add(&command, (const char *const[]){"-o", result, source, NULL});
     int status = CLI_OK;
-    if (!output_write(source, text->at, text->bytes)) {
+    if (!cli_output_write(source, text->at, text->bytes)) {
         status = cc_failed("%s: %s", source, strerror(errno));
     } else if (cli_process_run(&command, s->verbose, NULL, NULL) != 0) {
         status = cc_failed("%s failed for the GPU, with its library of mathematics", command.arguments[0]);

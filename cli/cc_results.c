@@ -25,7 +25,7 @@ static FILE *results_open_text(char **text, size_t *bytes)
 /* Writes the text to the file and frees it. */
 static int results_write_text(const char *path, char *text, size_t bytes)
 {
-    int status = output_write(path, text, bytes) ? CLI_OK : cc_failed("%s: %s", path, strerror(errno));
+    int status = cli_output_write(path, text, bytes) ? CLI_OK : cc_failed("%s: %s", path, strerror(errno));
     free(text);
     return status;
 }

@@ -132,7 +132,7 @@ static bool doctor_read_snapshot(const char *path, doctor_snapshot *s)
 static bool doctor_write_file(const char *option, const char *path, report_printer print, const void *what)
 {
     char error[PLAIN_ERROR];
-    bool written = report_write_file(path, print, what, error);
+    bool written = cli_report_write_file(path, print, what, error);
     if (!written) {
         cli_complain("doctor", "%s: %s; give another file, or - for the output", option, error);
     }
@@ -201,7 +201,7 @@ int cli_doctor(int argc, char **argv)
     }
     const char *outputs[] = {options.snapshot, options.json_file};
     for (int i = 0; i < 2 && options.from; i++) {
-        if (outputs[i] && !output_spares("doctor", outputs[i], &options.from, 1)) {
+        if (outputs[i] && !cli_output_spares("doctor", outputs[i], &options.from, 1)) {
             return CLI_FAILED;
         }
     }

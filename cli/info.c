@@ -54,7 +54,7 @@ static void info_print_machine(void)
 {
     machine_facts m;
     char memory[32];
-    machine_read(&m);
+    cli_machine_read(&m);
     printf("heddle      %s\n", hd_version());
     printf("system      %s\n", m.system);
     printf("processor   %s, %d to use, %d NUMA node%s\n", m.cpu[0] ? m.cpu : "unknown", m.processors, m.numa_nodes,
@@ -82,7 +82,7 @@ static void info_print_device(hd_runtime *runtime, int index, bool workers)
         printf("\ndevice %-4d %s\n", index, hd_message());
         return;
     }
-    machine_uuid_text(d.uuid, uuid);
+    cli_machine_uuid_text(d.uuid, uuid);
     printf("\ndevice %-4d %s%s%s\n", index, d.name, d.is_host ? " (host device: a CPU stand-in)" : "",
            d.lost ? " LOST" : "");
     printf("  bus       %s\n", d.bus_id);
@@ -174,7 +174,7 @@ static void info_print_options(const hd_runtime *runtime)
         char point = !o.is_default ? '*' : o.source != HD_OPTION_FROM_DEFAULT ? '=' : ' ';
         printf("  %-*s %c %-*s  %s\n%*s", name, o.name, point, value, o.value[0] ? o.value : "\"\"", o.environment,
                HELP_INDENT, "");
-        words_put(stdout, o.help, HELP_INDENT, HELP_INDENT);
+        cli_words_put(stdout, o.help, HELP_INDENT, HELP_INDENT);
     }
 }
 
@@ -186,7 +186,7 @@ static void info_print_runtime(hd_runtime *runtime)
         printf("driver      %s\n", hd_message());
         return;
     }
-    machine_driver_version_text(info.driver_version, version);
+    cli_machine_driver_version_text(info.driver_version, version);
     printf("driver      %s %s\n", info.driver, version);
     printf("placement   %s\n", info.placement);
     printf("devices     %d\n", info.device_count);
@@ -251,7 +251,7 @@ typedef struct told {
 static void info_print_json(const void *context, FILE *out)
 {
     const told *t = context;
-    machine_info_json(out, t->runtime, t->failure);
+    cli_machine_info_json(out, t->runtime, t->failure);
 }
 
 int cli_info(int argc, char **argv)
@@ -272,7 +272,7 @@ int cli_info(int argc, char **argv)
     }
     told all = {runtime, failure};
     char error[PLAIN_ERROR];
-    bool written = !options.json_file || report_write_file(options.json_file, info_print_json, &all, error);
+    bool written = !options.json_file || cli_report_write_file(options.json_file, info_print_json, &all, error);
     if (options.json) {
         info_print_json(&all, stdout);
     } else {

@@ -112,7 +112,7 @@ static int main_run_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    output_begin();
+    cli_output_begin();
     signal(SIGCHLD, SIG_DFL); /* if the caller ignores SIGCHLD, we never see children end */
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit fails and is reported */
     static const struct option options[] = {CLI_HELP, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};

@@ -42,7 +42,7 @@ int cli_memory(int pid, bool json, const char *json_file)
     char *text = memory_report_text(pid, json ? HD_REPORT_JSON : HD_REPORT_TEXT), error[PLAIN_ERROR];
     char *copy = text && json_file ? memory_report_text(pid, HD_REPORT_JSON) : NULL;
     bool ok = text && (copy || !json_file);
-    if (copy && !report_write_file(json_file, memory_print_text, copy, error)) {
+    if (copy && !cli_report_write_file(json_file, memory_print_text, copy, error)) {
         cli_complain("info", "--json: %s; give another file, or - for the output", error);
         ok = false;
     }

@@ -74,13 +74,13 @@ static int report_parse_words(int argc, char **argv, report_words *out)
 static int report_write_page(const report_words *words)
 {
     size_t bytes = 0;
-    char *page = page_make(words->files, words->n, &bytes);
+    char *page = report_page_make(words->files, words->n, &bytes);
     if (!page) {
         cli_complain("report", "there is no memory for the page; give fewer files");
         return CLI_FAILED;
     }
     bool on_output = strcmp(words->output, "-") == 0;
-    bool ok = on_output || output_write(words->output, page, bytes);
+    bool ok = on_output || cli_output_write(words->output, page, bytes);
     if (on_output) {
         fwrite(page, 1, bytes, stdout); /* cli_finish reports a failure */
     }
@@ -103,19 +103,19 @@ int cli_report(int argc, char **argv)
     for (int i = 0; i < words.n; i++) {
         inputs[i] = words.files[i].path;
     }
-    if (!output_spares("report", words.output, inputs, (size_t)words.n)) {
+    if (!cli_output_spares("report", words.output, inputs, (size_t)words.n)) {
         return CLI_FAILED;
     }
-    if (strcmp(words.output, "-") != 0 && !output_may(words.output)) {
+    if (strcmp(words.output, "-") != 0 && !cli_output_may(words.output)) {
         cli_complain("report", "cannot write '%s': %s", words.output, strerror(errno));
         return CLI_FAILED;
     }
-    if (page_read_files(words.files, words.n, error)) {
+    if (report_page_read_files(words.files, words.n, error)) {
         status = report_write_page(&words);
     } else {
         cli_complain("report", "%s", error);
         status = CLI_FAILED;
     }
-    page_release_files(words.files, words.n);
+    report_page_release_files(words.files, words.n);
     return cli_finish("report", status);
 }

@@ -90,7 +90,7 @@ static int trace_document_write(document *d, const char *path)
     if (!ok) {
         errno = ENOMEM;
     }
-    ok = ok && output_write(path, d->bytes, d->length);
+    ok = ok && cli_output_write(path, d->bytes, d->length);
     int status = ok ? CLI_OK : trace_print_write_failure(path);
     free(d->bytes);
     return status;
@@ -289,11 +289,11 @@ static int trace_parse_words(int argc, char **argv, options *out)
 static bool trace_spares_inputs(const char *file, const options *o, int devices)
 {
     const char *const inputs[] = {file, o->peaks};
-    bool ok = (!o->json_file || output_spares("trace", o->json_file, inputs, 2)) &&
-              (!o->output || output_spares("trace", o->output, inputs, 2));
+    bool ok = (!o->json_file || cli_output_spares("trace", o->json_file, inputs, 2)) &&
+              (!o->output || cli_output_spares("trace", o->output, inputs, 2));
     for (int d = 0; ok && o->format && strcmp(o->format, "hta") == 0 && d < devices; d++) {
         char *path = trace_hta_file(o->output, d);
-        ok = output_spares("trace", path, inputs, 2);
+        ok = cli_output_spares("trace", path, inputs, 2);
         free(path);
     }
     return ok;

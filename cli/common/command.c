@@ -46,7 +46,7 @@ int cli_finish(const char *command_name, int status)
     return CLI_FAILED;
 }
 
-static const char *command_option_name(const void *context, int index)
+static const char *cli_command_option_name(const void *context, int index)
 {
     return ((const struct option *)context)[index].name;
 }
@@ -57,27 +57,27 @@ void cli_hint(const char *word, const char *(*next)(const void *context, int ind
     const char *nearest = NULL, *name;
     size_t distance = 0;
     for (int i = 0; (name = next(context, i)); i++) {
-        words_nearest(word, name, &distance, &nearest);
+        cli_words_nearest(word, name, &distance, &nearest);
     }
     out[0] = 0;
     if (nearest) {
-        snprintf(out, CLI_HINT, " (did you mean '%s%s'?)", next == command_option_name ? "--" : "", nearest);
+        snprintf(out, CLI_HINT, " (did you mean '%s%s'?)", next == cli_command_option_name ? "--" : "", nearest);
     }
 }
 
-static int command_unknown_option(const cli_words *words)
+static int cli_command_unknown_option(const cli_words *words)
 {
     char hint[CLI_HINT] = "", name[64];
     const char *text = words->word + (strncmp(words->word, "--", 2) == 0 ? 2 : 0);
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, "="), text);
     if (text > words->word && name[0]) {
-        cli_hint(name, command_option_name, words->options, hint);
+        cli_hint(name, cli_command_option_name, words->options, hint);
     }
     return cli_usage(words->command, "unknown option '%s'%s", words->word, hint);
 }
 
 /* Finds the option whose full name begins the text, up to '='. */
-static const struct option *command_find_option(const cli_words *words, const char *text)
+static const struct option *cli_command_find_option(const cli_words *words, const char *text)
 {
     size_t length = strcspn(text, "=");
     for (const struct option *o = words->options; o->name; o++) {
@@ -89,7 +89,7 @@ static const struct option *command_find_option(const cli_words *words, const ch
 }
 
 /* Reads the next word by getopt_long. `o` is its option if it names one. */
-static int command_read_word(cli_words *words, const struct option *o, bool first)
+static int cli_command_read_word(cli_words *words, const struct option *o, bool first)
 {
     char letters[64];
     /* in the given order; ':' reports a missing value */
@@ -100,7 +100,7 @@ static int command_read_word(cli_words *words, const struct option *o, bool firs
     int found = getopt_long(words->argc, words->argv, letters, words->options, NULL);
     if (found == '?') {
         (void)(o ? cli_usage(words->command, "%s: the option takes no value", words->word)
-                 : command_unknown_option(words));
+                 : cli_command_unknown_option(words));
         return CLI_WRONG;
     }
     if (found == ':') {
@@ -133,11 +133,11 @@ int cli_next(cli_words *words)
         return CLI_WORD;
     }
     const struct option *o = NULL;
-    if (strncmp(words->word, "--", 2) == 0 && !(o = command_find_option(words, words->word + 2))) {
-        command_unknown_option(words);
+    if (strncmp(words->word, "--", 2) == 0 && !(o = cli_command_find_option(words, words->word + 2))) {
+        cli_command_unknown_option(words);
         return CLI_WRONG;
     }
-    return command_read_word(words, o, first);
+    return cli_command_read_word(words, o, first);
 }
 
 void cli_parse_json(const char *value, bool *on_output, const char **file)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Finds the text after "KEY :" in a file of such lines. False if no line matches. */
-static bool machine_find_line(const char *path, const char *key, char *out, size_t bytes)
+static bool cli_machine_find_line(const char *path, const char *key, char *out, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     char line[512];
@@ -34,7 +34,7 @@ static bool machine_find_line(const char *path, const char *key, char *out, size
     return found;
 }
 
-static int machine_count_numa_nodes(void)
+static int cli_machine_count_numa_nodes(void)
 {
     DIR *directory = opendir("/sys/devices/system/node");
     int count = 0, number;
@@ -47,36 +47,36 @@ static int machine_count_numa_nodes(void)
     return count;
 }
 
-void machine_read(machine_facts *out)
+void cli_machine_read(machine_facts *out)
 {
     memset(out, 0, sizeof(*out));
-    if (!machine_find_line("/proc/cpuinfo", "model name", out->cpu, sizeof(out->cpu))) {
-        machine_find_line("/proc/cpuinfo", "Model", out->cpu, sizeof(out->cpu));
+    if (!cli_machine_find_line("/proc/cpuinfo", "model name", out->cpu, sizeof(out->cpu))) {
+        cli_machine_find_line("/proc/cpuinfo", "Model", out->cpu, sizeof(out->cpu));
     }
     cpu_set_t allowed;
     out->processors =
         sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     out->memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    out->numa_nodes = machine_count_numa_nodes();
+    out->numa_nodes = cli_machine_count_numa_nodes();
     struct utsname u;
     if (uname(&u) == 0) {
         snprintf(out->system, sizeof(out->system), "%.60s %.100s %.60s", u.sysname, u.release, u.machine);
     }
 }
 
-void machine_uuid_text(const uint8_t u[16], char out[48])
+void cli_machine_uuid_text(const uint8_t u[16], char out[48])
 {
     snprintf(out, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
              u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
-void machine_driver_version_text(int version, char out[24])
+void cli_machine_driver_version_text(int version, char out[24])
 {
     snprintf(out, 24, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-void machine_date_text(double seconds, char out[32])
+void cli_machine_date_text(double seconds, char out[32])
 {
     time_t t = (time_t)seconds;
     struct tm parts;
@@ -85,62 +85,62 @@ void machine_date_text(double seconds, char out[32])
     }
 }
 
-static void machine_put_string(hdi_json *j, const char *key, const char *value)
+static void cli_machine_put_string(hdi_json *j, const char *key, const char *value)
 {
     hdi_json_key(j, key);
     hdi_json_string(j, value);
 }
 
-static void machine_put_integer(hdi_json *j, const char *key, int64_t value)
+static void cli_machine_put_integer(hdi_json *j, const char *key, int64_t value)
 {
     hdi_json_key(j, key);
     hdi_json_integer(j, value);
 }
 
-void machine_json(hdi_json *j)
+void cli_machine_json(hdi_json *j)
 {
     machine_facts facts;
-    machine_read(&facts);
+    cli_machine_read(&facts);
     hdi_json_object(j);
-    machine_put_string(j, "cpu", facts.cpu);
-    machine_put_integer(j, "processors", facts.processors);
-    machine_put_integer(j, "memory_bytes", (int64_t)facts.memory_bytes);
-    machine_put_integer(j, "numa_nodes", facts.numa_nodes);
-    machine_put_string(j, "system", facts.system);
+    cli_machine_put_string(j, "cpu", facts.cpu);
+    cli_machine_put_integer(j, "processors", facts.processors);
+    cli_machine_put_integer(j, "memory_bytes", (int64_t)facts.memory_bytes);
+    cli_machine_put_integer(j, "numa_nodes", facts.numa_nodes);
+    cli_machine_put_string(j, "system", facts.system);
     hdi_json_object_end(j);
 }
 
-static void machine_put_device(hdi_json *j, hd_runtime *runtime, int index)
+static void cli_machine_put_device(hdi_json *j, hd_runtime *runtime, int index)
 {
     hd_device_info d = {.size = sizeof(d)};
     hdi_json_object(j);
-    machine_put_integer(j, "device", index);
+    cli_machine_put_integer(j, "device", index);
     if (hd_device_get_info(runtime, index, &d) != HD_OK) {
-        machine_put_string(j, "failure", hd_message());
+        cli_machine_put_string(j, "failure", hd_message());
         hdi_json_object_end(j);
         return;
     }
     char uuid[48];
-    machine_uuid_text(d.uuid, uuid);
-    machine_put_string(j, "name", d.name);
-    machine_put_string(j, "bus_id", d.bus_id);
-    machine_put_string(j, "uuid", uuid);
+    cli_machine_uuid_text(d.uuid, uuid);
+    cli_machine_put_string(j, "name", d.name);
+    cli_machine_put_string(j, "bus_id", d.bus_id);
+    cli_machine_put_string(j, "uuid", uuid);
     hdi_json_key(j, "is_host");
     hdi_json_bool(j, d.is_host);
     hdi_json_key(j, "lost");
     hdi_json_bool(j, d.lost);
-    machine_put_integer(j, "worker_pid", d.worker_pid);
-    machine_put_integer(j, "losses", (int64_t)d.losses);
-    machine_put_integer(j, "restarts", (int64_t)d.restarts);
-    machine_put_integer(j, "compute_major", d.compute_major);
-    machine_put_integer(j, "compute_minor", d.compute_minor);
-    machine_put_integer(j, "multiprocessors", d.multiprocessors);
-    machine_put_integer(j, "max_threads_per_block", d.max_threads_per_block);
-    machine_put_integer(j, "shared_bytes_per_block", (int64_t)d.shared_bytes_per_block);
-    machine_put_integer(j, "shared_bytes_max", (int64_t)d.shared_bytes_max);
-    machine_put_integer(j, "memory_bytes", (int64_t)d.memory_bytes);
-    machine_put_integer(j, "memory_free_bytes", (int64_t)d.memory_free_bytes);
-    machine_put_integer(j, "numa_node", d.numa_node);
+    cli_machine_put_integer(j, "worker_pid", d.worker_pid);
+    cli_machine_put_integer(j, "losses", (int64_t)d.losses);
+    cli_machine_put_integer(j, "restarts", (int64_t)d.restarts);
+    cli_machine_put_integer(j, "compute_major", d.compute_major);
+    cli_machine_put_integer(j, "compute_minor", d.compute_minor);
+    cli_machine_put_integer(j, "multiprocessors", d.multiprocessors);
+    cli_machine_put_integer(j, "max_threads_per_block", d.max_threads_per_block);
+    cli_machine_put_integer(j, "shared_bytes_per_block", (int64_t)d.shared_bytes_per_block);
+    cli_machine_put_integer(j, "shared_bytes_max", (int64_t)d.shared_bytes_max);
+    cli_machine_put_integer(j, "memory_bytes", (int64_t)d.memory_bytes);
+    cli_machine_put_integer(j, "memory_free_bytes", (int64_t)d.memory_free_bytes);
+    cli_machine_put_integer(j, "numa_node", d.numa_node);
     hdi_json_key(j, "peers");
     hdi_json_array(j);
     for (int i = 0; i < 64; i++) {
@@ -152,63 +152,63 @@ static void machine_put_device(hdi_json *j, hd_runtime *runtime, int index)
     hdi_json_object_end(j);
 }
 
-void machine_runtime_json(hdi_json *j, hd_runtime *runtime)
+void cli_machine_runtime_json(hdi_json *j, hd_runtime *runtime)
 {
     hd_runtime_info info = {.size = sizeof(info)};
     char version[24] = "";
     hdi_json_object(j);
     if (hd_runtime_get_info(runtime, &info) == HD_OK) {
-        machine_driver_version_text(info.driver_version, version);
-        machine_put_string(j, "driver", info.driver);
-        machine_put_string(j, "driver_version", version);
-        machine_put_string(j, "placement", info.placement);
+        cli_machine_driver_version_text(info.driver_version, version);
+        cli_machine_put_string(j, "driver", info.driver);
+        cli_machine_put_string(j, "driver_version", version);
+        cli_machine_put_string(j, "placement", info.placement);
     }
     hdi_json_key(j, "devices");
     hdi_json_array(j);
     for (int i = 0; i < hd_device_count(runtime); i++) {
-        machine_put_device(j, runtime, i);
+        cli_machine_put_device(j, runtime, i);
     }
     hdi_json_array_end(j);
     hdi_json_object_end(j);
 }
 
-void machine_options_json(hdi_json *j, const hd_runtime *runtime)
+void cli_machine_options_json(hdi_json *j, const hd_runtime *runtime)
 {
     hd_option_info o = {.size = sizeof(o)};
     hdi_json_array(j);
     for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         hdi_json_object(j);
-        machine_put_string(j, "name", o.name);
-        machine_put_string(j, "environment", o.environment);
-        machine_put_string(j, "value", o.value);
+        cli_machine_put_string(j, "name", o.name);
+        cli_machine_put_string(j, "environment", o.environment);
+        cli_machine_put_string(j, "value", o.value);
         hdi_json_key(j, "is_default");
         hdi_json_bool(j, o.is_default);
-        machine_put_string(j, "source",
-                           o.source == HD_OPTION_FROM_ENVIRONMENT ? "environment"
-                           : o.source == HD_OPTION_FROM_SETTINGS  ? "settings"
-                                                                  : "default");
-        machine_put_string(j, "help", o.help);
+        cli_machine_put_string(j, "source",
+                               o.source == HD_OPTION_FROM_ENVIRONMENT ? "environment"
+                               : o.source == HD_OPTION_FROM_SETTINGS  ? "settings"
+                                                                      : "default");
+        cli_machine_put_string(j, "help", o.help);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure)
+void cli_machine_info_json(FILE *out, hd_runtime *runtime, const char *failure)
 {
     hdi_json j;
     hdi_json_begin(&j, out);
     hdi_json_object(&j);
-    machine_put_string(&j, "heddle", hd_version());
+    cli_machine_put_string(&j, "heddle", hd_version());
     hdi_json_key(&j, "machine");
-    machine_json(&j);
+    cli_machine_json(&j);
     if (runtime) {
         hdi_json_key(&j, "runtime");
-        machine_runtime_json(&j, runtime);
+        cli_machine_runtime_json(&j, runtime);
     } else {
-        machine_put_string(&j, "failure", failure);
+        cli_machine_put_string(&j, "failure", failure);
     }
     hdi_json_key(&j, "options");
-    machine_options_json(&j, runtime);
+    cli_machine_options_json(&j, runtime);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }

@@ -19,28 +19,28 @@ typedef struct machine_facts {
     char system[256]; /* "Linux 6.1.0 x86_64" */
 } machine_facts;
 
-void machine_read(machine_facts *out);
+void cli_machine_read(machine_facts *out);
 
 /* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
-void machine_uuid_text(const uint8_t uuid[16], char out[48]);
+void cli_machine_uuid_text(const uint8_t uuid[16], char out[48]);
 
 /* "13.0" for 13000 */
-void machine_driver_version_text(int version, char out[24]);
+void cli_machine_driver_version_text(int version, char out[24]);
 
 /* "2026-01-31T12:00:00Z", from seconds since 1970 */
-void machine_date_text(double seconds, char out[32]);
+void cli_machine_date_text(double seconds, char out[32]);
 
 /* Both write an object as the value of the last key. The first writes the machine's facts, and the
  * second driver, placement and devices. */
-void machine_json(hdi_json *j);
-void machine_runtime_json(hdi_json *j, hd_runtime *runtime);
+void cli_machine_json(hdi_json *j);
+void cli_machine_runtime_json(hdi_json *j, hd_runtime *runtime);
 
 /* Writes an array of all options with the runtime's values, or with the defaults if `runtime` is
  * NULL. */
-void machine_options_json(hdi_json *j, const hd_runtime *runtime);
+void cli_machine_options_json(hdi_json *j, const hd_runtime *runtime);
 
 /* Writes the whole output of `heddle info --json`. If `runtime` is NULL, it could not be opened,
  * and `failure` is the reason. */
-void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
+void cli_machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
 
 #endif

@@ -13,12 +13,12 @@
 #include "base/file.h"
 #include "cli/common/command.h"
 
-void output_begin(void)
+void cli_output_begin(void)
 {
     hdi_descriptors_fill();
 }
 
-bool output_may(const char *path)
+bool cli_output_may(const char *path)
 {
     int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (descriptor >= 0) {
@@ -28,7 +28,7 @@ bool output_may(const char *path)
     return errno == EEXIST && access(path, W_OK) == 0;
 }
 
-bool output_spares(const char *command, const char *output, const char *const *inputs, size_t n)
+bool cli_output_spares(const char *command, const char *output, const char *const *inputs, size_t n)
 {
     struct stat there, here;
     bool replaces = strcmp(output, "-") != 0 && stat(output, &there) == 0 && S_ISREG(there.st_mode);
@@ -44,7 +44,7 @@ bool output_spares(const char *command, const char *output, const char *const *i
 }
 
 /* Writes into the existing file. */
-static bool output_write_into(const char *path, const char *from, size_t bytes)
+static bool cli_output_write_into(const char *path, const char *from, size_t bytes)
 {
     int descriptor = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     bool ok = descriptor >= 0;
@@ -63,13 +63,13 @@ static bool output_write_into(const char *path, const char *from, size_t bytes)
     return ok;
 }
 
-bool output_write(const char *path, const void *content, size_t bytes)
+bool cli_output_write(const char *path, const void *content, size_t bytes)
 {
     struct stat there;
     char real[PATH_MAX];
     bool exists = stat(path, &there) == 0;
     if (exists && !S_ISREG(there.st_mode)) {
-        return output_write_into(path, content, bytes);
+        return cli_output_write_into(path, content, bytes);
     }
     mode_t mask = umask(0);
     umask(mask);
@@ -79,5 +79,5 @@ bool output_write(const char *path, const void *content, size_t bytes)
         return true;
     }
     bool folder_is_closed = errno == EACCES || errno == EPERM || errno == EROFS;
-    return exists && folder_is_closed && output_write_into(path, content, bytes);
+    return exists && folder_is_closed && cli_output_write_into(path, content, bytes);
 }

@@ -10,19 +10,19 @@
 
 /* Call it first in a program. It keeps files that the program or its children open away from the
  * numbers of closed standard descriptors. */
-void output_begin(void);
+void cli_output_begin(void);
 
 /* True if the file can be written, else false with errno. Leaves nothing behind. */
-bool output_may(const char *path);
+bool cli_output_may(const char *path);
 
 /* Checks, by device and inode, that the output does not overwrite an input. If it does, prints a
  * message and returns false, with nothing written. Inputs may be NULL, and "-" is the standard
  * input. The output "-" replaces nothing. */
-bool output_spares(const char *command, const char *output, const char *const *inputs, size_t n);
+bool cli_output_spares(const char *command, const char *output, const char *const *inputs, size_t n);
 
 /* Replaces a file atomically, or writes into something that is not a regular file, such as
  * /dev/stdout. False with errno: the old file is unchanged, unless its folder is read-only and
  * the file itself is not. */
-bool output_write(const char *path, const void *content, size_t bytes);
+bool cli_output_write(const char *path, const void *content, size_t bytes);
 
 #endif

@@ -14,12 +14,12 @@
 /* Finds a folder of the tool. For a tool in the source tree the folder is `in_source`. For an
  * installed tool it is `from_tool`, relative to the tool's folder, or else `installed`. A candidate
  * may be NULL. Returns false if no candidate exists. */
-bool place_find(const char *in_source, const char *from_tool, const char *installed, char *out, size_t bytes);
+bool cli_place_find(const char *in_source, const char *from_tool, const char *installed, char *out, size_t bytes);
 
 /* The path of one of Heddle's own programs, searched in the same way as the library searches
  * heddle-worker. False: it is missing, or others may write it. Then `why` lists the searched
  * folders, in PLACE_WHY bytes. */
 enum { PLACE_WHY = 512 };
-bool place_program(const char *name, char *out, size_t bytes, char *why);
+bool cli_place_program(const char *name, char *out, size_t bytes, char *why);
 
 #endif

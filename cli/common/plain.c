@@ -2,8 +2,8 @@
  * built-in kernels.
  *
  * Threads, Locks: see plain.h.
- * Always: after a failed plain_device_open, the plain_device owns nothing. After a successful one
- * it holds a reference to the primary context until plain_device_close.
+ * Always: after a failed cli_plain_device_open, the plain_device owns nothing. After a successful
+ * one it holds a reference to the primary context until cli_plain_device_close.
  */
 #include "cli/common/plain.h"
 
@@ -18,7 +18,7 @@
 /* The kernel file that the library embeds. */
 extern const unsigned char hdi_image_builtin[], hdi_image_builtin_end[];
 
-bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error)
+bool cli_plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error)
 {
     if (result == HDCU_SUCCESS) {
         return true;
@@ -31,12 +31,12 @@ bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, c
     return false;
 }
 
-void plain_begin(void)
+void cli_plain_begin(void)
 {
     hdi_driver_ask_for_queues(HDI_QUEUES_MOST);
 }
 
-bool plain_open(const char *provider, plain_driver *out, char *error)
+bool cli_plain_open(const char *provider, plain_driver *out, char *error)
 {
     memset(out, 0, sizeof(*out));
     snprintf(out->provider, sizeof(out->provider), "%s", provider);
@@ -54,7 +54,7 @@ bool plain_open(const char *provider, plain_driver *out, char *error)
     return PLAIN_TRY(out, error, cuInit, (0));
 }
 
-bool plain_try(hdcu_result result, const char *entry, char *error)
+bool cli_plain_try(hdcu_result result, const char *entry, char *error)
 {
     if (result != HDCU_SUCCESS) {
         snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, hdi_driver_code_name(result), result);
@@ -62,26 +62,26 @@ bool plain_try(hdcu_result result, const char *entry, char *error)
     return result == HDCU_SUCCESS;
 }
 
-static bool plain_find_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
+static bool cli_plain_find_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
 {
     if (!on_host) {
-        return report_check(hdi_driver_nvidia(out), "driver", error);
+        return cli_report_check(hdi_driver_nvidia(out), "driver", error);
     }
     hdi_options options;
-    if (!report_check(hdi_options_parse(settings, &options), "options", error)) {
+    if (!cli_report_check(hdi_options_parse(settings, &options), "options", error)) {
         return false;
     }
     hd_status status = hdi_host_configure(&options);
     hdi_options_release(&options);
-    return report_check(status, "host devices", error) && report_check(hdi_driver_host(out), "driver", error);
+    return cli_report_check(status, "host devices", error) && cli_report_check(hdi_driver_host(out), "driver", error);
 }
 
-bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
+bool cli_plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
 {
-    return plain_find_provider(on_host, settings, out, error) && DRIVER_TRY(*out, error, cuInit, (0));
+    return cli_plain_find_provider(on_host, settings, out, error) && DRIVER_TRY(*out, error, cuInit, (0));
 }
 
-bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
+bool cli_plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
 {
     int count = 0;
     if (!DRIVER_TRY(d, error, cuDeviceGetCount, (&count))) {
@@ -100,7 +100,7 @@ bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device 
     return false;
 }
 
-int plain_device_number(int asked)
+int cli_plain_device_number(int asked)
 {
     const char *list = asked < 0 ? secure_getenv("HEDDLE_DEVICES") : NULL;
     char *end;
@@ -108,8 +108,8 @@ int plain_device_number(int asked)
     return asked >= 0 ? asked : list && end != list && number > 0 && number < 1024 ? (int)number : 0;
 }
 
-bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
-                   char *error)
+bool cli_plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
+                       char *error)
 {
     plain_image image = {.file = file, .file_bytes = bytes};
     hdi_kernel_file parts;
@@ -134,13 +134,13 @@ bool plain_kernels(const char *provider, const void *file, size_t bytes, const c
     return true;
 }
 
-bool plain_builtin(const char *provider, plain_image *out, char *error)
+bool cli_plain_builtin(const char *provider, plain_image *out, char *error)
 {
-    return plain_kernels(provider, hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin),
-                         "the built-in kernels", out, error);
+    return cli_plain_kernels(provider, hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin),
+                             "the built-in kernels", out, error);
 }
 
-bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
+bool cli_plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
 {
     int count = 0;
     if (!PLAIN_TRY(d, error, cuDeviceGetCount, (&count))) {
@@ -162,7 +162,7 @@ bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_devi
     return false;
 }
 
-static void plain_set_parameters(plain_device *p)
+static void cli_plain_set_parameters(plain_device *p)
 {
     p->matmul_parameters[0] = &p->c;
     p->matmul_parameters[1] = &p->a;
@@ -175,8 +175,8 @@ static void plain_set_parameters(plain_device *p)
     p->fill_parameters[2] = &p->fill_value;
 }
 
-static bool plain_open_on_context(const plain_driver *d, const plain_image *image, const float *a, const float *b,
-                                  plain_device *p, char *error)
+static bool cli_plain_open_on_context(const plain_driver *d, const plain_image *image, const float *a, const float *b,
+                                      plain_device *p, char *error)
 {
     size_t a_bytes = sizeof(float) * p->m * p->k, b_bytes = sizeof(float) * p->k * p->n;
     return PLAIN_TRY(d, error, cuCtxSetCurrent, (p->context)) &&
@@ -194,25 +194,25 @@ static bool plain_open_on_context(const plain_driver *d, const plain_image *imag
            PLAIN_TRY(d, error, cuStreamSynchronize, (NULL));
 }
 
-bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m, uint32_t n,
-                       uint32_t k, const float *a, const float *b, plain_device *out, char *error)
+bool cli_plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m,
+                           uint32_t n, uint32_t k, const float *a, const float *b, plain_device *out, char *error)
 {
     memset(out, 0, sizeof(*out));
     out->m = m, out->n = n, out->k = k, out->fill_count = 1, out->fill_value = 1;
-    plain_set_parameters(out);
-    if (!plain_find_ordinal(d, uuid, &out->ordinal, error) ||
+    cli_plain_set_parameters(out);
+    if (!cli_plain_find_ordinal(d, uuid, &out->ordinal, error) ||
         !PLAIN_TRY(d, error, cuDevicePrimaryCtxRetain, (&out->context, out->ordinal))) {
         out->context = NULL;
         return false;
     }
-    if (!plain_open_on_context(d, image, a, b, out, error)) {
-        plain_device_close(d, out);
+    if (!cli_plain_open_on_context(d, image, a, b, out, error)) {
+        cli_plain_device_close(d, out);
         return false;
     }
     return true;
 }
 
-void plain_device_close(const plain_driver *d, plain_device *p)
+void cli_plain_device_close(const plain_driver *d, plain_device *p)
 {
     if (!p->context) {
         return;
@@ -241,13 +241,13 @@ void plain_device_close(const plain_driver *d, plain_device *p)
     memset(p, 0, sizeof(*p));
 }
 
-bool plain_poison(const plain_driver *d, plain_device *p, char *error)
+bool cli_plain_poison(const plain_driver *d, plain_device *p, char *error)
 {
     return PLAIN_TRY(d, error, cuMemsetD32Async, (p->c, 0xffffffffu, (size_t)p->m * p->n, p->stream)) &&
            PLAIN_TRY(d, error, cuStreamSynchronize, (p->stream));
 }
 
-bool plain_result(const plain_driver *d, plain_device *p, float *c, char *error)
+bool cli_plain_result(const plain_driver *d, plain_device *p, float *c, char *error)
 {
     return PLAIN_TRY(d, error, cuMemcpyDtoH, (c, p->c, sizeof(float) * p->m * p->n));
 }

@@ -66,32 +66,32 @@ typedef struct plain_driver {
 
 /* Call at the start of a benchmark, before the driver starts. It gives plain calls and Heddle
  * the same number of hardware queues: as many as the driver allows (driver/driver.h). */
-void plain_begin(void);
+void cli_plain_begin(void);
 
 /* Finds the entry points of a provider and calls cuInit. */
-bool plain_open(const char *provider, plain_driver *out, char *error);
+bool cli_plain_open(const char *provider, plain_driver *out, char *error);
 
 /* Returns true if the result is success. Else false with "ENTRY: CODE_NAME (NUMBER)" in `error`. */
-bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
-#define PLAIN_TRY(d, error, entry, arguments) plain_check(d, (d)->entry arguments, #entry, error)
+bool cli_plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
+#define PLAIN_TRY(d, error, entry, arguments) cli_plain_check(d, (d)->entry arguments, #entry, error)
 
-/* Like plain_check, for a call through the provider's own table. */
-bool plain_try(hdcu_result result, const char *entry, char *error);
-#define DRIVER_TRY(d, error, entry, arguments) plain_try((d)->entry arguments, #entry, error)
+/* Like cli_plain_check, for a call through the provider's own table. */
+bool cli_plain_try(hdcu_result result, const char *entry, char *error);
+#define DRIVER_TRY(d, error, entry, arguments) cli_plain_try((d)->entry arguments, #entry, error)
 
 /* Returns the provider's table in this process, initialised. `settings` are those of the
  * runtime; they matter if Heddle's engines run in other processes. */
-bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
+bool cli_plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
 
 /* The driver's number of the device with this UUID. */
-bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
+bool cli_plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* Like plain_find_device, for the plain table. */
-bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
+/* Like cli_plain_find_device, for the plain table. */
+bool cli_plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
 /* The number of the only device to open: `asked`, or for -1 the first device that HEDDLE_DEVICES
  * allows. */
-int plain_device_number(int asked);
+int cli_plain_device_number(int asked);
 
 /* An image of Heddle's built-in kernels, as a kernel file for Heddle and in the provider's form
  * for cuModuleLoadDataEx. Both live as long as the process. */
@@ -102,11 +102,11 @@ typedef struct plain_image {
     size_t driver_bytes;
 } plain_image;
 
-bool plain_builtin(const char *provider, plain_image *out, char *error);
+bool cli_plain_builtin(const char *provider, plain_image *out, char *error);
 
 /* Makes both forms of any kernel file that stays in memory. Messages call the file `what`. */
-bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
-                   char *error);
+bool cli_plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
+                       char *error);
 
 /* One device, ready to run the matrix product c[m x n] = a[m x k] b[k x n] and a fill of one
  * word. */
@@ -126,26 +126,27 @@ typedef struct plain_device {
 
 /* Finds the device by its UUID and prepares it: copies a and b there and uses the device's
  * primary context. Do not move the structure afterwards. On failure everything is released. */
-bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m, uint32_t n,
-                       uint32_t k, const float *a, const float *b, plain_device *out, char *error);
-void plain_device_close(const plain_driver *d, plain_device *p); /* a zeroed structure is ignored */
+bool cli_plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m,
+                           uint32_t n, uint32_t k, const float *a, const float *b, plain_device *out, char *error);
+/* a zeroed structure is ignored */
+void cli_plain_device_close(const plain_driver *d, plain_device *p);
 
-static inline hdcu_result plain_launch_matmul(const plain_driver *d, plain_device *p)
+static inline hdcu_result cli_plain_launch_matmul(const plain_driver *d, plain_device *p)
 {
     return d->cuLaunchKernel(p->matmul, (p->n + 31) / 32, (p->m + 31) / 32, 1, 32, 32, 1, 0, p->stream,
                              p->matmul_parameters, NULL);
 }
 
-static inline hdcu_result plain_launch_fill(const plain_driver *d, plain_device *p)
+static inline hdcu_result cli_plain_launch_fill(const plain_driver *d, plain_device *p)
 {
     return d->cuLaunchKernel(p->fill, 1, 1, 1, 32, 1, 1, 0, p->stream, p->fill_parameters, NULL);
 }
 
 /* Overwrites c with the pattern 0xffffffff (a NaN), and waits. The device's context must be
  * current. */
-bool plain_poison(const plain_driver *d, plain_device *p, char *error);
+bool cli_plain_poison(const plain_driver *d, plain_device *p, char *error);
 
 /* Copies c to the host. The device's context must be current. */
-bool plain_result(const plain_driver *d, plain_device *p, float *c, char *error);
+bool cli_plain_result(const plain_driver *d, plain_device *p, float *c, char *error);
 
 #endif

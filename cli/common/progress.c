@@ -18,7 +18,7 @@ enum {
     BAR_MIN = 60 /* narrower terminals get no bar */
 };
 
-static int progress_terminal_width(FILE *out)
+static int cli_progress_terminal_width(FILE *out)
 {
     struct winsize size;
     if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
@@ -35,10 +35,10 @@ void cli_progress_start(cli_progress *p, FILE *out)
     p->terminal = isatty(fileno(out)) && term && term[0] && strcmp(term, "dumb") != 0;
 }
 
-static void progress_draw_bar(cli_progress *p, const char *stage, const char *item, double done)
+static void cli_progress_draw_bar(cli_progress *p, const char *stage, const char *item, double done)
 {
     char line[WIDTH_MAX + 1], bar[BAR + 1];
-    int width = progress_terminal_width(p->out), percent = (int)(done * 100);
+    int width = cli_progress_terminal_width(p->out), percent = (int)(done * 100);
     for (int i = 0; i < BAR; i++) {
         bar[i] = i < (int)(done * BAR) ? '#' : '.';
     }
@@ -62,7 +62,7 @@ void cli_progress_step(void *context, const char *stage, const char *item, doubl
             p->drawn = false;
         }
     } else if (p->terminal) {
-        progress_draw_bar(p, stage, item, done);
+        cli_progress_draw_bar(p, stage, item, done);
     } else if (strcmp(p->stage, stage) != 0) {
         fprintf(p->out, "%3d %%  %s\n", (int)(done * 100), stage);
     }

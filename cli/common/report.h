@@ -33,21 +33,22 @@ typedef struct report_record {
     double started, took_s; /* started: in seconds since 1970; took_s: the whole duration */
 } report_record;
 
-void report_progress(const report_run *run, const char *stage, const char *item, double done);
+void cli_report_progress(const report_run *run, const char *stage, const char *item, double done);
 
 /* Returns true for HD_OK, else false with hd_message in `error`. "WHAT: " precedes the message
  * unless the message begins with the same name. */
-bool report_check(hd_status status, const char *what, char *error);
+bool cli_report_check(hd_status status, const char *what, char *error);
 
 /* True if the JSON file can be written. Call it before the run. Does not change the file's
  * content. */
-bool report_try_json(const report_run *run, char *error);
+bool cli_report_try_json(const report_run *run, char *error);
 
 typedef void (*report_printer)(const void *results, FILE *out);
 /* Writes all results into a file. False if the file is incomplete. */
-bool report_write_file(const char *path, report_printer printer, const void *results, char *error);
+bool cli_report_write_file(const char *path, report_printer printer, const void *results, char *error);
 /* Writes the results with these printers, as the options select. */
-bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error);
+bool cli_report_write(const report_run *run, report_printer table, report_printer json, const void *results,
+                      char *error);
 
 /* The functions by which a benchmark runs its experiment, a zeroed structure that begins with a
  * report_record. */
@@ -61,20 +62,20 @@ typedef struct report_benchmark {
 /* Measures, writes the results, closes and frees the experiment (NULL: out of memory). The results
  * are JSON, and the tables are made of it (table.h). Prints a failure as one line on stderr.
  * Returns the exit status. */
-int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run);
+int cli_report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run);
 
 /* True if the comma-separated list contains `name`. */
-bool report_has_name(const char *list, const char *name, size_t length);
+bool cli_report_has_name(const char *list, const char *name, size_t length);
 
 /* True if --only selects this part. NULL selects all. */
-bool report_is_wanted(const char *only, const char *part);
+bool cli_report_is_wanted(const char *only, const char *part);
 
 /* Seconds since 1970. */
-double report_wall_clock(void);
+double cli_report_wall_clock(void);
 
 /* "31 ns", "2.90 us", "1.93 ms" */
 enum { REPORT_TEXT = 32 };
-const char *report_duration(double ns, char out[REPORT_TEXT]);
+const char *cli_report_duration(double ns, char out[REPORT_TEXT]);
 
 /* A figure and its goal. */
 typedef struct report_goal {
@@ -88,29 +89,29 @@ typedef struct report_goal {
 
 /* For each subject, prints "goals" with the subject, then a line for each goal. On host devices
  * goals do not apply, and only the values are printed. */
-void report_print_goals(const report_goal *goals, int count, bool apply, FILE *out);
+void cli_report_print_goals(const report_goal *goals, int count, bool apply, FILE *out);
 
 /* Writes the key "goals": an array of all goals, and whether they apply to this machine. */
-void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply);
+void cli_report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply);
 
 /* Writes a key and its value. */
-void report_put_string(hdi_json *j, const char *key, const char *value);
-void report_put_integer(hdi_json *j, const char *key, uint64_t value);
-void report_put_number(hdi_json *j, const char *key, double value);
-void report_put_bool(hdi_json *j, const char *key, bool value);
-void report_put_calls(hdi_json *j, const char *key, stats_calls c);
-void report_put_spread(hdi_json *j, const char *key, stats_spread s);
+void cli_report_put_string(hdi_json *j, const char *key, const char *value);
+void cli_report_put_integer(hdi_json *j, const char *key, uint64_t value);
+void cli_report_put_number(hdi_json *j, const char *key, double value);
+void cli_report_put_bool(hdi_json *j, const char *key, bool value);
+void cli_report_put_calls(hdi_json *j, const char *key, stats_calls c);
+void cli_report_put_spread(hdi_json *j, const char *key, stats_spread s);
 /* the object stays open */
-void report_put_spread_begin(hdi_json *j, const char *key, stats_spread s);
-void report_put_values(hdi_json *j, const char *key, const double *values,
-                       int n); /* values of the rounds, and their spread */
+void cli_report_put_spread_begin(hdi_json *j, const char *key, stats_spread s);
+void cli_report_put_values(hdi_json *j, const char *key, const double *values,
+                           int n); /* values of the rounds, and their spread */
 
 /* Starts a record and writes the keys common to all: benchmark, version, date, command line,
  * machine, runtime, options. */
-void report_begin(hdi_json *j, FILE *out, const char *benchmark, const report_record *record, hd_runtime *runtime);
-void report_end(hdi_json *j);
+void cli_report_begin(hdi_json *j, FILE *out, const char *benchmark, const report_record *record, hd_runtime *runtime);
+void cli_report_end(hdi_json *j);
 
 /* Writes the keys of the clock. */
-void report_put_clock(hdi_json *j);
+void cli_report_put_clock(hdi_json *j);
 
 #endif

@@ -3,11 +3,11 @@
  *
  * Ticks come from the processor's time-stamp counter if it is invariant (x86-64), else they are
  * nanoseconds of CLOCK_MONOTONIC. The two readings take time themselves. The function
- * stats_clock_start measures that time, and the code that reports a duration subtracts it.
+ * cli_stats_clock_start measures that time, and the code that reports a duration subtracts it.
  *
- * Threads: call stats_clock_start once, before any other thread measures; afterwards everything is
- * read-only. A histogram belongs to one thread at a time. Zeroes initialise a histogram, so it may
- * live in shared memory.
+ * Threads: call cli_stats_clock_start once, before any other thread measures; afterwards everything
+ * is read-only. A histogram belongs to one thread at a time. Zeroes initialise a histogram, so it
+ * may live in shared memory.
  * Locks: none.
  */
 #ifndef CLI_COMMON_STATS_H
@@ -29,9 +29,9 @@ typedef struct stats_clock {
 extern stats_clock stats_the_clock;
 
 /* Selects the tick source, calibrates it for about 50 ms, and measures an empty pair. */
-void stats_clock_start(void);
+void cli_stats_clock_start(void);
 
-static inline uint64_t stats_monotonic(void)
+static inline uint64_t cli_stats_monotonic(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -39,7 +39,7 @@ static inline uint64_t stats_monotonic(void)
 }
 
 /* The fences keep the measured code between the two readings. */
-static inline uint64_t stats_tick_begin(void)
+static inline uint64_t cli_stats_tick_begin(void)
 {
 #if defined(__x86_64__)
     if (stats_the_clock.tsc) {
@@ -49,10 +49,10 @@ static inline uint64_t stats_tick_begin(void)
         return ticks;
     }
 #endif
-    return stats_monotonic();
+    return cli_stats_monotonic();
 }
 
-static inline uint64_t stats_tick_end(void)
+static inline uint64_t cli_stats_tick_end(void)
 {
 #if defined(__x86_64__)
     if (stats_the_clock.tsc) {
@@ -62,7 +62,7 @@ static inline uint64_t stats_tick_end(void)
         return ticks;
     }
 #endif
-    return stats_monotonic();
+    return cli_stats_monotonic();
 }
 
 /* A log-linear histogram of tick counts: exact below 128, then 64 steps for every doubling
@@ -75,7 +75,7 @@ typedef struct stats_histogram {
     uint64_t buckets[STATS_BUCKETS];
 } stats_histogram;
 
-static inline void stats_record(stats_histogram *h, uint64_t ticks)
+static inline void cli_stats_record(stats_histogram *h, uint64_t ticks)
 {
     unsigned index = (unsigned)ticks;
     if (ticks >= (2u << STATS_STEP_BITS)) {
@@ -89,11 +89,11 @@ static inline void stats_record(stats_histogram *h, uint64_t ticks)
     }
 }
 
-void stats_merge(stats_histogram *into, const stats_histogram *from);
+void cli_stats_merge(stats_histogram *into, const stats_histogram *from);
 
 /* The smallest duration, in ticks, that covers the share `q` of the recorded ones; 0 for an
  * empty histogram. */
-double stats_quantile(const stats_histogram *h, double q);
+double cli_stats_quantile(const stats_histogram *h, double q);
 
 /* Durations of calls in nanoseconds, without that of the empty pair, and never negative. */
 typedef struct stats_calls {
@@ -101,13 +101,13 @@ typedef struct stats_calls {
     double median_ns, p99_ns, max_ns;
 } stats_calls;
 
-stats_calls stats_summarise(const stats_histogram *h);
+stats_calls cli_stats_summarise(const stats_histogram *h);
 
 /* Median, smallest and largest of n values; zeroes for n == 0. */
 typedef struct stats_spread {
     double median, min, max;
 } stats_spread;
 
-stats_spread stats_spread_of(const double *values, int n);
+stats_spread cli_stats_spread_of(const double *values, int n);
 
 #endif

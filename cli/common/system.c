@@ -24,7 +24,7 @@ enum {
 
 /* ---- files ---- */
 
-static void system_put_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, va_list arguments)
+static void cli_system_put_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, va_list arguments)
 {
     int used = snprintf(out, SYSTEM_PATH_BYTES, "%s", root);
     if (used >= 0 && used < SYSTEM_PATH_BYTES) {
@@ -32,18 +32,18 @@ static void system_put_path(char out[SYSTEM_PATH_BYTES], const char *root, const
     }
 }
 
-static void system_make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
+static void cli_system_make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void system_make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
+static void cli_system_make_path(char out[SYSTEM_PATH_BYTES], const char *root, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    system_put_path(out, root, format, arguments);
+    cli_system_put_path(out, root, format, arguments);
     va_end(arguments);
 }
 
-static bool system_read_first_line(const char *path, char *out, size_t bytes)
+static bool cli_system_read_first_line(const char *path, char *out, size_t bytes)
 {
     FILE *file = fopen(path, "re");
     bool got = file && fgets(out, (int)bytes, file);
@@ -56,32 +56,32 @@ static bool system_read_first_line(const char *path, char *out, size_t bytes)
     return got;
 }
 
-bool system_read_line(const char *root, char *out, size_t bytes, const char *format, ...)
+bool cli_system_read_line(const char *root, char *out, size_t bytes, const char *format, ...)
 {
     char path[SYSTEM_PATH_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    system_put_path(path, root, format, arguments);
+    cli_system_put_path(path, root, format, arguments);
     va_end(arguments);
-    return system_read_first_line(path, out, bytes);
+    return cli_system_read_first_line(path, out, bytes);
 }
 
-long long system_read_number(const char *root, long long otherwise, const char *format, ...)
+long long cli_system_read_number(const char *root, long long otherwise, const char *format, ...)
 {
     char path[SYSTEM_PATH_BYTES], line[64], *end = line;
     va_list arguments;
     va_start(arguments, format);
-    system_put_path(path, root, format, arguments);
+    cli_system_put_path(path, root, format, arguments);
     va_end(arguments);
-    long long value = system_read_first_line(path, line, sizeof(line)) ? strtoll(line, &end, 0) : 0;
+    long long value = cli_system_read_first_line(path, line, sizeof(line)) ? strtoll(line, &end, 0) : 0;
     return end > line ? value : otherwise;
 }
 
-bool system_find_line(const char *root, const char *path, const char *text, char *out, size_t bytes, bool *readable)
+bool cli_system_find_line(const char *root, const char *path, const char *text, char *out, size_t bytes, bool *readable)
 {
     char whole[SYSTEM_PATH_BYTES];
     bool found = false;
-    system_make_path(whole, root, "%s", path);
+    cli_system_make_path(whole, root, "%s", path);
     FILE *file = fopen(whole, "re");
     *readable = file != NULL;
     while (file && !found && fgets(out, (int)bytes, file)) {
@@ -96,10 +96,10 @@ bool system_find_line(const char *root, const char *path, const char *text, char
     return found;
 }
 
-int system_count_entries(const char *root, const char *path)
+int cli_system_count_entries(const char *root, const char *path)
 {
     char whole[SYSTEM_PATH_BYTES];
-    system_make_path(whole, root, "%s", path);
+    cli_system_make_path(whole, root, "%s", path);
     DIR *directory = opendir(whole);
     int count = 0;
     if (!directory) {
@@ -112,22 +112,22 @@ int system_count_entries(const char *root, const char *path)
     return count;
 }
 
-bool system_exists(const char *root, const char *path)
+bool cli_system_exists(const char *root, const char *path)
 {
     char whole[SYSTEM_PATH_BYTES];
-    system_make_path(whole, root, "%s", path);
+    cli_system_make_path(whole, root, "%s", path);
     return access(whole, F_OK) == 0;
 }
 
 /* ---- names and versions ---- */
 
-bool system_is_bus_id(const char *name, size_t length)
+bool cli_system_is_bus_id(const char *name, size_t length)
 {
     return length >= 12 && length < SYSTEM_BUS_ID && name[length - 2] == '.' && name[length - 5] == ':' &&
            name[length - 8] == ':';
 }
 
-void system_bus_id(const char *given, char out[SYSTEM_BUS_ID])
+void cli_system_bus_id(const char *given, char out[SYSTEM_BUS_ID])
 {
     const char *colon = strchr(given, ':');
     for (; colon && colon - given > 4 && *given == '0'; given++) { /* NVML prints eight digits */
@@ -138,11 +138,11 @@ void system_bus_id(const char *given, char out[SYSTEM_BUS_ID])
     }
 }
 
-bool system_read_library(const char *root, char *out, size_t bytes)
+bool cli_system_read_library(const char *root, char *out, size_t bytes)
 {
     char line[1024];
     bool readable;
-    const char *at = system_find_line(root, "/proc/self/maps", "/libcuda.so.", line, sizeof(line), &readable)
+    const char *at = cli_system_find_line(root, "/proc/self/maps", "/libcuda.so.", line, sizeof(line), &readable)
                          ? strstr(line, "/libcuda.so.") + 12
                          : "";
     snprintf(out, bytes, "%.*s", (int)strspn(at, "0123456789."), at);
@@ -152,14 +152,14 @@ bool system_read_library(const char *root, char *out, size_t bytes)
     return out[0] != 0;
 }
 
-bool system_read_module(const char *root, char *out, size_t bytes)
+bool cli_system_read_module(const char *root, char *out, size_t bytes)
 {
     bool readable;
     out[0] = 0;
-    return system_find_line(root, "/proc/driver/nvidia/version", "NVRM version", out, bytes, &readable);
+    return cli_system_find_line(root, "/proc/driver/nvidia/version", "NVRM version", out, bytes, &readable);
 }
 
-bool system_has_version(const char *line, const char *version)
+bool cli_system_has_version(const char *line, const char *version)
 {
     const char *at = version[0] ? strstr(line, version) : NULL;
     return at && (at == line || !isdigit((unsigned char)at[-1])) && !isdigit((unsigned char)at[strlen(version)]);
@@ -167,38 +167,39 @@ bool system_has_version(const char *line, const char *version)
 
 /* ---- IOMMU ---- */
 
-system_iommu system_read_iommu(const char *root, const char *bus_id, char group[64], char type[64])
+system_iommu cli_system_read_iommu(const char *root, const char *bus_id, char group[64], char type[64])
 {
     char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
     group[0] = type[0] = 0;
-    system_bus_id(bus_id, id);
-    system_make_path(path, root, DEVICES "%s/iommu_group", id);
+    cli_system_bus_id(bus_id, id);
+    cli_system_make_path(path, root, DEVICES "%s/iommu_group", id);
     ssize_t length = readlink(path, target, sizeof(target) - 1);
     if (length <= 0) {
-        int units = system_count_entries(root, "/sys/class/iommu");
+        int units = cli_system_count_entries(root, "/sys/class/iommu");
         return units > 0 ? SYSTEM_IOMMU_UNGROUPED : units == 0 ? SYSTEM_IOMMU_OFF : SYSTEM_IOMMU_UNKNOWN;
     }
     target[length] = 0;
     const char *slash = strrchr(target, '/');
     snprintf(group, 64, "%.60s", slash ? slash + 1 : target);
-    return system_read_line(root, type, 64, "/sys/kernel/iommu_groups/%s/type", group) ? SYSTEM_IOMMU_TYPED
-                                                                                       : SYSTEM_IOMMU_UNTYPED;
+    return cli_system_read_line(root, type, 64, "/sys/kernel/iommu_groups/%s/type", group) ? SYSTEM_IOMMU_TYPED
+                                                                                           : SYSTEM_IOMMU_UNTYPED;
 }
 
 /* ---- links and windows ---- */
 
 /* Parses values such as "32.0 GT/s PCIe" and "16". */
-bool system_read_link(const char *root, const char *bus_id, system_link *out)
+bool cli_system_read_link(const char *root, const char *bus_id, system_link *out)
 {
     static const char *const names[4] = {"current_link_speed", "max_link_speed", "current_link_width",
                                          "max_link_width"};
     char id[SYSTEM_BUS_ID], text[64];
     double value[4];
     bool whole = true;
-    system_bus_id(bus_id, id);
+    cli_system_bus_id(bus_id, id);
     for (int i = 0; i < 4; i++) {
         char *end = text;
-        value[i] = system_read_line(root, text, sizeof(text), DEVICES "%s/%s", id, names[i]) ? strtod(text, &end) : 0;
+        value[i] =
+            cli_system_read_line(root, text, sizeof(text), DEVICES "%s/%s", id, names[i]) ? strtod(text, &end) : 0;
         if (end == text || !(value[i] > 0) || value[i] > 1000 || (i >= 2 && value[i] >= 255)) {
             value[i] = 0;
             whole = false;
@@ -208,12 +209,12 @@ bool system_read_link(const char *root, const char *bus_id, system_link *out)
     return whole;
 }
 
-uint64_t system_read_window(const char *root, const char *bus_id)
+uint64_t cli_system_read_window(const char *root, const char *bus_id)
 {
     char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], line[128];
     unsigned long long first = 0, last = 0;
-    system_bus_id(bus_id, id);
-    system_make_path(path, root, DEVICES "%s/resource", id);
+    cli_system_bus_id(bus_id, id);
+    cli_system_make_path(path, root, DEVICES "%s/resource", id);
     FILE *file = fopen(path, "re");
     bool got = file && fgets(line, sizeof(line), file) && fgets(line, sizeof(line), file) &&
                sscanf(line, "%llx %llx", &first, &last) == 2;
@@ -226,13 +227,13 @@ uint64_t system_read_window(const char *root, const char *bus_id)
 /* ---- bridges above a device ---- */
 
 /* Parses the path of the device, ".../pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:00.0". */
-void system_read_chain(const char *root, const char *bus_id, system_chain *out)
+void cli_system_read_chain(const char *root, const char *bus_id, system_chain *out)
 {
     char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], real[PATH_MAX];
     memset(out, 0, sizeof(*out));
     out->n = -1;
-    system_bus_id(bus_id, id);
-    system_make_path(path, root, DEVICES "%s", id);
+    cli_system_bus_id(bus_id, id);
+    cli_system_make_path(path, root, DEVICES "%s", id);
     const char *at = realpath(path, real) ? strstr(real, "/pci") : NULL;
     if (!at) {
         return;
@@ -243,17 +244,17 @@ void system_read_chain(const char *root, const char *bus_id, system_chain *out)
     for (at += 1 + length; *at == '/' && out->n < SYSTEM_CHAIN_MAX; at += 1 + length) {
         length = strcspn(at + 1, "/");
         /* the last one is the device itself */
-        if (system_is_bus_id(at + 1, length) && at[1 + length] == '/') {
+        if (cli_system_is_bus_id(at + 1, length) && at[1 + length] == '/') {
             snprintf(out->bridge[out->n++], SYSTEM_BUS_ID, "%.*s", (int)length, at + 1);
         }
     }
 }
 
-int system_read_acs(const char *root, const char *bridge)
+int cli_system_read_acs(const char *root, const char *bridge)
 {
     char path[SYSTEM_PATH_BYTES];
     unsigned char config[CONFIG_BYTES];
-    system_make_path(path, root, DEVICES "%s/config", bridge);
+    cli_system_make_path(path, root, DEVICES "%s/config", bridge);
     FILE *file = fopen(path, "re");
     size_t bytes = file ? fread(config, 1, sizeof(config), file) : 0;
     if (file) {
@@ -280,7 +281,7 @@ int system_read_acs(const char *root, const char *bridge)
     return 0;
 }
 
-system_path system_path_between(const system_chain *a, const system_chain *b)
+system_path cli_system_path_between(const system_chain *a, const system_chain *b)
 {
     if (a->n < 0 || b->n < 0) {
         return SYSTEM_PATH_UNKNOWN;
@@ -292,7 +293,7 @@ system_path system_path_between(const system_chain *a, const system_chain *b)
                                                                            : SYSTEM_PATH_SAME_ROOT;
 }
 
-const char *system_path_text(system_path path)
+const char *cli_system_path_text(system_path path)
 {
     static const char *const texts[] = {"unknown", "same switch", "same root complex", "different root complexes"};
     return texts[path];

@@ -17,35 +17,36 @@
 enum { SYSTEM_BUS_ID = 32, SYSTEM_PATH_BYTES = 512, SYSTEM_CHAIN_MAX = 16 };
 
 /* The first line of a file. False if it cannot be read. */
-bool system_read_line(const char *root, char *out, size_t bytes, const char *format, ...)
+bool cli_system_read_line(const char *root, char *out, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* The first line that contains the text. False if no line does, or if the file cannot be read
  * (*readable is false). */
-bool system_find_line(const char *root, const char *path, const char *text, char *out, size_t bytes, bool *readable);
+bool cli_system_find_line(const char *root, const char *path, const char *text, char *out, size_t bytes,
+                          bool *readable);
 
 /* The whole number in a file's first line, or `otherwise`. */
-long long system_read_number(const char *root, long long otherwise, const char *format, ...)
+long long cli_system_read_number(const char *root, long long otherwise, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The number of entries of a folder, without hidden ones; -1: no such folder. */
-int system_count_entries(const char *root, const char *path);
+int cli_system_count_entries(const char *root, const char *path);
 
-bool system_exists(const char *root, const char *path);
+bool cli_system_exists(const char *root, const char *path);
 
 /* True if the name is a bus id, such as "0000:1b:00.0". */
-bool system_is_bus_id(const char *name, size_t length);
+bool cli_system_is_bus_id(const char *name, size_t length);
 
 /* The bus id in the form of /sys: lower case, and a domain of four digits. */
-void system_bus_id(const char *given, char out[SYSTEM_BUS_ID]);
+void cli_system_bus_id(const char *given, char out[SYSTEM_BUS_ID]);
 
 /* The first reads the version of libcuda in this process, the second the line with the kernel
  * module's version. False: `out` is "". */
-bool system_read_library(const char *root, char *out, size_t bytes);
-bool system_read_module(const char *root, char *out, size_t bytes);
+bool cli_system_read_library(const char *root, char *out, size_t bytes);
+bool cli_system_read_module(const char *root, char *out, size_t bytes);
 
 /* True if the line contains the version as a separate word. */
-bool system_has_version(const char *line, const char *version);
+bool cli_system_has_version(const char *line, const char *version);
 
 /* ---- IOMMU ---- */
 
@@ -57,7 +58,7 @@ typedef enum system_iommu {
     SYSTEM_IOMMU_TYPED      /* `type`: "identity" passes addresses through, others translate */
 } system_iommu;
 
-system_iommu system_read_iommu(const char *root, const char *bus_id, char group[64], char type[64]);
+system_iommu cli_system_read_iommu(const char *root, const char *bus_id, char group[64], char type[64]);
 
 /* ---- links and windows ---- */
 
@@ -67,11 +68,11 @@ typedef struct system_link {
 } system_link;
 
 /* False if any value is unknown. */
-bool system_read_link(const char *root, const char *bus_id, system_link *out);
+bool cli_system_read_link(const char *root, const char *bus_id, system_link *out);
 
 /* The size of the window through which other devices see this one's memory, its second base
  * address register; 0: unknown. */
-uint64_t system_read_window(const char *root, const char *bus_id);
+uint64_t cli_system_read_window(const char *root, const char *bus_id);
 
 /* ---- bridges above a device ---- */
 
@@ -82,13 +83,13 @@ typedef struct system_chain {
     int n; /* -1: unknown */
 } system_chain;
 
-void system_read_chain(const char *root, const char *bus_id, system_chain *out);
+void cli_system_read_chain(const char *root, const char *bus_id, system_chain *out);
 
 /* redirects requests, completions and traffic from below upwards */
 enum { SYSTEM_ACS_REDIRECT = 0x1c };
 
 /* The control word of a bridge's Access Control Services. 0: it has none. -1: it cannot be read. */
-int system_read_acs(const char *root, const char *bridge);
+int cli_system_read_acs(const char *root, const char *bridge);
 
 /* The path between two devices on the bus. */
 typedef enum system_path {
@@ -98,7 +99,7 @@ typedef enum system_path {
     SYSTEM_PATH_OTHER_ROOT   /* two host bridges */
 } system_path;
 
-system_path system_path_between(const system_chain *a, const system_chain *b);
-const char *system_path_text(system_path path);
+system_path cli_system_path_between(const system_chain *a, const system_chain *b);
+const char *cli_system_path_text(system_path path);
 
 #endif

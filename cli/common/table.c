@@ -60,7 +60,7 @@ static const struct table_key {
     {END, "_gain", {PLAIN, 1}, NULL},
 };
 
-static bool table_key_is(const struct table_key *k, const char *key)
+static bool cli_table_key_is(const struct table_key *k, const char *key)
 {
     size_t length = strlen(key), own = strlen(k->text);
     const char *found = strstr(key, k->text);
@@ -78,11 +78,11 @@ static bool table_key_is(const struct table_key *k, const char *key)
 
 /* Returns the unit of a key. `words`: the key as words, such as "call median" for
  * "call_median_ns". */
-static table_unit table_read_key(const char *key, char words[HEAD])
+static table_unit cli_table_read_key(const char *key, char words[HEAD])
 {
     const struct table_key *k = NULL;
     for (size_t i = 0; !k && i < sizeof(table_keys) / sizeof(table_keys[0]); i++) {
-        k = table_key_is(&table_keys[i], key) ? &table_keys[i] : NULL;
+        k = cli_table_key_is(&table_keys[i], key) ? &table_keys[i] : NULL;
     }
     if (k && k->words) {
         bool begins = k->where == BEGIN;
@@ -97,7 +97,7 @@ static table_unit table_read_key(const char *key, char words[HEAD])
     return k ? k->unit : (table_unit){COUNT, 1};
 }
 
-static bool table_is_one_of(const char *key, const char *const *names)
+static bool cli_table_is_one_of(const char *key, const char *const *names)
 {
     while (*names && strcmp(key, *names) != 0) {
         names++;
@@ -108,36 +108,36 @@ static bool table_is_one_of(const char *key, const char *const *names)
 /* ---- cells ---- */
 
 /* Rounds to three significant digits; a share gets one decimal place more. */
-static void table_digits(double value, bool share, const char *unit, char out[CELL])
+static void cli_table_digits(double value, bool share, const char *unit, char out[CELL])
 {
     double size = fabs(value);
     int places = size < 9.995 ? 2 + share : size < 99.95 ? 1 : 0;
     snprintf(out, CELL, "%.*f%s", share && size < 0.0995 && size > 0 ? 4 : places, value, unit);
 }
 
-static void table_cell(const hdi_json_value *v, table_unit unit, char out[CELL])
+static void cli_table_cell(const hdi_json_value *v, table_unit unit, char out[CELL])
 {
     char text[REPORT_TEXT];
     double value = v->number * unit.scale;
     if (v->kind != HDI_JSON_NUMBER) { /* null: not a number */
         snprintf(out, CELL, "-");
     } else if (unit.kind == TIME) {
-        snprintf(out, CELL, "%s%s", value < 0 ? "-" : "", report_duration(fabs(value), text));
+        snprintf(out, CELL, "%s%s", value < 0 ? "-" : "", cli_report_duration(fabs(value), text));
     } else if (unit.kind == BYTES && value >= 0) {
         hdi_bytes_text((uint64_t)value, out);
     } else if (unit.kind == COUNT && v->is_integer) {
         snprintf(out, CELL, "%lld", (long long)v->integer);
     } else if (unit.kind == RATE) {
         double size = value < 1e3 ? 1 : value < 1e6 ? 1e3 : 1e6;
-        table_digits(value / size, false, size < 1e3 ? "" : size < 1e6 ? " k" : " M", out);
+        cli_table_digits(value / size, false, size < 1e3 ? "" : size < 1e6 ? " k" : " M", out);
     } else {
-        table_digits(value, unit.kind != SPEED, unit.kind == SPEED ? " GB/s" : "", out);
+        cli_table_digits(value, unit.kind != SPEED, unit.kind == SPEED ? " GB/s" : "", out);
     }
 }
 
 /* ---- values ---- */
 
-static const char *table_text(const hdi_json_value *object, const char *key)
+static const char *cli_table_text(const hdi_json_value *object, const char *key)
 {
     const hdi_json_value *v = hdi_json_member(object, key);
     return v && v->kind == HDI_JSON_STRING && v->text[0] ? v->text : NULL;
@@ -147,33 +147,33 @@ static const char *table_text(const hdi_json_value *object, const char *key)
 static const char *const table_names[] = {"text", "name", "id", "kind", "kernel", NULL};
 
 /* NULL: it has no name. */
-static const char *table_name(const hdi_json_value *object)
+static const char *cli_table_name(const hdi_json_value *object)
 {
     const char *name = NULL;
     for (int i = 0; !name && table_names[i]; i++) {
-        name = table_text(object, table_names[i]);
+        name = cli_table_text(object, table_names[i]);
     }
     return name;
 }
 
 /* True for a median with its extremes. */
-static bool table_is_spread(const hdi_json_value *v)
+static bool cli_table_is_spread(const hdi_json_value *v)
 {
     return hdi_json_member(v, "median") != NULL;
 }
 
-static bool table_is_calls(const hdi_json_value *v)
+static bool cli_table_is_calls(const hdi_json_value *v)
 {
     return hdi_json_member(v, "p99_ns") != NULL;
 }
 
 /* True for an object with its own figures, such as one side of a comparison. */
-static bool table_is_side(const hdi_json_value *v)
+static bool cli_table_is_side(const hdi_json_value *v)
 {
-    return v->kind == HDI_JSON_OBJECT && !table_is_spread(v) && !table_is_calls(v);
+    return v->kind == HDI_JSON_OBJECT && !cli_table_is_spread(v) && !cli_table_is_calls(v);
 }
 
-static bool table_has_objects(const hdi_json_value *object)
+static bool cli_table_has_objects(const hdi_json_value *object)
 {
     const hdi_json_value *v = object->first;
     while (v && v->kind != HDI_JSON_OBJECT) {
@@ -183,9 +183,9 @@ static bool table_has_objects(const hdi_json_value *object)
 }
 
 /* True for an array of named objects that are no rounds. */
-static bool table_is_list(const hdi_json_value *v)
+static bool cli_table_is_list(const hdi_json_value *v)
 {
-    return v->kind == HDI_JSON_ARRAY && v->first && table_name(v->first) && !hdi_json_member(v->first, "round");
+    return v->kind == HDI_JSON_ARRAY && v->first && cli_table_name(v->first) && !hdi_json_member(v->first, "round");
 }
 
 /* ---- text that wraps ---- */
@@ -196,9 +196,9 @@ typedef struct table_flow {
 } table_flow;
 
 /* Adds an item, on a new line if it does not fit, with a blank before it. */
-static void table_flow_add(table_flow *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void cli_table_flow_add(table_flow *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void table_flow_add(table_flow *f, const char *format, ...)
+static void cli_table_flow_add(table_flow *f, const char *format, ...)
 {
     char item[512];
     va_list arguments;
@@ -214,21 +214,21 @@ static void table_flow_add(table_flow *f, const char *format, ...)
     f->at += fprintf(f->out, "%s", item);
 }
 
-static void table_flow_words(table_flow *f, const char *text)
+static void cli_table_flow_words(table_flow *f, const char *text)
 {
     for (const char *at = text; *at; at += strspn(at, " ")) {
         int length = (int)strcspn(at, " ");
-        table_flow_add(f, "%.*s", length, at);
+        cli_table_flow_add(f, "%.*s", length, at);
         at += length;
     }
 }
 
-static void table_paragraph(const char *head, const char *text, int indent, FILE *out)
+static void cli_table_paragraph(const char *head, const char *text, int indent, FILE *out)
 {
     table_flow f = {out, indent, 0};
     f.at = fprintf(out, "%*s", indent, "");
-    table_flow_words(&f, head);
-    table_flow_words(&f, text);
+    cli_table_flow_words(&f, head);
+    cli_table_flow_words(&f, text);
     fprintf(out, "\n");
 }
 
@@ -237,66 +237,66 @@ static void table_paragraph(const char *head, const char *text, int indent, FILE
 static const char *const table_inherits[] = {"median", "min", "max", NULL};
 static const char *const table_notes[] = {"left_out", "not_measured", "note", "told", "version", NULL};
 
-static bool table_is_pair(const hdi_json_value *v)
+static bool cli_table_is_pair(const hdi_json_value *v)
 {
     bool strings = v->kind == HDI_JSON_ARRAY && v->first && v->first->kind == HDI_JSON_STRING;
-    bool text = v->kind == HDI_JSON_STRING && v->text[0] && !table_is_one_of(v->key, table_names) &&
-                !table_is_one_of(v->key, table_notes);
+    bool text = v->kind == HDI_JSON_STRING && v->text[0] && !cli_table_is_one_of(v->key, table_names) &&
+                !cli_table_is_one_of(v->key, table_notes);
     return strings || text || v->kind == HDI_JSON_NUMBER;
 }
 
-static void table_pair(const hdi_json_value *v, table_unit around, const char *end, table_flow *f)
+static void cli_table_pair(const hdi_json_value *v, table_unit around, const char *end, table_flow *f)
 {
     char words[HEAD], cell[CELL] = "";
-    table_unit unit = table_read_key(v->key, words);
+    table_unit unit = cli_table_read_key(v->key, words);
     if (v->kind == HDI_JSON_NUMBER) {
-        table_cell(v, table_is_one_of(v->key, table_inherits) ? around : unit, cell);
+        cli_table_cell(v, cli_table_is_one_of(v->key, table_inherits) ? around : unit, cell);
     }
     if (v->kind == HDI_JSON_ARRAY) {
-        table_flow_add(f, "%s", words);
+        cli_table_flow_add(f, "%s", words);
     } else {
-        table_flow_add(f, "%s %s%s", words, v->kind == HDI_JSON_STRING ? v->text : cell, end);
+        cli_table_flow_add(f, "%s %s%s", words, v->kind == HDI_JSON_STRING ? v->text : cell, end);
     }
     for (const hdi_json_value *each = v->first; each; each = each->next) {
-        table_flow_add(f, "%s%s", each->text, each->next ? "" : end);
+        cli_table_flow_add(f, "%s%s", each->text, each->next ? "" : end);
     }
 }
 
-static const hdi_json_value *table_next_pair(const hdi_json_value *v)
+static const hdi_json_value *cli_table_next_pair(const hdi_json_value *v)
 {
-    while (v && !table_is_pair(v)) {
+    while (v && !cli_table_is_pair(v)) {
         v = v->next;
     }
     return v;
 }
 
 /* Adds all numbers and words of an object. */
-static void table_pairs(const hdi_json_value *object, table_unit around, table_flow *f)
+static void cli_table_pairs(const hdi_json_value *object, table_unit around, table_flow *f)
 {
-    const hdi_json_value *v = object ? table_next_pair(object->first) : NULL;
+    const hdi_json_value *v = object ? cli_table_next_pair(object->first) : NULL;
     while (v) {
-        const hdi_json_value *next = table_next_pair(v->next);
-        table_pair(v, around, next ? "," : "", f);
+        const hdi_json_value *next = cli_table_next_pair(v->next);
+        cli_table_pair(v, around, next ? "," : "", f);
         v = next;
     }
 }
 
 /* Prints the reasons and notes of an object; if `within`, also those of its inner objects. */
-static void table_print_notes(const hdi_json_value *object, const char *of, bool within, int indent, FILE *out)
+static void cli_table_print_notes(const hdi_json_value *object, const char *of, bool within, int indent, FILE *out)
 {
     for (const hdi_json_value *v = object->first; v; v = v->next) {
         char words[HEAD], head[2 * HEAD];
-        table_read_key(v->key, words);
-        if (v->kind == HDI_JSON_STRING && v->text[0] && table_is_one_of(v->key, table_notes)) {
+        cli_table_read_key(v->key, words);
+        if (v->kind == HDI_JSON_STRING && v->text[0] && cli_table_is_one_of(v->key, table_notes)) {
             /* "left out" adds nothing to a missing figure */
             bool told = strcmp(v->text, "left out") == 0;
             bool plain = strcmp(v->key, "note") == 0;
             snprintf(head, sizeof(head), "%s%s%s%s", of, of[0] ? ": " : "", plain ? "" : words, plain ? "" : ":");
             if (!told) {
-                table_paragraph(head, v->text, indent, out);
+                cli_table_paragraph(head, v->text, indent, out);
             }
-        } else if (within && table_is_side(v)) {
-            table_print_notes(v, words, true, indent, out);
+        } else if (within && cli_table_is_side(v)) {
+            cli_table_print_notes(v, words, true, indent, out);
         }
     }
 }
@@ -331,7 +331,7 @@ typedef struct table {
 } table;
 
 /* Finds a column, or adds it behind the one visited last. NULL: there are too many. */
-static table_column *table_find(table *t, const char *head, table_rank rank)
+static table_column *cli_table_find(table *t, const char *head, table_rank rank)
 {
     for (int i = 0; i < t->n; i++) {
         if (strcmp(t->columns[i].head, head) == 0) {
@@ -354,19 +354,19 @@ static table_column *table_find(table *t, const char *head, table_rank rank)
 }
 
 /* Sets a cell of the line. The first value of a column stays. */
-static void table_visit(table *t, const char *head, table_rank rank, const char *cell)
+static void cli_table_visit(table *t, const char *head, table_rank rank, const char *cell)
 {
-    table_column *c = table_find(t, head[0] ? head : "median", rank);
+    table_column *c = cli_table_find(t, head[0] ? head : "median", rank);
     char *text = c ? t->cells[c - t->columns] : NULL;
     if (text && !text[0]) {
         snprintf(text, CELL, "%s", cell);
     }
 }
 
-static table_rank table_rank_of(const hdi_json_value *object, const hdi_json_value *v, table_unit unit)
+static table_rank cli_table_rank_of(const hdi_json_value *object, const hdi_json_value *v, table_unit unit)
 {
     bool speed = hdi_json_member(object, "gbs") || hdi_json_member(object, "gflops");
-    if (table_is_spread(object)) {
+    if (cli_table_is_spread(object)) {
         bool extreme = strcmp(v->key, "min") == 0 || strcmp(v->key, "max") == 0;
         return extreme ? EXTREME : strcmp(v->key, "median") == 0 || unit.kind != COUNT ? FIGURE : AMOUNT;
     }
@@ -379,59 +379,62 @@ static table_rank table_rank_of(const hdi_json_value *object, const hdi_json_val
 
 /* Visits all figures of an object. `head`: the path to the object. `around`: the unit of its
  * key. */
-static void table_walk(table *t, const hdi_json_value *object, const char *head, table_rank rank, table_unit around,
-                       bool own)
+static void cli_table_walk(table *t, const hdi_json_value *object, const char *head, table_rank rank, table_unit around,
+                           bool own)
 {
     static const char *const singles[] = {"calls", "single", NULL};
     for (const hdi_json_value *v = object->first; v; v = v->next) {
         char words[HEAD], path[HEAD], cell[CELL];
-        bool inner = v->kind == HDI_JSON_OBJECT, calls = inner && table_is_calls(v);
-        if ((!inner && v->kind != HDI_JSON_NUMBER && v->kind != HDI_JSON_NULL) || (inner && own && table_is_side(v))) {
+        bool inner = v->kind == HDI_JSON_OBJECT, calls = inner && cli_table_is_calls(v);
+        if ((!inner && v->kind != HDI_JSON_NUMBER && v->kind != HDI_JSON_NULL) ||
+            (inner && own && cli_table_is_side(v))) {
             continue;
         }
-        table_unit unit = table_read_key(v->key, words);
-        bool inherits = table_is_one_of(v->key, table_inherits) || (!table_is_spread(object) && unit.kind == COUNT);
+        table_unit unit = cli_table_read_key(v->key, words);
+        bool inherits =
+            cli_table_is_one_of(v->key, table_inherits) || (!cli_table_is_spread(object) && unit.kind == COUNT);
         unit = inherits ? around : unit;
         bool nameless = strcmp(v->key, "median") == 0 ||
-                        (calls && (table_is_one_of(v->key, singles) || strcmp(v->key, "call") == 0));
+                        (calls && (cli_table_is_one_of(v->key, singles) || strcmp(v->key, "call") == 0));
         if (snprintf(path, sizeof(path), "%s%s%s", head, head[0] && words[0] && !nameless ? " " : "",
                      nameless ? "" : words) >= (int)sizeof(path)) {
             path[sizeof(path) - 2] = '~'; /* a long path is cut */
         }
-        table_rank own_rank = calls && table_is_one_of(v->key, singles) ? DETAIL : table_rank_of(object, v, unit);
+        table_rank own_rank =
+            calls && cli_table_is_one_of(v->key, singles) ? DETAIL : cli_table_rank_of(object, v, unit);
         own_rank = own_rank > rank ? own_rank : rank;
         if (inner) {
-            table_walk(t, v, path, own_rank, unit, own);
+            cli_table_walk(t, v, path, own_rank, unit, own);
         } else {
-            table_cell(v, unit, cell);
-            table_visit(t, path, own_rank, cell);
+            cli_table_cell(v, unit, cell);
+            cli_table_visit(t, path, own_rank, cell);
         }
     }
 }
 
 /* Computes the cells of a line. */
-static void table_read_line(table *t, const table_line *l)
+static void cli_table_read_line(table *t, const table_line *l)
 {
     char words[HEAD];
-    const char *unit = table_text(l->object, "unit");
+    const char *unit = cli_table_text(l->object, "unit");
     const char *key = l->object->key ? l->object->key : "";
     memset(t->cells, 0, sizeof(t->cells));
     t->at = -1;
-    table_walk(t, l->object, "", FIGURE, table_read_key(unit ? unit : key, words), l->own);
+    cli_table_walk(t, l->object, "", FIGURE, cli_table_read_key(unit ? unit : key, words), l->own);
 }
 
-static void table_line_name(const table_line *l, char out[CELL * 2])
+static void cli_table_line_name(const table_line *l, char out[CELL * 2])
 {
     char words[HEAD] = "";
-    const char *name = table_name(l->object);
+    const char *name = cli_table_name(l->object);
     if (!name && l->object->key) {
-        table_read_key(l->object->key, words);
+        cli_table_read_key(l->object->key, words);
     }
     snprintf(out, CELL * 2, "%*s%s", l->indent, "", name ? name : words);
 }
 
 /* Returns the length of a head's next line: as many words as fit into `width`. */
-static int table_head_fit(const char *at, int width)
+static int cli_table_head_fit(const char *at, int width)
 {
     int fit = (int)strcspn(at, " ");
     while (at[fit] && fit + 1 + (int)strcspn(at + fit + 1, " ") <= width) {
@@ -440,17 +443,17 @@ static int table_head_fit(const char *at, int width)
     return fit;
 }
 
-static int table_head_lines(const table_column *c)
+static int cli_table_head_lines(const table_column *c)
 {
     int lines = 0;
     for (const char *at = c->head; *at; at += strspn(at, " ")) {
-        at += table_head_fit(at, c->width);
+        at += cli_table_head_fit(at, c->width);
         lines++;
     }
     return lines;
 }
 
-static int table_longest_word(const char *text)
+static int cli_table_longest_word(const char *text)
 {
     int longest = 0;
     for (const char *at = text; *at; at += strspn(at, " ")) {
@@ -461,7 +464,7 @@ static int table_longest_word(const char *text)
     return longest;
 }
 
-static const char *table_last_word(const char *head)
+static const char *cli_table_last_word(const char *head)
 {
     const char *blank = strrchr(head, ' ');
     return blank ? blank + 1 : head;
@@ -469,18 +472,18 @@ static const char *table_last_word(const char *head)
 
 /* ---- hiding columns until the table fits ---- */
 
-static void table_measure(table *t)
+static void cli_table_measure(table *t)
 {
     t->n = t->name_width = 0;
     for (int i = 0; i < t->n_lines; i++) {
         char name[CELL * 2];
-        table_line_name(&t->lines[i], name);
+        cli_table_line_name(&t->lines[i], name);
         int length = (int)strlen(name);
         t->name_width = length > t->name_width ? length : t->name_width;
-        table_read_line(t, &t->lines[i]);
+        cli_table_read_line(t, &t->lines[i]);
         for (int k = 0; k < t->n; k++) {
             table_column *c = &t->columns[k];
-            int cell = (int)strlen(t->cells[k]), word = table_longest_word(c->head);
+            int cell = (int)strlen(t->cells[k]), word = cli_table_longest_word(c->head);
             c->width = cell > c->width ? cell : c->width;
             c->width = word > c->width ? word : c->width;
             c->varies = c->varies || strcmp(c->first, t->cells[k]) != 0;
@@ -492,7 +495,7 @@ static void table_measure(table *t)
     }
 }
 
-static int table_width(const table *t)
+static int cli_table_width(const table *t)
 {
     int width = t->name_width;
     for (int i = 0; i < t->n; i++) {
@@ -502,47 +505,47 @@ static int table_width(const table *t)
 }
 
 /* Hides a column, and the columns with the same figure of other sides. */
-static void table_hide(table *t, int column)
+static void cli_table_hide(table *t, int column)
 {
     table_rank rank = t->columns[column].rank;
-    const char *word = table_last_word(t->columns[column].head);
+    const char *word = cli_table_last_word(t->columns[column].head);
     for (int i = 0; i < t->n; i++) {
         table_column *c = &t->columns[i];
-        c->shown = c->shown && (c->rank != rank || strcmp(table_last_word(c->head), word) != 0);
+        c->shown = c->shown && (c->rank != rank || strcmp(cli_table_last_word(c->head), word) != 0);
     }
 }
 
 /* Hides columns until the line fits. False: the figures alone are too wide. */
-static bool table_fit(table *t)
+static bool cli_table_fit(table *t)
 {
-    table_measure(t);
+    cli_table_measure(t);
     /* a count that is the same in all lines does not distinguish them */
     for (int i = 0; i < t->n; i++) {
         table_column *c = &t->columns[i];
         c->shown = c->rank != AMOUNT || c->varies || t->n_lines == 1;
     }
-    bool extremes = table_width(t) <= WIDTH;
+    bool extremes = cli_table_width(t) <= WIDTH;
     for (int i = 0; i < t->n && !extremes; i++) {
         t->columns[i].shown = t->columns[i].shown && t->columns[i].rank != EXTREME;
     }
-    for (int i = t->n - 1; i >= 0 && table_width(t) > WIDTH; i--) {
+    for (int i = t->n - 1; i >= 0 && cli_table_width(t) > WIDTH; i--) {
         if (t->columns[i].shown && t->columns[i].rank == AMOUNT) {
-            table_hide(t, i);
+            cli_table_hide(t, i);
         }
     }
-    for (int i = 0; i < t->n && table_width(t) > WIDTH; i++) { /* means before percentiles */
+    for (int i = 0; i < t->n && cli_table_width(t) > WIDTH; i++) { /* means before percentiles */
         if (t->columns[i].shown && t->columns[i].rank == DETAIL) {
-            table_hide(t, i);
+            cli_table_hide(t, i);
         }
     }
-    return table_width(t) <= WIDTH;
+    return cli_table_width(t) <= WIDTH;
 }
 
 /* ---- printing ---- */
 
 /* Returns the first column that no longer fits beside the names, if the block begins with column
  * `from`. */
-static int table_block_end(const table *t, int from)
+static int cli_table_block_end(const table *t, int from)
 {
     int width = t->name_width, end = from;
     bool any = false;
@@ -564,7 +567,7 @@ typedef struct table_text_line {
 } table_text_line;
 
 /* Adds text to a column of this width, aligned to the right. */
-static void table_put(table_text_line *line, const char *text, int length, int width)
+static void cli_table_put(table_text_line *line, const char *text, int length, int width)
 {
     line->pad += width - length;
     if (length > 0) {
@@ -574,51 +577,51 @@ static void table_put(table_text_line *line, const char *text, int length, int w
 }
 
 /* Begins a line with a name. */
-static table_text_line table_put_name(const table *t, const char *name, FILE *out)
+static table_text_line cli_table_put_name(const table *t, const char *name, FILE *out)
 {
     fprintf(out, "%s", name);
     return (table_text_line){out, t->name_width - (int)strlen(name)};
 }
 
-static void table_print_head(const table *t, int from, int end, FILE *out)
+static void cli_table_print_head(const table *t, int from, int end, FILE *out)
 {
     int lines = 1;
     const char *at[COLUMNS];
     for (int i = from; i < end; i++) {
-        int own = t->columns[i].shown ? table_head_lines(&t->columns[i]) : 0;
+        int own = t->columns[i].shown ? cli_table_head_lines(&t->columns[i]) : 0;
         lines = own > lines ? own : lines;
         at[i] = t->columns[i].head;
     }
     for (int line = lines; line > 0; line--) {
-        table_text_line l = table_put_name(t, line == 1 ? t->title : "", out);
+        table_text_line l = cli_table_put_name(t, line == 1 ? t->title : "", out);
         for (int i = from; i < end; i++) {
             const table_column *c = &t->columns[i];
-            int fit = c->shown && table_head_lines(c) >= line ? table_head_fit(at[i], c->width) : 0;
-            table_put(&l, at[i], fit, c->shown ? GAP + c->width : 0);
+            int fit = c->shown && cli_table_head_lines(c) >= line ? cli_table_head_fit(at[i], c->width) : 0;
+            cli_table_put(&l, at[i], fit, c->shown ? GAP + c->width : 0);
             at[i] += fit + (int)strspn(at[i] + fit, " ");
         }
         fprintf(out, "\n");
     }
 }
 
-static void table_print_block(table *t, int from, int end, FILE *out)
+static void cli_table_print_block(table *t, int from, int end, FILE *out)
 {
     if (t->n > 0 || t->title[0]) {
-        table_print_head(t, from, end, out);
+        cli_table_print_head(t, from, end, out);
     }
     for (int i = 0; i < t->n_lines; i++) {
         const table_line *l = &t->lines[i];
         char name[CELL * 2];
-        table_line_name(l, name);
-        table_read_line(t, l);
-        table_text_line text = table_put_name(t, name, out);
+        cli_table_line_name(l, name);
+        cli_table_read_line(t, l);
+        table_text_line text = cli_table_put_name(t, name, out);
         for (int k = from; k < end; k++) {
             const table_column *c = &t->columns[k];
-            table_put(&text, t->cells[k], c->shown ? (int)strlen(t->cells[k]) : 0, c->shown ? GAP + c->width : 0);
+            cli_table_put(&text, t->cells[k], c->shown ? (int)strlen(t->cells[k]) : 0, c->shown ? GAP + c->width : 0);
         }
         fprintf(out, "\n");
         if (end == t->n) {
-            table_print_notes(l->object, "", !l->own, l->indent + 4, out);
+            cli_table_print_notes(l->object, "", !l->own, l->indent + 4, out);
         }
     }
 }
@@ -630,13 +633,13 @@ typedef struct table_rows {
     const hdi_json_value *first, *end; /* end: behind the last row; may be NULL */
 } table_rows;
 
-static void table_add_line(table *t, const hdi_json_value *object, int indent, bool own)
+static void cli_table_add_line(table *t, const hdi_json_value *object, int indent, bool own)
 {
     t->lines[t->n_lines++] = (table_line){object, indent, own};
 }
 
 /* Makes a line for each row. If `sides`, also makes a line for each of its sides. */
-static bool table_lay_out(table *t, table_rows rows, bool sides)
+static bool cli_table_lay_out(table *t, table_rows rows, bool sides)
 {
     bool any = false;
     t->n_lines = 0;
@@ -644,19 +647,19 @@ static bool table_lay_out(table *t, table_rows rows, bool sides)
         if (v->kind != HDI_JSON_OBJECT) {
             continue;
         }
-        table_add_line(t, v, 2, sides);
+        cli_table_add_line(t, v, 2, sides);
         for (const hdi_json_value *side = v->first; side && sides; side = side->next) {
-            if (table_is_side(side)) {
-                table_add_line(t, side, 4, false);
+            if (cli_table_is_side(side)) {
+                cli_table_add_line(t, side, 4, false);
                 any = true;
             }
         }
     }
-    bool fits = table_fit(t);
+    bool fits = cli_table_fit(t);
     return sides ? any : fits;
 }
 
-static void table_print_rows(const char *title, table_rows rows, FILE *out)
+static void cli_table_print_rows(const char *title, table_rows rows, FILE *out)
 {
     size_t most = 0;
     for (const hdi_json_value *v = rows.first; v != rows.end; v = v->next) {
@@ -667,14 +670,14 @@ static void table_print_rows(const char *title, table_rows rows, FILE *out)
     if (t && lines) {
         t->title = title;
         t->lines = lines;
-        if (!table_lay_out(t, rows, false) && !table_lay_out(t, rows, true)) {
-            table_lay_out(t, rows, false);
+        if (!cli_table_lay_out(t, rows, false) && !cli_table_lay_out(t, rows, true)) {
+            cli_table_lay_out(t, rows, false);
         }
         int title_width = (int)strlen(title);
         t->name_width = title_width > t->name_width ? title_width : t->name_width;
         for (int from = 0, end; from < t->n || from == 0; from = end) {
-            end = table_block_end(t, from);
-            table_print_block(t, from, end, out);
+            end = cli_table_block_end(t, from);
+            cli_table_print_block(t, from, end, out);
             if (end == from) {
                 break;
             }
@@ -687,74 +690,74 @@ static void table_print_rows(const char *title, table_rows rows, FILE *out)
 }
 
 /* The first list in an object; NULL: there is none. */
-static const hdi_json_value *table_list_in(const hdi_json_value *object)
+static const hdi_json_value *cli_table_list_in(const hdi_json_value *object)
 {
     const hdi_json_value *v = object->first;
-    while (v && !table_is_list(v)) {
+    while (v && !cli_table_is_list(v)) {
         v = v->next;
     }
     return v;
 }
 
 /* Prints the title and the numbers of an object, above its tables. */
-static void table_print_title(const char *title, const hdi_json_value *object, table_unit around, FILE *out)
+static void cli_table_print_title(const char *title, const hdi_json_value *object, table_unit around, FILE *out)
 {
     table_flow f = {out, 2, 0};
-    bool more = table_next_pair(object->first) != NULL;
+    bool more = cli_table_next_pair(object->first) != NULL;
     f.at = fprintf(out, "\n%s%s", title, more ? ":" : "") - 1;
-    table_pairs(object, around, &f);
+    cli_table_pairs(object, around, &f);
     fprintf(out, "\n");
-    table_print_notes(object, "", false, 2, out);
+    cli_table_print_notes(object, "", false, 2, out);
 }
 
 /* Prints a table for each part of a list. */
-static void table_print_list(const hdi_json_value *list, FILE *out)
+static void cli_table_print_list(const hdi_json_value *list, FILE *out)
 {
     char words[HEAD];
-    table_read_key(list->key, words);
+    cli_table_read_key(list->key, words);
     for (const hdi_json_value *v = list->first, *end; v; v = end) {
-        const char *part = table_text(v, "part");
-        const hdi_json_value *inner = table_list_in(v);
+        const char *part = cli_table_text(v, "part");
+        const hdi_json_value *inner = cli_table_list_in(v);
         end = v->next;
         if (inner) {
             char none[HEAD];
-            table_print_title(table_name(v), v, table_read_key("", none), out);
-            table_print_rows(inner->key, (table_rows){inner->first, NULL}, out);
+            cli_table_print_title(cli_table_name(v), v, cli_table_read_key("", none), out);
+            cli_table_print_rows(inner->key, (table_rows){inner->first, NULL}, out);
             continue;
         }
-        while (end && part && table_text(end, "part") && strcmp(table_text(end, "part"), part) == 0) {
+        while (end && part && cli_table_text(end, "part") && strcmp(cli_table_text(end, "part"), part) == 0) {
             end = end->next;
         }
         end = part ? end : NULL;
         fprintf(out, "\n");
-        table_print_rows(part ? part : words, (table_rows){v, end}, out);
+        cli_table_print_rows(part ? part : words, (table_rows){v, end}, out);
     }
 }
 
-static void table_print_member(const hdi_json_value *v, FILE *out)
+static void cli_table_print_member(const hdi_json_value *v, FILE *out)
 {
     char words[HEAD];
-    table_unit unit = table_read_key(v->key, words);
-    if (table_is_list(v)) {
-        table_print_list(v, out);
+    table_unit unit = cli_table_read_key(v->key, words);
+    if (cli_table_is_list(v)) {
+        cli_table_print_list(v, out);
     } else if (v->kind == HDI_JSON_OBJECT && v->first) {
-        table_print_title(words, v, unit, out);
-        if (table_has_objects(v)) {
-            table_print_rows("", (table_rows){v->first, NULL}, out);
+        cli_table_print_title(words, v, unit, out);
+        if (cli_table_has_objects(v)) {
+            cli_table_print_rows("", (table_rows){v->first, NULL}, out);
         }
     }
 }
 
 /* ---- the record ---- */
 
-static void table_print_head_of(const hdi_json_value *record, FILE *out)
+static void cli_table_print_head_of(const hdi_json_value *record, FILE *out)
 {
     const hdi_json_value *runtime = hdi_json_member(record, "runtime"), *machine = hdi_json_member(record, "machine");
     const hdi_json_value *devices = hdi_json_member(runtime, "devices");
     const hdi_json_value *processors = hdi_json_member(machine, "processors");
-    const char *benchmark = table_text(record, "benchmark"), *driver = table_text(runtime, "driver");
-    const char *device = devices && devices->first ? table_text(devices->first, "name") : NULL;
-    const char *version = table_text(runtime, "driver_version"), *placement = table_text(runtime, "placement");
+    const char *benchmark = cli_table_text(record, "benchmark"), *driver = cli_table_text(runtime, "driver");
+    const char *device = devices && devices->first ? cli_table_text(devices->first, "name") : NULL;
+    const char *version = cli_table_text(runtime, "driver_version"), *placement = cli_table_text(runtime, "placement");
     fprintf(out, "%s: %d x %s, driver %s %s, placement %s; %d processors\n", benchmark ? benchmark : "-",
             devices ? (int)devices->count : 0, device ? device : "-", driver ? driver : "-", version ? version : "-",
             placement ? placement : "-", processors ? (int)processors->integer : 0);
@@ -762,20 +765,20 @@ static void table_print_head_of(const hdi_json_value *record, FILE *out)
     if (run) {
         table_flow f = {out, 2, 0};
         f.at = fprintf(out, "run:");
-        table_pairs(run, (table_unit){COUNT, 1}, &f);
+        cli_table_pairs(run, (table_unit){COUNT, 1}, &f);
         fprintf(out, "\n");
     }
 }
 
-static void table_print_goals(const hdi_json_value *record, FILE *out)
+static void cli_table_print_goals(const hdi_json_value *record, FILE *out)
 {
     const hdi_json_value *list = hdi_json_member(record, "goals"), *apply = hdi_json_member(record, "goals_apply");
     report_goal goals[GOALS_MOST];
     int n = 0;
     for (const hdi_json_value *v = list ? list->first : NULL; v && n < GOALS_MOST; v = v->next) {
         const hdi_json_value *limit = hdi_json_member(v, "limit"), *value = hdi_json_member(v, "value");
-        const char *text = table_text(v, "text"), *unit = table_text(v, "unit"), *of = table_text(v, "of");
-        const char *relation = table_text(v, "relation");
+        const char *text = cli_table_text(v, "text"), *unit = cli_table_text(v, "unit"), *of = cli_table_text(v, "of");
+        const char *relation = cli_table_text(v, "relation");
         goals[n++] = (report_goal){.text = text ? text : "",
                                    .of = of ? of : "",
                                    .limit = limit && limit->kind == HDI_JSON_NUMBER ? limit->number : NAN,
@@ -783,31 +786,31 @@ static void table_print_goals(const hdi_json_value *record, FILE *out)
                                    .at_least = relation && strcmp(relation, ">=") == 0,
                                    .unit = unit ? unit : ""};
     }
-    report_print_goals(goals, n, apply && apply->boolean, out);
+    cli_report_print_goals(goals, n, apply && apply->boolean, out);
 }
 
-void table_print(const hdi_json_value *record, FILE *out)
+void cli_table_print(const hdi_json_value *record, FILE *out)
 {
     if (record->kind != HDI_JSON_OBJECT) {
         return;
     }
     static const char *const others[] = {"command", "machine", "runtime", "options", "run", "goals", "verified", NULL};
-    table_print_head_of(record, out);
-    table_print_notes(record, "", false, 0, out);
+    cli_table_print_head_of(record, out);
+    cli_table_print_notes(record, "", false, 0, out);
     for (const hdi_json_value *v = record->first; v; v = v->next) {
-        if (!table_is_one_of(v->key, others)) {
-            table_print_member(v, out);
+        if (!cli_table_is_one_of(v->key, others)) {
+            cli_table_print_member(v, out);
         }
     }
-    table_print_goals(record, out);
+    cli_table_print_goals(record, out);
     const hdi_json_value *verified = hdi_json_member(record, "verified"), *took = hdi_json_member(record, "took_s");
     if (verified) {
-        table_print_title("verified", verified, (table_unit){COUNT, 1}, out);
+        cli_table_print_title("verified", verified, (table_unit){COUNT, 1}, out);
     }
-    const char *shown = table_text(record, "shown");
+    const char *shown = cli_table_text(record, "shown");
     if (shown) {
         fprintf(out, "\n");
-        table_paragraph("shown:", shown, 0, out);
+        cli_table_paragraph("shown:", shown, 0, out);
     }
     fprintf(out, "%sTook %.0f s.\n", verified || shown ? "" : "\n", took ? took->number : 0);
 }

@@ -16,6 +16,6 @@
  *   - reasons and notes, below the line that they belong to
  *   - goals, and the number of verified results
  * Arrays with a value for each round are not printed. */
-void table_print(const hdi_json_value *record, FILE *out);
+void cli_table_print(const hdi_json_value *record, FILE *out);
 
 #endif

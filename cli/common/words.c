@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/spelling.h"
 
-void words_put(FILE *out, const char *text, int column, int indent)
+void cli_words_put(FILE *out, const char *text, int column, int indent)
 {
     bool first = true; /* of its line */
     for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
@@ -24,7 +24,7 @@ void words_put(FILE *out, const char *text, int column, int indent)
     fputc('\n', out);
 }
 
-void words_nearest(const char *word, const char *name, size_t *distance, const char **nearest)
+void cli_words_nearest(const char *word, const char *name, size_t *distance, const char **nearest)
 {
     size_t is = hdi_spelling_distance(word, name);
     if (hdi_spelling_is_near(is, name) && (!*nearest || is < *distance)) {

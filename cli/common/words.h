@@ -12,10 +12,10 @@ enum { WORDS_LINE = 110 };
 
 /* Prints the text, which starts at `column`, and a newline. Breaks lines at WORDS_LINE between
  * words and indents each further line by `indent` blanks. */
-void words_put(FILE *out, const char *text, int column, int indent);
+void cli_words_put(FILE *out, const char *text, int column, int indent);
 
 /* Keeps `name` in *nearest if it is closer to the word than the names before, and close enough.
  * Start with *distance 0 and *nearest NULL. */
-void words_nearest(const char *word, const char *name, size_t *distance, const char **nearest);
+void cli_words_nearest(const char *word, const char *name, size_t *distance, const char **nearest);
 
 #endif

@@ -25,7 +25,7 @@ const char *doctor_unreadable(void)
 int doctor_bus_number(doctor_buses *buses, const char *bus_id)
 {
     char id[SYSTEM_BUS_ID];
-    system_bus_id(bus_id, id);
+    cli_system_bus_id(bus_id, id);
     for (int i = 0; i < buses->n; i++) {
         if (strcmp(buses->id[i], id) == 0) {
             return i;
@@ -38,21 +38,21 @@ int doctor_bus_number(doctor_buses *buses, const char *bus_id)
     return buses->n++;
 }
 
-static int bus_compare_ids(const void *a, const void *b)
+static int doctor_bus_compare_ids(const void *a, const void *b)
 {
     return strcmp(a, b);
 }
 
 /* True for the part of a device that a virtual machine gets (SR-IOV). Programs on the host do
  * not use it. */
-static bool bus_is_virtual(const char *root, const char *bus_id)
+static bool doctor_bus_is_virtual(const char *root, const char *bus_id)
 {
     char path[SYSTEM_PATH_BYTES];
     snprintf(path, sizeof(path), DEVICES "/%s/physfn", bus_id);
-    return system_exists(root, path);
+    return cli_system_exists(root, path);
 }
 
-static void bus_find_devices(const char *root, doctor_buses *buses, doctor_snapshot *s)
+static void doctor_bus_find_devices(const char *root, doctor_buses *buses, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES];
     int switches = 0;
@@ -64,24 +64,24 @@ static void bus_find_devices(const char *root, doctor_buses *buses, doctor_snaps
     }
     for (struct dirent *entry; (entry = readdir(directory));) {
         const char *name = entry->d_name;
-        if (!system_is_bus_id(name, strlen(name)) ||
-            system_read_number(root, 0, DEVICES "/%s/vendor", name) != VENDOR) {
+        if (!cli_system_is_bus_id(name, strlen(name)) ||
+            cli_system_read_number(root, 0, DEVICES "/%s/vendor", name) != VENDOR) {
             continue;
         }
-        long long class = system_read_number(root, 0, DEVICES "/%s/class", name);
+        long long class = cli_system_read_number(root, 0, DEVICES "/%s/class", name);
         switches += class >> 8 == CLASS_BRIDGE_OTHER;
-        if (class >> 16 == CLASS_DISPLAY && !bus_is_virtual(root, name)) {
+        if (class >> 16 == CLASS_DISPLAY && !doctor_bus_is_virtual(root, name)) {
             doctor_bus_number(buses, name);
         }
     }
     closedir(directory);
-    qsort(buses->id, (size_t)buses->n, sizeof(buses->id[0]), bus_compare_ids);
+    qsort(buses->id, (size_t)buses->n, sizeof(buses->id[0]), doctor_bus_compare_ids);
     doctor_put_number(s, switches, "system.nvswitches");
 }
 
 /* ---- of a device ---- */
 
-static void bus_read_bound(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+static void doctor_bus_read_bound(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], target[SYSTEM_PATH_BYTES];
     unsigned char config[4] = {0};
@@ -110,13 +110,13 @@ static void bus_read_bound(const char *root, const char *bus_id, int i, doctor_s
 /* Checks whether this process may open the driver's file of the device. It does not open the
  * file, because that starts the device. access() also checks the control group for devices
  * (devcgroup_inode_permission), which refuses with EPERM. */
-static void bus_read_file(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+static void doctor_bus_read_file(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], line[256];
     bool readable;
     snprintf(path, sizeof(path), "/proc/driver/nvidia/gpus/%s/information", bus_id);
     char *colon =
-        system_find_line(root, path, "Device Minor:", line, sizeof(line), &readable) ? strchr(line, ':') : NULL;
+        cli_system_find_line(root, path, "Device Minor:", line, sizeof(line), &readable) ? strchr(line, ':') : NULL;
     if (!colon) {
         doctor_miss(s, "/proc/driver/nvidia/gpus does not have the device; a container shows a part of them",
                     "gpu.%d.file", i);
@@ -127,10 +127,10 @@ static void bus_read_file(const char *root, const char *bus_id, int i, doctor_sn
     doctor_put(s, may ? "may be opened" : errno == ENOENT ? "is missing" : "may not be opened", "gpu.%d.file", i);
 }
 
-static void bus_read_iommu(const char *root, const char *bus_id, int i, doctor_snapshot *s)
+static void doctor_bus_read_iommu(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char group[64], type[64];
-    switch (system_read_iommu(root, bus_id, group, type)) {
+    switch (cli_system_read_iommu(root, bus_id, group, type)) {
     case SYSTEM_IOMMU_OFF:
         doctor_put(s, "off", "gpu.%d.iommu", i);
         break;
@@ -154,7 +154,7 @@ static void bus_read_iommu(const char *root, const char *bus_id, int i, doctor_s
     }
 }
 
-static void bus_read_acs(const char *root, const system_chain *chain, int i, doctor_snapshot *s)
+static void doctor_bus_read_acs(const char *root, const system_chain *chain, int i, doctor_snapshot *s)
 {
     char found[DOCTOR_VALUE_BYTES] = "";
     size_t used = 0;
@@ -164,7 +164,7 @@ static void bus_read_acs(const char *root, const system_chain *chain, int i, doc
         return;
     }
     for (int k = 0; k < chain->n; k++) {
-        int control = system_read_acs(root, chain->bridge[k]);
+        int control = cli_system_read_acs(root, chain->bridge[k]);
         unread |= control < 0;
         if (control > 0 && control & SYSTEM_ACS_REDIRECT && used + 40 < sizeof(found)) {
             used += (size_t)snprintf(found + used, sizeof(found) - used, "%s%s=0x%04x", used ? " " : "",
@@ -180,7 +180,7 @@ static void bus_read_acs(const char *root, const system_chain *chain, int i, doc
     }
 }
 
-static void bus_put_positive(doctor_snapshot *s, double value, const char *name, int i, const char *why)
+static void doctor_bus_put_positive(doctor_snapshot *s, double value, const char *name, int i, const char *why)
 {
     if (value > 0) {
         doctor_put_number(s, (long long)(value + 0.5), "gpu.%d.%s", i, name);
@@ -190,19 +190,21 @@ static void bus_put_positive(doctor_snapshot *s, double value, const char *name,
 }
 
 /* The slot is the bridge directly above the device. */
-static void bus_read_link(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
+static void doctor_bus_read_link(const char *root, const char *bus_id, const system_chain *chain, int i,
+                                 doctor_snapshot *s)
 {
     system_link link, slot;
     const char *gone = "/sys does not have it";
-    system_read_link(root, bus_id, &link);
-    bus_put_positive(s, link.speed * 1000, "link_mts", i, gone);
-    bus_put_positive(s, link.max_speed * 1000, "link_mts_max", i, gone);
-    bus_put_positive(s, link.width, "link_width", i, gone);
-    bus_put_positive(s, link.max_width, "link_width_max", i, gone);
+    cli_system_read_link(root, bus_id, &link);
+    doctor_bus_put_positive(s, link.speed * 1000, "link_mts", i, gone);
+    doctor_bus_put_positive(s, link.max_speed * 1000, "link_mts_max", i, gone);
+    doctor_bus_put_positive(s, link.width, "link_width", i, gone);
+    doctor_bus_put_positive(s, link.max_width, "link_width_max", i, gone);
     if (chain->n > 0) {
-        system_read_link(root, chain->bridge[chain->n - 1], &slot);
-        bus_put_positive(s, slot.max_speed * 1000, "slot_mts_max", i, "/sys does not have it of the bridge above");
-        bus_put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not have it of the bridge above");
+        cli_system_read_link(root, chain->bridge[chain->n - 1], &slot);
+        doctor_bus_put_positive(s, slot.max_speed * 1000, "slot_mts_max", i,
+                                "/sys does not have it of the bridge above");
+        doctor_bus_put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not have it of the bridge above");
     } else {
         const char *why = chain->n < 0 ? "/sys does not show the bridges above the device"
                                        : "no bridge is above the device; a virtual machine hides them";
@@ -211,21 +213,22 @@ static void bus_read_link(const char *root, const char *bus_id, const system_cha
     }
 }
 
-static void bus_read_device(const char *root, const char *bus_id, const system_chain *chain, int i, doctor_snapshot *s)
+static void doctor_bus_read_device(const char *root, const char *bus_id, const system_chain *chain, int i,
+                                   doctor_snapshot *s)
 {
     doctor_put(s, bus_id, "gpu.%d.bus", i);
-    bus_read_bound(root, bus_id, i, s);
-    bus_read_file(root, bus_id, i, s);
-    bus_read_iommu(root, bus_id, i, s);
-    bus_read_acs(root, chain, i, s);
-    bus_read_link(root, bus_id, chain, i, s);
-    uint64_t window = system_read_window(root, bus_id);
+    doctor_bus_read_bound(root, bus_id, i, s);
+    doctor_bus_read_file(root, bus_id, i, s);
+    doctor_bus_read_iommu(root, bus_id, i, s);
+    doctor_bus_read_acs(root, chain, i, s);
+    doctor_bus_read_link(root, bus_id, chain, i, s);
+    uint64_t window = cli_system_read_window(root, bus_id);
     if (window) {
         doctor_put_number(s, (long long)(window >> 20), "gpu.%d.window_mib", i);
     } else {
         doctor_miss(s, "/sys does not have its size", "gpu.%d.window_mib", i);
     }
-    long long node = system_read_number(root, LLONG_MIN, DEVICES "/%s/numa_node", bus_id);
+    long long node = cli_system_read_number(root, LLONG_MIN, DEVICES "/%s/numa_node", bus_id);
     if (node != LLONG_MIN) {
         doctor_put_number(s, node, "gpu.%d.node", i);
     } else {
@@ -236,15 +239,16 @@ static void bus_read_device(const char *root, const char *bus_id, const system_c
 void doctor_read_bus(const char *root, doctor_buses *buses, doctor_snapshot *s)
 {
     static system_chain chains[DOCTOR_GPUS_MAX];
-    bus_find_devices(root, buses, s);
+    doctor_bus_find_devices(root, buses, s);
     for (int i = 0; i < buses->n; i++) {
-        system_read_chain(root, buses->id[i], &chains[i]);
-        bus_read_device(root, buses->id[i], &chains[i], i, s);
+        cli_system_read_chain(root, buses->id[i], &chains[i]);
+        doctor_bus_read_device(root, buses->id[i], &chains[i], i, s);
     }
     for (int a = 0; a < buses->n; a++) {
         for (int b = 0; b < buses->n; b++) {
             if (a != b) {
-                doctor_put(s, system_path_text(system_path_between(&chains[a], &chains[b])), "pair.%d.%d.path", a, b);
+                doctor_put(s, cli_system_path_text(cli_system_path_between(&chains[a], &chains[b])), "pair.%d.%d.path",
+                           a, b);
             }
         }
     }

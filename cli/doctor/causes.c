@@ -22,11 +22,11 @@ typedef struct look {
     int result; /* LOSES, SLOWS or REFUSES. 0: the pair works. ANY: the pair was not tested */
 } look;
 
-static const doctor_fact *causes_find_fact(const doctor_snapshot *s, const char *format, ...)
+static const doctor_fact *doctor_causes_find_fact(const doctor_snapshot *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* NULL: missing. */
-static const doctor_fact *causes_find_fact(const doctor_snapshot *s, const char *format, ...)
+static const doctor_fact *doctor_causes_find_fact(const doctor_snapshot *s, const char *format, ...)
 {
     char key[DOCTOR_KEY_BYTES];
     va_list arguments;
@@ -37,12 +37,12 @@ static const doctor_fact *causes_find_fact(const doctor_snapshot *s, const char 
     return f && f->value ? f : NULL;
 }
 
-static bool cause_fact_is(const doctor_fact *f, const char *value)
+static bool doctor_cause_fact_is(const doctor_fact *f, const char *value)
 {
     return f && strcmp(f->value, value) == 0;
 }
 
-static doctor_leave cause_exclude(look *l, const doctor_fact *by)
+static doctor_leave doctor_cause_exclude(look *l, const doctor_fact *by)
 {
     l->by = by;
     return DOCTOR_EXCLUDED;
@@ -60,12 +60,15 @@ bool doctor_is_given(doctor_case *c, int a, int b)
 }
 
 /* The fact that shows whether access is given; NULL: nothing is reported. */
-static const doctor_fact *cause_access_fact(const doctor_snapshot *s, int a, int b)
+static const doctor_fact *doctor_cause_access_fact(const doctor_snapshot *s, int a, int b)
 {
-    const doctor_fact *read = causes_find_fact(s, "pair.%d.%d.read", a, b),
-                      *write = causes_find_fact(s, "pair.%d.%d.write", a, b),
-                      *cuda = causes_find_fact(s, "pair.%d.%d.cuda", a, b);
-    return cause_fact_is(cuda, "no") ? cuda : write && !cause_fact_is(write, "ok") ? write : read ? read : cuda;
+    const doctor_fact *read = doctor_causes_find_fact(s, "pair.%d.%d.read", a, b),
+                      *write = doctor_causes_find_fact(s, "pair.%d.%d.write", a, b),
+                      *cuda = doctor_causes_find_fact(s, "pair.%d.%d.cuda", a, b);
+    return doctor_cause_fact_is(cuda, "no")              ? cuda
+           : write && !doctor_cause_fact_is(write, "ok") ? write
+           : read                                        ? read
+                                                         : cuda;
 }
 
 bool doctor_is_nvlink(doctor_case *c, int a, int b)
@@ -76,29 +79,29 @@ bool doctor_is_nvlink(doctor_case *c, int a, int b)
             doctor_number_maybe(c, 0, "gpu.%d.nvlinks_switch", b) > 0);
 }
 
-static const doctor_fact *cause_nvlink_fact(const doctor_snapshot *s, int a, int b)
+static const doctor_fact *doctor_cause_nvlink_fact(const doctor_snapshot *s, int a, int b)
 {
-    const doctor_fact *there = causes_find_fact(s, "pair.%d.%d.nvlinks", a, b),
-                      *back = causes_find_fact(s, "pair.%d.%d.nvlinks", b, a);
+    const doctor_fact *there = doctor_causes_find_fact(s, "pair.%d.%d.nvlinks", a, b),
+                      *back = doctor_causes_find_fact(s, "pair.%d.%d.nvlinks", b, a);
     return there && strtol(there->value, NULL, 10) > 0 ? there
            : back && strtol(back->value, NULL, 10) > 0 ? back
-                                                       : causes_find_fact(s, "gpu.%d.nvlinks_switch", a);
+                                                       : doctor_causes_find_fact(s, "gpu.%d.nvlinks_switch", a);
 }
 
-static int cause_result_of(const doctor_fact *verdict)
+static int doctor_cause_result_of(const doctor_fact *verdict)
 {
-    return cause_fact_is(verdict, "usable")    ? 0
-           : cause_fact_is(verdict, "slow")    ? SLOWS
-           : cause_fact_is(verdict, "corrupt") ? LOSES
-           : cause_fact_is(verdict, "refused") ? REFUSES
-                                               : ANY;
+    return doctor_cause_fact_is(verdict, "usable")    ? 0
+           : doctor_cause_fact_is(verdict, "slow")    ? SLOWS
+           : doctor_cause_fact_is(verdict, "corrupt") ? LOSES
+           : doctor_cause_fact_is(verdict, "refused") ? REFUSES
+                                                      : ANY;
 }
 
 /* Applies the verdict of one pair to the devices. A bad pair clears all devices outside of it, and
  * a good pair clears its own two devices. */
-static void cause_read_pair(doctor_case *c, int n, int a, int b, const doctor_fact *verdict, doctor_pairs *out)
+static void doctor_cause_read_pair(doctor_case *c, int n, int a, int b, const doctor_fact *verdict, doctor_pairs *out)
 {
-    int result = cause_result_of(verdict);
+    int result = doctor_cause_result_of(verdict);
     bool works = result == 0 || result == SLOWS;
     out->bad += result == LOSES;
     out->good += works;
@@ -119,9 +122,10 @@ void doctor_pairs_read(const doctor_snapshot *s, doctor_pairs *out)
     doctor_case c = {.s = s};
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < n * n; i++) {
-        const doctor_fact *verdict = i / n == i % n ? NULL : causes_find_fact(s, "pair.%d.%d.verdict", i / n, i % n);
+        const doctor_fact *verdict =
+            i / n == i % n ? NULL : doctor_causes_find_fact(s, "pair.%d.%d.verdict", i / n, i % n);
         if (verdict) {
-            cause_read_pair(&c, n, i / n, i % n, verdict, out);
+            doctor_cause_read_pair(&c, n, i / n, i % n, verdict, out);
         }
     }
 }
@@ -133,7 +137,7 @@ bool doctor_translates(const char *type)
     return type && strncmp(type, "DMA", 3) == 0;
 }
 
-static doctor_leave cause_leave_iommu(look *l)
+static doctor_leave doctor_cause_leave_iommu(look *l)
 {
     bool open = false;
     for (int i = 0; i < 2; i++) {
@@ -143,7 +147,7 @@ static doctor_leave cause_leave_iommu(look *l)
             return DOCTOR_FOUND;
         }
         open |= !type;
-        l->by = causes_find_fact(l->c->s, "gpu.%d.iommu", device);
+        l->by = doctor_causes_find_fact(l->c->s, "gpu.%d.iommu", device);
     }
     return open ? DOCTOR_POSSIBLE : DOCTOR_EXCLUDED;
 }
@@ -171,38 +175,40 @@ bool doctor_redirects(doctor_case *c, int a, int b)
 
 /* Bridges slow copies down only if one switch connects both devices, because without ACS their
  * traffic would stay below it. */
-static doctor_leave cause_leave_acs(look *l)
+static doctor_leave doctor_cause_leave_acs(look *l)
 {
-    const doctor_fact *path = causes_find_fact(l->c->s, "pair.%d.%d.path", l->a, l->b);
-    if (l->result == SLOWS && !cause_fact_is(path, "same switch")) {
-        return cause_exclude(l, path);
+    const doctor_fact *path = doctor_causes_find_fact(l->c->s, "pair.%d.%d.path", l->a, l->b);
+    if (l->result == SLOWS && !doctor_cause_fact_is(path, "same switch")) {
+        return doctor_cause_exclude(l, path);
     }
     if (doctor_redirects(l->c, l->a, l->b) || doctor_redirects(l->c, l->b, l->a)) {
         return DOCTOR_FOUND;
     }
     bool known = doctor_look(l->c, "gpu.%d.acs", l->a) && doctor_look(l->c, "gpu.%d.acs", l->b);
-    return known ? cause_exclude(l, causes_find_fact(l->c->s, "gpu.%d.acs", l->a)) : DOCTOR_POSSIBLE;
+    return known ? doctor_cause_exclude(l, doctor_causes_find_fact(l->c->s, "gpu.%d.acs", l->a)) : DOCTOR_POSSIBLE;
 }
 
-static doctor_leave cause_leave_guest(look *l)
+static doctor_leave doctor_cause_leave_guest(look *l)
 {
     const doctor_snapshot *s = l->c->s;
-    const doctor_fact *wsl = causes_find_fact(s, "system.wsl"), *a = causes_find_fact(s, "gpu.%d.virtualization", l->a),
-                      *b = causes_find_fact(s, "gpu.%d.virtualization", l->b);
-    if (cause_fact_is(wsl, "yes")) {
-        return cause_exclude(l, wsl);
+    const doctor_fact *wsl = doctor_causes_find_fact(s, "system.wsl"),
+                      *a = doctor_causes_find_fact(s, "gpu.%d.virtualization", l->a),
+                      *b = doctor_causes_find_fact(s, "gpu.%d.virtualization", l->b);
+    if (doctor_cause_fact_is(wsl, "yes")) {
+        return doctor_cause_exclude(l, wsl);
     }
     const char *guest = doctor_look(l->c, "system.hypervisor");
-    if (cause_fact_is(a, "passthrough") || cause_fact_is(b, "passthrough") || (guest && strcmp(guest, "yes") == 0)) {
+    if (doctor_cause_fact_is(a, "passthrough") || doctor_cause_fact_is(b, "passthrough") ||
+        (guest && strcmp(guest, "yes") == 0)) {
         return DOCTOR_FOUND;
     }
-    return guest ? cause_exclude(l, causes_find_fact(s, "system.hypervisor")) : DOCTOR_POSSIBLE;
+    return guest ? doctor_cause_exclude(l, doctor_causes_find_fact(s, "system.hypervisor")) : DOCTOR_POSSIBLE;
 }
 
 /* ---- the window ---- */
 
 /* 1: the window is smaller than the memory. 0: it is not. -1: unknown. */
-static int cause_window_is_small(doctor_case *c, int device)
+static int doctor_cause_window_is_small(doctor_case *c, int device)
 {
     long long window = doctor_number(c, 0, "gpu.%d.window_mib", device);
     long long memory = doctor_number(c, 0, "gpu.%d.memory_mib", device);
@@ -211,11 +217,11 @@ static int cause_window_is_small(doctor_case *c, int device)
 
 /* If mapping failed, other pairs may have taken the window's room. If it did not fail, a working
  * pair shows that the window does not matter. */
-static doctor_leave cause_leave_window(look *l)
+static doctor_leave doctor_cause_leave_window(look *l)
 {
-    int small = cause_window_is_small(l->c, l->b);
+    int small = doctor_cause_window_is_small(l->c, l->b);
     if (small == 0) {
-        return cause_exclude(l, causes_find_fact(l->c->s, "gpu.%d.window_mib", l->b));
+        return doctor_cause_exclude(l, doctor_causes_find_fact(l->c->s, "gpu.%d.window_mib", l->b));
     }
     if (small < 0) {
         return DOCTOR_POSSIBLE;
@@ -224,7 +230,7 @@ static doctor_leave cause_leave_window(look *l)
         return DOCTOR_FOUND;
     }
     if (l->c->pairs->works_to[l->b]) {
-        return cause_exclude(l, l->c->pairs->works_to[l->b]);
+        return doctor_cause_exclude(l, l->c->pairs->works_to[l->b]);
     }
     if (l->result == ANY && doctor_is_given(l->c, l->a, l->b)) {
         doctor_look(l->c, "pair.%d.%d.code", l->a, l->b);
@@ -241,32 +247,33 @@ bool doctor_maps_all(const char *keys)
 /* GeForce cards get peer access only from a patched driver, which maps the owner's memory into
  * its window. If that window is large enough and no other cause is left, the mapping is missing.
  * One working pair shows that the driver maps it. */
-static doctor_leave cause_leave_static(look *l)
+static doctor_leave doctor_cause_leave_static(look *l)
 {
     static const doctor_cause others[] = {DOCTOR_IOMMU, DOCTOR_ACS, DOCTOR_GUEST, DOCTOR_WINDOW, DOCTOR_KEYS};
     const doctor_snapshot *s = l->c->s;
-    const doctor_fact *kind = causes_find_fact(s, "driver.kind"), *keys = causes_find_fact(s, "driver.registry"),
-                      *name = causes_find_fact(s, "gpu.%d.name", l->b), *works = l->c->pairs->works, *by;
-    const doctor_fact *wsl = causes_find_fact(s, "system.wsl");
-    if (cause_fact_is(wsl, "yes")) {
-        return cause_exclude(l, wsl);
+    const doctor_fact *kind = doctor_causes_find_fact(s, "driver.kind"),
+                      *keys = doctor_causes_find_fact(s, "driver.registry"),
+                      *name = doctor_causes_find_fact(s, "gpu.%d.name", l->b), *works = l->c->pairs->works, *by;
+    const doctor_fact *wsl = doctor_causes_find_fact(s, "system.wsl");
+    if (doctor_cause_fact_is(wsl, "yes")) {
+        return doctor_cause_exclude(l, wsl);
     }
-    if (kind && !cause_fact_is(kind, "open")) {
-        return cause_exclude(l, kind);
+    if (kind && !doctor_cause_fact_is(kind, "open")) {
+        return doctor_cause_exclude(l, kind);
     }
     if (name && !strstr(name->value, "GeForce")) {
-        return cause_exclude(l, name);
+        return doctor_cause_exclude(l, name);
     }
     if (keys && doctor_maps_all(keys->value)) {
-        return cause_exclude(l, keys);
+        return doctor_cause_exclude(l, keys);
     }
     if (works) {
-        return cause_exclude(l, works);
+        return doctor_cause_exclude(l, works);
     }
-    if (cause_window_is_small(l->c, l->b) == 1) {
-        return cause_exclude(l, causes_find_fact(s, "gpu.%d.window_mib", l->b));
+    if (doctor_cause_window_is_small(l->c, l->b) == 1) {
+        return doctor_cause_exclude(l, doctor_causes_find_fact(s, "gpu.%d.window_mib", l->b));
     }
-    bool left = l->result == LOSES && kind && keys && name && cause_window_is_small(l->c, l->b) == 0;
+    bool left = l->result == LOSES && kind && keys && name && doctor_cause_window_is_small(l->c, l->b) == 0;
     for (size_t i = 0; left && i < sizeof(others) / sizeof(others[0]); i++) {
         left = doctor_leaves(l->c, others[i], l->a, l->b, &by) == DOCTOR_EXCLUDED &&
                doctor_leaves(l->c, others[i], l->b, l->a, &by) == DOCTOR_EXCLUDED;
@@ -275,18 +282,18 @@ static doctor_leave cause_leave_static(look *l)
 }
 
 /* If NVML names another reason, no registry key is the cause. */
-static doctor_leave cause_leave_keys(look *l)
+static doctor_leave doctor_cause_leave_keys(look *l)
 {
     static const char *const named[] = {"chipset not supported", "GPU not supported", "topology not supported"};
-    const doctor_fact *read = causes_find_fact(l->c->s, "pair.%d.%d.read", l->a, l->b);
+    const doctor_fact *read = doctor_causes_find_fact(l->c->s, "pair.%d.%d.read", l->a, l->b);
     const char *keys = doctor_look(l->c, "driver.registry");
     for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
-        if (cause_fact_is(read, named[i])) {
-            return cause_exclude(l, read);
+        if (doctor_cause_fact_is(read, named[i])) {
+            return doctor_cause_exclude(l, read);
         }
     }
     return !keys                       ? DOCTOR_POSSIBLE
-           : strcmp(keys, "none") == 0 ? cause_exclude(l, causes_find_fact(l->c->s, "driver.registry"))
+           : strcmp(keys, "none") == 0 ? doctor_cause_exclude(l, doctor_causes_find_fact(l->c->s, "driver.registry"))
                                        : DOCTOR_FOUND;
 }
 
@@ -303,14 +310,14 @@ bool doctor_has_display(doctor_case *c, int device)
            doctor_number_maybe(c, 0, "gpu.%d.graphics_processes", device) > 0;
 }
 
-static doctor_leave cause_leave_display(look *l)
+static doctor_leave doctor_cause_leave_display(look *l)
 {
     doctor_leave leave = DOCTOR_EXCLUDED;
     for (int i = 0; i < 2; i++) {
         int device = i ? l->b : l->a;
         const doctor_fact *clear = l->c->pairs->clears[device];
         if (!doctor_has_display(l->c, device)) {
-            const doctor_fact *display = causes_find_fact(l->c->s, "gpu.%d.display", device);
+            const doctor_fact *display = doctor_causes_find_fact(l->c->s, "gpu.%d.display", device);
             leave = display || leave == DOCTOR_FOUND ? leave : DOCTOR_POSSIBLE;
             l->by = l->by ? l->by : display;
         } else if (clear) {
@@ -324,7 +331,7 @@ static doctor_leave cause_leave_display(look *l)
     return leave;
 }
 
-static doctor_leave cause_leave_device(look *l)
+static doctor_leave doctor_cause_leave_device(look *l)
 {
     for (int i = 0; i < 2; i++) {
         int device = i ? l->b : l->a;
@@ -337,28 +344,28 @@ static doctor_leave cause_leave_device(look *l)
 
 /* ---- refusals ---- */
 
-static doctor_leave cause_leave_nvlink(look *l)
+static doctor_leave doctor_cause_leave_nvlink(look *l)
 {
     static const char *const others[] = {"system.wsl", "confidential.on"};
     const doctor_snapshot *s = l->c->s;
     if (!doctor_is_nvlink(l->c, l->a, l->b)) {
-        return cause_exclude(l, causes_find_fact(s, "gpu.%d.nvlinks", l->a));
+        return doctor_cause_exclude(l, doctor_causes_find_fact(s, "gpu.%d.nvlinks", l->a));
     }
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        if (cause_fact_is(causes_find_fact(s, "%s", others[i]), "yes")) {
-            return cause_exclude(l, causes_find_fact(s, "%s", others[i]));
+        if (doctor_cause_fact_is(doctor_causes_find_fact(s, "%s", others[i]), "yes")) {
+            return doctor_cause_exclude(l, doctor_causes_find_fact(s, "%s", others[i]));
         }
     }
     for (int i = 0; i < 2; i++) {
-        const doctor_fact *mig = causes_find_fact(s, "gpu.%d.mig", i ? l->b : l->a);
-        if (cause_fact_is(mig, "yes")) {
-            return cause_exclude(l, mig);
+        const doctor_fact *mig = doctor_causes_find_fact(s, "gpu.%d.mig", i ? l->b : l->a);
+        if (doctor_cause_fact_is(mig, "yes")) {
+            return doctor_cause_exclude(l, mig);
         }
     }
     return l->result == ANY && doctor_is_given(l->c, l->a, l->b) ? DOCTOR_POSSIBLE : DOCTOR_FOUND;
 }
 
-static doctor_leave cause_leave_refusal(look *l)
+static doctor_leave doctor_cause_leave_refusal(look *l)
 {
     (void)l;
     return DOCTOR_FOUND;
@@ -373,38 +380,39 @@ static const struct {
     bool owner;  /* if it is about a device, it concerns the users of its memory */
     doctor_leave (*leave)(look *l);
 } causes[DOCTOR_CAUSES] = {
-    [DOCTOR_IOMMU] = {"iommu", "the IOMMU", "start the kernel with iommu=pt", LOSES, true, false, cause_leave_iommu},
+    [DOCTOR_IOMMU] = {"iommu", "the IOMMU", "start the kernel with iommu=pt", LOSES, true, false,
+                      doctor_cause_leave_iommu},
     [DOCTOR_IOMMU_SLOW] = {"iommu", "the IOMMU", "start the kernel with iommu=pt", SLOWS, true, false,
-                           cause_leave_iommu},
+                           doctor_cause_leave_iommu},
     [DOCTOR_ACS] = {"acs", "bridges (ACS)", "turn ACS off at the bridges: setpci -s BRIDGE ECAP_ACS+0x6.w=0",
-                    LOSES | SLOWS, true, false, cause_leave_acs},
+                    LOSES | SLOWS, true, false, doctor_cause_leave_acs},
     [DOCTOR_GUEST] = {"guest", "a virtual machine",
                       "do without a virtual machine, or have its host pass the devices as one clique", LOSES, true,
-                      false, cause_leave_guest},
+                      false, doctor_cause_leave_guest},
     [DOCTOR_WINDOW] = {"window", "a small memory window (BAR1)",
                        "turn on \"above 4G decoding\" and resizable BAR in the firmware", LOSES | REFUSES, true, true,
-                       cause_leave_window},
+                       doctor_cause_leave_window},
     [DOCTOR_STATIC] = {"static", "missing mappings of the window",
                        "NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\" for the module nvidia in "
                        "/etc/modprobe.d, then load it again",
-                       LOSES, true, true, cause_leave_static},
+                       LOSES, true, true, doctor_cause_leave_static},
     [DOCTOR_KEYS] = {"keys", "registry keys of the driver",
                      "take the keys out of NVreg_RegistryDwords in /etc/modprobe.d, and load the module nvidia again",
-                     LOSES | REFUSES, true, false, cause_leave_keys},
+                     LOSES | REFUSES, true, false, doctor_cause_leave_keys},
     [DOCTOR_DISPLAY] = {"display", "a device with a display", "let a device that has no peers drive the display", LOSES,
-                        true, false, cause_leave_display},
+                        true, false, doctor_cause_leave_display},
     [DOCTOR_DEVICE] =
         {"device", "a device that bad pairs share",
          "exchange the device that all these pairs share with another one, to see whether the slot or the "
          "card is bad",
-         LOSES, false, false, cause_leave_device},
+         LOSES, false, false, doctor_cause_leave_device},
     [DOCTOR_NVLINK] =
         {"nvlink", "NVLink",
          "nvidia-smi nvlink -s and -e show the links and their errors; reset the devices, seat the bridge "
          "anew",
-         LOSES | REFUSES, false, false, cause_leave_nvlink},
-    [DOCTOR_ROUTE] = {"route", "the way over PCIe", "", REFUSES, true, false, cause_leave_refusal},
-    [DOCTOR_REFUSAL] = {"refusal", "the driver", "", REFUSES, false, false, cause_leave_refusal},
+         LOSES | REFUSES, false, false, doctor_cause_leave_nvlink},
+    [DOCTOR_ROUTE] = {"route", "the way over PCIe", "", REFUSES, true, false, doctor_cause_leave_refusal},
+    [DOCTOR_REFUSAL] = {"refusal", "the driver", "", REFUSES, false, false, doctor_cause_leave_refusal},
 };
 
 const char *doctor_cause_id(doctor_cause cause)
@@ -424,37 +432,37 @@ const char *doctor_cause_fix(doctor_cause cause)
 
 /* Excludes a cause by the test of the pair or, without a test, by the access that the driver
  * reports. DOCTOR_FOUND: the cause is not excluded so far. */
-static doctor_leave cause_leave_result(look *l, int results)
+static doctor_leave doctor_cause_leave_result(look *l, int results)
 {
     const doctor_snapshot *s = l->c->s;
-    const doctor_fact *verdict = causes_find_fact(s, "pair.%d.%d.verdict", l->a, l->b);
-    l->result = verdict ? cause_result_of(verdict) : ANY;
+    const doctor_fact *verdict = doctor_causes_find_fact(s, "pair.%d.%d.verdict", l->a, l->b);
+    l->result = verdict ? doctor_cause_result_of(verdict) : ANY;
     if (l->result != ANY) {
-        return l->result & results ? DOCTOR_FOUND : cause_exclude(l, verdict);
+        return l->result & results ? DOCTOR_FOUND : doctor_cause_exclude(l, verdict);
     }
     if (results & REFUSES && results != REFUSES) {
         return DOCTOR_FOUND;
     }
-    const doctor_fact *access = cause_access_fact(s, l->a, l->b);
+    const doctor_fact *access = doctor_cause_access_fact(s, l->a, l->b);
     bool given = results == REFUSES ? access && doctor_is_given(l->c, l->a, l->b) : doctor_is_given(l->c, l->a, l->b);
     if (!access) {
         return results == REFUSES ? DOCTOR_FOUND : DOCTOR_POSSIBLE;
     }
-    return given == (results != REFUSES) ? DOCTOR_FOUND : cause_exclude(l, access);
+    return given == (results != REFUSES) ? DOCTOR_FOUND : doctor_cause_exclude(l, access);
 }
 
 doctor_leave doctor_leaves(doctor_case *c, doctor_cause cause, int a, int b, const doctor_fact **by)
 {
     look l = {.c = c, .a = a, .b = b};
     int before = c->n;
-    const doctor_fact *provider = causes_find_fact(c->s, "driver.provider");
-    doctor_leave leave = cause_leave_result(&l, causes[cause].results);
+    const doctor_fact *provider = doctor_causes_find_fact(c->s, "driver.provider");
+    doctor_leave leave = doctor_cause_leave_result(&l, causes[cause].results);
     if (leave == DOCTOR_FOUND) {
-        if (cause_fact_is(provider, "host") && cause != DOCTOR_REFUSAL) {
+        if (doctor_cause_fact_is(provider, "host") && cause != DOCTOR_REFUSAL) {
             /* host devices are on no bus */
-            leave = cause_exclude(&l, provider);
+            leave = doctor_cause_exclude(&l, provider);
         } else if (causes[cause].bus && doctor_is_nvlink(c, a, b)) {
-            leave = cause_exclude(&l, cause_nvlink_fact(c->s, a, b));
+            leave = doctor_cause_exclude(&l, doctor_cause_nvlink_fact(c->s, a, b));
         } else {
             leave = causes[cause].leave(&l);
         }

@@ -19,7 +19,7 @@ enum { GROUP_BYTES = 256 };
 
 /* Reads the path of the group from /proc/self/cgroup: that of version 2 ("0::/x"), or that with
  * this controller ("4:memory:/x"). */
-static bool cgroup_find_group(const char *root, const char *controller, char out[GROUP_BYTES])
+static bool doctor_cgroup_find_group(const char *root, const char *controller, char out[GROUP_BYTES])
 {
     char path[SYSTEM_PATH_BYTES], line[512];
     bool found = false;
@@ -45,38 +45,40 @@ static bool cgroup_find_group(const char *root, const char *controller, char out
 }
 
 /* The group's limit in thousandths of a processor; -1: no limit. */
-static long long cgroup_cpu_limit(const char *root, const char *folder, const char *group, bool second)
+static long long doctor_cgroup_cpu_limit(const char *root, const char *folder, const char *group, bool second)
 {
     char line[64];
     long long quota = -1, period = 100000;
     if (second) { /* "200000 100000", or "max 100000" */
-        bool got = system_read_line(root, line, sizeof(line), "%s%s/cpu.max", folder, group);
+        bool got = cli_system_read_line(root, line, sizeof(line), "%s%s/cpu.max", folder, group);
         if (!got || sscanf(line, "%lld %lld", &quota, &period) < 1) {
             return -1;
         }
     } else {
-        quota = system_read_number(root, -1, "%s%s/cpu.cfs_quota_us", folder, group);
-        period = system_read_number(root, period, "%s%s/cpu.cfs_period_us", folder, group);
+        quota = cli_system_read_number(root, -1, "%s%s/cpu.cfs_quota_us", folder, group);
+        period = cli_system_read_number(root, period, "%s%s/cpu.cfs_period_us", folder, group);
     }
     return quota > 0 && quota < UNLIMITED / 1000 && period > 0 ? quota * 1000 / period : -1;
 }
 
-static long long cgroup_memory_limit(const char *root, const char *folder, const char *group, bool second)
+static long long doctor_cgroup_memory_limit(const char *root, const char *folder, const char *group, bool second)
 {
     const char *name = second ? "memory.max" : "memory.limit_in_bytes";
-    long long bytes = system_read_number(root, -1, "%s%s/%s", folder, group, name);
+    long long bytes = cli_system_read_number(root, -1, "%s%s/%s", folder, group, name);
     return bytes >= 0 && bytes < UNLIMITED ? bytes >> 20 : -1;
 }
 
 /* The smallest limit of the group and its parents. */
-static void cgroup_read_limit(const char *root, const char *controller, const char *key,
-                              long long (*limit)(const char *root, const char *folder, const char *group, bool second),
-                              doctor_snapshot *s)
+static void doctor_cgroup_read_limit(const char *root, const char *controller, const char *key,
+                                     long long (*limit)(const char *root, const char *folder, const char *group,
+                                                        bool second),
+                                     doctor_snapshot *s)
 {
     char group[GROUP_BYTES], folder[64];
-    bool second = system_exists(root, MOUNT "/cgroup.controllers") || system_exists(root, MOUNT "/cgroup.procs");
+    bool second =
+        cli_system_exists(root, MOUNT "/cgroup.controllers") || cli_system_exists(root, MOUNT "/cgroup.procs");
     snprintf(folder, sizeof(folder), MOUNT "%s%s", second ? "" : "/", second ? "" : controller);
-    if (!cgroup_find_group(root, second ? "" : controller, group) || !system_exists(root, folder)) {
+    if (!doctor_cgroup_find_group(root, second ? "" : controller, group) || !cli_system_exists(root, folder)) {
         doctor_miss(s, "/proc/self/cgroup or " MOUNT " does not have the group of this process", "process.%s", key);
         return;
     }
@@ -99,6 +101,6 @@ static void cgroup_read_limit(const char *root, const char *controller, const ch
 
 void doctor_read_cgroup(const char *root, doctor_snapshot *s)
 {
-    cgroup_read_limit(root, "cpu", "cpu_limit_milli", cgroup_cpu_limit, s);
-    cgroup_read_limit(root, "memory", "memory_limit_mib", cgroup_memory_limit, s);
+    doctor_cgroup_read_limit(root, "cpu", "cpu_limit_milli", doctor_cgroup_cpu_limit, s);
+    doctor_cgroup_read_limit(root, "memory", "memory_limit_mib", doctor_cgroup_memory_limit, s);
 }

@@ -8,7 +8,7 @@
 #include "cli/doctor/driver.h"
 #include "cli/doctor/nvml.h"
 
-static void collect_read_nvml(void *context, doctor_snapshot *s)
+static void doctor_collect_read_nvml(void *context, doctor_snapshot *s)
 {
     nvml n;
     char reason[NVML_TEXT];
@@ -21,13 +21,13 @@ static void collect_read_nvml(void *context, doctor_snapshot *s)
     }
 }
 
-static void collect_read_driver(void *context, doctor_snapshot *s)
+static void doctor_collect_read_driver(void *context, doctor_snapshot *s)
 {
     doctor_driver_read(context, s);
 }
 
 /* Takes over the devices that a child process added. */
-static void collect_take_devices(doctor_buses *buses, const doctor_snapshot *s)
+static void doctor_collect_take_devices(doctor_buses *buses, const doctor_snapshot *s)
 {
     for (;;) {
         char key[DOCTOR_KEY_BYTES];
@@ -41,7 +41,7 @@ static void collect_take_devices(doctor_buses *buses, const doctor_snapshot *s)
 
 /* Notes why facts of the bus are missing. Host devices are on no bus, so their reason is another
  * one. */
-static void collect_miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
+static void doctor_collect_miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
 {
     const doctor_fact *provider = doctor_find(more, "driver.provider");
     bool host = provider && provider->value && strcmp(provider->value, "host") == 0;
@@ -57,12 +57,12 @@ void doctor_collect(doctor_snapshot *s)
     doctor_read_system("", s);
     doctor_read_bus("", &buses, s);
     int on_bus = buses.n;
-    doctor_isolate("nvml", collect_read_nvml, &buses, DOCTOR_LIMIT_S, &more);
-    collect_take_devices(&buses, &more);
-    doctor_isolate("driver", collect_read_driver, &buses, DOCTOR_LIMIT_S, &more);
-    collect_take_devices(&buses, &more);
+    doctor_isolate("nvml", doctor_collect_read_nvml, &buses, DOCTOR_LIMIT_S, &more);
+    doctor_collect_take_devices(&buses, &more);
+    doctor_isolate("driver", doctor_collect_read_driver, &buses, DOCTOR_LIMIT_S, &more);
+    doctor_collect_take_devices(&buses, &more);
     doctor_put_number(s, buses.n, "gpus");
-    collect_miss_bus(&more, on_bus, buses.n, s);
+    doctor_collect_miss_bus(&more, on_bus, buses.n, s);
     doctor_add_all(s, &more);
     doctor_release(&more);
 }

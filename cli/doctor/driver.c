@@ -32,7 +32,7 @@ typedef struct look {
 
 /* ---- results of earlier tests ---- */
 
-static void driver_find_results(look *l)
+static void doctor_driver_find_results(look *l)
 {
     char program[PATH_MAX] = "";
     const hdi_provider *provider = l->driver->provider;
@@ -46,7 +46,8 @@ static void driver_find_results(look *l)
     }
 }
 
-static bool driver_load_result(const look *l, const one *d, const one *o, const char *placement, hd_peer_info *out)
+static bool doctor_driver_load_result(const look *l, const one *d, const one *o, const char *placement,
+                                      hd_peer_info *out)
 {
     static hdi_result_key key;
     const hdi_provider *provider = l->driver->provider;
@@ -66,13 +67,13 @@ static bool driver_load_result(const look *l, const one *d, const one *o, const 
     return hdi_result_key_make(&facts, &key) && hdi_result_load(l->folder, &key, out);
 }
 
-static void driver_read_result(const look *l, const one *d, const one *o, doctor_snapshot *s)
+static void doctor_driver_read_result(const look *l, const one *d, const one *o, doctor_snapshot *s)
 {
     static const char *const placements[] = {"thread", "process"};
     hd_peer_info info;
     int first = l->options.placement == HDI_PLACEMENT_PROCESS;
-    if (!l->folder[0] || (!driver_load_result(l, d, o, placements[first], &info) &&
-                          !driver_load_result(l, d, o, placements[!first], &info))) {
+    if (!l->folder[0] || (!doctor_driver_load_result(l, d, o, placements[first], &info) &&
+                          !doctor_driver_load_result(l, d, o, placements[!first], &info))) {
         return;
     }
     doctor_put(s, hd_peer_verdict_text(info.verdict), "pair.%d.%d.verdict", d->number, o->number);
@@ -91,7 +92,7 @@ static void driver_read_result(const look *l, const one *d, const one *o, doctor
 
 /* True if the driver has already listed this number. Parts of one device (MIG) share a bus id, and
  * count once. */
-static bool driver_is_known(const look *l, int number)
+static bool doctor_driver_is_known(const look *l, int number)
 {
     for (int i = 0; i < l->n; i++) {
         if (l->list[i].number == number) {
@@ -101,7 +102,7 @@ static bool driver_is_known(const look *l, int number)
     return false;
 }
 
-static void driver_read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
+static void doctor_driver_read_devices(look *l, doctor_buses *buses, doctor_snapshot *s)
 {
     const hdi_driver *d = l->driver;
     int count = 0;
@@ -123,7 +124,7 @@ static void driver_read_devices(look *l, doctor_buses *buses, doctor_snapshot *s
         }
         o->bus_id[sizeof(o->bus_id) - 1] = 0;
         o->number = doctor_bus_number(buses, o->bus_id);
-        if (o->number < 0 || driver_is_known(l, o->number)) {
+        if (o->number < 0 || doctor_driver_is_known(l, o->number)) {
             continue;
         }
         l->n++;
@@ -136,7 +137,7 @@ static void driver_read_devices(look *l, doctor_buses *buses, doctor_snapshot *s
     }
 }
 
-static void driver_read_pairs(look *l, doctor_snapshot *s)
+static void doctor_driver_read_pairs(look *l, doctor_snapshot *s)
 {
     for (int a = 0; a < l->n; a++) {
         for (int b = 0; b < l->n; b++) {
@@ -144,13 +145,13 @@ static void driver_read_pairs(look *l, doctor_snapshot *s)
             int can = 0;
             if (a != b && l->driver->cuDeviceCanAccessPeer(&can, d->device, o->device) == HDCU_SUCCESS) {
                 doctor_put(s, can ? "yes" : "no", "pair.%d.%d.cuda", d->number, o->number);
-                driver_read_result(l, d, o, s);
+                doctor_driver_read_result(l, d, o, s);
             }
         }
     }
 }
 
-static void driver_read_started(look *l, doctor_buses *buses, doctor_snapshot *s)
+static void doctor_driver_read_started(look *l, doctor_buses *buses, doctor_snapshot *s)
 {
     char version[64];
     hdcu_result code = l->driver->cuInit(0);
@@ -162,17 +163,17 @@ static void driver_read_started(look *l, doctor_buses *buses, doctor_snapshot *s
     }
     doctor_put(s, "0 (ok)", "driver.init");
     doctor_put_number(s, l->driver->version, "driver.cuda");
-    if (system_read_library("", version, sizeof(version))) {
+    if (cli_system_read_library("", version, sizeof(version))) {
         doctor_put(s, version, "driver.libcuda");
     }
-    driver_find_results(l);
-    driver_read_devices(l, buses, s);
-    driver_read_pairs(l, s);
+    doctor_driver_find_results(l);
+    doctor_driver_read_devices(l, buses, s);
+    doctor_driver_read_pairs(l, s);
 }
 
 /* Puts the reason why the driver cannot be used: the library's message without its head and advice.
  * A path may contain an owner's name, so only its last part stays. */
-static void driver_put_reason(doctor_snapshot *s)
+static void doctor_driver_put_reason(doctor_snapshot *s)
 {
     const char *message = hd_message(), *at = strstr(message, ": ");
     char text[DOCTOR_VALUE_BYTES];
@@ -214,10 +215,10 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
     doctor_put(s, host ? "host" : "nvidia", "driver.provider");
     if (status == HD_OK) {
         doctor_put(s, "opens", "driver.library");
-        driver_read_started(&l, buses, s);
+        doctor_driver_read_started(&l, buses, s);
     } else {
         doctor_put(s, "cannot be opened", "driver.library");
-        driver_put_reason(s);
+        doctor_driver_put_reason(s);
     }
     doctor_put_number(s, buses->n, "gpus");
     hdi_options_release(&l.options);

@@ -36,13 +36,13 @@ static const struct {
 };
 
 /* True for a short whole number, which every variable may be. */
-static bool environment_is_number(const char *text, size_t length)
+static bool doctor_environment_is_number(const char *text, size_t length)
 {
     size_t sign = length > 1 && (text[0] == '-' || text[0] == '+');
     return length > sign && length <= 10 && strspn(text + sign, "0123456789") >= length - sign;
 }
 
-static bool environment_is_word(const char *words, const char *text, size_t length)
+static bool doctor_environment_is_word(const char *words, const char *text, size_t length)
 {
     char word[64];
     if (length == 0 || length > sizeof(word) - 3 || memchr(text, ' ', length)) {
@@ -55,7 +55,7 @@ static bool environment_is_word(const char *words, const char *text, size_t leng
 /* True for "GPU-" or "MIG-" with a whole UUID, which the snapshot replaces by a hash. CUDA also
  * accepts the beginning of a UUID. A hash would not hide a beginning, because there are too few of
  * them. */
-static bool environment_is_whole_uuid(const char *text, size_t length)
+static bool doctor_environment_is_whole_uuid(const char *text, size_t length)
 {
     enum { PREFIX = 4 };
     return length == PREFIX + DOCTOR_UUID_BYTES &&
@@ -63,14 +63,14 @@ static bool environment_is_whole_uuid(const char *text, size_t length)
 }
 
 /* Cleans a list with commas, of which numbers and whole UUIDs stay. */
-static void environment_clean_devices(const char *list, const char *words, char out[DOCTOR_VALUE_BYTES])
+static void doctor_environment_clean_devices(const char *list, const char *words, char out[DOCTOR_VALUE_BYTES])
 {
     size_t used = 0;
     out[0] = 0;
     for (const char *at = list; *list && used + 64 < DOCTOR_VALUE_BYTES;) {
         size_t length = strcspn(at, ",");
-        bool keep = length == 0 || environment_is_number(at, length) || environment_is_whole_uuid(at, length) ||
-                    environment_is_word(words, at, length);
+        bool keep = length == 0 || doctor_environment_is_number(at, length) ||
+                    doctor_environment_is_whole_uuid(at, length) || doctor_environment_is_word(words, at, length);
         const char *other = strncmp(at, "GPU-", 4) == 0   ? "GPU-(a part)"
                             : strncmp(at, "MIG-", 4) == 0 ? "MIG-(a part)"
                                                           : OTHER;
@@ -85,7 +85,7 @@ static void environment_clean_devices(const char *list, const char *words, char 
 
 /* Lists unknown names. A name that resembles no option is not printed, because it may be
  * anything. */
-static void environment_read_unknown(doctor_snapshot *s)
+static void doctor_environment_read_unknown(doctor_snapshot *s)
 {
     char list[DOCTOR_VALUE_BYTES] = "", name[HDI_OPTION_NAME];
     const char *check = secure_getenv("HEDDLE_ENVIRONMENT_CHECK");
@@ -111,16 +111,16 @@ void doctor_read_environment(doctor_snapshot *s)
         char list[DOCTOR_VALUE_BYTES];
         const char *value = secure_getenv(variables[i].name);
         if (value && variables[i].kind == VALUE_DEVICES) {
-            environment_clean_devices(value, variables[i].words, list);
+            doctor_environment_clean_devices(value, variables[i].words, list);
             value = list;
-        } else if (value && value[0] && !environment_is_number(value, strlen(value)) &&
+        } else if (value && value[0] && !doctor_environment_is_number(value, strlen(value)) &&
                    !(variables[i].kind == VALUE_WORD &&
-                     environment_is_word(variables[i].words, value, strlen(value)))) {
+                     doctor_environment_is_word(variables[i].words, value, strlen(value)))) {
             value = OTHER;
         }
         doctor_put(s, value ? value : "(not set)", "env.%s", variables[i].name);
     }
-    environment_read_unknown(s);
+    doctor_environment_read_unknown(s);
     doctor_put(s, secure_getenv("CUDA_MPS_PIPE_DIRECTORY") ? "yes" : "no",
                "mps.directory_set"); /* a path may contain names */
 }

@@ -70,7 +70,7 @@ void doctor_gap_pattern(const char *key, char out[DOCTOR_KEY_BYTES])
     out[used] = 0;
 }
 
-static source gap_source_of(const char *key)
+static source doctor_gap_source_of(const char *key)
 {
     char pattern[DOCTOR_KEY_BYTES];
     doctor_gap_pattern(key, pattern);
@@ -82,26 +82,26 @@ static source gap_source_of(const char *key)
     return SOURCE_SYSTEM;
 }
 
-static const char *gap_value_of(const doctor_snapshot *s, const char *key)
+static const char *doctor_gap_value_of(const doctor_snapshot *s, const char *key)
 {
     const doctor_fact *f = doctor_find(s, key);
     return f ? f->value : NULL;
 }
 
 /* NULL: the snapshot contains no reason for it. */
-static const char *gap_reason_of(const doctor_snapshot *s, const char *key)
+static const char *doctor_gap_reason_of(const doctor_snapshot *s, const char *key)
 {
     const doctor_fact *f = doctor_find(s, key);
     return f ? f->reason : NULL;
 }
 
-static bool gap_is_other(const char *value, const char *than)
+static bool doctor_gap_is_other(const char *value, const char *than)
 {
     return value && strcmp(value, than) != 0;
 }
 
 /* NVML's report on the device in the key; NULL: no report, or no device in the key. */
-static const char *gap_device_state(const doctor_snapshot *s, const char *key)
+static const char *doctor_gap_device_state(const doctor_snapshot *s, const char *key)
 {
     char of[DOCTOR_KEY_BYTES];
     int i = -1;
@@ -109,39 +109,39 @@ static const char *gap_device_state(const doctor_snapshot *s, const char *key)
         return NULL;
     }
     snprintf(of, sizeof(of), "gpu.%d.nvml", i);
-    return gap_value_of(s, of);
+    return doctor_gap_value_of(s, of);
 }
 
-static void gap_explain_nvml(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+static void doctor_gap_explain_nvml(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *end = gap_value_of(s, "nvml.end"), *state = gap_value_of(s, "nvml.state"),
-               *why = gap_reason_of(s, "nvml.state");
-    const char *device = gap_device_state(s, key), *provider = gap_value_of(s, "driver.provider");
+    const char *end = doctor_gap_value_of(s, "nvml.end"), *state = doctor_gap_value_of(s, "nvml.state"),
+               *why = doctor_gap_reason_of(s, "nvml.state");
+    const char *device = doctor_gap_device_state(s, key), *provider = doctor_gap_value_of(s, "driver.provider");
     if (provider && strcmp(provider, "host") == 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "host devices have no such fact");
-    } else if (gap_is_other(end, "ordinary")) {
+    } else if (doctor_gap_is_other(end, "ordinary")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", end);
     } else if (why) {
         snprintf(out, DOCTOR_REASON_BYTES,
                  "NVML: %.120s; the driver's package has it, for a container add the capability utility", why);
-    } else if (gap_is_other(state, "ok")) {
+    } else if (doctor_gap_is_other(state, "ok")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", state);
-    } else if (gap_is_other(device, "ok")) {
+    } else if (doctor_gap_is_other(device, "ok")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML has nothing of this device: %.150s", device);
     } else {
         snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; NVML has it");
     }
 }
 
-static void gap_explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_BYTES])
+static void doctor_gap_explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_BYTES])
 {
-    const char *end = gap_value_of(s, "driver.end"), *init = gap_value_of(s, "driver.init"),
-               *why = gap_reason_of(s, "driver.init");
-    if (gap_is_other(end, "ordinary")) {
+    const char *end = doctor_gap_value_of(s, "driver.end"), *init = doctor_gap_value_of(s, "driver.init"),
+               *why = doctor_gap_reason_of(s, "driver.init");
+    if (doctor_gap_is_other(end, "ordinary")) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA: %.200s", end);
     } else if (why) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA: %.200s", why);
-    } else if (gap_is_other(init, "0 (ok)")) {
+    } else if (doctor_gap_is_other(init, "0 (ok)")) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA does not start: %.150s", init);
     } else {
         snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the driver has it");
@@ -149,7 +149,7 @@ static void gap_explain_driver(const doctor_snapshot *s, char out[DOCTOR_REASON_
 }
 
 /* The bus's reason for a device or pair that it does not list; NULL: it lists all of them. */
-static const char *gap_bus_reason(const doctor_snapshot *s, const char *key)
+static const char *doctor_gap_bus_reason(const doctor_snapshot *s, const char *key)
 {
     int of[2] = {-1, -1};
     char config[DOCTOR_KEY_BYTES];
@@ -158,17 +158,17 @@ static const char *gap_bus_reason(const doctor_snapshot *s, const char *key)
     }
     for (int i = 0; i < 2; i++) {
         snprintf(config, sizeof(config), "gpu.%d.config", of[i]);
-        const char *reason = of[i] >= 0 ? gap_reason_of(s, config) : NULL;
+        const char *reason = of[i] >= 0 ? doctor_gap_reason_of(s, config) : NULL;
         if (reason && strcmp(reason, DOCTOR_NOT_ON_BUS) == 0) {
             return reason;
         }
     }
-    return gap_reason_of(s, "system.bus");
+    return doctor_gap_reason_of(s, "system.bus");
 }
 
-static void gap_explain_system(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
+static void doctor_gap_explain_system(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *provider = gap_value_of(s, "driver.provider"), *bus = gap_bus_reason(s, key);
+    const char *provider = doctor_gap_value_of(s, "driver.provider"), *bus = doctor_gap_bus_reason(s, key);
     bool of_device = strncmp(key, "gpu.", 4) == 0 || strncmp(key, "pair.", 5) == 0;
     if (of_device && provider && strcmp(provider, "host") == 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "host devices have no such fact");
@@ -181,23 +181,23 @@ static void gap_explain_system(const doctor_snapshot *s, const char *key, char o
 
 bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTOR_REASON_BYTES])
 {
-    const char *reason = gap_reason_of(s, key);
+    const char *reason = doctor_gap_reason_of(s, key);
     if (reason && strcmp(key, "nvml.state") != 0 && strcmp(key, "driver.init") != 0) {
         snprintf(out, DOCTOR_REASON_BYTES, "%.250s", reason);
         return strcmp(reason, DOCTOR_ROOT) == 0;
     }
-    switch (gap_source_of(key)) {
+    switch (doctor_gap_source_of(key)) {
     case SOURCE_NVML:
-        gap_explain_nvml(s, key, out);
+        doctor_gap_explain_nvml(s, key, out);
         break;
     case SOURCE_DRIVER:
-        gap_explain_driver(s, out);
+        doctor_gap_explain_driver(s, out);
         break;
     case SOURCE_TESTS:
         snprintf(out, DOCTOR_REASON_BYTES, "no test has moved bytes; heddle p2p --verdicts does");
         break;
     default:
-        gap_explain_system(s, key, out);
+        doctor_gap_explain_system(s, key, out);
         break;
     }
     return false;

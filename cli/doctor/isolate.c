@@ -38,7 +38,7 @@ typedef struct asked {
 } asked;
 
 /* Hides the output of libraries. */
-static void isolate_silence_output(void)
+static void doctor_isolate_silence_output(void)
 {
     int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2 && nowhere >= 0; fd++) {
@@ -46,12 +46,12 @@ static void isolate_silence_output(void)
     }
 }
 
-static void isolate_run_child(doctor_source source, void *context, int out)
+static void doctor_isolate_run_child(doctor_source source, void *context, int out)
 {
     doctor_snapshot s = {0};
     char *text = NULL;
     size_t length = 0;
-    isolate_silence_output();
+    doctor_isolate_silence_output();
     source(context, &s);
     FILE *file = open_memstream(&text, &length);
     if (!file) {
@@ -63,7 +63,7 @@ static void isolate_run_child(doctor_source source, void *context, int out)
 }
 
 /* True if the child ended. Does not reap it. */
-static bool isolate_child_has_ended(pid_t child)
+static bool doctor_isolate_child_has_ended(pid_t child)
 {
     siginfo_t info = {0};
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
@@ -72,11 +72,11 @@ static bool isolate_child_has_ended(pid_t child)
 /* Reads until the child closes its end or ends, because another process may keep the pipe
  * open.
  * False: time is up. */
-static bool isolate_read_all(asked *a, int64_t deadline)
+static bool doctor_isolate_read_all(asked *a, int64_t deadline)
 {
     for (;;) {
         /* checked before the pipe, so that all output of the child is read */
-        bool ended = isolate_child_has_ended(a->child);
+        bool ended = doctor_isolate_child_has_ended(a->child);
         int64_t left = (deadline - hdi_clock_ns()) / 1000000;
         struct pollfd p = {.fd = a->pipe, .events = POLLIN};
         if (left <= 0 && !ended) {
@@ -98,10 +98,10 @@ static bool isolate_read_all(asked *a, int64_t deadline)
 
 /* Kills the child's processes, and waits for the child, which should end soon. False: it does not
  * end. */
-static bool isolate_reap_child(pid_t child, int *status)
+static bool doctor_isolate_reap_child(pid_t child, int *status)
 {
     for (int i = 0; i < LOOKS; i++) {
-        if (isolate_child_has_ended(child)) {
+        if (doctor_isolate_child_has_ended(child)) {
             kill(-child, SIGKILL);
             return waitpid(child, status, 0) == child;
         }
@@ -110,7 +110,7 @@ static bool isolate_reap_child(pid_t child, int *status)
     return false;
 }
 
-static void isolate_take_facts(const char *name, const char *text, size_t length, int status, doctor_snapshot *s)
+static void doctor_isolate_take_facts(const char *name, const char *text, size_t length, int status, doctor_snapshot *s)
 {
     char error[DOCTOR_ERROR_BYTES], end[64];
     doctor_snapshot found = {0};
@@ -127,7 +127,8 @@ static void isolate_take_facts(const char *name, const char *text, size_t length
 }
 
 /* Forks the child. False: it failed, and the reason is noted. */
-static bool isolate_fork_child(const char *name, doctor_source source, void *context, asked *a, doctor_snapshot *s)
+static bool doctor_isolate_fork_child(const char *name, doctor_source source, void *context, asked *a,
+                                      doctor_snapshot *s)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -140,7 +141,7 @@ static bool isolate_fork_child(const char *name, doctor_source source, void *con
         setpgid(0, 0);
         hdi_program_begin();
         close(ends[0]);
-        isolate_run_child(source, context, ends[1]);
+        doctor_isolate_run_child(source, context, ends[1]);
     }
     close(ends[1]);
     if (a->child < 0) {
@@ -157,23 +158,23 @@ void doctor_isolate(const char *name, doctor_source source, void *context, int l
 {
     asked a = {0};
     int status = 0;
-    if (!isolate_fork_child(name, source, context, &a, s)) {
+    if (!doctor_isolate_fork_child(name, source, context, &a, s)) {
         return;
     }
     a.text = cli_allocate(DOCTOR_FILE_MAX);
     int64_t start = hdi_clock_ns(), limit = (int64_t)limit_s * 1000000000;
-    bool in_time = isolate_read_all(&a, start + limit / PATIENCE);
+    bool in_time = doctor_isolate_read_all(&a, start + limit / PATIENCE);
     if (!in_time) {
         fflush(stdout);
         fprintf(stderr, "heddle doctor: %s does not answer; it is asked for %d s at most\n", name, limit_s);
-        in_time = isolate_read_all(&a, start + limit);
+        in_time = doctor_isolate_read_all(&a, start + limit);
     }
     if (!in_time) {
         kill(-a.child, SIGKILL);
     }
-    bool ended = isolate_reap_child(a.child, &status);
+    bool ended = doctor_isolate_reap_child(a.child, &status);
     if (in_time && ended) {
-        isolate_take_facts(name, a.text, a.length, status, s);
+        doctor_isolate_take_facts(name, a.text, a.length, status, s);
     } else {
         char end[64];
         if (!ended) {

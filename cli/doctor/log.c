@@ -49,7 +49,7 @@ typedef struct log_facts {
 
 /* True if the text names the device: as "0000:3b:00.0", as "3b:00.0" in the first domain, and,
  * unless `whole`, without the function. */
-static bool log_text_names_device(const char *text, const char *bus_id, bool whole)
+static bool doctor_log_text_names_device(const char *text, const char *bus_id, bool whole)
 {
     const char *brief = strchr(bus_id, ':') + 1;
     size_t domain = (size_t)(brief - bus_id), length = whole ? strlen(brief) : strcspn(brief, ".");
@@ -69,7 +69,7 @@ static bool log_text_names_device(const char *text, const char *bus_id, bool who
 
 /* ---- Xid errors ---- */
 
-static void log_add_xid(of_device *d, long number)
+static void doctor_log_add_xid(of_device *d, long number)
 {
     for (int i = 0; i < d->xids; i++) {
         if (d->xid[i] == number) {
@@ -82,7 +82,7 @@ static void log_add_xid(of_device *d, long number)
 }
 
 /* "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus." */
-static void log_read_xid(log_facts *l, const char *record)
+static void doctor_log_read_xid(log_facts *l, const char *record)
 {
     const char *at = strstr(record, "NVRM: Xid (PCI:");
     const char *close = at ? strstr(at, "): ") : NULL;
@@ -93,7 +93,7 @@ static void log_read_xid(log_facts *l, const char *record)
     for (int i = 0; i < l->buses->n; i++) {
         size_t length = strcspn(l->buses->id[i], "."); /* the log omits the function's number */
         if ((size_t)(close - at) >= length && strncasecmp(at, l->buses->id[i], length) == 0) {
-            log_add_xid(&l->device[i], strtol(close + 3, NULL, 10));
+            doctor_log_add_xid(&l->device[i], strtol(close + 3, NULL, 10));
         }
     }
 }
@@ -103,13 +103,13 @@ static void log_read_xid(log_facts *l, const char *record)
 /* Intel: "DMAR: [DMA Write NO_PASID] Request device [3b:00.0] fault addr 0xf000 [fault reason
  * 0x05]". AMD: "nvidia 0000:3b:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010
  * address=0xf000 flags=0x0020]". */
-static void log_read_fault(log_facts *l, const char *record)
+static void doctor_log_read_fault(log_facts *l, const char *record)
 {
     if (!(strstr(record, "DMAR:") && strstr(record, "fault addr")) && !strstr(record, "IO_PAGE_FAULT")) {
         return;
     }
     for (int i = 0; i < l->buses->n; i++) {
-        l->device[i].faults += log_text_names_device(record, l->buses->id[i], true);
+        l->device[i].faults += doctor_log_text_names_device(record, l->buses->id[i], true);
     }
 }
 
@@ -118,7 +118,7 @@ static void log_read_fault(log_facts *l, const char *record)
 /* Of a device: "BAR 1: no space for [mem size 0x800000000 64bit pref]", or "BAR 1 [mem size
  * 0x800000000]: can't assign". Of a bridge: "bridge window [mem size 0x1000]: can't assign".
  * Older kernels call it BAR 14, or 15 for prefetchable memory. -1: another line. */
-static long log_register_of(const char *record, bool bridge)
+static long doctor_log_register_of(const char *record, bool bridge)
 {
     const char *bar = strstr(record, ": BAR ");
     long number = bar ? strtol(bar + strlen(": BAR "), NULL, 10) : -1;
@@ -135,7 +135,7 @@ static long log_register_of(const char *record, bool bridge)
 
 /* Notes a window that gets no room. The kernel retries in other ways, and a window that it assigns
  * in the end has room. */
-static void log_note_window(of_device *d, const char *of, long number, bool fails, const char *record)
+static void doctor_log_note_window(of_device *d, const char *of, long number, bool fails, const char *record)
 {
     int i = 0;
     while (i < d->windows && (d->window[i].number != number || strcmp(d->window[i].of, of) != 0)) {
@@ -151,7 +151,7 @@ static void log_note_window(of_device *d, const char *of, long number, bool fail
     }
 }
 
-static void log_read_window(log_facts *l, const char *record)
+static void doctor_log_read_window(log_facts *l, const char *record)
 {
     bool fails = strstr(record, "no space") || strstr(record, "failed to assign") || strstr(record, "can't assign");
     const char *pci = strstr(record, "pci ");
@@ -160,14 +160,14 @@ static void log_read_window(log_facts *l, const char *record)
     }
     for (int i = 0; i < l->buses->n; i++) {
         const system_chain *chain = &l->chains[i];
-        long number = log_register_of(record, false);
-        if (number >= 0 && log_text_names_device(pci, l->buses->id[i], true)) {
-            log_note_window(&l->device[i], l->buses->id[i], number, fails, pci);
+        long number = doctor_log_register_of(record, false);
+        if (number >= 0 && doctor_log_text_names_device(pci, l->buses->id[i], true)) {
+            doctor_log_note_window(&l->device[i], l->buses->id[i], number, fails, pci);
         }
-        number = log_register_of(record, true);
+        number = doctor_log_register_of(record, true);
         for (int k = 0; k < chain->n && number >= 0; k++) {
-            if (log_text_names_device(pci, chain->bridge[k], true)) {
-                log_note_window(&l->device[i], chain->bridge[k], number, fails, pci);
+            if (doctor_log_text_names_device(pci, chain->bridge[k], true)) {
+                doctor_log_note_window(&l->device[i], chain->bridge[k], number, fails, pci);
             }
         }
     }
@@ -177,7 +177,7 @@ static void log_read_window(log_facts *l, const char *record)
 
 /* True for a line that reports a failure. The driver's internal checks do not count, because they
  * are for its developers. */
-static bool log_is_failure(const char *record)
+static bool doctor_log_is_failure(const char *record)
 {
     static const char *const words[] = {"fail",       "invalid",  "is 0M",       "not supported", "requires",
                                         "fallen off", "mismatch", "not respond", "unable to",     "No NVIDIA"};
@@ -193,7 +193,7 @@ static bool log_is_failure(const char *record)
 }
 
 /* Copies the line without "NVRM: ". A newline inside a record appears as \x0a. */
-static void log_keep_line(char out[LINE_KEPT], const char *text)
+static void doctor_log_keep_line(char out[LINE_KEPT], const char *text)
 {
     size_t used = 0;
     if (out[0]) {
@@ -215,27 +215,27 @@ static void log_keep_line(char out[LINE_KEPT], const char *text)
 
 /* "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x24:0x65:1459)", "NVRM: BAR1 is 0M @ 0x0
  * (PCI:0000:3b:00.0)". */
-static void log_read_driver(log_facts *l, const char *record)
+static void doctor_log_read_driver(log_facts *l, const char *record)
 {
     const char *at = strstr(record, "NVRM: ");
     bool of_one = false;
-    if (!at || !log_is_failure(record)) {
+    if (!at || !doctor_log_is_failure(record)) {
         return;
     }
     for (int i = 0; i < l->buses->n; i++) {
-        if (log_text_names_device(at, l->buses->id[i], false)) {
-            log_keep_line(l->device[i].line, at);
+        if (doctor_log_text_names_device(at, l->buses->id[i], false)) {
+            doctor_log_keep_line(l->device[i].line, at);
             of_one = true;
         }
     }
     if (!of_one) {
-        log_keep_line(l->line, at);
+        doctor_log_keep_line(l->line, at);
     }
 }
 
 /* ---- all ---- */
 
-static void log_put_device(const of_device *d, int i, doctor_snapshot *s)
+static void doctor_log_put_device(const of_device *d, int i, doctor_snapshot *s)
 {
     char text[XIDS_MAX * 8] = "none";
     size_t used = 0;
@@ -248,7 +248,7 @@ static void log_put_device(const of_device *d, int i, doctor_snapshot *s)
     doctor_put(s, d->line[0] ? d->line : "none", "gpu.%d.driver_log", i);
 }
 
-static void log_miss_all(const doctor_buses *buses, doctor_snapshot *s)
+static void doctor_log_miss_all(const doctor_buses *buses, doctor_snapshot *s)
 {
     static const char *const keys[] = {"xid", "iommu_faults", "window_failed", "driver_log"};
     for (int i = 0; i < buses->n; i++) {
@@ -259,14 +259,14 @@ static void log_miss_all(const doctor_buses *buses, doctor_snapshot *s)
     doctor_miss(s, doctor_unreadable(), "driver.log");
 }
 
-static void log_read_record(log_facts *l, char *record)
+static void doctor_log_read_record(log_facts *l, char *record)
 {
     char *rest = record;
     for (char *line; (line = strtok_r(rest, "\n", &rest));) {
-        log_read_xid(l, line);
-        log_read_fault(l, line);
-        log_read_window(l, line);
-        log_read_driver(l, line);
+        doctor_log_read_xid(l, line);
+        doctor_log_read_fault(l, line);
+        doctor_log_read_window(l, line);
+        doctor_log_read_driver(l, line);
     }
 }
 
@@ -283,15 +283,15 @@ void doctor_read_log(const char *root, const doctor_buses *buses, const system_c
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     ssize_t got = fd >= 0 ? read(fd, record, LOG_RECORD) : -1;
     if (fd < 0 || (got < 0 && errno != EAGAIN && errno != EPIPE)) {
-        log_miss_all(buses, s);
+        doctor_log_miss_all(buses, s);
     } else {
         while (got > 0 || (got < 0 && errno == EPIPE)) {
             record[got > 0 ? got : 0] = 0;
-            log_read_record(&l, record);
+            doctor_log_read_record(&l, record);
             got = read(fd, record, LOG_RECORD);
         }
         for (int i = 0; i < buses->n; i++) {
-            log_put_device(&l.device[i], i, s);
+            doctor_log_put_device(&l.device[i], i, s);
         }
         doctor_put(s, l.line[0] ? l.line : "none", "driver.log");
     }

@@ -34,7 +34,7 @@ bool doctor_nvml_open(nvml *out, char *reason)
     return true;
 }
 
-static const char *nvml_error_text(int code, char out[NVML_TEXT])
+static const char *doctor_nvml_error_text(int code, char out[NVML_TEXT])
 {
     switch (code) {
     case NVML_OK:
@@ -61,25 +61,25 @@ static const char *nvml_error_text(int code, char out[NVML_TEXT])
     }
 }
 
-static const char *nvml_yes_no(bool yes)
+static const char *doctor_nvml_yes_no(bool yes)
 {
     return yes ? "yes" : "no";
 }
 
 /* Stores a number of a device, or the reason why NVML provides none. */
-static void nvml_put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
+static void doctor_nvml_put_count(doctor_snapshot *s, int code, unsigned long long value, const char *name, int i)
 {
     char text[NVML_TEXT];
     if (code == NVML_OK) {
         doctor_put_number(s, (long long)value, "gpu.%d.%s", i, name);
     } else {
-        doctor_miss(s, nvml_error_text(code, text), "gpu.%d.%s", i, name);
+        doctor_miss(s, doctor_nvml_error_text(code, text), "gpu.%d.%s", i, name);
     }
 }
 
 /* Stores a word of a list, by its index. */
-static void nvml_put_word(doctor_snapshot *s, int code, int value, const char *const *words, int n, const char *name,
-                          int i)
+static void doctor_nvml_put_word(doctor_snapshot *s, int code, int value, const char *const *words, int n,
+                                 const char *name, int i)
 {
     char text[NVML_TEXT];
     if (code == NVML_OK && value >= 0 && value < n) {
@@ -87,19 +87,19 @@ static void nvml_put_word(doctor_snapshot *s, int code, int value, const char *c
     } else if (code == NVML_OK) {
         doctor_miss(s, "NVML's value is none that is known", "gpu.%d.%s", i, name);
     } else {
-        doctor_miss(s, nvml_error_text(code, text), "gpu.%d.%s", i, name);
+        doctor_miss(s, doctor_nvml_error_text(code, text), "gpu.%d.%s", i, name);
     }
 }
 
-static void nvml_put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
+static void doctor_nvml_put_flag(doctor_snapshot *s, int code, int value, const char *name, int i)
 {
     static const char *const words[] = {"no", "yes"};
-    nvml_put_word(s, code, value != 0, words, 2, name, i);
+    doctor_nvml_put_word(s, code, value != 0, words, 2, name, i);
 }
 
 /* ---- the machine ---- */
 
-static void nvml_read_machine(const nvml *n, doctor_snapshot *s)
+static void doctor_nvml_read_machine(const nvml *n, doctor_snapshot *s)
 {
     char text[NVML_TEXT] = "";
     nvml_confidential c = {.version = NVML_CONFIDENTIAL_VERSION};
@@ -116,17 +116,17 @@ static void nvml_read_machine(const nvml *n, doctor_snapshot *s)
     }
     int code = CALL(n, nvmlSystemGetConfComputeSettings, &c);
     if (code == NVML_OK) {
-        doctor_put(s, nvml_yes_no(c.feature != 0), "confidential.on");
+        doctor_put(s, doctor_nvml_yes_no(c.feature != 0), "confidential.on");
         doctor_put(s, c.multi_gpu ? "protected" : "none", "confidential.multi_gpu");
     } else { /* drivers without this call do not support confidential computing */
-        doctor_miss(s, code == NVML_FUNCTION_MISSING ? DOCTOR_UNSUPPORTED : nvml_error_text(code, text),
+        doctor_miss(s, code == NVML_FUNCTION_MISSING ? DOCTOR_UNSUPPORTED : doctor_nvml_error_text(code, text),
                     "confidential.on");
     }
 }
 
 /* ---- of a device ---- */
 
-static void nvml_read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void doctor_nvml_read_basics(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     char name[NVML_TEXT] = "", text[NVML_TEXT];
     nvml_amounts amounts = {0, 0, 0};
@@ -136,97 +136,97 @@ static void nvml_read_basics(const nvml *n, nvml_device d, int i, doctor_snapsho
         name[sizeof(name) - 1] = 0;
         doctor_put(s, name, "gpu.%d.name", i);
     } else {
-        doctor_miss(s, nvml_error_text(code, text), "gpu.%d.name", i);
+        doctor_miss(s, doctor_nvml_error_text(code, text), "gpu.%d.name", i);
     }
     code = CALL(n, nvmlDeviceGetMemoryInfo, d, &amounts);
-    nvml_put_count(s, code, amounts.total >> 20, "memory_mib", i);
+    doctor_nvml_put_count(s, code, amounts.total >> 20, "memory_mib", i);
     code = CALL(n, nvmlDeviceGetBAR1MemoryInfo, d, &amounts);
-    nvml_put_count(s, code, amounts.total >> 20, "window_mib", i);
+    doctor_nvml_put_count(s, code, amounts.total >> 20, "window_mib", i);
     code = CALL(n, nvmlDeviceGetUtilizationRates, d, &use);
-    nvml_put_count(s, code, use.gpu, "utilization", i);
+    doctor_nvml_put_count(s, code, use.gpu, "utilization", i);
 }
 
-static void nvml_read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void doctor_nvml_read_modes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     static const char *const compute[] = {"default", "exclusive", "prohibited", "exclusive"};
     static const char *const virtual[] = {"none", "passthrough", "vGPU", "host of vGPU", "host of vSGA"};
     int value = 0;
     unsigned now = 0, next = 0;
     int code = CALL(n, nvmlDeviceGetPersistenceMode, d, &value);
-    nvml_put_flag(s, code, value, "persistence", i);
+    doctor_nvml_put_flag(s, code, value, "persistence", i);
     code = CALL(n, nvmlDeviceGetDisplayActive, d, &value);
-    nvml_put_flag(s, code, value, "display", i);
+    doctor_nvml_put_flag(s, code, value, "display", i);
     code = CALL(n, nvmlDeviceGetComputeMode, d, &value);
-    nvml_put_word(s, code, value, compute, 4, "compute_mode", i);
+    doctor_nvml_put_word(s, code, value, compute, 4, "compute_mode", i);
     code = CALL(n, nvmlDeviceGetVirtualizationMode, d, &value);
-    nvml_put_word(s, code, value, virtual, 5, "virtualization", i);
+    doctor_nvml_put_word(s, code, value, virtual, 5, "virtualization", i);
     code = CALL(n, nvmlDeviceGetMigMode, d, &now, &next);
-    nvml_put_flag(s, code, (int)now, "mig", i);
-    nvml_put_flag(s, code, (int)next, "mig_pending", i);
+    doctor_nvml_put_flag(s, code, (int)now, "mig", i);
+    doctor_nvml_put_flag(s, code, (int)next, "mig_pending", i);
 }
 
-static void nvml_read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void doctor_nvml_read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     enum { STATES_MOST = 15 }; /* 32: unknown */
     unsigned long long reasons = 0;
     unsigned value = 0;
     int state = -1;
     int code = CALL(n, nvmlDeviceGetCurrentClocksThrottleReasons, d, &reasons);
-    nvml_put_count(s, code, reasons, "clock_reasons", i);
+    doctor_nvml_put_count(s, code, reasons, "clock_reasons", i);
     code = CALL(n, nvmlDeviceGetTemperature, d, NVML_ASK_CORE, &value);
-    nvml_put_count(s, code, value, "temperature", i);
+    doctor_nvml_put_count(s, code, value, "temperature", i);
     code = CALL(n, nvmlDeviceGetPowerManagementLimit, d, &value);
-    nvml_put_count(s, code, value, "power_limit_mw", i);
+    doctor_nvml_put_count(s, code, value, "power_limit_mw", i);
     code = CALL(n, nvmlDeviceGetPowerManagementDefaultLimit, d, &value);
-    nvml_put_count(s, code, value, "power_default_mw", i);
+    doctor_nvml_put_count(s, code, value, "power_default_mw", i);
     code = CALL(n, nvmlDeviceGetClockInfo, d, NVML_ASK_SM, &value);
-    nvml_put_count(s, code, value, "clock_mhz", i);
+    doctor_nvml_put_count(s, code, value, "clock_mhz", i);
     code = CALL(n, nvmlDeviceGetMaxClockInfo, d, NVML_ASK_SM, &value);
-    nvml_put_count(s, code, value, "clock_max_mhz", i);
+    doctor_nvml_put_count(s, code, value, "clock_max_mhz", i);
     code = CALL(n, nvmlDeviceGetClockInfo, d, NVML_ASK_MEMORY, &value);
-    nvml_put_count(s, code, value, "memory_clock_mhz", i);
+    doctor_nvml_put_count(s, code, value, "memory_clock_mhz", i);
     code = CALL(n, nvmlDeviceGetMaxClockInfo, d, NVML_ASK_MEMORY, &value);
-    nvml_put_count(s, code, value, "memory_clock_max_mhz", i);
+    doctor_nvml_put_count(s, code, value, "memory_clock_max_mhz", i);
     code = CALL(n, nvmlDeviceGetPerformanceState, d, &state);
-    nvml_put_count(s, code == NVML_OK && (state < 0 || state > STATES_MOST) ? NVML_UNSUPPORTED : code, (unsigned)state,
-                   "pstate", i);
+    doctor_nvml_put_count(s, code == NVML_OK && (state < 0 || state > STATES_MOST) ? NVML_UNSUPPORTED : code,
+                          (unsigned)state, "pstate", i);
     code = CALL(n, nvmlDeviceGetApplicationsClock, d, NVML_ASK_SM, &value);
-    nvml_put_count(s, code, value, "clock_application_mhz", i);
+    doctor_nvml_put_count(s, code, value, "clock_application_mhz", i);
     code = CALL(n, nvmlDeviceGetDefaultApplicationsClock, d, NVML_ASK_SM, &value);
-    nvml_put_count(s, code, value, "clock_application_default_mhz", i);
+    doctor_nvml_put_count(s, code, value, "clock_application_default_mhz", i);
 }
 
 /* Without a buffer, NVML returns the number of processes. */
-static void nvml_read_processes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void doctor_nvml_read_processes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     unsigned count = 0;
     int code = CALL(n, nvmlDeviceGetComputeRunningProcesses_v3, d, &count, NULL);
-    nvml_put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "compute_processes", i);
+    doctor_nvml_put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "compute_processes", i);
     count = 0;
     code = CALL(n, nvmlDeviceGetGraphicsRunningProcesses_v3, d, &count, NULL);
-    nvml_put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "graphics_processes", i);
+    doctor_nvml_put_count(s, code == NVML_INSUFFICIENT_SIZE ? NVML_OK : code, count, "graphics_processes", i);
 }
 
-static void nvml_read_memory_health(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
+static void doctor_nvml_read_memory_health(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     unsigned long long errors = 0;
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     int pages = 0;
     int code = CALL(n, nvmlDeviceGetTotalEccErrors, d, NVML_ASK_UNCORRECTED, NVML_ASK_VOLATILE, &errors);
-    nvml_put_count(s, code, errors, "ecc_uncorrected", i);
+    doctor_nvml_put_count(s, code, errors, "ecc_uncorrected", i);
     code = CALL(n, nvmlDeviceGetRetiredPagesPendingStatus, d, &pages);
-    nvml_put_flag(s, code, pages, "pages_pending", i);
+    doctor_nvml_put_flag(s, code, pages, "pages_pending", i);
     code = CALL(n, nvmlDeviceGetRemappedRows, d, &corrected, &uncorrected, &pending, &failed);
-    nvml_put_flag(s, code, (int)pending, "rows_pending", i);
-    nvml_put_flag(s, code, (int)failed, "rows_failed", i);
+    doctor_nvml_put_flag(s, code, (int)pending, "rows_pending", i);
+    doctor_nvml_put_flag(s, code, (int)failed, "rows_failed", i);
 }
 
 /* The number of a device; -1: not in the list. */
-static int nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
+static int doctor_nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
 {
     char bus_id[SYSTEM_BUS_ID];
     pci->bus_id[sizeof(pci->bus_id) - 1] = 0;
-    system_bus_id(pci->bus_id, bus_id);
+    cli_system_bus_id(pci->bus_id, bus_id);
     for (int k = 0; k < buses->n; k++) {
         if (strcmp(buses->id[k], bus_id) == 0) {
             return k;
@@ -237,7 +237,7 @@ static int nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
 
 /* Counts the links that are up, those to a switch, those to each other device, and all links of
  * the device. */
-static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
+static void doctor_nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
     int up = 0, known = 0, switched = 0, first = NVML_OK, to[DOCTOR_GPUS_MAX] = {0};
     for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {
@@ -253,7 +253,7 @@ static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *b
         up += state != 0;
         if (state) { /* an unlisted device is a switch, or NVML does not name it */
             int other = CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK
-                            ? nvml_find_bus(buses, &remote)
+                            ? doctor_nvml_find_bus(buses, &remote)
                             : -1;
             (*(other >= 0 ? &to[other] : &switched))++;
         }
@@ -262,9 +262,9 @@ static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *b
                : first == NVML_INVALID_ARGUMENT ? NVML_UNSUPPORTED
                                                 /* a device without its first link has no links */
                                                 : first;
-    nvml_put_count(s, code, (unsigned)up, "nvlinks", i);
-    nvml_put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
-    nvml_put_count(s, code, (unsigned)known, "nvlinks_all", i);
+    doctor_nvml_put_count(s, code, (unsigned)up, "nvlinks", i);
+    doctor_nvml_put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
+    doctor_nvml_put_count(s, code, (unsigned)known, "nvlinks_all", i);
     for (int k = 0; k < buses->n; k++) {
         if (to[k] && k != i) {
             doctor_put_number(s, to[k], "pair.%d.%d.nvlinks", i, k);
@@ -272,24 +272,24 @@ static void nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *b
     }
 }
 
-static void nvml_read_device(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
+static void doctor_nvml_read_device(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
     nvml_fabric fabric;
     memset(&fabric, 0, sizeof(fabric));
-    nvml_read_basics(n, d, i, s);
-    nvml_read_modes(n, d, i, s);
-    nvml_read_clocks(n, d, i, s);
-    nvml_read_processes(n, d, i, s);
-    nvml_read_memory_health(n, d, i, s);
-    nvml_read_links(n, d, i, buses, s);
+    doctor_nvml_read_basics(n, d, i, s);
+    doctor_nvml_read_modes(n, d, i, s);
+    doctor_nvml_read_clocks(n, d, i, s);
+    doctor_nvml_read_processes(n, d, i, s);
+    doctor_nvml_read_memory_health(n, d, i, s);
+    doctor_nvml_read_links(n, d, i, buses, s);
     int code = CALL(n, nvmlDeviceGetGpuFabricInfo, d, &fabric);
-    nvml_put_count(s, code, fabric.state, "fabric_state", i);
-    nvml_put_count(s, code, (unsigned)fabric.status, "fabric_status", i);
+    doctor_nvml_put_count(s, code, fabric.state, "fabric_state", i);
+    doctor_nvml_put_count(s, code, (unsigned)fabric.status, "fabric_status", i);
 }
 
 /* ---- of a pair ---- */
 
-static void nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b, doctor_snapshot *s)
+static void doctor_nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, int a, int b, doctor_snapshot *s)
 {
     static const char *const states[] = {"ok",
                                          "chipset not supported",
@@ -308,7 +308,7 @@ static void nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, int a, i
         if (code == NVML_OK) {
             doctor_put(s, states[state >= 0 && state < 6 ? state : 6], "pair.%d.%d.%s", a, b, of[k].name);
         } else {
-            doctor_miss(s, nvml_error_text(code, text), "pair.%d.%d.%s", a, b, of[k].name);
+            doctor_miss(s, doctor_nvml_error_text(code, text), "pair.%d.%d.%s", a, b, of[k].name);
         }
     }
 }
@@ -322,7 +322,7 @@ typedef struct unopened {
     int broken;   /* those that do not merely belong to others */
 } unopened;
 
-static void nvml_count_unopened(unopened *u, int code)
+static void doctor_nvml_count_unopened(unopened *u, int code)
 {
     u->first = u->n++ ? u->first : code;
     u->alike &= code == u->first;
@@ -331,17 +331,17 @@ static void nvml_count_unopened(unopened *u, int code)
 
 /* `absent`: the number of listed devices that NVML did not open, which may be the same devices. The
  * remaining ones are on no list. */
-static void nvml_put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
+static void doctor_nvml_put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
 {
     char text[NVML_TEXT];
     int left = u->n - absent < u->broken ? u->n - absent : u->broken;
     if (left > 0) {
         doctor_put_number(s, left, "nvml.unlisted");
-        doctor_put(s, u->alike ? nvml_error_text(u->first, text) : "for several reasons", "nvml.unlisted_state");
+        doctor_put(s, u->alike ? doctor_nvml_error_text(u->first, text) : "for several reasons", "nvml.unlisted_state");
     }
 }
 
-static void nvml_read_devices(const nvml *n, unsigned count, doctor_buses *buses, doctor_snapshot *s)
+static void doctor_nvml_read_devices(const nvml *n, unsigned count, doctor_buses *buses, doctor_snapshot *s)
 {
     nvml_device device[DOCTOR_GPUS_MAX] = {NULL};
     char text[NVML_TEXT];
@@ -355,13 +355,13 @@ static void nvml_read_devices(const nvml *n, unsigned count, doctor_buses *buses
             code = n->nvmlDeviceGetPciInfo_v3(d, &pci);
         }
         if (code != NVML_OK) {
-            nvml_count_unopened(&u, code);
+            doctor_nvml_count_unopened(&u, code);
         }
         pci.bus_id[sizeof(pci.bus_id) - 1] = 0;
         int number = pci.bus_id[0] ? doctor_bus_number(buses, pci.bus_id) : -1;
         if (number >= 0) {
             doctor_put(s, buses->id[number], "gpu.%d.bus", number);
-            doctor_put(s, nvml_error_text(code, text), "gpu.%d.nvml", number);
+            doctor_put(s, doctor_nvml_error_text(code, text), "gpu.%d.nvml", number);
             device[number] = code == NVML_OK ? d : NULL;
         }
     }
@@ -371,16 +371,17 @@ static void nvml_read_devices(const nvml *n, unsigned count, doctor_buses *buses
     }
     for (int i = 0; i < buses->n; i++) {
         if (device[i]) {
-            nvml_read_device(n, device[i], i, buses, s);
+            doctor_nvml_read_device(n, device[i], i, buses, s);
         } else {
-            doctor_put(s, u.n == absent && u.alike ? nvml_error_text(u.first, text) : "absent", "gpu.%d.nvml", i);
+            doctor_put(s, u.n == absent && u.alike ? doctor_nvml_error_text(u.first, text) : "absent", "gpu.%d.nvml",
+                       i);
         }
     }
-    nvml_put_unlisted(&u, absent, s);
+    doctor_nvml_put_unlisted(&u, absent, s);
     for (int a = 0; a < buses->n; a++) {
         for (int b = 0; b < buses->n; b++) {
             if (a != b && device[a] && device[b]) {
-                nvml_read_pair(n, device[a], device[b], a, b, s);
+                doctor_nvml_read_pair(n, device[a], device[b], a, b, s);
             }
         }
     }
@@ -391,14 +392,15 @@ void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s)
     char text[NVML_TEXT];
     unsigned count = 0;
     int code = n->nvmlInit_v2();
-    nvml_read_machine(n, s); /* reads the library's version, which is known without a driver */
+    /* reads the library's version, which is known without a driver */
+    doctor_nvml_read_machine(n, s);
     if (code == NVML_OK) {
         code = n->nvmlDeviceGetCount_v2(&count);
         if (code == NVML_OK) {
-            nvml_read_devices(n, count, buses, s);
+            doctor_nvml_read_devices(n, count, buses, s);
         }
         n->nvmlShutdown();
     }
-    doctor_put(s, nvml_error_text(code, text), "nvml.state");
+    doctor_put(s, doctor_nvml_error_text(code, text), "nvml.state");
     doctor_put_number(s, buses->n, "gpus");
 }

@@ -22,7 +22,7 @@
 #define IPC_FIRST "ipc:[4026531839]"
 #define PID_FIRST "pid:[4026531836]"
 
-static const char *process_yes_no(bool yes)
+static const char *doctor_process_yes_no(bool yes)
 {
     return yes ? "yes" : "no";
 }
@@ -30,24 +30,24 @@ static const char *process_yes_no(bool yes)
 /* ---- the system ---- */
 
 /* Reads whether a module is loaded. If neither folder exists, as in a sandbox, that is unknown. */
-static void process_read_loaded(const char *root, const char *path, const char *other, const char *key,
-                                doctor_snapshot *s)
+static void doctor_process_read_loaded(const char *root, const char *path, const char *other, const char *key,
+                                       doctor_snapshot *s)
 {
-    bool there = system_exists(root, path) || (other && system_exists(root, other));
-    if (there || system_exists(root, "/sys/module")) {
-        doctor_put(s, process_yes_no(there), "module.%s", key);
+    bool there = cli_system_exists(root, path) || (other && cli_system_exists(root, other));
+    if (there || cli_system_exists(root, "/sys/module")) {
+        doctor_put(s, doctor_process_yes_no(there), "module.%s", key);
     } else {
         doctor_miss(s, "/sys/module cannot be read", "module.%s", key);
     }
 }
 
 /* A feature is off if its folder is missing, and unknown if the parent folder is missing, too. */
-static void process_read_optional(const char *root, const char *above, long long value, const char *key,
-                                  doctor_snapshot *s)
+static void doctor_process_read_optional(const char *root, const char *above, long long value, const char *key,
+                                         doctor_snapshot *s)
 {
     if (value >= 0) {
         doctor_put_number(s, value, "system.%s", key);
-    } else if (system_exists(root, above)) {
+    } else if (cli_system_exists(root, above)) {
         doctor_put_number(s, 0, "system.%s", key);
     } else {
         char reason[96];
@@ -56,7 +56,7 @@ static void process_read_optional(const char *root, const char *above, long long
     }
 }
 
-static void process_read_kernel(const char *root, doctor_snapshot *s)
+static void doctor_process_read_kernel(const char *root, doctor_snapshot *s)
 {
     char line[8192];
     struct utsname names;
@@ -65,30 +65,32 @@ static void process_read_kernel(const char *root, doctor_snapshot *s)
         doctor_put(s, names.release, "system.kernel");
         doctor_put(s, names.machine, "system.machine");
     }
-    if (system_find_line(root, "/proc/cpuinfo", "flags", line, sizeof(line), &readable)) {
-        doctor_put(s, process_yes_no(strstr(line, " hypervisor")), "system.hypervisor");
+    if (cli_system_find_line(root, "/proc/cpuinfo", "flags", line, sizeof(line), &readable)) {
+        doctor_put(s, doctor_process_yes_no(strstr(line, " hypervisor")), "system.hypervisor");
     } else {
         doctor_miss(s, "/proc/cpuinfo names no flags", "system.hypervisor");
     }
-    doctor_put(s, process_yes_no(system_exists(root, "/dev/dxg")), "system.wsl");
-    process_read_loaded(root, "/sys/module/nvidia", "/proc/driver/nvidia/version", "nvidia", s);
-    process_read_loaded(root, "/sys/module/nouveau", NULL, "nouveau", s);
-    doctor_put(s, process_yes_no(system_exists(root, "/dev/nvidiactl")), "device_files.control");
-    doctor_put(s, process_yes_no(system_exists(root, "/dev/nvidia-uvm")), "device_files.uvm");
-    process_read_optional(root, "/sys/class", system_count_entries(root, "/sys/class/infiniband"), "infiniband", s);
-    process_read_optional(root, "/proc/sys/kernel", system_read_number(root, -1, "/proc/sys/kernel/yama/ptrace_scope"),
-                          "ptrace_scope", s);
+    doctor_put(s, doctor_process_yes_no(cli_system_exists(root, "/dev/dxg")), "system.wsl");
+    doctor_process_read_loaded(root, "/sys/module/nvidia", "/proc/driver/nvidia/version", "nvidia", s);
+    doctor_process_read_loaded(root, "/sys/module/nouveau", NULL, "nouveau", s);
+    doctor_put(s, doctor_process_yes_no(cli_system_exists(root, "/dev/nvidiactl")), "device_files.control");
+    doctor_put(s, doctor_process_yes_no(cli_system_exists(root, "/dev/nvidia-uvm")), "device_files.uvm");
+    doctor_process_read_optional(root, "/sys/class", cli_system_count_entries(root, "/sys/class/infiniband"),
+                                 "infiniband", s);
+    doctor_process_read_optional(root, "/proc/sys/kernel",
+                                 cli_system_read_number(root, -1, "/proc/sys/kernel/yama/ptrace_scope"), "ptrace_scope",
+                                 s);
 }
 
 /* Keeps the words of the kernel's command line that matter here; others may identify the
  * machine. */
-static void process_read_command_line(const char *root, doctor_snapshot *s)
+static void doctor_process_read_command_line(const char *root, doctor_snapshot *s)
 {
     static const char *const wanted[] = {"iommu=",     "intel_iommu=", "amd_iommu=",          "pci=",
                                          "pcie_aspm=", "nouveau.",     "modprobe.blacklist=", "rd.driver.blacklist="};
     char line[4096], kept[DOCTOR_VALUE_BYTES] = "";
     size_t used = 0;
-    if (!system_read_line(root, line, sizeof(line), "/proc/cmdline")) {
+    if (!cli_system_read_line(root, line, sizeof(line), "/proc/cmdline")) {
         doctor_miss(s, "/proc/cmdline cannot be read", "system.command_line");
         return;
     }
@@ -107,11 +109,11 @@ static void process_read_command_line(const char *root, doctor_snapshot *s)
 }
 
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build" */
-static void process_read_module(const char *root, doctor_snapshot *s)
+static void doctor_process_read_module(const char *root, doctor_snapshot *s)
 {
     char line[1024];
     bool readable;
-    if (!system_read_module(root, line, sizeof(line))) {
+    if (!cli_system_read_module(root, line, sizeof(line))) {
         doctor_miss(s, "/proc/driver/nvidia/version cannot be read", "driver.module");
     } else {
         doctor_put(s, strstr(line, "Open") ? "open" : "proprietary", "driver.kind");
@@ -122,7 +124,7 @@ static void process_read_module(const char *root, doctor_snapshot *s)
             }
         }
     }
-    if (!system_find_line(root, "/proc/driver/nvidia/params", "RegistryDwords:", line, sizeof(line), &readable)) {
+    if (!cli_system_find_line(root, "/proc/driver/nvidia/params", "RegistryDwords:", line, sizeof(line), &readable)) {
         doctor_miss(s, "/proc/driver/nvidia/params cannot be read", "driver.registry");
     } else if (strstr(line, "P2P") || strstr(line, "PeerMapping")) {
         doctor_put(s, line + strlen("RegistryDwords:") + strspn(line + strlen("RegistryDwords:"), " \t"),
@@ -132,12 +134,12 @@ static void process_read_module(const char *root, doctor_snapshot *s)
     }
 }
 
-static void process_read_nodes(const char *root, doctor_snapshot *s)
+static void doctor_process_read_nodes(const char *root, doctor_snapshot *s)
 {
     char line[DOCTOR_VALUE_BYTES];
     int nodes = 0;
     for (int i = 0; i < 64; i++) {
-        if (system_read_line(root, line, sizeof(line), "/sys/devices/system/node/node%d/cpulist", i)) {
+        if (cli_system_read_line(root, line, sizeof(line), "/sys/devices/system/node/node%d/cpulist", i)) {
             doctor_put(s, line, "node.%d.cpus", i);
             nodes++;
         }
@@ -151,8 +153,8 @@ static void process_read_nodes(const char *root, doctor_snapshot *s)
 
 /* ---- this process ---- */
 
-static void process_read_namespace(const char *root, const char *kind, const char *first, const char *key,
-                                   doctor_snapshot *s)
+static void doctor_process_read_namespace(const char *root, const char *kind, const char *first, const char *key,
+                                          doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], target[64];
     snprintf(path, sizeof(path), "%s/proc/self/ns/%s", root, kind);
@@ -165,7 +167,7 @@ static void process_read_namespace(const char *root, const char *kind, const cha
     doctor_put(s, strcmp(target, first) == 0 ? "the system's" : "own", "process.%s", key);
 }
 
-static bool process_has_value(const doctor_snapshot *s, const char *key, const char *value)
+static bool doctor_process_has_value(const doctor_snapshot *s, const char *key, const char *value)
 {
     const doctor_fact *f = doctor_find(s, key);
     return f && f->value && strcmp(f->value, value) == 0;
@@ -173,14 +175,14 @@ static bool process_has_value(const doctor_snapshot *s, const char *key, const c
 
 /* One namespace that differs from the first means a container. Only if both are the first ones,
  * there is no container. */
-static void process_read_container(doctor_snapshot *s)
+static void doctor_process_read_container(doctor_snapshot *s)
 {
-    bool own =
-        process_has_value(s, "process.ipc_namespace", "own") || process_has_value(s, "process.pid_namespace", "own");
-    bool none = process_has_value(s, "process.ipc_namespace", "the system's") &&
-                process_has_value(s, "process.pid_namespace", "the system's");
+    bool own = doctor_process_has_value(s, "process.ipc_namespace", "own") ||
+               doctor_process_has_value(s, "process.pid_namespace", "own");
+    bool none = doctor_process_has_value(s, "process.ipc_namespace", "the system's") &&
+                doctor_process_has_value(s, "process.pid_namespace", "the system's");
     if (own || none) {
-        doctor_put(s, process_yes_no(own), "system.container");
+        doctor_put(s, doctor_process_yes_no(own), "system.container");
     } else {
         doctor_miss(s, "/proc/self/ns cannot be read", "system.container");
     }
@@ -188,7 +190,7 @@ static void process_read_container(doctor_snapshot *s)
 
 /* Reads the nodes of a binding policy, such as that of numactl --membind. False: no such policy,
  * or it cannot be read (*known). */
-static bool process_read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
+static bool doctor_process_read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
 {
     /* include/uapi/linux/mempolicy.h */
     enum { NODES = 1024, BITS = 8 * sizeof(long), BIND = 2, STATIC = 1 << 15 };
@@ -205,15 +207,15 @@ static bool process_read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
 }
 
 /* The nodes for memory: from the policy, else from the cpuset. */
-static void process_read_memory_nodes(const char *root, doctor_snapshot *s)
+static void doctor_process_read_memory_nodes(const char *root, doctor_snapshot *s)
 {
     char list[DOCTOR_VALUE_BYTES], line[512];
     bool known = true, readable;
-    if (!root[0] && process_read_binding(list, &known)) {
+    if (!root[0] && doctor_process_read_binding(list, &known)) {
         doctor_put(s, list, "process.memory_nodes");
     } else if (!known) {
         doctor_miss(s, "the memory policy cannot be read here", "process.memory_nodes");
-    } else if (system_find_line(root, "/proc/self/status", "Mems_allowed_list:", line, sizeof(line), &readable)) {
+    } else if (cli_system_find_line(root, "/proc/self/status", "Mems_allowed_list:", line, sizeof(line), &readable)) {
         char *at = line + strlen("Mems_allowed_list:");
         doctor_put(s, at + strspn(at, " \t"), "process.memory_nodes");
     } else {
@@ -221,7 +223,7 @@ static void process_read_memory_nodes(const char *root, doctor_snapshot *s)
     }
 }
 
-static void process_read_limits(const char *root, doctor_snapshot *s)
+static void doctor_process_read_limits(const char *root, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], line[512];
     struct statvfs shm;
@@ -232,7 +234,7 @@ static void process_read_limits(const char *root, doctor_snapshot *s)
     } else {
         doctor_miss(s, "/dev/shm is not there", "system.shm_mib");
     }
-    if (system_find_line(root, "/proc/self/limits", "Max locked memory", line, sizeof(line), &readable)) {
+    if (cli_system_find_line(root, "/proc/self/limits", "Max locked memory", line, sizeof(line), &readable)) {
         char *at = line + strlen("Max locked memory");
         char *end = at;
         unsigned long long bytes = strtoull(at, &end, 10);
@@ -244,7 +246,7 @@ static void process_read_limits(const char *root, doctor_snapshot *s)
     } else {
         doctor_miss(s, "/proc/self/limits cannot be read", "process.memlock_kib");
     }
-    if (system_find_line(root, "/proc/self/status", "Cpus_allowed_list:", line, sizeof(line), &readable)) {
+    if (cli_system_find_line(root, "/proc/self/status", "Cpus_allowed_list:", line, sizeof(line), &readable)) {
         char *at = line + strlen("Cpus_allowed_list:");
         doctor_put(s, at + strspn(at, " \t"), "process.cpus");
     } else {
@@ -256,8 +258,8 @@ static void process_read_limits(const char *root, doctor_snapshot *s)
 
 /* A program that is not found counts as absent only if the processes of other users are visible.
  * Process 1 belongs to another user and shows that. */
-static void process_put_program(bool found, bool all, const char *yes, const char *no, const char *key,
-                                doctor_snapshot *s)
+static void doctor_process_put_program(bool found, bool all, const char *yes, const char *no, const char *key,
+                                       doctor_snapshot *s)
 {
     if (found || all) {
         doctor_put(s, found ? yes : no, "%s", key);
@@ -267,7 +269,7 @@ static void process_put_program(bool found, bool all, const char *yes, const cha
 }
 
 /* /proc truncates names to 15 characters. */
-static void process_read_programs(const char *root, doctor_snapshot *s)
+static void doctor_process_read_programs(const char *root, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], name[64];
     bool mps = false, fabric = false, persistence = false, all = false;
@@ -275,7 +277,7 @@ static void process_read_programs(const char *root, doctor_snapshot *s)
     DIR *directory = opendir(path);
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         if (isdigit((unsigned char)entry->d_name[0]) &&
-            system_read_line(root, name, sizeof(name), "/proc/%.20s/comm", entry->d_name)) {
+            cli_system_read_line(root, name, sizeof(name), "/proc/%.20s/comm", entry->d_name)) {
             all |= strcmp(entry->d_name, "1") == 0;
             mps |= strncmp(name, "nvidia-cuda-mps", 15) == 0;
             fabric |= strncmp(name, "nv-fabricmanage", 15) == 0;
@@ -285,26 +287,26 @@ static void process_read_programs(const char *root, doctor_snapshot *s)
     if (directory) {
         closedir(directory);
     }
-    process_put_program(mps, all, "yes", "no", "mps.server", s);
+    doctor_process_put_program(mps, all, "yes", "no", "mps.server", s);
     /* a container does not show these programs */
-    if (fabric || !process_has_value(s, "system.container", "yes")) {
-        process_put_program(fabric, all, "running", "not running", "fabric.manager", s);
+    if (fabric || !doctor_process_has_value(s, "system.container", "yes")) {
+        doctor_process_put_program(fabric, all, "running", "not running", "fabric.manager", s);
     }
-    process_put_program(persistence, all, "yes", "no", "system.persistence_daemon", s);
+    doctor_process_put_program(persistence, all, "yes", "no", "system.persistence_daemon", s);
 }
 
 void doctor_read_system(const char *root, doctor_snapshot *s)
 {
-    process_read_kernel(root, s);
-    process_read_command_line(root, s);
-    process_read_module(root, s);
-    process_read_nodes(root, s);
-    process_read_namespace(root, "ipc", IPC_FIRST, "ipc_namespace", s);
-    process_read_namespace(root, "pid", PID_FIRST, "pid_namespace", s);
-    process_read_container(s);
-    process_read_limits(root, s);
-    process_read_memory_nodes(root, s);
+    doctor_process_read_kernel(root, s);
+    doctor_process_read_command_line(root, s);
+    doctor_process_read_module(root, s);
+    doctor_process_read_nodes(root, s);
+    doctor_process_read_namespace(root, "ipc", IPC_FIRST, "ipc_namespace", s);
+    doctor_process_read_namespace(root, "pid", PID_FIRST, "pid_namespace", s);
+    doctor_process_read_container(s);
+    doctor_process_read_limits(root, s);
+    doctor_process_read_memory_nodes(root, s);
     doctor_read_cgroup(root, s);
-    process_read_programs(root, s);
+    doctor_process_read_programs(root, s);
     doctor_read_environment(s);
 }

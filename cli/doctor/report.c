@@ -93,7 +93,7 @@ static void doctor_report_put_subjects(const doctor_snapshot *s, const doctor_fi
 static void doctor_report_put_wrapped(const char *label, const char *text, FILE *out)
 {
     int column = fprintf(out, "  %s ", label);
-    words_put(out, text, column, INDENT);
+    cli_words_put(out, text, column, INDENT);
 }
 
 static bool doctor_report_is_alike(const doctor_fact *a, const doctor_fact *b)
@@ -387,7 +387,7 @@ static void doctor_report_put_root(const doctor_findings *f, FILE *out)
     }
     if (last) {
         fputc('\n', out);
-        words_put(out, line, 0, 2);
+        cli_words_put(out, line, 0, 2);
     }
 }
 
@@ -404,7 +404,7 @@ static bool doctor_report_put_none(const doctor_snapshot *s, FILE *out)
         snprintf(line, sizeof(line), "no device was found: the bus has none (lspci -d 10de: lists NVIDIA devices)");
     }
     fputc('\n', out);
-    words_put(out, line, 0, 0);
+    cli_words_put(out, line, 0, 0);
     return devices && devices->value;
 }
 

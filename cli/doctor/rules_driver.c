@@ -20,22 +20,22 @@ enum {
     VERSION_SKEW = 803
 };
 
-static bool driver_case_has_devices(doctor_case *c)
+static bool doctor_driver_case_has_devices(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 0;
 }
 
-static bool driver_case_is_wsl(doctor_case *c)
+static bool doctor_driver_case_is_wsl(doctor_case *c)
 {
     return doctor_is(c, "yes", "system.wsl");
 }
 
-static bool driver_judge_nouveau(doctor_case *c)
+static bool doctor_driver_judge_nouveau(doctor_case *c)
 {
     return doctor_is(c, "nouveau", "gpu.%d.kernel_driver", c->a);
 }
 
-static bool driver_judge_missing(doctor_case *c)
+static bool doctor_driver_judge_missing(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.wsl") && doctor_is(c, "none", "gpu.%d.kernel_driver", c->a) &&
            doctor_is(c, "no", "module.nvidia");
@@ -43,14 +43,14 @@ static bool driver_judge_missing(doctor_case *c)
 
 /* The module takes every device that it can start. A device that answers NVML is bound to the
  * driver, whatever /sys shows. */
-static bool driver_judge_refused(doctor_case *c)
+static bool doctor_driver_judge_refused(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) &&
            doctor_is(c, "none", "gpu.%d.kernel_driver", c->a) && doctor_is(c, "yes", "module.nvidia");
 }
 
 /* Finds the driver's log lines about a device that does not work. */
-static bool driver_judge_device_log(doctor_case *c)
+static bool doctor_driver_judge_device_log(doctor_case *c)
 {
     const char *state = doctor_maybe(c, "gpu.%d.nvml", c->a), *driver = doctor_maybe(c, "gpu.%d.kernel_driver", c->a);
     bool works = state ? strcmp(state, "ok") == 0 : !driver || strcmp(driver, "none") != 0;
@@ -62,7 +62,7 @@ static bool driver_judge_device_log(doctor_case *c)
 }
 
 /* If CUDA does not start: finds the driver's log lines that belong to no single device. */
-static bool driver_judge_driver_log(doctor_case *c)
+static bool doctor_driver_judge_driver_log(doctor_case *c)
 {
     if (!doctor_look(c, "driver.init") || !doctor_is_not(c, "0 (ok)", "driver.init") ||
         !doctor_is_not(c, "yes", "system.wsl")) {
@@ -73,7 +73,7 @@ static bool driver_judge_driver_log(doctor_case *c)
 }
 
 /* Finds devices with another driver, such as vfio-pci. nouveau has its own rule. */
-static bool driver_judge_other(doctor_case *c)
+static bool doctor_driver_judge_other(doctor_case *c)
 {
     const char *driver = doctor_look(c, "gpu.%d.kernel_driver", c->a);
     return driver && strcmp(driver, "none") != 0 && strcmp(driver, "nvidia") != 0 && strcmp(driver, "nouveau") != 0 &&
@@ -81,12 +81,12 @@ static bool driver_judge_other(doctor_case *c)
 }
 
 /* There are two versions to compare only if there is a kernel module. WSL has none. */
-static bool driver_case_is_comparable(doctor_case *c)
+static bool doctor_driver_case_is_comparable(doctor_case *c)
 {
     return doctor_is_not(c, "no", "module.nvidia") && doctor_is_not(c, "yes", "system.wsl");
 }
 
-static bool driver_judge_skew(doctor_case *c)
+static bool doctor_driver_judge_skew(doctor_case *c)
 {
     const char *state = doctor_maybe(c, "nvml.state");
     if (state && strstr(state, "version mismatch")) {
@@ -95,7 +95,7 @@ static bool driver_judge_skew(doctor_case *c)
         return true;
     }
     doctor_drop(c, 0);
-    if (!driver_case_is_comparable(c)) {
+    if (!doctor_driver_case_is_comparable(c)) {
         return false;
     }
     const char *module = doctor_look(c, "driver.module"), *library = doctor_look(c, "driver.nvml");
@@ -104,9 +104,9 @@ static bool driver_judge_skew(doctor_case *c)
 
 /* NVIDIA's packages for forward compatibility bring a newer libcuda. They support data center
  * cards only. */
-static bool driver_judge_libcuda(doctor_case *c)
+static bool doctor_driver_judge_libcuda(doctor_case *c)
 {
-    if (!driver_case_is_comparable(c)) {
+    if (!doctor_driver_case_is_comparable(c)) {
         return false;
     }
     const char *module = doctor_look(c, "driver.module"), *library = doctor_look(c, "driver.libcuda");
@@ -115,7 +115,7 @@ static bool driver_judge_libcuda(doctor_case *c)
 
 /* Without a kernel module, and without a device on the bus or in the driver's list, the report
  * states that there is no device. */
-static bool driver_case_is_bare(doctor_case *c, long long code)
+static bool doctor_driver_case_is_bare(doctor_case *c, long long code)
 {
     const doctor_fact *bus = doctor_find(c->s, "system.bus");
     bool has_bus = !bus || !bus->reason;
@@ -124,19 +124,19 @@ static bool driver_case_is_bare(doctor_case *c, long long code)
 }
 
 /* The code of a failed start of CUDA; 0: it starts, or there is nothing to start. */
-static long long driver_case_init_failure(doctor_case *c)
+static long long doctor_driver_case_init_failure(doctor_case *c)
 {
     if (doctor_is_not(c, "0", "gpus")) {
         return doctor_number(c, 0, "driver.init");
     }
     /* without a device CUDA may be missing */
     long long code = doctor_number_maybe(c, 0, "driver.init");
-    return driver_case_is_bare(c, code) ? 0 : code;
+    return doctor_driver_case_is_bare(c, code) ? 0 : code;
 }
 
-static bool driver_judge_fabric(doctor_case *c)
+static bool doctor_driver_judge_fabric(doctor_case *c)
 {
-    if (driver_case_init_failure(c) != FABRIC_NOT_SET_UP) {
+    if (doctor_driver_case_init_failure(c) != FABRIC_NOT_SET_UP) {
         return false;
     }
     doctor_maybe(c, "fabric.manager");
@@ -145,7 +145,7 @@ static bool driver_judge_fabric(doctor_case *c)
 }
 
 /* State 0 means that the device is in no fabric, and state 3 that its setup is complete. */
-static bool driver_judge_fabric_state(doctor_case *c)
+static bool doctor_driver_judge_fabric_state(doctor_case *c)
 {
     long long state = doctor_number_maybe(c, -1, "gpu.%d.fabric_state", c->a);
     if (state == NVML_FABRIC_NOT_STARTED || state == NVML_FABRIC_IN_PROGRESS) {
@@ -159,11 +159,11 @@ static bool driver_judge_fabric_state(doctor_case *c)
 }
 
 /* Finds a failed start that no other rule explains. */
-static bool driver_judge_init(doctor_case *c)
+static bool doctor_driver_judge_init(doctor_case *c)
 {
     doctor_case other = {.s = c->s, .a = -1, .b = -1};
-    long long code = driver_case_init_failure(c);
-    if (code == 0 || code == FABRIC_NOT_SET_UP || (code == VERSION_SKEW && driver_judge_skew(&other)) ||
+    long long code = doctor_driver_case_init_failure(c);
+    if (code == 0 || code == FABRIC_NOT_SET_UP || (code == VERSION_SKEW && doctor_driver_judge_skew(&other)) ||
         (code == NO_DEVICE && doctor_hides_all(&other))) {
         return false;
     }
@@ -173,7 +173,7 @@ static bool driver_judge_init(doctor_case *c)
 }
 
 /* Finds more devices than this tool handles, or a negative number. */
-static bool driver_judge_count(doctor_case *c)
+static bool doctor_driver_judge_count(doctor_case *c)
 {
     if (!doctor_is(c, "0 (ok)", "driver.init")) {
         return false;
@@ -182,17 +182,17 @@ static bool driver_judge_count(doctor_case *c)
     return devices < 0 || devices > DOCTOR_GPUS_MAX;
 }
 
-static bool driver_judge_library(doctor_case *c)
+static bool doctor_driver_judge_library(doctor_case *c)
 {
     bool found = doctor_is(c, "yes", "module.nvidia") && doctor_is(c, "cannot be opened", "driver.library") &&
-                 driver_case_has_devices(c);
+                 doctor_driver_case_has_devices(c);
     doctor_maybe(c, "driver.reason");
     return found;
 }
 
 /* hd_open asks NVIDIA's driver for a device, and uses host devices if it gets none (option
  * driver=auto). */
-static bool driver_judge_host(doctor_case *c)
+static bool doctor_driver_judge_host(doctor_case *c)
 {
     const char *asked = doctor_look(c, "env.HEDDLE_DRIVER");
     if (!asked || (asked[0] && strcmp(asked, "(not set)") != 0 && strcmp(asked, "auto") != 0)) {
@@ -213,13 +213,13 @@ static bool driver_judge_host(doctor_case *c)
 }
 
 /* The module gets loaded only if there is a device, and stays loaded when the device is gone. */
-static bool driver_judge_none(doctor_case *c)
+static bool doctor_driver_judge_none(doctor_case *c)
 {
     return doctor_is(c, "0", "gpus") && doctor_is_not(c, "yes", "system.wsl") && doctor_is(c, "yes", "module.nvidia");
 }
 
 /* No library shows a device, and the bus cannot be read. */
-static bool driver_judge_hidden_bus(doctor_case *c)
+static bool doctor_driver_judge_hidden_bus(doctor_case *c)
 {
     const doctor_fact *bus = doctor_find(c->s, "system.bus");
     return doctor_is(c, "0", "gpus") && bus && bus->reason;
@@ -227,7 +227,7 @@ static bool driver_judge_hidden_bus(doctor_case *c)
 
 /* The number of devices that programs can use. If CUDA was asked, its number counts; otherwise, the
  * number of present devices that are not known to be broken. */
-static long long driver_case_usable_devices(doctor_case *c)
+static long long doctor_driver_case_usable_devices(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "gpus"), broken = 0;
     const char *init = doctor_maybe(c, "driver.init");
@@ -249,29 +249,29 @@ static long long driver_case_usable_devices(doctor_case *c)
 }
 
 /* The option --expect sets the number of expected devices. */
-static bool driver_judge_fewer(doctor_case *c)
+static bool doctor_driver_judge_fewer(doctor_case *c)
 {
     c->unasked = !doctor_find(c->s, "expected.devices");
     if (c->unasked) {
         return false;
     }
     long long expected = doctor_number(c, 0, "expected.devices");
-    return driver_case_usable_devices(c) < expected;
+    return doctor_driver_case_usable_devices(c) < expected;
 }
 
-static bool driver_judge_silent(doctor_case *c)
+static bool doctor_driver_judge_silent(doctor_case *c)
 {
     const char *end = doctor_look(c, "driver.end");
     return end && strcmp(end, "ordinary") != 0;
 }
 
-static bool driver_judge_nvml_silent(doctor_case *c)
+static bool doctor_driver_judge_nvml_silent(doctor_case *c)
 {
     const char *end = doctor_look(c, "nvml.end");
     return end && strcmp(end, "ordinary") != 0;
 }
 
-static bool driver_judge_nvml(doctor_case *c)
+static bool doctor_driver_judge_nvml(doctor_case *c)
 {
     if (!doctor_is(c, "yes", "module.nvidia")) {
         return false;
@@ -283,18 +283,18 @@ static bool driver_judge_nvml(doctor_case *c)
     return state && strcmp(state, "ok") != 0 && !strstr(state, "version mismatch");
 }
 
-static bool driver_judge_files(doctor_case *c)
+static bool doctor_driver_judge_files(doctor_case *c)
 {
     return doctor_is(c, "yes", "module.nvidia") &&
            (doctor_is(c, "no", "device_files.control") || doctor_is(c, "no", "device_files.uvm"));
 }
 
-static bool driver_judge_wsl(doctor_case *c)
+static bool doctor_driver_judge_wsl(doctor_case *c)
 {
-    return driver_case_is_wsl(c);
+    return doctor_driver_case_is_wsl(c);
 }
 
-static bool driver_judge_confidential(doctor_case *c)
+static bool doctor_driver_judge_confidential(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is(c, "yes", "confidential.on") &&
            doctor_is(c, "none", "confidential.multi_gpu");
@@ -302,13 +302,13 @@ static bool driver_judge_confidential(doctor_case *c)
 
 /* Only for this branch do public reports show that threads wait for each other at launches. Nothing
  * is known about older branches. */
-static bool driver_judge_branch(doctor_case *c)
+static bool doctor_driver_judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&
            doctor_number(c, 0, "driver.module") == BRANCH_CONTENDS;
 }
 
-static bool driver_judge_mps(doctor_case *c)
+static bool doctor_driver_judge_mps(doctor_case *c)
 {
     return doctor_is(c, "yes", "mps.server");
 }
@@ -317,110 +317,113 @@ const doctor_rule doctor_rules_driver[] = {
     {"nouveau", DOCTOR_ERROR, DOCTOR_GPU, AREA, "nouveau has the device",
      "CUDA needs NVIDIA's kernel module, and a device has one driver at a time",
      "echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf, make the initial RAM disk anew, restart", true,
-     driver_judge_nouveau, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_nouveau, DOCTOR_NO_CAUSE, 0},
     {"driver-missing", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no driver has the device",
      "the kernel module nvidia is not loaded, so CUDA finds no device",
      "modprobe nvidia; if that fails, install the driver for this kernel (dmesg | grep NVRM has the reason)", true,
-     driver_judge_missing, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_missing, DOCTOR_NO_CAUSE, 0},
     {"driver-refused", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver is loaded, and does not have the device",
      "it could not start it. The firmware may have left no room for its memory window (\"BAR1 is 0M\"), or it is not "
      "of a kind that the driver supports",
      "dmesg | grep -i nvrm has the reason. For a window turn on \"above 4G decoding\" in the firmware, or give the "
      "kernel pci=realloc. For a virtual machine give it more 64-bit MMIO",
-     true, driver_judge_refused, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_refused, DOCTOR_NO_CAUSE, 0},
     {"device-log", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver has logged a failure of the device",
      "its own words are the reason why the device does not start",
      "search for the words; dmesg | grep -i nvrm shows the lines after them. After a reset, or off and on, the log is "
      "new",
-     true, driver_judge_device_log, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_device_log, DOCTOR_NO_CAUSE, 0},
     {"driver-log", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver has logged a failure, and CUDA does not start",
      "its own words are the reason", "search for the words; dmesg | grep -i nvrm shows the lines after them", true,
-     driver_judge_driver_log, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_driver_log, DOCTOR_NO_CAUSE, 0},
     {"devices-fewer", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "programs get fewer devices than are expected here",
      "work that is divided by the number of devices does not start, or runs on a part of them",
      "lspci -d 10de: lists the bus, nvidia-smi -L those of the driver, and CUDA_VISIBLE_DEVICES those that programs "
      "are "
      "shown. For one that is in no list: off and on, then power cables, riser, slot",
-     false, driver_judge_fewer, DOCTOR_NO_CAUSE, 0},
+     false, doctor_driver_judge_fewer, DOCTOR_NO_CAUSE, 0},
     {"no-devices", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver is loaded, and no device is there",
      "the driver is loaded where there was a device. It has fallen off the bus, was taken away, or this container has "
      "none",
      "dmesg | grep -i -e nvrm -e xid; lspci -d 10de: lists devices. Restart the machine, off and on. Start a container "
      "with --gpus",
-     true, driver_judge_none, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_none, DOCTOR_NO_CAUSE, 0},
     {"version-skew", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver's library and kernel module are of two versions",
      "an update has replaced the libraries, and the module from before is still loaded; nothing new can be started",
      "restart the machine, or stop what uses the devices, then rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; "
      "modprobe nvidia",
-     true, driver_judge_skew, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_skew, DOCTOR_NO_CAUSE, 0},
     {"fabric-manager", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the fabric of the devices is not set up (CUDA error 802)",
      "on machines with NVSwitch CUDA does not start before the fabric manager has set them up",
      "install nvidia-fabricmanager of exactly the driver's version, then systemctl enable --now nvidia-fabricmanager",
-     true, driver_judge_fabric, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_fabric, DOCTOR_NO_CAUSE, 0},
     {"fabric-state", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device has not joined the fabric",
      "peer access over NVSwitch needs it, and CUDA may fail with error 802",
-     "systemctl status nvidia-fabricmanager; its version must match the driver", true, driver_judge_fabric_state,
+     "systemctl status nvidia-fabricmanager; its version must match the driver", true, doctor_driver_judge_fabric_state,
      DOCTOR_NO_CAUSE, 0},
     {"driver-init", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA does not start",
      "cuInit fails, so no program can use a device; its code is the reason that the driver gives",
      "nvidia-smi and dmesg | grep -i nvrm have more. Restart the machine after an update of the driver. Start a "
      "container with --gpus. In WSL, update the driver of Windows",
-     true, driver_judge_init, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_init, DOCTOR_NO_CAUSE, 0},
     {"driver-count", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA counts devices that cannot be there",
      "a stub, a damaged file or another program's library is in the place of NVIDIA's libcuda",
      "ldconfig -p | grep libcuda; take folders that are not the driver's out of LD_LIBRARY_PATH", false,
-     driver_judge_count, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_count, DOCTOR_NO_CAUSE, 0},
     {"libcuda-missing", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "libcuda cannot be opened",
      "the kernel module is loaded, but programs find no library to call it with",
      "install the driver's libraries in the module's version; for a container, the NVIDIA container toolkit", true,
-     driver_judge_library, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_library, DOCTOR_NO_CAUSE, 0},
     {"driver-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA hangs or crashes when it starts",
      "a device that no longer answers stops every program that starts CUDA",
      "dmesg | grep -i xid shows the device; reset that one with nvidia-smi -i BUS --gpu-reset, or restart the machine",
-     true, driver_judge_silent, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_silent, DOCTOR_NO_CAUSE, 0},
     {"nvml-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML hangs or crashes",
      "a device that no longer answers stops nvidia-smi and NVML, too",
-     "dmesg | grep -i xid shows the device; restart the machine", true, driver_judge_nvml_silent, DOCTOR_NO_CAUSE, 0},
+     "dmesg | grep -i xid shows the device; restart the machine", true, doctor_driver_judge_nvml_silent,
+     DOCTOR_NO_CAUSE, 0},
     {"device-files", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "files of the driver in /dev are missing",
      "without /dev/nvidiactl and /dev/nvidia-uvm CUDA does not start",
-     "nvidia-modprobe -c 0 -u; for a container, start it with --gpus or with those devices", true, driver_judge_files,
-     DOCTOR_NO_CAUSE, 0},
+     "nvidia-modprobe -c 0 -u; for a container, start it with --gpus or with those devices", true,
+     doctor_driver_judge_files, DOCTOR_NO_CAUSE, 0},
     {"libcuda-skew", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "libcuda and the kernel module are of two versions",
      "this is meant only for NVIDIA's packages for forward compatibility, which work on data center cards alone",
      "take the folder of the other libcuda out of LD_LIBRARY_PATH, or install both in one version", false,
-     driver_judge_libcuda, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_libcuda, DOCTOR_NO_CAUSE, 0},
     {"wsl", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "this is the Windows subsystem for Linux",
      "the devices belong to Windows: there is seldom peer access, and much of NVML is missing; copies between devices "
      "are "
      "staged",
-     "for peer access start Linux itself", false, driver_judge_wsl, DOCTOR_NO_CAUSE, 0},
+     "for peer access start Linux itself", false, doctor_driver_judge_wsl, DOCTOR_NO_CAUSE, 0},
     {"confidential", DOCTOR_WARNING, DOCTOR_MACHINE, AREA,
      "confidential computing is on, without a mode for several devices",
      "peer access is off, and copies are encrypted on their way",
      "where several devices are to work together, use protected PCIe mode, or turn confidential computing off", true,
-     driver_judge_confidential, DOCTOR_REFUSAL, 0},
+     doctor_driver_judge_confidential, DOCTOR_REFUSAL, 0},
     {"bus-hidden", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "the bus cannot be looked at, so no device was looked for",
      "whether there are devices is not known; /sys is not mounted here, or not readable",
-     "mount /sys here, or look from outside of the container or sandbox", true, driver_judge_hidden_bus,
+     "mount /sys here, or look from outside of the container or sandbox", true, doctor_driver_judge_hidden_bus,
      DOCTOR_NO_CAUSE, 0},
     {"host-devices", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "programs that open Heddle would run on host devices",
      "with driver=auto hd_open takes CPU stand-ins where NVIDIA's driver shows no device, without an error",
-     "HEDDLE_DRIVER=nvidia, with which hd_open fails instead", false, driver_judge_host, DOCTOR_NO_CAUSE, 0},
+     "HEDDLE_DRIVER=nvidia, with which hd_open fails instead", false, doctor_driver_judge_host, DOCTOR_NO_CAUSE, 0},
     {"nvml-missing", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "NVML cannot be used",
      "clocks, links, errors and refusals of peer access were not checked",
      "install the driver's library libnvidia-ml.so.1; for a container add the capability utility", true,
-     driver_judge_nvml, DOCTOR_NO_CAUSE, 0},
+     doctor_driver_judge_nvml, DOCTOR_NO_CAUSE, 0},
     {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA,
      "a driver of branch 525, with which threads may wait for each other",
      "in a report of 525.60, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they "
      "did not",
-     "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, driver_judge_branch, DOCTOR_NO_CAUSE, 0},
+     "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, doctor_driver_judge_branch, DOCTOR_NO_CAUSE,
+     0},
     {"other-driver", DOCTOR_NOTE, DOCTOR_GPU, AREA, "a driver other than nvidia has the device",
      "with vfio-pci it is kept for virtual machines; CUDA of this system does not show it",
      "where it is wanted here: take it out of the options of that driver, then echo " DOCTOR_BUS
      " > /sys/bus/pci/devices/" DOCTOR_BUS "/driver/unbind; echo " DOCTOR_BUS " > /sys/bus/pci/drivers/nvidia/bind",
-     true, driver_judge_other, DOCTOR_NO_CAUSE, 0},
+     true, doctor_driver_judge_other, DOCTOR_NO_CAUSE, 0},
     {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
      "programs share one server: a fault of one ends the work of the others",
-     "where that is not wanted: echo quit | nvidia-cuda-mps-control", false, driver_judge_mps, DOCTOR_NO_CAUSE, 0},
+     "where that is not wanted: echo quit | nvidia-cuda-mps-control", false, doctor_driver_judge_mps, DOCTOR_NO_CAUSE,
+     0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

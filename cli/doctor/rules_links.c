@@ -21,20 +21,20 @@ enum { LINKS_ONE_BRIDGE = 4 };
 /* ---- PCIe ---- */
 
 /* The largest width that both ends support. */
-static long long links_case_width(doctor_case *c)
+static long long doctor_links_case_width(doctor_case *c)
 {
     long long device = doctor_number(c, 0, "gpu.%d.link_width_max", c->a);
     long long slot = doctor_number_maybe(c, device, "gpu.%d.slot_width_max", c->a);
     return slot < device ? slot : device;
 }
 
-static bool links_judge_narrow(doctor_case *c)
+static bool doctor_links_judge_narrow(doctor_case *c)
 {
     long long width = doctor_number(c, 0, "gpu.%d.link_width", c->a);
-    return width > 0 && width < links_case_width(c);
+    return width > 0 && width < doctor_links_case_width(c);
 }
 
-static bool links_judge_slot_narrow(doctor_case *c)
+static bool doctor_links_judge_slot_narrow(doctor_case *c)
 {
     long long device = doctor_number(c, 0, "gpu.%d.link_width_max", c->a);
     long long slot = doctor_number(c, 0, "gpu.%d.slot_width_max", c->a);
@@ -43,7 +43,7 @@ static bool links_judge_slot_narrow(doctor_case *c)
 
 /* Speeds are in MT/s. An idle device lowers its speed and clocks, so only a device at work
  * counts. */
-static bool links_judge_slow(doctor_case *c)
+static bool doctor_links_judge_slow(doctor_case *c)
 {
     long long speed = doctor_number(c, 0, "gpu.%d.link_mts", c->a);
     long long device = doctor_number(c, 0, "gpu.%d.link_mts_max", c->a);
@@ -56,7 +56,7 @@ static bool links_judge_slow(doctor_case *c)
     return clock <= 0 || 2 * clock >= doctor_number_maybe(c, 0, "gpu.%d.clock_max_mhz", c->a);
 }
 
-static bool links_judge_slot_slow(doctor_case *c)
+static bool doctor_links_judge_slot_slow(doctor_case *c)
 {
     long long device = doctor_number(c, 0, "gpu.%d.link_mts_max", c->a);
     long long slot = doctor_number(c, 0, "gpu.%d.slot_mts_max", c->a);
@@ -67,7 +67,7 @@ static bool links_judge_slot_slow(doctor_case *c)
 
 /* Finds devices with fewer links than another device of the same name. If all lack the same links,
  * the machine is built that way. */
-static bool links_judge_nvlink(doctor_case *c)
+static bool doctor_links_judge_nvlink(doctor_case *c)
 {
     if (doctor_gpus(c->s) < 2) {
         return false;
@@ -88,7 +88,7 @@ static bool links_judge_nvlink(doctor_case *c)
 /* A broken direct link is missing at both ends, so no comparison shows it. Cards with few links use
  * one bridge for all links. Cards with more links may use several bridges, or leave some links
  * unused. */
-static bool links_judge_nvlink_part(doctor_case *c)
+static bool doctor_links_judge_nvlink_part(doctor_case *c)
 {
     long long up = doctor_number(c, 0, "gpu.%d.nvlinks", c->a);
     long long all = doctor_number_maybe(c, 0, "gpu.%d.nvlinks_all", c->a);
@@ -98,14 +98,14 @@ static bool links_judge_nvlink_part(doctor_case *c)
 
 /* ---- NUMA ---- */
 
-static bool links_case_several_nodes(doctor_case *c)
+static bool doctor_links_case_several_nodes(doctor_case *c)
 {
     return doctor_number(c, 1, "system.nodes") > 1;
 }
 
-static bool links_judge_far(doctor_case *c)
+static bool doctor_links_judge_far(doctor_case *c)
 {
-    if (!links_case_several_nodes(c)) {
+    if (!doctor_links_case_several_nodes(c)) {
         return false;
     }
     long long node = doctor_number(c, -1, "gpu.%d.node", c->a);
@@ -117,9 +117,9 @@ static bool links_judge_far(doctor_case *c)
 
 /* A policy such as that of numactl --membind, or the cpuset of a batch system, may exclude a
  * device's node. */
-static bool links_judge_memory(doctor_case *c)
+static bool doctor_links_judge_memory(doctor_case *c)
 {
-    if (!links_case_several_nodes(c)) {
+    if (!doctor_links_case_several_nodes(c)) {
         return false;
     }
     long long node = doctor_number(c, -1, "gpu.%d.node", c->a);
@@ -132,9 +132,9 @@ static bool links_judge_memory(doctor_case *c)
     return allowed && hdi_cpus_parse(allowed, &a) && hdi_cpus_parse(near, &b) && !hdi_cpus_common(&a, &b, &both);
 }
 
-static bool links_judge_no_node(doctor_case *c)
+static bool doctor_links_judge_no_node(doctor_case *c)
 {
-    return links_case_several_nodes(c) && doctor_is_not(c, "yes", "system.hypervisor") &&
+    return doctor_links_case_several_nodes(c) && doctor_is_not(c, "yes", "system.hypervisor") &&
            doctor_is(c, "-1", "gpu.%d.node", c->a);
 }
 
@@ -142,33 +142,33 @@ const doctor_rule doctor_rules_links[] = {
     {"link-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link has fewer lanes than both ends can do",
      "copies are slower by as much",
      "seat the card and the riser anew, clean the contacts; look at the firmware's setting of the slot", false,
-     links_judge_narrow, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_narrow, DOCTOR_NO_CAUSE, 0},
     {"link-slow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link is slower than both ends can do, under load",
      "the link did not train to its speed, or errors have lowered it",
      "another riser or cable, the firmware's setting of the slot; dmesg | grep -i aer shows errors", false,
-     links_judge_slow, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_slow, DOCTOR_NO_CAUSE, 0},
     {"slot-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the slot or riser has fewer lanes than the device",
      "copies are slower by as much", "use a slot with all lanes, not one of the chipset, and no x1 or x4 riser", false,
-     links_judge_slot_narrow, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_slot_narrow, DOCTOR_NO_CAUSE, 0},
     {"nvlink", DOCTOR_WARNING, DOCTOR_GPU, AREA, "links of NVLink are down",
      "other devices of the same kind have more of them up",
      "nvidia-smi nvlink -s -i " DOCTOR_BUS "; reset the device, seat the bridge anew, look for Xid 74 in dmesg", false,
-     links_judge_nvlink, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_nvlink, DOCTOR_NO_CAUSE, 0},
     {"numa-far", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process may not run near the device",
      "its threads and Heddle's copying threads work across sockets, and pinned memory lies there, too",
      "numactl --cpunodebind=NODE, another --cpuset-cpus of the container, or another --cpu-bind of the batch system",
-     false, links_judge_far, DOCTOR_NO_CAUSE, 0},
+     false, doctor_links_judge_far, DOCTOR_NO_CAUSE, 0},
     {"numa-memory", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process gets no memory near the device",
      "memory that it pins lies at another processor, so every copy crosses between them",
      "numactl --membind=NODE, another --cpuset-mems of the container, or another --mem-bind of the batch system", false,
-     links_judge_memory, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_memory, DOCTOR_NO_CAUSE, 0},
     {"nvlink-part", DOCTOR_NOTE, DOCTOR_GPU, AREA, "some links of NVLink are up, and others are not",
      "a card with so few links has one bridge, which connects all of them",
      "nvidia-smi nvlink -s -i " DOCTOR_BUS "; seat the bridge anew, look for Xid 74 in dmesg", false,
-     links_judge_nvlink_part, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_nvlink_part, DOCTOR_NO_CAUSE, 0},
     {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot is of an older PCIe generation than the device",
-     "the link cannot be faster than its slower end", "", false, links_judge_slot_slow, DOCTOR_NO_CAUSE, 0},
+     "the link cannot be faster than its slower end", "", false, doctor_links_judge_slot_slow, DOCTOR_NO_CAUSE, 0},
     {"numa-unknown", DOCTOR_NOTE, DOCTOR_GPU, NUMA, "the firmware does not report the device's NUMA node",
      "threads and pinned memory cannot be placed near it", "update the firmware; nvidia-smi topo -m", false,
-     links_judge_no_node, DOCTOR_NO_CAUSE, 0},
+     doctor_links_judge_no_node, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

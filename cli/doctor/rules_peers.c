@@ -17,7 +17,7 @@ enum { PEERS_MOST = 8, CODE_TOO_MANY = 711, WINDOW_MUCH = 4 };
 
 /* True if the pair's test has this result. If access is refused, there is no result, which also
  * answers the question. */
-static bool peers_case_has_verdict(doctor_case *c, const char *verdict)
+static bool doctor_peers_case_has_verdict(doctor_case *c, const char *verdict)
 {
     int before = c->n;
     const char *is = doctor_maybe(c, "pair.%d.%d.verdict", c->a, c->b);
@@ -30,22 +30,22 @@ static bool peers_case_has_verdict(doctor_case *c, const char *verdict)
     return is && strcmp(is, verdict) == 0;
 }
 
-static bool peers_judge_corrupt(doctor_case *c)
+static bool doctor_peers_judge_corrupt(doctor_case *c)
 {
-    if (!peers_case_has_verdict(c, "corrupt")) {
+    if (!doctor_peers_case_has_verdict(c, "corrupt")) {
         return false;
     }
     doctor_maybe(c, "pair.%d.%d.reason", c->a, c->b);
     return true;
 }
 
-static bool peers_judge_iommu(doctor_case *c)
+static bool doctor_peers_judge_iommu(doctor_case *c)
 {
     return doctor_translates(doctor_look(c, "gpu.%d.iommu", c->a));
 }
 
 /* If the IOMMU passes addresses through unchanged, iommu=pt does not help. */
-static bool peers_judge_fault(doctor_case *c)
+static bool doctor_peers_judge_fault(doctor_case *c)
 {
     if (!doctor_is_not(c, "identity", "gpu.%d.iommu", c->a) || !doctor_is_not(c, "off", "gpu.%d.iommu", c->a)) {
         return false;
@@ -56,7 +56,7 @@ static bool peers_judge_fault(doctor_case *c)
 }
 
 /* For a slow pair, adds verdict and path as evidence. */
-static void peers_case_add_slow(doctor_case *c, int a, int b)
+static void doctor_peers_case_add_slow(doctor_case *c, int a, int b)
 {
     int before = c->n;
     const char *verdict = doctor_maybe(c, "pair.%d.%d.verdict", a, b);
@@ -68,14 +68,14 @@ static void peers_case_add_slow(doctor_case *c, int a, int b)
 }
 
 /* The bridges of a device count if they are on the path to a peer for which they matter. */
-static bool peers_judge_acs(doctor_case *c)
+static bool doctor_peers_judge_acs(doctor_case *c)
 {
     for (int i = 0; i < 2 * doctor_gpus(c->s); i++) {
         int peer = i / 2, from = i % 2 ? peer : c->a, to = i % 2 ? c->a : peer, before = c->n;
         const doctor_fact *by;
         if (peer != c->a && doctor_leaves(c, DOCTOR_ACS, from, to, &by) == DOCTOR_FOUND &&
             doctor_redirects(c, c->a, peer)) {
-            peers_case_add_slow(c, from, to);
+            doctor_peers_case_add_slow(c, from, to);
             return true;
         }
         doctor_drop(c, before);
@@ -85,7 +85,7 @@ static bool peers_judge_acs(doctor_case *c)
 
 /* The registers cannot be read, but without ACS all devices behind one switch would be in one
  * group. */
-static bool peers_judge_acs_hint(doctor_case *c)
+static bool doctor_peers_judge_acs_hint(doctor_case *c)
 {
     const doctor_fact *by;
     if (doctor_maybe(c, "gpu.%d.acs", c->a) || !doctor_is_not(c, "off", "gpu.%d.iommu", c->a)) {
@@ -97,7 +97,7 @@ static bool peers_judge_acs_hint(doctor_case *c)
         return false;
     }
     c->missing[0] = 0; /* this rule works without the registers */
-    peers_case_add_slow(c, c->a, c->b);
+    doctor_peers_case_add_slow(c, c->a, c->b);
     doctor_drop(c, c->n > 0);
     if (!doctor_is(c, "same switch", "pair.%d.%d.path", c->a, c->b)) {
         return false;
@@ -106,14 +106,14 @@ static bool peers_judge_acs_hint(doctor_case *c)
     return a && b && strcmp(a, b) != 0;
 }
 
-static bool peers_judge_machine(doctor_case *c)
+static bool doctor_peers_judge_machine(doctor_case *c)
 {
     const char *mode = doctor_maybe(c, "gpu.%d.virtualization", c->a);
     return (mode && strcmp(mode, "passthrough") == 0) || doctor_is(c, "yes", "system.hypervisor");
 }
 
 /* Adds codes and verdicts of the users of this device's memory. */
-static void peers_case_add_users(doctor_case *c)
+static void doctor_peers_case_add_users(doctor_case *c)
 {
     const doctor_fact *by;
     for (int b = 0; b < doctor_gpus(c->s); b++) {
@@ -124,19 +124,19 @@ static void peers_case_add_users(doctor_case *c)
     }
 }
 
-static bool peers_judge_window(doctor_case *c)
+static bool doctor_peers_judge_window(doctor_case *c)
 {
     long long window = doctor_number(c, 0, "gpu.%d.window_mib", c->a);
     long long memory = doctor_number(c, 0, "gpu.%d.memory_mib", c->a);
     if (window <= 0 || window >= memory) {
         return false;
     }
-    peers_case_add_users(c);
+    doctor_peers_case_add_users(c);
     return true;
 }
 
 /* Firmware and kernel give equal devices equal windows, unless one found no room. */
-static bool peers_judge_sisters(doctor_case *c)
+static bool doctor_peers_judge_sisters(doctor_case *c)
 {
     const char *name = doctor_look(c, "gpu.%d.name", c->a);
     long long mine = doctor_number(c, 0, "gpu.%d.window_mib", c->a);
@@ -152,18 +152,18 @@ static bool peers_judge_sisters(doctor_case *c)
     return false;
 }
 
-static bool peers_judge_static(doctor_case *c)
+static bool doctor_peers_judge_static(doctor_case *c)
 {
     return doctor_is(c, "corrupt", "pair.%d.%d.verdict", c->a, c->b) && doctor_look(c, "driver.kind") &&
            doctor_look(c, "driver.registry") && doctor_look(c, "gpu.%d.window_mib", c->b);
 }
 
-static bool peers_judge_display(doctor_case *c)
+static bool doctor_peers_judge_display(doctor_case *c)
 {
     return doctor_has_display(c, c->a) && doctor_is_culprit(c, c->a);
 }
 
-static bool peers_judge_culprit(doctor_case *c)
+static bool doctor_peers_judge_culprit(doctor_case *c)
 {
     if (!doctor_is_culprit(c, c->a) || doctor_has_display(c, c->a)) {
         return false;
@@ -179,7 +179,7 @@ static bool peers_judge_culprit(doctor_case *c)
 
 /* ---- keys of the driver ---- */
 
-static bool peers_case_has_keys(doctor_case *c)
+static bool doctor_peers_case_has_keys(doctor_case *c)
 {
     if (!doctor_is_not(c, "no", "module.nvidia") || !doctor_is_not(c, "yes", "system.wsl")) {
         return false;
@@ -188,25 +188,25 @@ static bool peers_case_has_keys(doctor_case *c)
     return keys && strcmp(keys, "none") != 0;
 }
 
-static bool peers_judge_registry(doctor_case *c)
+static bool doctor_peers_judge_registry(doctor_case *c)
 {
-    if (!peers_case_has_keys(c)) {
+    if (!doctor_peers_case_has_keys(c)) {
         return false;
     }
     doctor_maybe(c, "pair.%d.%d.verdict", c->a, c->b);
     return true;
 }
 
-static bool peers_judge_registry_works(doctor_case *c)
+static bool doctor_peers_judge_registry_works(doctor_case *c)
 {
     c->unasked = !c->pairs->works;
-    return !c->unasked && peers_case_has_keys(c) && !doctor_is_blamed(c, DOCTOR_KEYS);
+    return !c->unasked && doctor_peers_case_has_keys(c) && !doctor_is_blamed(c, DOCTOR_KEYS);
 }
 
 /* ---- refusals ---- */
 
 /* True if NVML gives this reason for the refusal. If CUDA gives access, no reason is needed. */
-static bool peers_case_is_refused_as(doctor_case *c, const char *reason)
+static bool doctor_peers_case_is_refused_as(doctor_case *c, const char *reason)
 {
     int before = c->n;
     const char *read = doctor_maybe(c, "pair.%d.%d.read", c->a, c->b);
@@ -225,32 +225,32 @@ static bool peers_case_is_refused_as(doctor_case *c, const char *reason)
     return false;
 }
 
-static bool peers_judge_refused_registry(doctor_case *c)
+static bool doctor_peers_judge_refused_registry(doctor_case *c)
 {
-    return peers_case_is_refused_as(c, "disabled by registry key");
+    return doctor_peers_case_is_refused_as(c, "disabled by registry key");
 }
 
-static bool peers_judge_refused_chipset(doctor_case *c)
+static bool doctor_peers_judge_refused_chipset(doctor_case *c)
 {
-    if (!peers_case_is_refused_as(c, "chipset not supported")) {
+    if (!doctor_peers_case_is_refused_as(c, "chipset not supported")) {
         return false;
     }
     doctor_maybe(c, "pair.%d.%d.path", c->a, c->b);
     return true;
 }
 
-static bool peers_judge_refused_topology(doctor_case *c)
+static bool doctor_peers_judge_refused_topology(doctor_case *c)
 {
-    if (!peers_case_is_refused_as(c, "topology not supported")) {
+    if (!doctor_peers_case_is_refused_as(c, "topology not supported")) {
         return false;
     }
     doctor_maybe(c, "pair.%d.%d.path", c->a, c->b);
     return true;
 }
 
-static bool peers_judge_refused_kind(doctor_case *c)
+static bool doctor_peers_judge_refused_kind(doctor_case *c)
 {
-    if (!peers_case_is_refused_as(c, "GPU not supported")) {
+    if (!doctor_peers_case_is_refused_as(c, "GPU not supported")) {
         return false;
     }
     doctor_maybe(c, "gpu.%d.name", c->a);
@@ -260,23 +260,23 @@ static bool peers_judge_refused_kind(doctor_case *c)
 
 /* True if access is refused and NVML gives no reason. Other rules cover MIG, WSL and confidential
  * computing. */
-static bool peers_case_is_refused_unsaid(doctor_case *c)
+static bool doctor_peers_case_is_refused_unsaid(doctor_case *c)
 {
     bool plain = doctor_is_not(c, "yes", "gpu.%d.mig", c->a) && doctor_is_not(c, "yes", "gpu.%d.mig", c->b) &&
                  doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "yes", "confidential.on");
     if (!plain) {
         return false;
     }
-    if (peers_case_is_refused_as(c, "not supported") || peers_case_is_refused_as(c, "unknown")) {
+    if (doctor_peers_case_is_refused_as(c, "not supported") || doctor_peers_case_is_refused_as(c, "unknown")) {
         return true;
     }
     return !doctor_maybe(c, "pair.%d.%d.read", c->a, c->b) && doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b);
 }
 
 /* A small window may be the reason that the driver does not give. */
-static bool peers_judge_refused_other(doctor_case *c)
+static bool doctor_peers_judge_refused_other(doctor_case *c)
 {
-    if (!peers_case_is_refused_unsaid(c)) {
+    if (!doctor_peers_case_is_refused_unsaid(c)) {
         return false;
     }
     int before = c->n;
@@ -291,10 +291,10 @@ static bool peers_judge_refused_other(doctor_case *c)
 
 /* Unused NVLink links need no reason from NVML. A reason of NVML against PCIe does not concern
  * them. */
-static bool peers_judge_refused_nvlink(doctor_case *c)
+static bool doctor_peers_judge_refused_nvlink(doctor_case *c)
 {
-    if (!peers_case_is_refused_unsaid(c) && !peers_case_is_refused_as(c, "chipset not supported") &&
-        !peers_case_is_refused_as(c, "topology not supported")) {
+    if (!doctor_peers_case_is_refused_unsaid(c) && !doctor_peers_case_is_refused_as(c, "chipset not supported") &&
+        !doctor_peers_case_is_refused_as(c, "topology not supported")) {
         return false;
     }
     doctor_maybe(c, "pair.%d.%d.nvlinks", c->a, c->b);
@@ -302,14 +302,14 @@ static bool peers_judge_refused_nvlink(doctor_case *c)
     return true;
 }
 
-static bool peers_judge_refused_test(doctor_case *c)
+static bool doctor_peers_judge_refused_test(doctor_case *c)
 {
-    return peers_case_has_verdict(c, "refused") && doctor_is_given(c, c->a, c->b) &&
+    return doctor_peers_case_has_verdict(c, "refused") && doctor_is_given(c, c->a, c->b) &&
            doctor_number_maybe(c, 0, "pair.%d.%d.code", c->a, c->b) != CODE_TOO_MANY;
 }
 
 /* The driver allows a device eight PCIe peers at a time. */
-static bool peers_judge_too_many(doctor_case *c)
+static bool doctor_peers_judge_too_many(doctor_case *c)
 {
     int peers = 0;
     bool many = doctor_gpus(c->s) > PEERS_MOST;
@@ -324,7 +324,7 @@ static bool peers_judge_too_many(doctor_case *c)
     return peers > PEERS_MOST && doctor_number(c, 0, "gpus") > PEERS_MOST;
 }
 
-static bool peers_judge_one_way(doctor_case *c)
+static bool doctor_peers_judge_one_way(doctor_case *c)
 {
     const char *there = doctor_maybe(c, "pair.%d.%d.read", c->a, c->b);
     const char *back = doctor_maybe(c, "pair.%d.%d.read", c->b, c->a);
@@ -337,9 +337,9 @@ static bool peers_judge_one_way(doctor_case *c)
 
 /* ---- slow or unverified pairs ---- */
 
-static bool peers_judge_slow(doctor_case *c)
+static bool doctor_peers_judge_slow(doctor_case *c)
 {
-    if (!peers_case_has_verdict(c, "slow")) {
+    if (!doctor_peers_case_has_verdict(c, "slow")) {
         return false;
     }
     doctor_maybe(c, "pair.%d.%d.direct_mb_per_s", c->a, c->b);
@@ -355,7 +355,7 @@ static bool peers_judge_slow(doctor_case *c)
 }
 
 /* An inconclusive test has not verified anything either. */
-static bool peers_judge_untested(doctor_case *c)
+static bool doctor_peers_judge_untested(doctor_case *c)
 {
     if (!doctor_is_given(c, c->a, c->b)) {
         return false;
@@ -365,7 +365,7 @@ static bool peers_judge_untested(doctor_case *c)
 }
 
 /* Missing atomics are normal over PCIe. */
-static bool peers_judge_atomics(doctor_case *c)
+static bool doctor_peers_judge_atomics(doctor_case *c)
 {
     const char *atomics = doctor_maybe(c, "pair.%d.%d.atomics", c->a, c->b);
     return atomics && strcmp(atomics, "ok") != 0 && doctor_is_given(c, c->a, c->b) && doctor_is_nvlink(c, c->a, c->b);
@@ -376,31 +376,32 @@ const doctor_rule doctor_rules_peers[] = {
      "bytes or counts were wrong, or the test faulted or crashed; its reason is in the evidence. hd_copy goes another "
      "way, and other programs compute wrong results",
      DOCTOR_LEFT "; then heddle p2p --verdicts --again, and until then NCCL_P2P_DISABLE=1 for NCCL", true,
-     peers_judge_corrupt, DOCTOR_NO_CAUSE,
+     doctor_peers_judge_corrupt, DOCTOR_NO_CAUSE,
      DOCTOR_BIT(DOCTOR_IOMMU) | DOCTOR_BIT(DOCTOR_ACS) | DOCTOR_BIT(DOCTOR_GUEST) | DOCTOR_BIT(DOCTOR_WINDOW) |
          DOCTOR_BIT(DOCTOR_STATIC) | DOCTOR_BIT(DOCTOR_KEYS) | DOCTOR_BIT(DOCTOR_DISPLAY) | DOCTOR_BIT(DOCTOR_DEVICE) |
          DOCTOR_BIT(DOCTOR_NVLINK)},
     {"iommu", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the IOMMU translates addresses of a device that has peers",
      "what one device writes into another one's memory may get lost, without any error",
      "start the kernel with iommu=pt (or amd_iommu=off, intel_iommu=off), then heddle p2p --verdicts", true,
-     peers_judge_iommu, DOCTOR_IOMMU, 0},
+     doctor_peers_judge_iommu, DOCTOR_IOMMU, 0},
     {"iommu-fault", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the IOMMU has refused accesses of the device",
      "the kernel log has its faults: what was written there is lost, and what was read is nothing",
-     "start the kernel with iommu=pt; dmesg | grep -e DMAR -e AMD-Vi has the addresses", true, peers_judge_fault,
+     "start the kernel with iommu=pt; dmesg | grep -e DMAR -e AMD-Vi has the addresses", true, doctor_peers_judge_fault,
      DOCTOR_NO_CAUSE, 0},
     {"acs", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bridges send what is between peers up to the processor (ACS)",
      "peer copies are slow, hang, or get lost where an IOMMU translates",
      "setpci -s BRIDGE ECAP_ACS+0x6.w=0 for each bridge in gpu.N.acs, after each start; not where virtual machines "
      "need isolation",
-     true, peers_judge_acs, DOCTOR_ACS, 0},
+     true, doctor_peers_judge_acs, DOCTOR_ACS, 0},
     {"vm-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a virtual machine was given peer access that no test has verified",
      "the grant may lead to a private copy: the writer sees its bytes, and the owner does not",
      "heddle p2p --verdicts; the host's operator passes devices through as one clique where the hardware can do it",
-     false, peers_judge_machine, DOCTOR_GUEST, 0},
+     false, doctor_peers_judge_machine, DOCTOR_GUEST, 0},
     {"window-small", DOCTOR_WARNING, DOCTOR_GPU, AREA,
      "the memory window (BAR1) is smaller than the memory, and peers cannot use it",
      "peers over PCIe go through the window. Where it is too small, mapping fails with code 205, or bytes get lost",
-     "turn on \"above 4G decoding\" and resizable BAR in the firmware", true, peers_judge_window, DOCTOR_WINDOW, 0},
+     "turn on \"above 4G decoding\" and resizable BAR in the firmware", true, doctor_peers_judge_window, DOCTOR_WINDOW,
+     0},
     {"static-mapping", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
      "the driver has probably not mapped the owner's memory into its window",
      "peer access of these cards needs the whole memory mapped there. IOMMU, bridges, virtual machine, window and keys "
@@ -408,79 +409,79 @@ const doctor_rule doctor_rules_peers[] = {
      "NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\" for the module nvidia in /etc/modprobe.d. "
      "Load "
      "it again, then heddle p2p --verdicts --again; else the driver as NVIDIA ships it",
-     true, peers_judge_static, DOCTOR_STATIC, 0},
+     true, doctor_peers_judge_static, DOCTOR_STATIC, 0},
     {"display-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA,
      "all pairs that lose bytes have this device, which has a display; others work",
      "what draws the display uses the same memory window",
      "let a device that has no peers drive the display, or leave this one out (HEDDLE_DEVICES, CUDA_VISIBLE_DEVICES)",
-     false, peers_judge_display, DOCTOR_DISPLAY, 0},
+     false, doctor_peers_judge_display, DOCTOR_DISPLAY, 0},
     {"device-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "all pairs that lose bytes have this device; others work",
      "what they share is the card, its slot and its riser",
      "exchange it with another one, to see whether the slot or the card is bad; dmesg | grep -i -e aer -e nvrm", false,
-     peers_judge_culprit, DOCTOR_DEVICE, 0},
+     doctor_peers_judge_culprit, DOCTOR_DEVICE, 0},
     {"registry", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "settings of the kernel module force a kind of peer access",
      "forced access is given where the hardware may not carry it, or withheld where it does",
      "heddle p2p --verdicts. Where bytes get lost with the keys, take them out of /etc/modprobe.d, and load the module "
      "nvidia again; pairs that work may need them",
-     true, peers_judge_registry, DOCTOR_KEYS, 0},
+     true, doctor_peers_judge_registry, DOCTOR_KEYS, 0},
     {"window-sisters", DOCTOR_WARNING, DOCTOR_GPU, AREA,
      "the memory window (BAR1) is much smaller than that of another device of this kind",
      "firmware or kernel had no room for it; peers and network cards reach the device through it",
      "dmesg | grep -e 'no space' -e 'failed to assign'; turn on \"above 4G decoding\" and resizable BAR in the "
      "firmware",
-     true, peers_judge_sisters, DOCTOR_NO_CAUSE, 0},
+     true, doctor_peers_judge_sisters, DOCTOR_NO_CAUSE, 0},
     {"nvlink-refused", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
      "NVLink connects the devices, and the driver refuses peer access",
      "links that are up and not used are broken, or their fabric is not set up; copies are staged",
      "nvidia-smi nvlink -s and -e show the links and their errors. At a switch: systemctl status "
      "nvidia-fabricmanager. Reset the devices, then have bridge, board and cards looked at",
-     true, peers_judge_refused_nvlink, DOCTOR_NVLINK, 0},
+     true, doctor_peers_judge_refused_nvlink, DOCTOR_NVLINK, 0},
     {"refused-registry", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "a registry key of the driver turns peer access off",
      "copies between these devices are staged",
      "take the key out of /etc/modprobe.d (NVreg_RegistryDwords), and load the "
      "module nvidia again",
-     true, peers_judge_refused_registry, DOCTOR_REFUSAL, 0},
+     true, doctor_peers_judge_refused_registry, DOCTOR_REFUSAL, 0},
     {"refused-chipset", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver refuses peer access because of the chipset",
      "the root complex between them is not one that the driver trusts with it; copies are staged",
      "put both devices behind one PCIe switch; in a virtual machine its host must pass both as one clique", false,
-     peers_judge_refused_chipset, DOCTOR_ROUTE, 0},
+     doctor_peers_judge_refused_chipset, DOCTOR_ROUTE, 0},
     {"refused-topology", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
      "the driver refuses peer access because of the way between the devices",
      "they hang on different root complexes; copies are staged",
-     "put both devices into slots of one processor, or behind one switch", false, peers_judge_refused_topology,
+     "put both devices into slots of one processor, or behind one switch", false, doctor_peers_judge_refused_topology,
      DOCTOR_ROUTE, 0},
     {"refused-other", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
      "the driver refuses peer access without a reason that it names", "copies between these devices are staged",
-     DOCTOR_LEFT "; nvidia-smi topo -p2p r and dmesg | grep -i nvrm may have more", false, peers_judge_refused_other,
-     DOCTOR_ROUTE, DOCTOR_BIT(DOCTOR_WINDOW) | DOCTOR_BIT(DOCTOR_KEYS)},
+     DOCTOR_LEFT "; nvidia-smi topo -p2p r and dmesg | grep -i nvrm may have more", false,
+     doctor_peers_judge_refused_other, DOCTOR_ROUTE, DOCTOR_BIT(DOCTOR_WINDOW) | DOCTOR_BIT(DOCTOR_KEYS)},
     {"refused-test", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver offers peer access, and refuses it when it is used",
      "copies between these devices are staged", "heddle p2p --verdicts --again shows the call and its code", false,
-     peers_judge_refused_test, DOCTOR_NO_CAUSE, 0},
+     doctor_peers_judge_refused_test, DOCTOR_NO_CAUSE, 0},
     {"one-way", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "peer access is given one way only",
-     "libraries that expect both ways fail or fall back", "nvidia-smi topo -p2p r", false, peers_judge_one_way,
+     "libraries that expect both ways fail or fall back", "nvidia-smi topo -p2p r", false, doctor_peers_judge_one_way,
      DOCTOR_NO_CAUSE, 0},
     {"too-many-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the device has more peers than the driver serves at a time",
      "each device has eight peers over PCIe at most; the next one is refused (code 711)",
-     "choose the pairs that matter; other copies are staged", false, peers_judge_too_many, DOCTOR_NO_CAUSE, 0},
+     "choose the pairs that matter; other copies are staged", false, doctor_peers_judge_too_many, DOCTOR_NO_CAUSE, 0},
     {"pair-slow", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "direct copies are slower than staged ones",
      "hd_copy therefore stages, and kernels may still use the memory directly",
-     DOCTOR_LEFT "; heddle p2p has the links of both, and figures", false, peers_judge_slow, DOCTOR_NO_CAUSE,
+     DOCTOR_LEFT "; heddle p2p has the links of both, and figures", false, doctor_peers_judge_slow, DOCTOR_NO_CAUSE,
      DOCTOR_BIT(DOCTOR_IOMMU_SLOW) | DOCTOR_BIT(DOCTOR_ACS)},
     {"acs-hint", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "bridges between these devices probably isolate them (ACS)",
      "both are behind one switch, yet in two IOMMU groups", "as root: heddle doctor, which then reads the bridges",
-     true, peers_judge_acs_hint, DOCTOR_NO_CAUSE, 0},
+     true, doctor_peers_judge_acs_hint, DOCTOR_NO_CAUSE, 0},
     {"refused-kind", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "devices of this kind have no peer access with this driver",
-     "NVIDIA's driver gives it to few GeForce cards; copies are staged", "", false, peers_judge_refused_kind,
+     "NVIDIA's driver gives it to few GeForce cards; copies are staged", "", false, doctor_peers_judge_refused_kind,
      DOCTOR_REFUSAL, 0},
     {"registry-works", DOCTOR_NOTE, DOCTOR_MACHINE, AREA,
      "settings of the kernel module force a kind of peer access, and what was tested with them works",
      "without the keys these pairs may lose their access, or bytes; after an update of the driver test again", "",
-     false, peers_judge_registry_works, DOCTOR_NO_CAUSE, 0},
+     false, doctor_peers_judge_registry_works, DOCTOR_NO_CAUSE, 0},
     {"untested", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "no test has verified the driver's word on peer access",
      "a driver may report access that loses bytes",
      "heddle p2p --verdicts; where a test was inconclusive, --again, and its reason names the cause", false,
-     peers_judge_untested, DOCTOR_NO_CAUSE, 0},
+     doctor_peers_judge_untested, DOCTOR_NO_CAUSE, 0},
     {"atomics", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "the driver reports no atomic operations between devices with NVLink",
      "kernels that count or lock in the other device's memory may compute wrong results",
-     "nvidia-smi topo -p2p a; nvidia-smi nvlink -s", false, peers_judge_atomics, DOCTOR_NO_CAUSE, 0},
+     "nvidia-smi topo -p2p a; nvidia-smi nvlink -s", false, doctor_peers_judge_atomics, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

@@ -15,27 +15,27 @@ enum { QUEUES_FEWEST = 8, SHM_LEAST_MIB = 1024, MEMLOCK_LEAST_KIB = 65536, PTRAC
 
 /* ---- limits ---- */
 
-static bool process_case_in_container(doctor_case *c)
+static bool doctor_process_case_in_container(doctor_case *c)
 {
     return doctor_is(c, "yes", "system.container");
 }
 
-static bool process_judge_shm(doctor_case *c)
+static bool doctor_process_judge_shm(doctor_case *c)
 {
-    if (!process_case_in_container(c)) {
+    if (!doctor_process_case_in_container(c)) {
         return false;
     }
     long long mib = doctor_number(c, -1, "system.shm_mib");
     return mib >= 0 && mib < SHM_LEAST_MIB;
 }
 
-static bool process_judge_ipc(doctor_case *c)
+static bool doctor_process_judge_ipc(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is(c, "own", "process.ipc_namespace");
 }
 
 /* CUDA can pin memory beyond this limit, but libraries for InfiniBand cannot. */
-static bool process_judge_memlock(doctor_case *c)
+static bool doctor_process_judge_memlock(doctor_case *c)
 {
     if (doctor_number(c, 0, "system.infiniband") <= 0) {
         return false;
@@ -46,7 +46,7 @@ static bool process_judge_memlock(doctor_case *c)
 
 /* The limit should allow one processor for each device, and one for the program. Host devices are
  * processors themselves. */
-static bool process_judge_cpu_limit(doctor_case *c)
+static bool doctor_process_judge_cpu_limit(doctor_case *c)
 {
     long long limit = doctor_number(c, -1, "process.cpu_limit_milli");
     return limit >= 0 && doctor_is_not(c, "host", "driver.provider") && doctor_number(c, 0, "gpus") > 0 &&
@@ -54,7 +54,7 @@ static bool process_judge_cpu_limit(doctor_case *c)
 }
 
 /* Finds a limit below the memory of the largest device. */
-static bool process_judge_memory_limit(doctor_case *c)
+static bool doctor_process_judge_memory_limit(doctor_case *c)
 {
     long long limit = doctor_number(c, -1, "process.memory_limit_mib");
     for (int i = 0; limit >= 0 && i < doctor_gpus(c->s); i++) {
@@ -67,32 +67,32 @@ static bool process_judge_memory_limit(doctor_case *c)
     return false;
 }
 
-static bool process_judge_ptrace(doctor_case *c)
+static bool doctor_process_judge_ptrace(doctor_case *c)
 {
     return doctor_number(c, 0, "system.ptrace_scope") >= PTRACE_ADMIN;
 }
 
 /* ---- environment ---- */
 
-static bool process_judge_connections(doctor_case *c)
+static bool doctor_process_judge_connections(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "env.CUDA_DEVICE_MAX_CONNECTIONS");
     return n > 0 && n < QUEUES_FEWEST;
 }
 
-static bool process_judge_blocking(doctor_case *c)
+static bool doctor_process_judge_blocking(doctor_case *c)
 {
     long long value = doctor_number(c, 0, "env.CUDA_LAUNCH_BLOCKING");
     return value != 0;
 }
 
-static bool process_judge_lazy(doctor_case *c)
+static bool doctor_process_judge_lazy(doctor_case *c)
 {
     return doctor_is(c, "LAZY", "env.CUDA_MODULE_LOADING");
 }
 
 /* The number of devices that NVML opens; without NVML, the number of all devices. */
-static int process_case_opened_devices(doctor_case *c)
+static int doctor_process_case_opened_devices(doctor_case *c)
 {
     int n = doctor_gpus(c->s), known = 0, good = 0, before = c->n;
     for (int i = 0; i < n; i++) {
@@ -115,7 +115,7 @@ bool doctor_hides_all(doctor_case *c)
     if (list[0] == 0 || list[0] == '-' || strcmp(list, "NoDevFiles") == 0) {
         return true;
     }
-    int n = process_case_opened_devices(c);
+    int n = doctor_process_case_opened_devices(c);
     if (n == 0 || doctor_number_maybe(c, 0, "driver.init") != NO_DEVICE) {
         return false;
     }
@@ -124,13 +124,13 @@ bool doctor_hides_all(doctor_case *c)
     return end == list || first >= n;
 }
 
-static bool process_judge_hidden(doctor_case *c)
+static bool doctor_process_judge_hidden(doctor_case *c)
 {
     return doctor_hides_all(c);
 }
 
 /* Compares CUDA's numbers if they are known. Otherwise it looks for devices of different kinds. */
-static bool process_judge_order(doctor_case *c)
+static bool doctor_process_judge_order(doctor_case *c)
 {
     int n = doctor_gpus(c->s);
     if (doctor_number(c, 0, "gpus") < 2) {
@@ -160,23 +160,23 @@ static bool process_judge_order(doctor_case *c)
     return false;
 }
 
-static bool process_judge_option(doctor_case *c)
+static bool doctor_process_judge_option(doctor_case *c)
 {
     return doctor_is(c, "wrong", "env.options");
 }
 
-static bool process_judge_unknown(doctor_case *c)
+static bool doctor_process_judge_unknown(doctor_case *c)
 {
     const char *list = doctor_look(c, "env.unknown");
     return list && strcmp(list, "none") != 0;
 }
 
-static bool process_judge_peers_off(doctor_case *c)
+static bool doctor_process_judge_peers_off(doctor_case *c)
 {
     return doctor_is(c, "off", "env.HEDDLE_PEERS") || doctor_number(c, 0, "env.NCCL_P2P_DISABLE") > 0;
 }
 
-static bool process_judge_peers_trusted(doctor_case *c)
+static bool doctor_process_judge_peers_trusted(doctor_case *c)
 {
     return doctor_is(c, "trust", "env.HEDDLE_PEERS");
 }
@@ -184,61 +184,62 @@ static bool process_judge_peers_trusted(doctor_case *c)
 const doctor_rule doctor_rules_process[] = {
     {"devices-hidden", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT, "CUDA_VISIBLE_DEVICES hides all devices",
      "there are devices, and programs find none",
-     "unset CUDA_VISIBLE_DEVICES, or list devices in it that there are (nvidia-smi -L)", false, process_judge_hidden,
-     DOCTOR_NO_CAUSE, 0},
+     "unset CUDA_VISIBLE_DEVICES, or list devices in it that there are (nvidia-smi -L)", false,
+     doctor_process_judge_hidden, DOCTOR_NO_CAUSE, 0},
     {"option-wrong", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT,
      "a variable HEDDLE_* has a value that is none of its own",
      "every program that opens Heddle fails, and CUDA was not asked here",
-     "heddle info shows which one and what it may be", false, process_judge_option, DOCTOR_NO_CAUSE, 0},
+     "heddle info shows which one and what it may be", false, doctor_process_judge_option, DOCTOR_NO_CAUSE, 0},
     {"shm-small", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "/dev/shm of this container is small",
      "NCCL and data loaders put their buffers there, and fail with \"No space left on device\" or a bus error",
-     "docker run --shm-size=8g, or --ipc=host", false, process_judge_shm, DOCTOR_NO_CAUSE, 0},
+     "docker run --shm-size=8g, or --ipc=host", false, doctor_process_judge_shm, DOCTOR_NO_CAUSE, 0},
     {"memlock", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "little memory may be locked, and there is InfiniBand",
      "registering memory for the network fails", "ulimit -l unlimited; for a container --ulimit memlock=-1", true,
-     process_judge_memlock, DOCTOR_NO_CAUSE, 0},
+     doctor_process_judge_memlock, DOCTOR_NO_CAUSE, 0},
     {"cpu-limit", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "a control group limits this process to few processors",
      "each device has a thread, and copies and callbacks have more; at the limit all of them stand still together, for "
      "milliseconds",
      "give it one processor for each device, and one more: docker run --cpus, limits.cpu of a pod, CPUQuota of a "
      "service",
-     false, process_judge_cpu_limit, DOCTOR_NO_CAUSE, 0},
+     false, doctor_process_judge_cpu_limit, DOCTOR_NO_CAUSE, 0},
     {"memory-limit", DOCTOR_WARNING, DOCTOR_MACHINE, AREA,
      "a control group limits the memory of this process to less than a device has",
      "pinned memory and files that are being read count; beyond the limit the kernel kills the program",
      "docker run --memory, limits.memory of a pod, MemoryMax of a service; the option pinned_limit bounds what Heddle "
      "pins",
-     false, process_judge_memory_limit, DOCTOR_NO_CAUSE, 0},
+     false, doctor_process_judge_memory_limit, DOCTOR_NO_CAUSE, 0},
     {"max-connections", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_DEVICE_MAX_CONNECTIONS allows few hardware queues",
      "lanes and streams that share a queue hold each other up",
-     "unset CUDA_DEVICE_MAX_CONNECTIONS; the option hw_queues of Heddle then decides", false, process_judge_connections,
-     DOCTOR_NO_CAUSE, 0},
+     "unset CUDA_DEVICE_MAX_CONNECTIONS; the option hw_queues of Heddle then decides", false,
+     doctor_process_judge_connections, DOCTOR_NO_CAUSE, 0},
     {"launch-blocking", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_LAUNCH_BLOCKING makes every launch wait for its end", "nothing overlaps any more",
-     "unset CUDA_LAUNCH_BLOCKING", false, process_judge_blocking, DOCTOR_NO_CAUSE, 0},
+     "unset CUDA_LAUNCH_BLOCKING", false, doctor_process_judge_blocking, DOCTOR_NO_CAUSE, 0},
     {"variable-unknown", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "a variable HEDDLE_* is no option, and is ignored", "what it should set keeps its default",
-     "correct its name, or unset it; heddle info lists all variables", false, process_judge_unknown, DOCTOR_NO_CAUSE,
-     0},
+     "correct its name, or unset it; heddle info lists all variables", false, doctor_process_judge_unknown,
+     DOCTOR_NO_CAUSE, 0},
     {"peers-trusted", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "HEDDLE_PEERS=trust takes the driver's word on peer access", "bytes that get lost between devices are not noticed",
-     "unset HEDDLE_PEERS", false, process_judge_peers_trusted, DOCTOR_NO_CAUSE, 0},
+     "unset HEDDLE_PEERS", false, doctor_process_judge_peers_trusted, DOCTOR_NO_CAUSE, 0},
     {"ipc-namespace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "this container has an IPC namespace of its own",
      "memory cannot be shared with processes outside by CUDA's IPC handles",
-     "docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, process_judge_ipc, DOCTOR_NO_CAUSE, 0},
+     "docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, doctor_process_judge_ipc, DOCTOR_NO_CAUSE,
+     0},
     {"ptrace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "processes may not look into each other (ptrace_scope)",
      "libraries that fetch descriptors from another process fail; debuggers do, too",
      "sysctl kernel.yama.ptrace_scope=1; 3 stays until a restart, so set it in /etc/sysctl.d and restart", true,
-     process_judge_ptrace, DOCTOR_NO_CAUSE, 0},
+     doctor_process_judge_ptrace, DOCTOR_NO_CAUSE, 0},
     {"lazy-loading", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_MODULE_LOADING=LAZY loads kernels at their first launch",
      "a first launch waits for what runs on the device, and measurements contain the loading",
-     "CUDA_MODULE_LOADING=EAGER", false, process_judge_lazy, DOCTOR_NO_CAUSE, 0},
+     "CUDA_MODULE_LOADING=EAGER", false, doctor_process_judge_lazy, DOCTOR_NO_CAUSE, 0},
     {"device-order", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA numbers the devices in another order than nvidia-smi",
      "with devices of several kinds CUDA puts the fastest first; numbers here are in the order of the bus",
-     "CUDA_DEVICE_ORDER=PCI_BUS_ID", false, process_judge_order, DOCTOR_NO_CAUSE, 0},
+     "CUDA_DEVICE_ORDER=PCI_BUS_ID", false, doctor_process_judge_order, DOCTOR_NO_CAUSE, 0},
     {"peers-off", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT, "a variable turns peer access off",
      "copies are staged although devices may reach each other", "unset HEDDLE_PEERS and NCCL_P2P_DISABLE", false,
-     process_judge_peers_off, DOCTOR_NO_CAUSE, 0},
+     doctor_process_judge_peers_off, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

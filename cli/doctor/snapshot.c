@@ -20,7 +20,7 @@ enum { PLAIN_BYTES = 32, HASH_BYTES = 18, BUCKETS_FIRST = 256 };
 
 /* ---- the table ---- */
 
-static uint64_t snapshot_hash_text(const char *text, size_t bytes)
+static uint64_t doctor_snapshot_hash_text(const char *text, size_t bytes)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < bytes; i++) {
@@ -30,16 +30,16 @@ static uint64_t snapshot_hash_text(const char *text, size_t bytes)
 }
 
 /* The key's slot in the index, or the free one for it. */
-static size_t snapshot_slot_of(const doctor_snapshot *s, const char *key)
+static size_t doctor_snapshot_slot_of(const doctor_snapshot *s, const char *key)
 {
-    size_t at = (size_t)snapshot_hash_text(key, strlen(key)) & (s->buckets - 1);
+    size_t at = (size_t)doctor_snapshot_hash_text(key, strlen(key)) & (s->buckets - 1);
     while (s->index[at] && strcmp(s->list[s->index[at] - 1].key, key) != 0) {
         at = (at + 1) & (s->buckets - 1);
     }
     return at;
 }
 
-static void snapshot_grow_index(doctor_snapshot *s)
+static void doctor_snapshot_grow_index(doctor_snapshot *s)
 {
     size_t room = s->room ? 2 * s->room : BUCKETS_FIRST / 2;
     doctor_fact *list = cli_allocate(room * sizeof(*list));
@@ -54,13 +54,13 @@ static void snapshot_grow_index(doctor_snapshot *s)
     s->index = cli_allocate(s->buckets * sizeof(*s->index));
     memset(s->index, 0, s->buckets * sizeof(*s->index));
     for (size_t i = 0; i < s->n; i++) {
-        s->index[snapshot_slot_of(s, s->list[i].key)] = i + 1;
+        s->index[doctor_snapshot_slot_of(s, s->list[i].key)] = i + 1;
     }
 }
 
 const doctor_fact *doctor_find(const doctor_snapshot *s, const char *key)
 {
-    size_t position = s->buckets ? s->index[snapshot_slot_of(s, key)] : 0;
+    size_t position = s->buckets ? s->index[doctor_snapshot_slot_of(s, key)] : 0;
     return position ? &s->list[position - 1] : NULL;
 }
 
@@ -90,7 +90,7 @@ bool doctor_is_uuid(const char *at)
 }
 
 /* The length of a UUID, or 0 if none begins here. A UUID without dashes must stand alone. */
-static size_t snapshot_uuid_length(const char *at, bool first)
+static size_t doctor_snapshot_uuid_length(const char *at, bool first)
 {
     size_t digits = strspn(at, "0123456789abcdefABCDEF");
     return doctor_is_uuid(at) ? DOCTOR_UUID_BYTES : first && digits == PLAIN_BYTES ? PLAIN_BYTES : 0;
@@ -98,16 +98,16 @@ static size_t snapshot_uuid_length(const char *at, bool first)
 
 /* Makes one line of at most DOCTOR_VALUE_BYTES, with a hash in place of each UUID. The
  * delimiters around the hash keep it from joining a UUID. */
-static char *snapshot_clean_value(const char *value)
+static char *doctor_snapshot_clean_value(const char *value)
 {
     char text[DOCTOR_VALUE_BYTES];
     const char *begin = value;
     size_t used = 0;
     while (*value && used + HASH_BYTES + 1 < sizeof(text)) {
-        size_t length = snapshot_uuid_length(value, value == begin || !isxdigit((unsigned char)value[-1]));
+        size_t length = doctor_snapshot_uuid_length(value, value == begin || !isxdigit((unsigned char)value[-1]));
         if (length) {
             used += (size_t)snprintf(text + used, sizeof(text) - used, "#%016" PRIx64 "#",
-                                     snapshot_hash_text(value, length));
+                                     doctor_snapshot_hash_text(value, length));
             value += length;
         } else {
             text[used++] = isprint((unsigned char)*value) ? *value : '?';
@@ -118,7 +118,7 @@ static char *snapshot_clean_value(const char *value)
     return cli_format("%s", text);
 }
 
-static bool snapshot_is_key(const char *key)
+static bool doctor_snapshot_is_key(const char *key)
 {
     size_t length = strlen(key);
     return length > 0 && length < DOCTOR_KEY_BYTES &&
@@ -126,26 +126,26 @@ static bool snapshot_is_key(const char *key)
 }
 
 /* Either value or reason is NULL. */
-static void snapshot_set_fact(doctor_snapshot *s, const char *key, const char *value, const char *reason)
+static void doctor_snapshot_set_fact(doctor_snapshot *s, const char *key, const char *value, const char *reason)
 {
-    if (!snapshot_is_key(key) || (s->n == DOCTOR_FACTS_MAX && !doctor_find(s, key))) {
+    if (!doctor_snapshot_is_key(key) || (s->n == DOCTOR_FACTS_MAX && !doctor_find(s, key))) {
         return;
     }
     if (s->n == s->room) {
-        snapshot_grow_index(s);
+        doctor_snapshot_grow_index(s);
     }
-    size_t slot = snapshot_slot_of(s, key);
+    size_t slot = doctor_snapshot_slot_of(s, key);
     if (s->index[slot]) {
         doctor_fact *f = &s->list[s->index[slot] - 1];
         if (!f->value && value) {
-            f->value = snapshot_clean_value(value);
+            f->value = doctor_snapshot_clean_value(value);
             free(f->reason);
             f->reason = NULL;
         }
         return;
     }
-    s->list[s->n++] = (doctor_fact){cli_format("%s", key), value ? snapshot_clean_value(value) : NULL,
-                                    value ? NULL : snapshot_clean_value(reason)};
+    s->list[s->n++] = (doctor_fact){cli_format("%s", key), value ? doctor_snapshot_clean_value(value) : NULL,
+                                    value ? NULL : doctor_snapshot_clean_value(reason)};
     s->index[slot] = s->n;
 }
 
@@ -156,7 +156,7 @@ void doctor_put(doctor_snapshot *s, const char *value, const char *key, ...)
     va_start(arguments, key);
     vsnprintf(text, sizeof(text), key, arguments);
     va_end(arguments);
-    snapshot_set_fact(s, text, value, NULL);
+    doctor_snapshot_set_fact(s, text, value, NULL);
 }
 
 void doctor_put_number(doctor_snapshot *s, long long value, const char *key, ...)
@@ -167,7 +167,7 @@ void doctor_put_number(doctor_snapshot *s, long long value, const char *key, ...
     vsnprintf(whole, sizeof(whole), key, arguments);
     va_end(arguments);
     snprintf(text, sizeof(text), "%lld", value);
-    snapshot_set_fact(s, whole, text, NULL);
+    doctor_snapshot_set_fact(s, whole, text, NULL);
 }
 
 void doctor_miss(doctor_snapshot *s, const char *reason, const char *key, ...)
@@ -177,13 +177,13 @@ void doctor_miss(doctor_snapshot *s, const char *reason, const char *key, ...)
     va_start(arguments, key);
     vsnprintf(text, sizeof(text), key, arguments);
     va_end(arguments);
-    snapshot_set_fact(s, text, NULL, reason);
+    doctor_snapshot_set_fact(s, text, NULL, reason);
 }
 
 void doctor_add_all(doctor_snapshot *s, const doctor_snapshot *other)
 {
     for (size_t i = 0; i < other->n; i++) {
-        snapshot_set_fact(s, other->list[i].key, other->list[i].value, other->list[i].reason);
+        doctor_snapshot_set_fact(s, other->list[i].key, other->list[i].value, other->list[i].reason);
     }
 }
 
@@ -197,7 +197,7 @@ int doctor_gpus(const doctor_snapshot *s)
 /* ---- JSON ---- */
 
 /* True if the text is a whole number in its usual form. */
-static bool snapshot_is_whole_number(const char *text, long long *out)
+static bool doctor_snapshot_is_whole_number(const char *text, long long *out)
 {
     char again[32];
     *out = strtoll(text, NULL, 10);
@@ -205,10 +205,10 @@ static bool snapshot_is_whole_number(const char *text, long long *out)
     return strcmp(text, again) == 0;
 }
 
-static bool snapshot_is_count(const char *text)
+static bool doctor_snapshot_is_count(const char *text)
 {
     long long n;
-    return snapshot_is_whole_number(text, &n) && n >= 0 && n <= DOCTOR_GPUS_MAX;
+    return doctor_snapshot_is_whole_number(text, &n) && n >= 0 && n <= DOCTOR_GPUS_MAX;
 }
 
 void doctor_write(const doctor_snapshot *s, FILE *out)
@@ -229,8 +229,8 @@ void doctor_write(const doctor_snapshot *s, FILE *out)
             const char *text = missing ? f->reason : f->value;
             if (text) {
                 hdi_json_key(&j, f->key);
-                (void)(!missing && snapshot_is_whole_number(text, &number) ? hdi_json_integer(&j, number)
-                                                                           : hdi_json_string(&j, text));
+                (void)(!missing && doctor_snapshot_is_whole_number(text, &number) ? hdi_json_integer(&j, number)
+                                                                                  : hdi_json_string(&j, text));
             }
         }
         hdi_json_object_end(&j);
@@ -240,7 +240,7 @@ void doctor_write(const doctor_snapshot *s, FILE *out)
 }
 
 /* Reads "facts" or "missing". */
-static bool snapshot_read_members(doctor_snapshot *s, const hdi_json_value *object, bool missing, char *error)
+static bool doctor_snapshot_read_members(doctor_snapshot *s, const hdi_json_value *object, bool missing, char *error)
 {
     if (object && object->kind != HDI_JSON_OBJECT) {
         snprintf(error, DOCTOR_ERROR_BYTES, "line %d: \"%s\" is no object", object->line,
@@ -251,23 +251,23 @@ static bool snapshot_read_members(doctor_snapshot *s, const hdi_json_value *obje
         char number[32];
         snprintf(number, sizeof(number), "%lld", (long long)v->integer);
         const char *text = v->is_integer && !missing ? number : v->text;
-        const char *wrong = !snapshot_is_key(v->key)             ? "is no name of a fact"
+        const char *wrong = !doctor_snapshot_is_key(v->key)      ? "is no name of a fact"
                             : doctor_find(s, v->key)             ? "is there twice"
                             : !text                              ? "is neither text nor a whole number"
                             : s->n == DOCTOR_FACTS_MAX           ? "is one fact too many"
                             : strlen(text) >= DOCTOR_VALUE_BYTES ? "is too long"
                                                                  : NULL;
         if (wrong) {
-            snprintf(error, DOCTOR_ERROR_BYTES, "line %d: \"%.60s\" %s", v->line, snapshot_is_key(v->key) ? v->key : "",
-                     wrong);
+            snprintf(error, DOCTOR_ERROR_BYTES, "line %d: \"%.60s\" %s", v->line,
+                     doctor_snapshot_is_key(v->key) ? v->key : "", wrong);
             return false;
         }
-        if (strcmp(v->key, "gpus") == 0 && !missing && !snapshot_is_count(text)) {
+        if (strcmp(v->key, "gpus") == 0 && !missing && !doctor_snapshot_is_count(text)) {
             snprintf(error, DOCTOR_ERROR_BYTES, "line %d: \"gpus\" is no number of devices from 0 to %d", v->line,
                      DOCTOR_GPUS_MAX);
             return false;
         }
-        snapshot_set_fact(s, v->key, missing ? NULL : text, missing ? text : NULL);
+        doctor_snapshot_set_fact(s, v->key, missing ? NULL : text, missing ? text : NULL);
     }
     return true;
 }
@@ -291,8 +291,8 @@ bool doctor_read(doctor_snapshot *s, const char *text, size_t bytes, char error[
     } else if (!facts) {
         snprintf(error, DOCTOR_ERROR_BYTES, "it has no \"facts\"");
     } else {
-        good = snapshot_read_members(s, facts, false, error) &&
-               snapshot_read_members(s, hdi_json_member(tree.root, "missing"), true, error);
+        good = doctor_snapshot_read_members(s, facts, false, error) &&
+               doctor_snapshot_read_members(s, hdi_json_member(tree.root, "missing"), true, error);
     }
     hdi_json_release(&tree);
     if (!good) {

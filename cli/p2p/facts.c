@@ -46,7 +46,7 @@ static void p2p_facts_read_hypervisor(const char *root, p2p_facts *facts)
     char line[8192];
     bool readable;
     p2p_fact *f = p2p_facts_add(facts, -1, "hypervisor", "virtual machine");
-    if (!system_find_line(root, "/proc/cpuinfo", "flags", line, sizeof(line), &readable)) {
+    if (!cli_system_find_line(root, "/proc/cpuinfo", "flags", line, sizeof(line), &readable)) {
         p2p_facts_state(f, P2P_UNKNOWN, "", "/proc/cpuinfo names no flags");
     } else if (strstr(line, " hypervisor")) {
         p2p_facts_state(f, P2P_UNKNOWN,
@@ -59,7 +59,7 @@ static void p2p_facts_read_hypervisor(const char *root, p2p_facts *facts)
 
 static void p2p_facts_read_wsl(const char *root, p2p_facts *facts)
 {
-    if (system_exists(root, "/dev/dxg")) {
+    if (cli_system_exists(root, "/dev/dxg")) {
         p2p_facts_state(p2p_facts_add(facts, -1, "wsl", "Windows subsystem"), P2P_PROBLEM,
                         "none: copies are staged there", "/dev/dxg is there: the GPUs belong to Windows");
     }
@@ -71,7 +71,7 @@ static void p2p_facts_read_registry(const char *root, p2p_facts *facts)
     char line[1024];
     bool readable;
     p2p_fact *f = p2p_facts_add(facts, -1, "registry", "driver's settings");
-    if (!system_find_line(root, "/proc/driver/nvidia/params", "RegistryDwords:", line, sizeof(line), &readable)) {
+    if (!cli_system_find_line(root, "/proc/driver/nvidia/params", "RegistryDwords:", line, sizeof(line), &readable)) {
         p2p_facts_state(f, P2P_UNKNOWN, "", "/proc/driver/nvidia/params %s",
                         readable ? "has no RegistryDwords" : "cannot be read");
     } else if (strstr(line, "ForceP2P") || strstr(line, "RMForceP2PType")) {
@@ -88,12 +88,12 @@ static void p2p_facts_read_versions(const char *root, p2p_facts *facts)
 {
     char library[64], module[1024];
     p2p_fact *f = p2p_facts_add(facts, -1, "version", "driver's versions");
-    bool loaded = system_read_module(root, module, sizeof(module));
-    if (!system_read_library(root, library, sizeof(library)) || !loaded) {
+    bool loaded = cli_system_read_module(root, module, sizeof(module));
+    if (!cli_system_read_library(root, library, sizeof(library)) || !loaded) {
         p2p_facts_state(f, P2P_UNKNOWN, "", "%s",
                         loaded ? "the version of libcuda cannot be read"
                                : "/proc/driver/nvidia/version cannot be read");
-    } else if (system_has_version(module, library)) {
+    } else if (cli_system_has_version(module, library)) {
         p2p_facts_state(f, P2P_OK, "", "libcuda and the kernel module are %s", library);
     } else {
         p2p_facts_state(f, P2P_PROBLEM, "install libcuda and the kernel module of one version",
@@ -108,7 +108,7 @@ static void p2p_facts_read_nodes(const char *root, const p2p_place *places, int 
     char text[P2P_FACT_TEXT - 64] = "";
     p2p_fact *f = p2p_facts_add(facts, -1, "numa", "NUMA nodes");
     for (int i = 0; i < n; i++) {
-        long long value = system_read_number(root, -1, "/sys/bus/pci/devices/%s/numa_node", places[i].bus_id);
+        long long value = cli_system_read_number(root, -1, "/sys/bus/pci/devices/%s/numa_node", places[i].bus_id);
         node[i] = value >= 0 && value < 4096 ? (int)value : -1;
         if (node[i] < 0) {
             p2p_facts_state(f, P2P_UNKNOWN, "", "the system does not report the node of device %d", i);
@@ -138,7 +138,7 @@ static void p2p_facts_read_iommu(const char *root, const p2p_place *place, int d
 {
     char group[64], type[64];
     p2p_fact *f = p2p_facts_add(facts, device, "iommu", "IOMMU");
-    switch (system_read_iommu(root, place->bus_id, group, type)) {
+    switch (cli_system_read_iommu(root, place->bus_id, group, type)) {
     case SYSTEM_IOMMU_UNGROUPED:
         p2p_facts_state(f, P2P_UNKNOWN, "", "there is one, but the device is in none of its groups");
         break;
@@ -166,7 +166,7 @@ static void p2p_facts_read_link(const char *root, const p2p_place *place, int de
 {
     system_link link;
     p2p_fact *f = p2p_facts_add(facts, device, "link", "PCIe link");
-    if (!system_read_link(root, place->bus_id, &link)) {
+    if (!cli_system_read_link(root, place->bus_id, &link)) {
         p2p_facts_state(f, P2P_UNKNOWN, "", "the system does not report its speed and width");
     } else if (link.width < link.max_width) {
         p2p_facts_state(f, P2P_PROBLEM, "look at the slot, the riser and the firmware's settings of the slot",
@@ -182,7 +182,7 @@ static void p2p_facts_read_link(const char *root, const p2p_place *place, int de
 static void p2p_facts_read_window(const char *root, const p2p_place *place, int device, p2p_facts *facts)
 {
     p2p_fact *f = p2p_facts_add(facts, device, "window", "memory window");
-    uint64_t bytes = system_read_window(root, place->bus_id);
+    uint64_t bytes = cli_system_read_window(root, place->bus_id);
     if (!bytes) {
         p2p_facts_state(f, P2P_UNKNOWN, "", "the system does not report its size");
     } else if (bytes < place->memory_bytes) {
@@ -203,7 +203,7 @@ static void p2p_facts_read_bridges(const char *root, const system_chain *c, int 
         return;
     }
     for (int i = 0; i < c->n; i++) {
-        int control = system_read_acs(root, c->bridge[i]);
+        int control = cli_system_read_acs(root, c->bridge[i]);
         if (control > 0 && control & SYSTEM_ACS_REDIRECT) {
             p2p_facts_state(
                 f, P2P_PROBLEM,
@@ -230,7 +230,7 @@ void p2p_facts_read(const char *root, const p2p_place *places, int n, p2p_facts 
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < n; i++) {
         own[i] = places[i];
-        system_bus_id(places[i].bus_id, own[i].bus_id);
+        cli_system_bus_id(places[i].bus_id, own[i].bus_id);
     }
     p2p_facts_read_hypervisor(root, out);
     p2p_facts_read_wsl(root, out);
@@ -239,14 +239,14 @@ void p2p_facts_read(const char *root, const p2p_place *places, int n, p2p_facts 
     p2p_facts_read_nodes(root, own, n, out);
     for (int i = 0; i < n; i++) {
         p2p_facts_read_iommu(root, &own[i], i, out);
-        system_read_chain(root, own[i].bus_id, &chains[i]);
+        cli_system_read_chain(root, own[i].bus_id, &chains[i]);
         p2p_facts_read_bridges(root, &chains[i], i, out);
         p2p_facts_read_link(root, &own[i], i, out);
         p2p_facts_read_window(root, &own[i], i, out);
     }
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < n; j++) {
-            out->path[i][j] = i == j ? SYSTEM_PATH_UNKNOWN : system_path_between(&chains[i], &chains[j]);
+            out->path[i][j] = i == j ? SYSTEM_PATH_UNKNOWN : cli_system_path_between(&chains[i], &chains[j]);
         }
     }
 }

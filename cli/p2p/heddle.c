@@ -21,7 +21,7 @@ typedef struct side {
     hd_buffer *out[P2P_DEVICES_MAX], *in[P2P_DEVICES_MAX], *count[P2P_DEVICES_MAX];
 } side;
 
-#define TRY(status, what) report_check(status, what, error)
+#define TRY(status, what) cli_report_check(status, what, error)
 
 static bool p2p_heddle_open_side(side *s, char *error)
 {
@@ -95,7 +95,7 @@ static bool p2p_heddle_copy_many(side *s, int d, int o, bool both, size_t bytes,
                                  char *error)
 {
     hd_ticket there = {NULL, 0}, back = {NULL, 0};
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     for (int i = 0; i < copies; i++) {
         if (!TRY(hd_copy(s->in[o], 0, s->out[d], 0, bytes, &there), "hd_copy") ||
             (both && !TRY(hd_copy(s->in[d], 0, s->out[o], 0, bytes, &back), "hd_copy"))) {
@@ -105,7 +105,7 @@ static bool p2p_heddle_copy_many(side *s, int d, int o, bool both, size_t bytes,
     if (!TRY(hd_wait(there, P2P_TIMEOUT_NS), "hd_copy") || (both && !TRY(hd_wait(back, P2P_TIMEOUT_NS), "hd_copy"))) {
         return false;
     }
-    *seconds = (double)(stats_monotonic() - begin) * 1e-9;
+    *seconds = (double)(cli_stats_monotonic() - begin) * 1e-9;
     return true;
 }
 
@@ -127,7 +127,7 @@ static bool p2p_heddle_run_way(side *s, const char *what, int d, int o, bool bot
              (!both || p2p_heddle_compare_buffer(s, what, d, seed + 1, &right, error));
         samples[k] = (double)x->bytes * copies * (both ? 2 : 1) / (seconds * 1e9);
     }
-    *out = ok && right ? stats_spread_of(samples, x->samples).median : NAN;
+    *out = ok && right ? cli_stats_spread_of(samples, x->samples).median : NAN;
     return ok;
 }
 
@@ -144,7 +144,7 @@ static bool p2p_heddle_run_small(side *s, int d, int o, size_t bytes, double *ou
             values[i] = seconds * 1e6;
         }
     }
-    *out = ok ? stats_spread_of(values, count).median : NAN;
+    *out = ok ? cli_stats_spread_of(values, count).median : NAN;
     return ok;
 }
 

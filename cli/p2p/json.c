@@ -42,16 +42,16 @@ static void p2p_json_put_run(const p2p_experiment *x, hdi_json *j)
 {
     hdi_json_key(j, "run");
     hdi_json_object(j);
-    report_put_bool(j, "host_devices", x->on_host);
-    report_put_bool(j, "measured", !x->options->verdicts_only);
-    report_put_bool(j, "quick", x->options->quick);
-    report_put_integer(j, "bytes", x->bytes);
-    report_put_integer(j, "samples", (uint64_t)x->samples);
-    report_put_integer(j, "copies", (uint64_t)x->copies);
-    report_put_integer(j, "warm_up_copies", (uint64_t)x->warm);
-    report_put_integer(j, "staged_copies", (uint64_t)x->staged_copies);
-    report_put_integer(j, "staged_warm_up_copies", (uint64_t)x->staged_warm);
-    report_put_integer(j, "small_copies", (uint64_t)x->small_copies);
+    cli_report_put_bool(j, "host_devices", x->on_host);
+    cli_report_put_bool(j, "measured", !x->options->verdicts_only);
+    cli_report_put_bool(j, "quick", x->options->quick);
+    cli_report_put_integer(j, "bytes", x->bytes);
+    cli_report_put_integer(j, "samples", (uint64_t)x->samples);
+    cli_report_put_integer(j, "copies", (uint64_t)x->copies);
+    cli_report_put_integer(j, "warm_up_copies", (uint64_t)x->warm);
+    cli_report_put_integer(j, "staged_copies", (uint64_t)x->staged_copies);
+    cli_report_put_integer(j, "staged_warm_up_copies", (uint64_t)x->staged_warm);
+    cli_report_put_integer(j, "small_copies", (uint64_t)x->small_copies);
     hdi_json_object_end(j);
 }
 
@@ -59,19 +59,19 @@ static void p2p_json_put_pair(const p2p_experiment *x, int d, int o, hdi_json *j
 {
     const hd_peer_info *p = &x->peers[d][o];
     hdi_json_object(j);
-    report_put_integer(j, "device", (uint64_t)d);
-    report_put_integer(j, "owner", (uint64_t)o);
-    report_put_string(j, "verdict", hd_peer_verdict_text(p->verdict));
+    cli_report_put_integer(j, "device", (uint64_t)d);
+    cli_report_put_integer(j, "owner", (uint64_t)o);
+    cli_report_put_string(j, "verdict", hd_peer_verdict_text(p->verdict));
     hdi_json_key(j, "driver_code");
     hdi_json_integer(j, p->driver_code);
-    report_put_string(j, "driver_code_name", p->driver_code ? hdi_driver_code_name(p->driver_code) : "");
-    report_put_string(j, "reason", p->reason);
-    report_put_string(j, "remedy", p2p_remedy(x, p));
-    report_put_bool(j, "atomics", p->atomics);
-    report_put_bool(j, "remembered", p->remembered);
-    report_put_number(j, "direct_bytes_per_s", p->direct_bytes_per_s);
-    report_put_number(j, "staged_bytes_per_s", p->staged_bytes_per_s);
-    report_put_string(j, "path", system_path_text(x->facts.path[d][o]));
+    cli_report_put_string(j, "driver_code_name", p->driver_code ? hdi_driver_code_name(p->driver_code) : "");
+    cli_report_put_string(j, "reason", p->reason);
+    cli_report_put_string(j, "remedy", p2p_remedy(x, p));
+    cli_report_put_bool(j, "atomics", p->atomics);
+    cli_report_put_bool(j, "remembered", p->remembered);
+    cli_report_put_number(j, "direct_bytes_per_s", p->direct_bytes_per_s);
+    cli_report_put_number(j, "staged_bytes_per_s", p->staged_bytes_per_s);
+    cli_report_put_string(j, "path", cli_system_path_text(x->facts.path[d][o]));
     hdi_json_object_end(j);
 }
 
@@ -82,17 +82,17 @@ static void p2p_json_put_facts(const p2p_experiment *x, hdi_json *j)
     for (int i = 0; i < x->facts.n; i++) {
         const p2p_fact *f = &x->facts.list[i];
         hdi_json_object(j);
-        report_put_string(j, "id", f->id);
-        report_put_string(j, "name", f->name);
+        cli_report_put_string(j, "id", f->id);
+        cli_report_put_string(j, "name", f->name);
         hdi_json_key(j, "device");
         if (f->device >= 0) {
             hdi_json_integer(j, f->device);
         } else {
             hdi_json_string(j, NULL);
         }
-        report_put_string(j, "state", p2p_state_text(f->state));
-        report_put_string(j, "text", f->text);
-        report_put_string(j, "remedy", f->remedy);
+        cli_report_put_string(j, "state", p2p_state_text(f->state));
+        cli_report_put_string(j, "text", f->text);
+        cli_report_put_string(j, "remedy", f->remedy);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
@@ -101,9 +101,9 @@ static void p2p_json_put_facts(const p2p_experiment *x, hdi_json *j)
 static void p2p_json_put_figure_head(const p2p_figure *f, hdi_json *j)
 {
     hdi_json_object(j);
-    report_put_string(j, "id", f->id);
-    report_put_string(j, "text", f->text);
-    report_put_string(j, "unit", f->unit);
+    cli_report_put_string(j, "id", f->id);
+    cli_report_put_string(j, "text", f->text);
+    cli_report_put_string(j, "unit", f->unit);
     hdi_json_key(j, "values");
     hdi_json_array(j);
 }
@@ -221,14 +221,14 @@ static void p2p_json_put_case(const p2p_experiment *x, const shared_case *c, hdi
 {
     double sum = 0;
     hdi_json_object(j);
-    report_put_string(j, "name", c->name);
+    cli_report_put_string(j, "name", c->name);
     if (p2p_json_count_measured(x, c) == 0) {
-        report_put_string(j, "status", p2p_json_case_applies(x, c) ? "Error" : "Waived");
+        cli_report_put_string(j, "status", p2p_json_case_applies(x, c) ? "Error" : "Waived");
         hdi_json_object_end(j);
         return;
     }
-    report_put_string(j, "status", "Passed");
-    report_put_string(j, "bandwidth_description", c->description);
+    cli_report_put_string(j, "status", "Passed");
+    cli_report_put_string(j, "bandwidth_description", c->description);
     hdi_json_key(j, "bandwidth_matrix");
     hdi_json_array(j);
     if (c->matrices == 0) {
@@ -241,7 +241,7 @@ static void p2p_json_put_case(const p2p_experiment *x, const shared_case *c, hdi
         }
     }
     hdi_json_array_end(j);
-    report_put_number(j, "sum", sum);
+    cli_report_put_number(j, "sum", sum);
     hdi_json_object_end(j);
 }
 
@@ -251,18 +251,18 @@ static void p2p_json_put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
 {
     char text[256];
     hdi_json_object(j);
-    report_put_string(j, "version", NVBANDWIDTH_VERSION);
+    cli_report_put_string(j, "version", NVBANDWIDTH_VERSION);
     snprintf(text, sizeof(text), "heddle %s", hd_version());
-    report_put_string(j, "git_version", text);
-    report_put_integer(j, "CUDA Runtime Version", (uint64_t)x->info.driver_version);
+    cli_report_put_string(j, "git_version", text);
+    cli_report_put_integer(j, "CUDA Runtime Version", (uint64_t)x->info.driver_version);
     p2p_driver_text(x, text, sizeof(text));
-    report_put_string(j, "Driver Version", text);
+    cli_report_put_string(j, "Driver Version", text);
     if (x->bytes != P2P_SIZE_MIB * P2P_MIB || x->copies != P2P_COPIES || x->warm != P2P_WARM ||
         x->samples != P2P_SAMPLES) {
         snprintf(text, sizeof(text),
                  "not the usual sizes: buffers of %llu MiB, %d warm-up copies, %d copies, median of %d",
                  (unsigned long long)(x->bytes / P2P_MIB), x->warm, x->copies, x->samples);
-        report_put_string(j, "warning", text);
+        cli_report_put_string(j, "warning", text);
     }
     hdi_json_key(j, "GPU Device list");
     hdi_json_array(j);
@@ -299,7 +299,7 @@ void p2p_print_json(const void *experiment, FILE *out)
 {
     const p2p_experiment *x = experiment;
     hdi_json j;
-    report_begin(&j, out, "p2p", &x->record, x->runtime);
+    cli_report_begin(&j, out, "p2p", &x->record, x->runtime);
     p2p_json_put_run(x, &j);
     hdi_json_key(&j, "pairs");
     hdi_json_array(&j);
@@ -315,8 +315,8 @@ void p2p_print_json(const void *experiment, FILE *out)
     p2p_json_put_figures(x, &j);
     hdi_json_key(&j, "verified");
     hdi_json_object(&j);
-    report_put_integer(&j, "compared", x->checked);
-    report_put_integer(&j, "wrong", x->wrong);
+    cli_report_put_integer(&j, "compared", x->checked);
+    cli_report_put_integer(&j, "wrong", x->wrong);
     hdi_json_object_end(&j);
     hdi_json_key(&j, "notes");
     hdi_json_array(&j);
@@ -326,5 +326,5 @@ void p2p_print_json(const void *experiment, FILE *out)
     hdi_json_array_end(&j);
     hdi_json_key(&j, "nvbandwidth");
     p2p_json_put_nvbandwidth(x, &j);
-    report_end(&j);
+    cli_report_end(&j);
 }

@@ -107,15 +107,15 @@ static bool p2p_pairs_run_small(p2p_experiment *x, pair *p, size_t bytes, double
     bool ok = p2p_enter(x, p->d, error);
     /* the first iterations warm up */
     for (int i = -x->small_copies / 10; i < x->small_copies && ok; i++) {
-        uint64_t begin = stats_monotonic();
+        uint64_t begin = cli_stats_monotonic();
         ok = P2P_TRY(x, error, cuMemcpyPeerAsync,
                      (p->others[0].address, o->context, p->mine[0].address, d->context, bytes, d->stream[0])) &&
              P2P_TRY(x, error, cuStreamSynchronize, (d->stream[0]));
         if (i >= 0) {
-            values[i] = (double)(stats_monotonic() - begin) * 1e-3;
+            values[i] = (double)(cli_stats_monotonic() - begin) * 1e-3;
         }
     }
-    *out = ok ? stats_spread_of(values, x->small_copies).median : NAN;
+    *out = ok ? cli_stats_spread_of(values, x->small_copies).median : NAN;
     return ok;
 }
 
@@ -163,7 +163,7 @@ static bool p2p_pairs_submit_staged(p2p_experiment *x, const pair *p, int direct
  * stage the copies. */
 static bool p2p_pairs_copy_staged(p2p_experiment *x, const pair *p, bool both, int copies, double *seconds, char *error)
 {
-    uint64_t begin = stats_monotonic();
+    uint64_t begin = cli_stats_monotonic();
     bool ok = true;
     for (int i = 0; i < copies && ok; i++) {
         ok = p2p_pairs_submit_staged(x, p, 0, error) && (!both || p2p_pairs_submit_staged(x, p, 1, error));
@@ -171,7 +171,7 @@ static bool p2p_pairs_copy_staged(p2p_experiment *x, const pair *p, bool both, i
     char later[PLAIN_ERROR];
     ok = P2P_TRY(x, ok ? error : later, cuStreamSynchronize, (x->devices[p->d].stream[0])) && ok;
     ok = P2P_TRY(x, ok ? error : later, cuStreamSynchronize, (x->devices[p->o].stream[0])) && ok;
-    *seconds = (double)(stats_monotonic() - begin) * 1e-9;
+    *seconds = (double)(cli_stats_monotonic() - begin) * 1e-9;
     return ok;
 }
 
@@ -213,7 +213,7 @@ static bool p2p_pairs_run_staged_way(p2p_experiment *x, const pair *p, bool both
              p2p_pairs_compare_staged(x, p, both, seed, &right, error);
         samples[k] = (double)x->bytes * x->staged_copies * (both ? 2 : 1) / (seconds * 1e9);
     }
-    *out = ok && right ? stats_spread_of(samples, x->samples).median : NAN;
+    *out = ok && right ? cli_stats_spread_of(samples, x->samples).median : NAN;
     return ok;
 }
 

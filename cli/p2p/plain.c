@@ -37,10 +37,10 @@ static bool p2p_plain_open_provider(p2p_experiment *x, char *error)
     char settings[sizeof(x->settings) + 32];
     hdi_options options;
     snprintf(settings, sizeof(settings), "%s driver=%s", x->settings, x->info.driver);
-    if (!report_check(hdi_options_parse(settings, &options), "options", error)) {
+    if (!cli_report_check(hdi_options_parse(settings, &options), "options", error)) {
         return false;
     }
-    bool ok = report_check(hdi_driver_open(&options, &x->driver), "driver", error);
+    bool ok = cli_report_check(hdi_driver_open(&options, &x->driver), "driver", error);
     hdi_options_release(&options);
     return ok;
 }
@@ -135,8 +135,8 @@ bool p2p_plain_open(p2p_experiment *x, char *error)
 {
     void *gate = NULL;
     bool ok = p2p_plain_open_provider(x, error) &&
-              plain_kernels(x->info.driver, p2p_image_bytes, (size_t)(p2p_image_bytes_end - p2p_image_bytes),
-                            "the tool's kernels", &x->image, error);
+              cli_plain_kernels(x->info.driver, p2p_image_bytes, (size_t)(p2p_image_bytes_end - p2p_image_bytes),
+                                "the tool's kernels", &x->image, error);
     for (int i = 0; i < x->n && ok; i++) {
         ok = p2p_plain_open_device(x, &x->devices[i], error);
     }

@@ -27,7 +27,7 @@ enum {
 static void p2p_report_print_devices(const p2p_experiment *x, FILE *out)
 {
     char version[24], module[64];
-    machine_driver_version_text(x->info.driver_version, version);
+    cli_machine_driver_version_text(x->info.driver_version, version);
     p2p_driver_text(x, module, sizeof(module));
     fprintf(out, "heddle %s, driver %s %s%s%s\n\n", hd_version(), x->info.driver, version,
             module[0] && !x->on_host ? ", module " : "", x->on_host ? "" : module);
@@ -131,9 +131,9 @@ static void p2p_report_print_finding(const p2p_experiment *x, int first_d, int f
     snprintf(line, sizeof(line), "%s%s%s%s%s", whose, p->reason[0] ? p->reason : "no reason was given",
              told ? "" : " (", told ? "" : code, told ? "" : ")");
     fprintf(out, "\n               why: ");
-    words_put(out, line, 20, 20);
+    cli_words_put(out, line, 20, 20);
     fprintf(out, "               do:  ");
-    words_put(out, p2p_remedy(x, p), 20, 20);
+    cli_words_put(out, p2p_remedy(x, p), 20, 20);
 }
 
 static void p2p_report_print_reasons(const p2p_experiment *x, FILE *out)
@@ -188,10 +188,10 @@ static void p2p_report_print_fact(const p2p_experiment *x, int index, FILE *out)
     }
     snprintf(line + used, sizeof(line) - (size_t)used, "%s%s", used ? ": " : "", f->text);
     fprintf(out, "  %-8s %-18s ", p2p_state_text(f->state), f->name);
-    words_put(out, line, 30, 30);
+    cli_words_put(out, line, 30, 30);
     if (f->state != P2P_OK && f->remedy[0]) {
         fprintf(out, "%*sdo: ", 30, "");
-        words_put(out, f->remedy, 34, 34);
+        cli_words_put(out, f->remedy, 34, 34);
     }
 }
 
@@ -214,7 +214,7 @@ static void p2p_report_print_paths(const p2p_experiment *x, FILE *out)
     for (int k = 0; k < 4; k++) {
         if (counts[k]) {
             fprintf(out, "%s%d pair%s: %s", kinds++ ? "; " : "", counts[k], counts[k] == 1 ? "" : "s",
-                    system_path_text(paths[k]));
+                    cli_system_path_text(paths[k]));
         }
     }
     fprintf(out, "\n");
@@ -399,7 +399,7 @@ void p2p_print_tables(const void *experiment, FILE *out)
     }
     for (int i = 0; i < x->n_notes; i++) {
         fprintf(out, "%snote: ", i ? "" : "\n");
-        words_put(out, x->notes[i], 6, 6);
+        cli_words_put(out, x->notes[i], 6, 6);
     }
     if (x->notes_left_out) {
         fprintf(out, "and %d more notes\n", x->notes_left_out);

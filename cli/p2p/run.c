@@ -153,7 +153,7 @@ void p2p_note(p2p_experiment *x, const char *format, ...)
 
 void p2p_step(p2p_experiment *x, const char *stage, const char *item)
 {
-    report_progress(&x->options->run, stage, item, x->steps ? (double)x->steps_done / x->steps : 0);
+    cli_report_progress(&x->options->run, stage, item, x->steps ? (double)x->steps_done / x->steps : 0);
     x->steps_done++;
 }
 
@@ -210,8 +210,8 @@ static bool p2p_run_open_devices(p2p_experiment *x, char *error)
     }
     hd_options options = {.size = sizeof(options), .settings = x->settings};
     x->info.size = sizeof(x->info);
-    if (!report_check(hd_open(&options, &x->runtime), "hd_open", error) ||
-        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error)) {
+    if (!cli_report_check(hd_open(&options, &x->runtime), "hd_open", error) ||
+        !cli_report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error)) {
         return false;
     }
     x->n = x->info.device_count;
@@ -222,7 +222,7 @@ static bool p2p_run_open_devices(p2p_experiment *x, char *error)
     }
     for (int i = 0; i < x->n; i++) {
         x->devices[i].info.size = sizeof(x->devices[i].info);
-        if (!report_check(hd_device_get_info(x->runtime, i, &x->devices[i].info), "hd_device_get_info", error)) {
+        if (!cli_report_check(hd_device_get_info(x->runtime, i, &x->devices[i].info), "hd_device_get_info", error)) {
             return false;
         }
     }
@@ -253,14 +253,14 @@ static void p2p_run_note_tested(void *context, int device, int owner, const hd_p
     char text[64];
     x->peers[device][owner] = *info;
     snprintf(text, sizeof(text), "%d -> %d %s", device, owner, hd_peer_verdict_text(info->verdict));
-    report_progress(&x->options->run, "verdicts", text, total ? (double)done / total : 1);
+    cli_report_progress(&x->options->run, "verdicts", text, total ? (double)done / total : 1);
 }
 
 static bool p2p_run_find_verdicts(p2p_experiment *x, char *error)
 {
-    report_progress(&x->options->run, "verdicts", "", 0);
-    if (!report_check(hd_peers_check(x->runtime, x->options->again ? HD_PEERS_AGAIN : 0, p2p_run_note_tested, x),
-                      "hd_peers_check", error)) {
+    cli_report_progress(&x->options->run, "verdicts", "", 0);
+    if (!cli_report_check(hd_peers_check(x->runtime, x->options->again ? HD_PEERS_AGAIN : 0, p2p_run_note_tested, x),
+                          "hd_peers_check", error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
@@ -309,9 +309,9 @@ static void p2p_run_read_facts(p2p_experiment *x)
 static bool p2p_run_write_results(const p2p_experiment *x, char *error)
 {
     const p2p_options *o = x->options;
-    return report_write(&o->run, o->nvbandwidth_on_output ? p2p_print_nvbandwidth : p2p_print_tables, p2p_print_json, x,
-                        error) &&
-           (!o->nvbandwidth_file || report_write_file(o->nvbandwidth_file, p2p_print_nvbandwidth, x, error));
+    return cli_report_write(&o->run, o->nvbandwidth_on_output ? p2p_print_nvbandwidth : p2p_print_tables,
+                            p2p_print_json, x, error) &&
+           (!o->nvbandwidth_file || cli_report_write_file(o->nvbandwidth_file, p2p_print_nvbandwidth, x, error));
 }
 
 /* Prints the results so far, even if measuring ended early. */
@@ -322,8 +322,8 @@ static int p2p_run_finish(p2p_experiment *x, bool measured, char *error)
         p2p_note(x, "measuring ended early: %.400s", error);
     }
     p2p_run_read_facts(x);
-    x->record.took_s = report_wall_clock() - x->record.started;
-    report_progress(&x->options->run, NULL, "", 1);
+    x->record.took_s = cli_report_wall_clock() - x->record.started;
+    cli_report_progress(&x->options->run, NULL, "", 1);
     bool written = p2p_run_write_results(x, measured ? error : later);
     bool ok = measured && written;
     if (!ok) {
@@ -336,21 +336,21 @@ int p2p_run(const p2p_options *options)
 {
     char error[PLAIN_ERROR] = "";
     int status = 1;
-    plain_begin();
+    cli_plain_begin();
     p2p_experiment *x = calloc(1, sizeof(*x));
     if (!x) {
         cli_complain("p2p", "out of memory");
         return 1;
     }
     x->options = options;
-    x->record = (report_record){.run = &options->run, .started = report_wall_clock()};
+    x->record = (report_record){.run = &options->run, .started = cli_report_wall_clock()};
     report_run nvbandwidth = {.json_file = options->nvbandwidth_file};
     p2p_run_measure_nothing(x);
-    if (report_try_json(&options->run, error) && report_try_json(&nvbandwidth, error) &&
+    if (cli_report_try_json(&options->run, error) && cli_report_try_json(&nvbandwidth, error) &&
         p2p_run_open_devices(x, error) && p2p_run_choose_sizes(x, error) && p2p_run_find_verdicts(x, error)) {
         status = p2p_run_finish(x, options->verdicts_only || p2p_run_measure_all(x, error), error);
     } else {
-        report_progress(&options->run, NULL, "", 1);
+        cli_report_progress(&options->run, NULL, "", 1);
         cli_complain("p2p", "%s", error);
     }
     hd_close(x->runtime);

@@ -196,7 +196,7 @@ bool p2p_measure(p2p_experiment *x, const char *what, const p2p_job *jobs, int n
         }
     }
     for (int i = 0; i < n; i++) {
-        out[i] = ok && right[i] ? stats_spread_of(samples[i], x->samples).median : NAN;
+        out[i] = ok && right[i] ? cli_stats_spread_of(samples[i], x->samples).median : NAN;
     }
     return ok;
 }

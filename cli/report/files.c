@@ -12,13 +12,13 @@
 #include "cli/process.h"
 #include "cli/report/parts.h"
 
-const char *page_kind_text(page_kind kind)
+const char *report_page_kind_text(page_kind kind)
 {
     static const char *const texts[PAGE_KINDS] = {"trace", "p2p", "bench", "doctor", "info"};
     return texts[kind];
 }
 
-static bool page_file_is_trace(const char *content, size_t bytes)
+static bool report_page_file_is_trace(const char *content, size_t bytes)
 {
     hdi_record first;
     if (bytes < sizeof(first)) {
@@ -28,46 +28,47 @@ static bool page_file_is_trace(const char *content, size_t bytes)
     return first.type == HDI_RECORD_TRACE && first.trace.magic == HDI_RECORD_MAGIC;
 }
 
-static bool page_file_value_is_kind(const hdi_json_value *value, hdi_json_kind kind)
+static bool report_page_file_value_is_kind(const hdi_json_value *value, hdi_json_kind kind)
 {
     return value && value->kind == kind;
 }
 
 /* True for a list of objects, the format of some results. */
-static bool page_file_is_rows(const hdi_json_value *root)
+static bool report_page_file_is_rows(const hdi_json_value *root)
 {
-    return page_file_value_is_kind(root, HDI_JSON_ARRAY) && page_file_value_is_kind(root->first, HDI_JSON_OBJECT);
+    return report_page_file_value_is_kind(root, HDI_JSON_ARRAY) &&
+           report_page_file_value_is_kind(root->first, HDI_JSON_OBJECT);
 }
 
-static bool page_file_is_snapshot(const hdi_json_value *root)
+static bool report_page_file_is_snapshot(const hdi_json_value *root)
 {
     return hdi_json_member(root, "heddle_snapshot") != NULL;
 }
 
 /* Decides by the object's members. PAGE_KINDS: a report cannot show the file. */
-static page_kind page_file_kind_of(const hdi_json_value *root)
+static page_kind report_page_file_kind_of(const hdi_json_value *root)
 {
     const hdi_json_value *benchmark = hdi_json_member(root, "benchmark");
     /* a single object of a list of results */
-    if (page_file_value_is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) {
+    if (report_page_file_value_is_kind(hdi_json_member(root, "peer"), HDI_JSON_STRING)) {
         return PAGE_BENCH;
     }
-    if (page_file_value_is_kind(benchmark, HDI_JSON_STRING)) {
-        bool pairs = page_file_value_is_kind(hdi_json_member(root, "pairs"), HDI_JSON_ARRAY);
+    if (report_page_file_value_is_kind(benchmark, HDI_JSON_STRING)) {
+        bool pairs = report_page_file_value_is_kind(hdi_json_member(root, "pairs"), HDI_JSON_ARRAY);
         return strcmp(benchmark->text, "p2p") == 0 && pairs ? PAGE_P2P : PAGE_BENCH;
     }
-    if (page_file_value_is_kind(hdi_json_member(root, "findings"), HDI_JSON_ARRAY)) {
+    if (report_page_file_value_is_kind(hdi_json_member(root, "findings"), HDI_JSON_ARRAY)) {
         return PAGE_DOCTOR;
     }
-    if (page_file_value_is_kind(hdi_json_member(root, "machine"), HDI_JSON_OBJECT) &&
-        page_file_value_is_kind(hdi_json_member(root, "options"), HDI_JSON_ARRAY)) {
+    if (report_page_file_value_is_kind(hdi_json_member(root, "machine"), HDI_JSON_OBJECT) &&
+        report_page_file_value_is_kind(hdi_json_member(root, "options"), HDI_JSON_ARRAY)) {
         return PAGE_INFO;
     }
-    return page_file_is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
+    return report_page_file_is_rows(root) ? PAGE_BENCH : PAGE_KINDS;
 }
 
 /* Converts a file with one JSON object in each line to an array. False: a line is invalid. */
-static bool page_file_read_lines(const char *text, size_t bytes, char **out, size_t *out_bytes)
+static bool report_page_file_read_lines(const char *text, size_t bytes, char **out, size_t *out_bytes)
 {
     bool ok = true;
     size_t n = 0;
@@ -99,7 +100,7 @@ static bool page_file_read_lines(const char *text, size_t bytes, char **out, siz
 
 /* Prints the JSON of `heddle doctor --from`. False: the snapshot is invalid, or memory ran out;
  * `error` gives the reason. */
-static bool page_file_judge_snapshot(page_file *file, const char *content, size_t bytes, char *error)
+static bool report_page_file_judge_snapshot(page_file *file, const char *content, size_t bytes, char *error)
 {
     char reason[DOCTOR_ERROR_BYTES];
     doctor_snapshot s = {0};
@@ -128,7 +129,7 @@ static bool page_file_judge_snapshot(page_file *file, const char *content, size_
 }
 
 /* Always returns false. */
-static bool page_file_put_unknown(const page_file *file, const char *reason, char *error)
+static bool report_page_file_put_unknown(const page_file *file, const char *reason, char *error)
 {
     snprintf(
         error, PAGE_ERROR,
@@ -139,17 +140,17 @@ static bool page_file_put_unknown(const page_file *file, const char *reason, cha
 }
 
 /* Frees `content` in any case. */
-static bool page_file_read_json(page_file *file, char *content, size_t bytes, char *error)
+static bool report_page_file_read_json(page_file *file, char *content, size_t bytes, char *error)
 {
     hdi_json_tree tree = {0};
     bool whole = hdi_json_read(content, bytes, &tree);
-    bool snapshot = whole && page_file_is_snapshot(tree.root);
-    file->kind = whole ? page_file_kind_of(tree.root) : PAGE_KINDS;
+    bool snapshot = whole && report_page_file_is_snapshot(tree.root);
+    file->kind = whole ? report_page_file_kind_of(tree.root) : PAGE_KINDS;
     char reason[sizeof(tree.error)];
     snprintf(reason, sizeof(reason), "%s", tree.error);
     hdi_json_release(&tree);
     if (snapshot) {
-        bool judged = page_file_judge_snapshot(file, content, bytes, error);
+        bool judged = report_page_file_judge_snapshot(file, content, bytes, error);
         free(content);
         return judged;
     }
@@ -158,17 +159,17 @@ static bool page_file_read_json(page_file *file, char *content, size_t bytes, ch
         file->bytes = bytes;
         return true;
     }
-    if (!whole && page_file_read_lines(content, bytes, &file->text, &file->bytes)) {
+    if (!whole && report_page_file_read_lines(content, bytes, &file->text, &file->bytes)) {
         file->kind = PAGE_BENCH;
         free(content);
         return true;
     }
     free(content);
-    return page_file_put_unknown(file, whole ? "it has no member that names what it is" : reason, error);
+    return report_page_file_put_unknown(file, whole ? "it has no member that names what it is" : reason, error);
 }
 
 /* True if a file that begins so may be shown in a report. Reading a device might never end. */
-static bool page_file_may_be_shown(const void *begin, size_t bytes, void *unused)
+static bool report_page_file_may_be_shown(const void *begin, size_t bytes, void *unused)
 {
     const char *text = begin;
     size_t at = 0;
@@ -176,22 +177,22 @@ static bool page_file_may_be_shown(const void *begin, size_t bytes, void *unused
     while (at < bytes && memchr(" \t\r\n", text[at], 4)) {
         at++;
     }
-    return page_file_is_trace(begin, bytes) || at == bytes || text[at] == '{' || text[at] == '[';
+    return report_page_file_is_trace(begin, bytes) || at == bytes || text[at] == '{' || text[at] == '[';
 }
 
-static bool page_file_read(page_file *file, char *error)
+static bool report_page_file_read(page_file *file, char *error)
 {
     size_t bytes = 0;
-    char *content = cli_read_file_if(file->path, &bytes, sizeof(hdi_record), page_file_may_be_shown, NULL);
+    char *content = cli_read_file_if(file->path, &bytes, sizeof(hdi_record), report_page_file_may_be_shown, NULL);
     if (!content && errno == 0) {
-        return page_file_put_unknown(file, "it begins as neither", error);
+        return report_page_file_put_unknown(file, "it begins as neither", error);
     }
     if (!content) {
         snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", cli_file_name(file->path), strerror(errno));
         return false;
     }
-    if (!page_file_is_trace(content, bytes)) {
-        return page_file_read_json(file, content, bytes, error);
+    if (!report_page_file_is_trace(content, bytes)) {
+        return report_page_file_read_json(file, content, bytes, error);
     }
     file->text = content;
     file->bytes = bytes;
@@ -200,7 +201,7 @@ static bool page_file_read(page_file *file, char *error)
 }
 
 /* Analyses the trace, and frees the records that it replaces. */
-static bool page_file_analyse_trace(page_file *file, const trace_peaks *peaks, char *error)
+static bool report_page_file_analyse_trace(page_file *file, const trace_peaks *peaks, char *error)
 {
     trace *t = cli_allocate(sizeof(trace));
     bool ok = trace_read_content(file->path, file->text, file->bytes, peaks, t, error);
@@ -214,11 +215,11 @@ static bool page_file_analyse_trace(page_file *file, const trace_peaks *peaks, c
     return true;
 }
 
-bool page_read_files(page_file *out, int n, char error[PAGE_ERROR])
+bool report_page_read_files(page_file *out, int n, char error[PAGE_ERROR])
 {
     trace_peaks peaks = {0};
     for (int i = 0; i < n; i++) {
-        if (!page_file_read(&out[i], error)) {
+        if (!report_page_file_read(&out[i], error)) {
             return false;
         }
         if (out[i].kind == PAGE_P2P && !peaks.text) {
@@ -226,14 +227,14 @@ bool page_read_files(page_file *out, int n, char error[PAGE_ERROR])
         }
     }
     for (int i = 0; i < n; i++) {
-        if (out[i].kind == PAGE_TRACE && !page_file_analyse_trace(&out[i], peaks.text ? &peaks : NULL, error)) {
+        if (out[i].kind == PAGE_TRACE && !report_page_file_analyse_trace(&out[i], peaks.text ? &peaks : NULL, error)) {
             return false;
         }
     }
     return true;
 }
 
-void page_release_files(page_file *files, int n)
+void report_page_release_files(page_file *files, int n)
 {
     for (int i = 0; i < n; i++) {
         free(files[i].text);

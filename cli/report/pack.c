@@ -7,7 +7,7 @@
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const int64_t most = (INT64_C(1) << 52) - 1; /* keeps differences within 53 bits */
 
-static void page_column_put_group(page_column *c, int characters)
+static void report_page_column_put_group(page_column *c, int characters)
 {
     for (int i = 0; i < characters; i++) {
         fputc(digits[c->bits >> (18 - 6 * i) & 63], c->out);
@@ -16,38 +16,38 @@ static void page_column_put_group(page_column *c, int characters)
     c->held = 0;
 }
 
-static void page_column_put_byte(page_column *c, unsigned byte)
+static void report_page_column_put_byte(page_column *c, unsigned byte)
 {
     c->bits |= (uint64_t)byte << (16 - 8 * c->held);
     if (++c->held == 3) {
-        page_column_put_group(c, 4);
+        report_page_column_put_group(c, 4);
     }
 }
 
-static void page_column_put_number(page_column *c, uint64_t number)
+static void report_page_column_put_number(page_column *c, uint64_t number)
 {
     while (number >= 128) {
-        page_column_put_byte(c, (unsigned)(number & 127) | 128);
+        report_page_column_put_byte(c, (unsigned)(number & 127) | 128);
         number >>= 7;
     }
-    page_column_put_byte(c, (unsigned)number);
+    report_page_column_put_byte(c, (unsigned)number);
 }
 
-static void page_column_put_repeats(page_column *c)
+static void report_page_column_put_repeats(page_column *c)
 {
     if (c->repeats > 0) {
-        page_column_put_number(c, 1);
-        page_column_put_number(c, c->repeats);
+        report_page_column_put_number(c, 1);
+        report_page_column_put_number(c, c->repeats);
         c->repeats = 0;
     }
 }
 
-void page_column_begin(page_column *c, FILE *out)
+void report_page_column_begin(page_column *c, FILE *out)
 {
     *c = (page_column){.out = out};
 }
 
-void page_column_add(page_column *c, int64_t value)
+void report_page_column_add(page_column *c, int64_t value)
 {
     bool unseen = value == INT64_MIN;
     if (!unseen) {
@@ -57,24 +57,24 @@ void page_column_add(page_column *c, int64_t value)
         c->repeats++;
         return;
     }
-    page_column_put_repeats(c);
+    report_page_column_put_repeats(c);
     c->any = true;
     c->unseen = unseen;
     if (unseen) {
-        page_column_put_number(c, 0);
+        report_page_column_put_number(c, 0);
         return;
     }
     int64_t step = value - c->last;
     uint64_t folded = step < 0 ? ((uint64_t)-step << 1) - 1 : (uint64_t)step << 1;
-    page_column_put_number(c, folded + 2);
+    report_page_column_put_number(c, folded + 2);
     c->last = value;
 }
 
-void page_column_end(page_column *c)
+void report_page_column_end(page_column *c)
 {
-    page_column_put_repeats(c);
+    report_page_column_put_repeats(c);
     if (c->held > 0) {
         /* without padding, which the page's reader does not need */
-        page_column_put_group(c, c->held + 1);
+        report_page_column_put_group(c, c->held + 1);
     }
 }

@@ -18,7 +18,7 @@ extern const char page_html[], page_html_end[], page_css[], page_css_end[], page
 
 /* Escapes `<`, which would begin an element, and two characters that end a line in JavaScript
  * but not in JSON. */
-void page_put_json(FILE *out, const char *id, const char *text, size_t bytes)
+void report_page_put_json(FILE *out, const char *id, const char *text, size_t bytes)
 {
     fprintf(out, "<script type=\"application/json\" id=\"%s\">", id);
     for (size_t i = 0; i < bytes; i++) {
@@ -36,13 +36,13 @@ void page_put_json(FILE *out, const char *id, const char *text, size_t bytes)
     fputs("</script>\n", out);
 }
 
-static const char *page_base_name(const char *path)
+static const char *report_page_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : cli_file_name(path);
 }
 
-static bool page_put_list(FILE *out, const page_file *files, int n)
+static bool report_page_put_list(FILE *out, const page_file *files, int n)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -53,16 +53,16 @@ static bool page_put_list(FILE *out, const page_file *files, int n)
     hdi_json j;
     hdi_json_begin(&j, memory);
     hdi_json_object(&j);
-    report_put_string(&j, "heddle", hd_version());
+    cli_report_put_string(&j, "heddle", hd_version());
     hdi_json_key(&j, "files");
     hdi_json_array(&j);
     for (int i = 0; i < n; i++) {
         char id[16];
         snprintf(id, sizeof(id), "file%d", i);
         hdi_json_object(&j);
-        report_put_string(&j, "id", id);
-        report_put_string(&j, "kind", page_kind_text(files[i].kind));
-        report_put_string(&j, "name", page_base_name(files[i].path));
+        cli_report_put_string(&j, "id", id);
+        cli_report_put_string(&j, "kind", report_page_kind_text(files[i].kind));
+        cli_report_put_string(&j, "name", report_page_base_name(files[i].path));
         hdi_json_object_end(&j);
     }
     hdi_json_array_end(&j);
@@ -70,28 +70,28 @@ static bool page_put_list(FILE *out, const page_file *files, int n)
     hdi_json_end(&j);
     bool ok = fclose(memory) == 0;
     if (ok) {
-        page_put_json(out, "list", text, bytes);
+        report_page_put_json(out, "list", text, bytes);
     }
     free(text);
     return ok;
 }
 
-static bool page_put_data(FILE *out, const page_file *files, int n)
+static bool report_page_put_data(FILE *out, const page_file *files, int n)
 {
-    bool ok = page_put_list(out, files, n);
+    bool ok = report_page_put_list(out, files, n);
     for (int i = 0; ok && i < n; i++) {
         char id[16];
         snprintf(id, sizeof(id), "file%d", i);
         if (files[i].traced) {
-            ok = page_put_trace(out, files[i].traced, id);
+            ok = report_page_put_trace(out, files[i].traced, id);
         } else {
-            page_put_json(out, id, files[i].text, files[i].bytes);
+            report_page_put_json(out, id, files[i].text, files[i].bytes);
         }
     }
     return ok;
 }
 
-static bool page_make_number(char out[33])
+static bool report_page_make_number(char out[33])
 {
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
@@ -104,10 +104,10 @@ static bool page_make_number(char out[33])
 }
 
 /* Replaces each @NAME@ in the page's HTML. */
-static bool page_put_template(FILE *out, const page_file *files, int n)
+static bool report_page_put_template(FILE *out, const page_file *files, int n)
 {
     char number[33];
-    bool ok = page_make_number(number);
+    bool ok = report_page_make_number(number);
     for (const char *at = page_html; ok && at < page_html_end;) {
         const char *mark = memchr(at, '@', (size_t)(page_html_end - at));
         const char *end = mark ? memchr(mark + 1, '@', (size_t)(page_html_end - mark - 1)) : NULL;
@@ -122,21 +122,21 @@ static bool page_put_template(FILE *out, const page_file *files, int n)
         } else if (strncmp(mark, "@SCRIPT@", 8) == 0) {
             fwrite(page_js, 1, (size_t)(page_js_end - page_js), out);
         } else {
-            ok = page_put_data(out, files, n);
+            ok = report_page_put_data(out, files, n);
         }
         at = end + 1;
     }
     return ok;
 }
 
-char *page_make(const page_file *files, int n, size_t *bytes)
+char *report_page_make(const page_file *files, int n, size_t *bytes)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, bytes);
     if (!out) {
         return NULL;
     }
-    bool ok = page_put_template(out, files, n);
+    bool ok = report_page_put_template(out, files, n);
     ok = fclose(out) == 0 && ok; /* reports a failed write of an open_memstream */
     if (!ok) {
         free(text);

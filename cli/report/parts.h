@@ -38,11 +38,11 @@ typedef struct page_file {
     trace *traced; /* only for a trace, else NULL */
 } page_file;
 
-const char *page_kind_text(page_kind kind);
+const char *report_page_kind_text(page_kind kind);
 
 /* Reads all files named in `out`. False: `error` is one line. Release them in any case. */
-bool page_read_files(page_file *out, int n, char error[PAGE_ERROR]);
-void page_release_files(page_file *files, int n);
+bool report_page_read_files(page_file *out, int n, char error[PAGE_ERROR]);
+void report_page_release_files(page_file *files, int n);
 
 /* A column of n numbers as one text, in base64. Each byte holds seven bits of a number, lowest
  * first, and its top bit means that more bytes follow. A number 0 means that the value is unseen
@@ -59,18 +59,18 @@ typedef struct page_column {
     uint64_t repeats;
 } page_column;
 
-void page_column_begin(page_column *c, FILE *out);
-void page_column_add(page_column *c, int64_t value);
-void page_column_end(page_column *c);
+void report_page_column_begin(page_column *c, FILE *out);
+void report_page_column_add(page_column *c, int64_t value);
+void report_page_column_end(page_column *c);
 
 /* Writes a trace: a JSON element with this id, and an element for each column, whose id also
  * contains the column's name. False: out of memory. */
-bool page_put_trace(FILE *out, const trace *t, const char *id);
+bool report_page_put_trace(FILE *out, const trace *t, const char *id);
 
 /* Writes a data element of the page. `text` is JSON. */
-void page_put_json(FILE *out, const char *id, const char *text, size_t bytes);
+void report_page_put_json(FILE *out, const char *id, const char *text, size_t bytes);
 
 /* Makes the whole page, malloc'd. NULL: out of memory, or no random number from the system. */
-char *page_make(const page_file *files, int n, size_t *bytes);
+char *report_page_make(const page_file *files, int n, size_t *bytes);
 
 #endif

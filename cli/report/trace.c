@@ -153,14 +153,14 @@ typedef struct column {
 static const column columns[] = {ALL_MAPS(ROW)};
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
 
-static size_t page_trace_count_of(const trace *t, const column *c)
+static size_t report_page_trace_count_of(const trace *t, const column *c)
 {
     size_t n;
     memcpy(&n, (const char *)t + c->count, sizeof(n));
     return n;
 }
 
-static void page_trace_begin_element(FILE *out, const char *id, const char *table, const char *field)
+static void report_page_trace_begin_element(FILE *out, const char *id, const char *table, const char *field)
 {
     fprintf(out, "<script type=\"application/octet-stream\" id=\"%s-%s_%s\">", id, table, field);
 }
@@ -168,47 +168,47 @@ static void page_trace_begin_element(FILE *out, const char *id, const char *tabl
 /* Each piece begins where the one before ends, so their begins are enough. */
 static const char *const piece_fields[] = {"begin", "state", "cause", "other", "op", "holder", "wait"};
 
-static int64_t page_trace_piece_value(const trace_piece *p, int field)
+static int64_t report_page_trace_piece_value(const trace_piece *p, int field)
 {
     const int64_t values[] = {p->begin, p->state, p->cause, p->other, p->op, p->holder, p->wait};
     return values[field];
 }
 
-static void page_trace_put_pieces(FILE *out, const trace *t, const char *id)
+static void report_page_trace_put_pieces(FILE *out, const trace *t, const char *id)
 {
     for (size_t f = 0; f < sizeof(piece_fields) / sizeof(piece_fields[0]); f++) {
         page_column c;
-        page_trace_begin_element(out, id, "pieces", piece_fields[f]);
-        page_column_begin(&c, out);
+        report_page_trace_begin_element(out, id, "pieces", piece_fields[f]);
+        report_page_column_begin(&c, out);
         for (int d = 0; d < t->n_devices; d++) {
             for (size_t i = 0; i < t->devices[d].n_pieces; i++) {
-                page_column_add(&c, page_trace_piece_value(&t->devices[d].pieces[i], (int)f));
+                report_page_column_add(&c, report_page_trace_piece_value(&t->devices[d].pieces[i], (int)f));
             }
         }
-        page_column_end(&c);
+        report_page_column_end(&c);
         fputs("</script>\n", out);
     }
 }
 
-static void page_trace_put_columns(FILE *out, const trace *t, const char *id)
+static void report_page_trace_put_columns(FILE *out, const trace *t, const char *id)
 {
     for (int k = 0; k < COLUMNS; k++) {
         page_column c;
-        size_t n = page_trace_count_of(t, &columns[k]);
-        page_trace_begin_element(out, id, columns[k].table, columns[k].field);
-        page_column_begin(&c, out);
+        size_t n = report_page_trace_count_of(t, &columns[k]);
+        report_page_trace_begin_element(out, id, columns[k].table, columns[k].field);
+        report_page_column_begin(&c, out);
         for (size_t i = 0; i < n; i++) {
-            page_column_add(&c, columns[k].get(t, i));
+            report_page_column_add(&c, columns[k].get(t, i));
         }
-        page_column_end(&c);
+        report_page_column_end(&c);
         fputs("</script>\n", out);
     }
-    page_trace_put_pieces(out, t, id);
+    report_page_trace_put_pieces(out, t, id);
 }
 
 /* ---- JSON ---- */
 
-static void page_trace_put_signed(hdi_json *j, const char *key, int64_t value)
+static void report_page_trace_put_signed(hdi_json *j, const char *key, int64_t value)
 {
     hdi_json_key(j, key);
     if (value == TRACE_UNSEEN) {
@@ -218,233 +218,233 @@ static void page_trace_put_signed(hdi_json *j, const char *key, int64_t value)
     }
 }
 
-static void page_trace_begin_list(hdi_json *j, const char *key)
+static void report_page_trace_begin_list(hdi_json *j, const char *key)
 {
     hdi_json_key(j, key);
     hdi_json_array(j);
 }
 
-static void page_trace_put_numbers(hdi_json *j, const char *key, const int64_t *values, int n)
+static void report_page_trace_put_numbers(hdi_json *j, const char *key, const int64_t *values, int n)
 {
-    page_trace_begin_list(j, key);
+    report_page_trace_begin_list(j, key);
     for (int i = 0; i < n; i++) {
         hdi_json_integer(j, values[i]);
     }
     hdi_json_array_end(j);
 }
 
-static void page_trace_put_tables(hdi_json *j, const trace *t)
+static void report_page_trace_put_tables(hdi_json *j, const trace *t)
 {
     size_t pieces = 0;
     hdi_json_key(j, "tables");
     hdi_json_object(j);
     for (int k = 0; k < COLUMNS; k++) {
         if (k == 0 || strcmp(columns[k].table, columns[k - 1].table) != 0) {
-            report_put_integer(j, columns[k].table, page_trace_count_of(t, &columns[k]));
+            cli_report_put_integer(j, columns[k].table, report_page_trace_count_of(t, &columns[k]));
         }
     }
     for (int d = 0; d < t->n_devices; d++) {
         pieces += t->devices[d].n_pieces;
     }
-    report_put_integer(j, "pieces", pieces);
+    cli_report_put_integer(j, "pieces", pieces);
     hdi_json_object_end(j);
 }
 
 /* Writes the percentiles. One to which no launch contributed is null. */
-static void page_trace_put_delays(hdi_json *j, const trace_delays *d)
+static void report_page_trace_put_delays(hdi_json *j, const trace_delays *d)
 {
-    page_trace_put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
-    page_trace_put_signed(j, "issue_p99", d->issued > 0 ? d->issue_p99 : TRACE_UNSEEN);
-    page_trace_put_signed(j, "run_p50", d->begun > 0 ? d->begin_p50 : TRACE_UNSEEN);
-    page_trace_put_signed(j, "run_p99", d->begun > 0 ? d->begin_p99 : TRACE_UNSEEN);
+    report_page_trace_put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
+    report_page_trace_put_signed(j, "issue_p99", d->issued > 0 ? d->issue_p99 : TRACE_UNSEEN);
+    report_page_trace_put_signed(j, "run_p50", d->begun > 0 ? d->begin_p50 : TRACE_UNSEEN);
+    report_page_trace_put_signed(j, "run_p99", d->begun > 0 ? d->begin_p99 : TRACE_UNSEEN);
 }
 
-static void page_trace_put_device(hdi_json *j, const trace *t, const trace_device *d)
+static void report_page_trace_put_device(hdi_json *j, const trace *t, const trace_device *d)
 {
     hdi_json_object(j);
-    report_put_string(j, "name", d->name);
-    report_put_string(j, "bus", d->bus);
-    report_put_bool(j, "is_host", d->is_host);
-    report_put_integer(j, "memory", d->memory);
-    report_put_integer(j, "in_use_most", d->in_use_most);
-    report_put_integer(j, "in_use_rest", trace_has_rest(d) ? d->in_use_rest : 0);
-    page_trace_put_signed(j, "begin", d->begin);
-    page_trace_put_signed(j, "end", d->end);
-    page_trace_put_signed(j, "compute", d->compute);
-    page_trace_put_signed(j, "transfer", d->transfer);
-    page_trace_put_signed(j, "idle", d->idle);
-    page_trace_put_signed(j, "overlap", d->overlap);
-    page_trace_put_numbers(j, "cause", d->cause, TRACE_CAUSES);
-    page_trace_put_numbers(j, "for_device", d->for_device, t->n_devices);
-    report_put_integer(j, "pieces", d->n_pieces);
-    page_trace_put_signed(j, "clock_within", d->clock_within);
-    page_trace_put_delays(j, &d->delays);
-    report_put_number(j, "queue_mean", d->queue_mean);
-    report_put_integer(j, "queue_most", d->queue_most);
+    cli_report_put_string(j, "name", d->name);
+    cli_report_put_string(j, "bus", d->bus);
+    cli_report_put_bool(j, "is_host", d->is_host);
+    cli_report_put_integer(j, "memory", d->memory);
+    cli_report_put_integer(j, "in_use_most", d->in_use_most);
+    cli_report_put_integer(j, "in_use_rest", trace_has_rest(d) ? d->in_use_rest : 0);
+    report_page_trace_put_signed(j, "begin", d->begin);
+    report_page_trace_put_signed(j, "end", d->end);
+    report_page_trace_put_signed(j, "compute", d->compute);
+    report_page_trace_put_signed(j, "transfer", d->transfer);
+    report_page_trace_put_signed(j, "idle", d->idle);
+    report_page_trace_put_signed(j, "overlap", d->overlap);
+    report_page_trace_put_numbers(j, "cause", d->cause, TRACE_CAUSES);
+    report_page_trace_put_numbers(j, "for_device", d->for_device, t->n_devices);
+    cli_report_put_integer(j, "pieces", d->n_pieces);
+    report_page_trace_put_signed(j, "clock_within", d->clock_within);
+    report_page_trace_put_delays(j, &d->delays);
+    cli_report_put_number(j, "queue_mean", d->queue_mean);
+    cli_report_put_integer(j, "queue_most", d->queue_most);
     hdi_json_object_end(j);
 }
 
-static void page_trace_put_devices(hdi_json *j, const trace *t)
+static void report_page_trace_put_devices(hdi_json *j, const trace *t)
 {
-    report_put_integer(j, "lane_numbers", HDI_RECORD_LANES); /* for each device */
-    page_trace_begin_list(j, "devices");
+    cli_report_put_integer(j, "lane_numbers", HDI_RECORD_LANES); /* for each device */
+    report_page_trace_begin_list(j, "devices");
     for (int i = 0; i < t->n_devices; i++) {
-        page_trace_put_device(j, t, &t->devices[i]);
+        report_page_trace_put_device(j, t, &t->devices[i]);
     }
     hdi_json_array_end(j);
-    page_trace_begin_list(j, "lanes");
+    report_page_trace_begin_list(j, "lanes");
     for (size_t i = 0; i < t->n_lanes; i++) {
         hdi_json_object(j);
-        report_put_integer(j, "lane", t->lanes[i].lane);
-        report_put_integer(j, "kind", t->lanes[i].kind);
-        report_put_integer(j, "slots", t->lanes[i].slots);
-        page_trace_put_signed(j, "first_op", t->lanes[i].first_op);
-        page_trace_put_signed(j, "n_ops", t->lanes[i].n_ops);
+        cli_report_put_integer(j, "lane", t->lanes[i].lane);
+        cli_report_put_integer(j, "kind", t->lanes[i].kind);
+        cli_report_put_integer(j, "slots", t->lanes[i].slots);
+        report_page_trace_put_signed(j, "first_op", t->lanes[i].first_op);
+        report_page_trace_put_signed(j, "n_ops", t->lanes[i].n_ops);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-static void page_trace_put_names(hdi_json *j, const trace *t)
+static void report_page_trace_put_names(hdi_json *j, const trace *t)
 {
-    page_trace_begin_list(j, "names");
+    report_page_trace_begin_list(j, "names");
     for (size_t i = 0; i < t->n_names; i++) {
         hdi_json_string(j, t->names[i] ? t->names[i] : "");
     }
     hdi_json_array_end(j);
-    page_trace_begin_list(j, "options");
+    report_page_trace_begin_list(j, "options");
     for (size_t i = 0; i < t->n_options; i++) {
         hdi_json_integer(j, t->options[i]);
     }
     hdi_json_array_end(j);
-    page_trace_begin_list(j, "threads");
+    report_page_trace_begin_list(j, "threads");
     for (size_t i = 0; i < t->n_threads; i++) {
         hdi_json_object(j);
-        report_put_integer(j, "thread", t->threads[i].thread);
-        page_trace_put_signed(j, "name", t->threads[i].name);
+        cli_report_put_integer(j, "thread", t->threads[i].thread);
+        report_page_trace_put_signed(j, "name", t->threads[i].name);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
 }
 
-static void page_trace_put_finding(hdi_json *j, const trace_finding *f)
+static void report_page_trace_put_finding(hdi_json *j, const trace_finding *f)
 {
     hdi_json_object(j);
-    report_put_string(j, "id", f->id);
-    page_trace_put_signed(j, "device", f->device);
-    page_trace_put_signed(j, "other", f->other);
-    page_trace_put_signed(j, "first", f->first);
-    page_trace_put_signed(j, "gain", f->gain);
-    page_trace_put_signed(j, "op", f->op);
-    page_trace_put_signed(j, "wait", f->wait);
+    cli_report_put_string(j, "id", f->id);
+    report_page_trace_put_signed(j, "device", f->device);
+    report_page_trace_put_signed(j, "other", f->other);
+    report_page_trace_put_signed(j, "first", f->first);
+    report_page_trace_put_signed(j, "gain", f->gain);
+    report_page_trace_put_signed(j, "op", f->op);
+    report_page_trace_put_signed(j, "wait", f->wait);
     if (f->gap.part > 0) {
         hdi_json_key(j, "gap");
         hdi_json_object(j);
-        page_trace_put_signed(j, "device", f->gap.device);
-        page_trace_put_signed(j, "begin", f->gap.begin);
+        report_page_trace_put_signed(j, "device", f->gap.device);
+        report_page_trace_put_signed(j, "begin", f->gap.begin);
         hdi_json_object_end(j);
     }
-    report_put_string(j, "title", f->title);
-    report_put_string(j, "evidence", f->evidence);
-    report_put_string(j, "remedy", f->remedy);
+    cli_report_put_string(j, "title", f->title);
+    cli_report_put_string(j, "evidence", f->evidence);
+    cli_report_put_string(j, "remedy", f->remedy);
     hdi_json_object_end(j);
 }
 
-static void page_trace_put_link(hdi_json *j, const trace_link *l)
+static void report_page_trace_put_link(hdi_json *j, const trace_link *l)
 {
     hdi_json_object(j);
-    report_put_integer(j, "way", l->way);
-    report_put_integer(j, "src", l->src);
-    report_put_integer(j, "dst", l->dst);
-    report_put_integer(j, "count", l->count);
-    report_put_integer(j, "bytes", l->bytes);
-    page_trace_put_signed(j, "busy", l->busy);
-    report_put_number(j, "rate", l->rate);
-    report_put_number(j, "best", l->best);
-    report_put_number(j, "peak", l->peak);
-    page_trace_put_signed(j, "p50", l->p50);
-    page_trace_put_signed(j, "p99", l->p99);
+    cli_report_put_integer(j, "way", l->way);
+    cli_report_put_integer(j, "src", l->src);
+    cli_report_put_integer(j, "dst", l->dst);
+    cli_report_put_integer(j, "count", l->count);
+    cli_report_put_integer(j, "bytes", l->bytes);
+    report_page_trace_put_signed(j, "busy", l->busy);
+    cli_report_put_number(j, "rate", l->rate);
+    cli_report_put_number(j, "best", l->best);
+    cli_report_put_number(j, "peak", l->peak);
+    report_page_trace_put_signed(j, "p50", l->p50);
+    report_page_trace_put_signed(j, "p99", l->p99);
     hdi_json_object_end(j);
 }
 
-static void page_trace_put_launch(hdi_json *j, const trace_launch *l)
+static void report_page_trace_put_launch(hdi_json *j, const trace_launch *l)
 {
     hdi_json_object(j);
-    page_trace_put_signed(j, "kernel", l->kernel);
-    report_put_integer(j, "count", l->count);
-    report_put_integer(j, "measured", l->measured);
-    page_trace_put_signed(j, "total", l->total);
-    page_trace_put_signed(j, "least", l->least);
-    page_trace_put_signed(j, "median", l->median);
-    page_trace_put_signed(j, "p99", l->p99);
-    page_trace_put_signed(j, "most", l->most);
-    page_trace_put_signed(j, "shared", l->shared);
-    report_put_bool(j, "mixed", l->mixed);
-    page_trace_put_signed(j, "begin_p50", l->submit_to_begin_p50);
-    page_trace_put_signed(j, "begin_p99", l->submit_to_begin_p99);
-    page_trace_put_delays(j, &l->delays);
+    report_page_trace_put_signed(j, "kernel", l->kernel);
+    cli_report_put_integer(j, "count", l->count);
+    cli_report_put_integer(j, "measured", l->measured);
+    report_page_trace_put_signed(j, "total", l->total);
+    report_page_trace_put_signed(j, "least", l->least);
+    report_page_trace_put_signed(j, "median", l->median);
+    report_page_trace_put_signed(j, "p99", l->p99);
+    report_page_trace_put_signed(j, "most", l->most);
+    report_page_trace_put_signed(j, "shared", l->shared);
+    cli_report_put_bool(j, "mixed", l->mixed);
+    report_page_trace_put_signed(j, "begin_p50", l->submit_to_begin_p50);
+    report_page_trace_put_signed(j, "begin_p99", l->submit_to_begin_p99);
+    report_page_trace_put_delays(j, &l->delays);
     hdi_json_object_end(j);
 }
 
-static void page_trace_put_loss(hdi_json *j, const trace_loss *l)
+static void report_page_trace_put_loss(hdi_json *j, const trace_loss *l)
 {
     hdi_json_object(j);
-    page_trace_put_signed(j, "time", l->time);
-    page_trace_put_signed(j, "ended", l->ended);
-    report_put_integer(j, "device", l->device);
-    page_trace_put_signed(j, "code", l->code);
-    page_trace_put_signed(j, "op", l->op);
-    report_put_string(j, "message", l->message);
+    report_page_trace_put_signed(j, "time", l->time);
+    report_page_trace_put_signed(j, "ended", l->ended);
+    cli_report_put_integer(j, "device", l->device);
+    report_page_trace_put_signed(j, "code", l->code);
+    report_page_trace_put_signed(j, "op", l->op);
+    cli_report_put_string(j, "message", l->message);
     hdi_json_object_end(j);
 }
 
-static void page_trace_put_lists(hdi_json *j, const trace *t)
+static void report_page_trace_put_lists(hdi_json *j, const trace *t)
 {
-    page_trace_begin_list(j, "findings");
+    report_page_trace_begin_list(j, "findings");
     for (size_t i = 0; i < t->n_findings; i++) {
-        page_trace_put_finding(j, &t->findings[i]);
+        report_page_trace_put_finding(j, &t->findings[i]);
     }
     hdi_json_array_end(j);
-    page_trace_begin_list(j, "links");
+    report_page_trace_begin_list(j, "links");
     for (size_t i = 0; i < t->n_links; i++) {
-        page_trace_put_link(j, &t->links[i]);
+        report_page_trace_put_link(j, &t->links[i]);
     }
     hdi_json_array_end(j);
-    page_trace_begin_list(j, "launches");
+    report_page_trace_begin_list(j, "launches");
     for (size_t i = 0; i < t->n_launches; i++) {
-        page_trace_put_launch(j, &t->launches[i]);
+        report_page_trace_put_launch(j, &t->launches[i]);
     }
     hdi_json_array_end(j);
-    page_trace_begin_list(j, "losses");
+    report_page_trace_begin_list(j, "losses");
     for (size_t i = 0; i < t->n_losses; i++) {
-        page_trace_put_loss(j, &t->losses[i]);
+        report_page_trace_put_loss(j, &t->losses[i]);
     }
     hdi_json_array_end(j);
 }
 
-static void page_trace_put_head(hdi_json *j, const trace *t)
+static void report_page_trace_put_head(hdi_json *j, const trace *t)
 {
-    report_put_integer(j, "detail", (uint64_t)t->detail);
-    report_put_integer(j, "placement", (uint64_t)t->placement);
-    report_put_integer(j, "process", t->process);
-    page_trace_put_signed(j, "seconds_since_1970", t->since_1970 / 1000000000);
-    page_trace_put_signed(j, "length", t->length);
-    page_trace_put_signed(j, "begin", t->begin);
-    page_trace_put_signed(j, "end", t->end);
-    report_put_bool(j, "ended", t->ended);
-    report_put_bool(j, "cut", t->cut);
-    report_put_integer(j, "dropped", t->dropped);
-    report_put_integer(j, "records", t->n_records);
-    report_put_integer(j, "ignored", t->ignored);
-    report_put_integer(j, "lost_waits", t->lost_waits);
-    report_put_integer(j, "unknown_ops", t->unknown_ops);
-    report_put_integer(j, "unplaced", t->unplaced);
-    report_put_integer(j, "spans_by_clock", t->spans_by_clock);
-    page_trace_put_numbers(j, "along", t->along, TRACE_ALONG);
-    page_trace_put_tables(j, t);
+    cli_report_put_integer(j, "detail", (uint64_t)t->detail);
+    cli_report_put_integer(j, "placement", (uint64_t)t->placement);
+    cli_report_put_integer(j, "process", t->process);
+    report_page_trace_put_signed(j, "seconds_since_1970", t->since_1970 / 1000000000);
+    report_page_trace_put_signed(j, "length", t->length);
+    report_page_trace_put_signed(j, "begin", t->begin);
+    report_page_trace_put_signed(j, "end", t->end);
+    cli_report_put_bool(j, "ended", t->ended);
+    cli_report_put_bool(j, "cut", t->cut);
+    cli_report_put_integer(j, "dropped", t->dropped);
+    cli_report_put_integer(j, "records", t->n_records);
+    cli_report_put_integer(j, "ignored", t->ignored);
+    cli_report_put_integer(j, "lost_waits", t->lost_waits);
+    cli_report_put_integer(j, "unknown_ops", t->unknown_ops);
+    cli_report_put_integer(j, "unplaced", t->unplaced);
+    cli_report_put_integer(j, "spans_by_clock", t->spans_by_clock);
+    report_page_trace_put_numbers(j, "along", t->along, TRACE_ALONG);
+    report_page_trace_put_tables(j, t);
 }
 
-bool page_put_trace(FILE *out, const trace *t, const char *id)
+bool report_page_put_trace(FILE *out, const trace *t, const char *id)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -455,16 +455,16 @@ bool page_put_trace(FILE *out, const trace *t, const char *id)
     hdi_json j;
     hdi_json_begin(&j, memory);
     hdi_json_object(&j);
-    page_trace_put_head(&j, t);
-    page_trace_put_devices(&j, t);
-    page_trace_put_names(&j, t);
-    page_trace_put_lists(&j, t);
+    report_page_trace_put_head(&j, t);
+    report_page_trace_put_devices(&j, t);
+    report_page_trace_put_names(&j, t);
+    report_page_trace_put_lists(&j, t);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
     bool ok = fclose(memory) == 0;
     if (ok) {
-        page_put_json(out, id, text, bytes);
-        page_trace_put_columns(out, t, id);
+        report_page_put_json(out, id, text, bytes);
+        report_page_trace_put_columns(out, t, id);
     }
     free(text);
     return ok;

@@ -69,19 +69,19 @@ bool trace_is_signal(const trace_activity *a)
 }
 
 /* True if an activity may come from that kind of operation. */
-static bool activity_may_be_op(uint8_t op, uint8_t activity)
+static bool trace_activity_may_be_op(uint8_t op, uint8_t activity)
 {
     bool copies = activity == HDI_RECORD_ACTIVITY_COPY;
     return op == HDI_RECORD_OP_COPY ? copies : op == HDI_RECORD_OP_CALL || !copies;
 }
 
-static bool activity_op_is_flexible(const trace_op *op)
+static bool trace_activity_op_is_flexible(const trace_op *op)
 {
     return op->kind == HDI_RECORD_OP_MATMUL || op->kind == HDI_RECORD_OP_CALL;
 }
 
 /* The lane's first stretch that ends at or after a time, in [begin, end). */
-static size_t activity_stretch_at(const trace_stretch *stretches, size_t begin, size_t end, int64_t time)
+static size_t trace_activity_stretch_at(const trace_stretch *stretches, size_t begin, size_t end, int64_t time)
 {
     while (begin < end) {
         size_t middle = begin + (end - begin) / 2;
@@ -94,25 +94,25 @@ static size_t activity_stretch_at(const trace_stretch *stretches, size_t begin, 
     return begin;
 }
 
-static uint64_t activity_stream_of(const trace_activity *a)
+static uint64_t trace_activity_stream_of(const trace_activity *a)
 {
     return (uint64_t)a->run << 32 | a->stream;
 }
 
-static int64_t activity_middle_of(const trace_activity *a)
+static int64_t trace_activity_middle_of(const trace_activity *a)
 {
     return a->begin + (a->end - a->begin) / 2;
 }
 
 /* ---- lanes of streams ---- */
 
-static int activity_compare_votes(const void *a, const void *b)
+static int trace_activity_compare_votes(const void *a, const void *b)
 {
     const vote *x = a, *y = b;
     return x->stream != y->stream ? (x->stream < y->stream ? -1 : 1) : (x->lane > y->lane) - (x->lane < y->lane);
 }
 
-static int activity_compare_seen(const void *a, const void *b)
+static int trace_activity_compare_seen(const void *a, const void *b)
 {
     const seen *x = a, *y = b;
     return x->lane != y->lane ? (x->lane < y->lane ? -1 : 1) : (x->begin > y->begin) - (x->begin < y->begin);
@@ -120,34 +120,34 @@ static int activity_compare_seen(const void *a, const void *b)
 
 /* Each activity inside one of a lane's stretches votes for that lane. If there are very many, only
  * each `step`th votes. */
-static void activity_vote_for(matcher *m, size_t begin, size_t end, size_t step)
+static void trace_activity_vote_for(matcher *m, size_t begin, size_t end, size_t step)
 {
     for (size_t i = m->first; i < m->first + m->n; i += step) {
         const trace_activity *a = &m->t->activities[i];
-        int64_t time = activity_middle_of(a);
-        size_t at = activity_stretch_at(m->old, begin, end, time);
+        int64_t time = trace_activity_middle_of(a);
+        size_t at = trace_activity_stretch_at(m->old, begin, end, time);
         if (at < end && m->old[at].began - EARLY_NS <= time && !trace_is_signal(a) &&
-            activity_may_be_op(m->old[at].op, a->kind)) {
-            m->votes[m->n_votes++] = (vote){.stream = activity_stream_of(a), .lane = m->old[at].lane, .n = 1};
+            trace_activity_may_be_op(m->old[at].op, a->kind)) {
+            m->votes[m->n_votes++] = (vote){.stream = trace_activity_stream_of(a), .lane = m->old[at].lane, .n = 1};
         }
     }
 }
 
-static int activity_compare_counts(const void *a, const void *b)
+static int trace_activity_compare_counts(const void *a, const void *b)
 {
     const vote *x = a, *y = b;
     return (x->n < y->n) - (x->n > y->n);
 }
 
 /* Joins votes of one stream for one lane. Returns the number of streams. */
-static uint32_t activity_join_votes(matcher *m)
+static uint32_t trace_activity_join_votes(matcher *m)
 {
     size_t kept = 0;
     uint32_t streams = 0;
-    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], activity_compare_votes);
+    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], trace_activity_compare_votes);
     for (size_t i = 0; i < m->n_votes; i++) {
         vote one = m->votes[i];
-        if (kept > 0 && activity_compare_votes(&m->votes[kept - 1], &one) == 0) {
+        if (kept > 0 && trace_activity_compare_votes(&m->votes[kept - 1], &one) == 0) {
             m->votes[kept - 1].n++;
             continue;
         }
@@ -161,16 +161,16 @@ static uint32_t activity_join_votes(matcher *m)
 
 /* Keeps one vote for each stream. As lanes run at the same time, it is for the lane with the most
  * votes that still has enough operations. False: out of memory. */
-static bool activity_choose_lanes(matcher *m)
+static bool trace_activity_choose_lanes(matcher *m)
 {
-    uint32_t streams = activity_join_votes(m);
+    uint32_t streams = trace_activity_join_votes(m);
     vote *chosen = trace_table(streams, sizeof *chosen);
     int64_t *left = trace_table(m->t->n_lanes, sizeof *left);
     bool ok = chosen && left;
     for (size_t i = 0; ok && i < m->t->n_lanes; i++) {
         left[i] = m->t->lanes[i].n_ops;
     }
-    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], activity_compare_counts);
+    trace_sort(m->votes, m->n_votes, sizeof m->votes[0], trace_activity_compare_counts);
     /* the second pass takes streams that found no room */
     for (int pass = 0; ok && pass < 2; pass++) {
         for (size_t i = 0; i < m->n_votes; i++) {
@@ -193,29 +193,29 @@ static bool activity_choose_lanes(matcher *m)
     return ok;
 }
 
-static void activity_list_all(matcher *m)
+static void trace_activity_list_all(matcher *m)
 {
     for (size_t i = m->first; i < m->first + m->n; i++) {
         const trace_activity *a = &m->t->activities[i];
         size_t low = 0, high = m->n_votes;
         while (low < high) {
             size_t middle = low + (high - low) / 2;
-            if (m->votes[middle].stream < activity_stream_of(a)) {
+            if (m->votes[middle].stream < trace_activity_stream_of(a)) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        if (low < m->n_votes && m->votes[low].stream == activity_stream_of(a) && !trace_is_signal(a)) {
+        if (low < m->n_votes && m->votes[low].stream == trace_activity_stream_of(a) && !trace_is_signal(a)) {
             m->list[m->n_list++] = (seen){m->votes[low].lane, (int32_t)i, a->begin};
         }
     }
-    trace_sort(m->list, m->n_list, sizeof m->list[0], activity_compare_seen);
+    trace_sort(m->list, m->n_list, sizeof m->list[0], trace_activity_compare_seen);
 }
 
 /* ---- a stretch ---- */
 
-static const trace_activity *activity_at(const matcher *m, size_t at)
+static const trace_activity *trace_activity_at(const matcher *m, size_t at)
 {
     return &m->t->activities[m->list[at].activity];
 }
@@ -223,42 +223,44 @@ static const trace_activity *activity_at(const matcher *m, size_t at)
 /* The users of a name. A launch is matched by name only if CUPTI reports that name at all. */
 enum { NAME_OF_LAUNCH = 1, NAME_OF_REPORT = 2 };
 
-static bool activity_is_named(const matcher *m, int32_t name, uint8_t what)
+static bool trace_activity_is_named(const matcher *m, int32_t name, uint8_t what)
 {
     return name != TRACE_NONE && (m->names[name] & what) != 0;
 }
 
 /* True if name or size fit the operation. */
-static bool activity_is_like_op(const matcher *m, const trace_op *op, const trace_activity *a)
+static bool trace_activity_is_like_op(const matcher *m, const trace_op *op, const trace_activity *a)
 {
     bool kernel = a->kind == HDI_RECORD_ACTIVITY_KERNEL,
-         free_one = kernel && !activity_is_named(m, a->name, NAME_OF_LAUNCH);
+         free_one = kernel && !trace_activity_is_named(m, a->name, NAME_OF_LAUNCH);
     if (op->kind == HDI_RECORD_OP_LAUNCH) {
-        return activity_is_named(m, op->kernel, NAME_OF_REPORT) ? kernel && a->name == op->kernel : free_one;
+        return trace_activity_is_named(m, op->kernel, NAME_OF_REPORT) ? kernel && a->name == op->kernel : free_one;
     }
-    return activity_may_be_op(op->kind, a->kind) &&
-           (kernel ? free_one : activity_op_is_flexible(op) || a->bytes == op->bytes);
+    return trace_activity_may_be_op(op->kind, a->kind) &&
+           (kernel ? free_one : trace_activity_op_is_flexible(op) || a->bytes == op->bytes);
 }
 
 /* True if the times fit, too: the operation was issued before the activity began, and not done
  * before it ended. */
-static bool activity_is_of_op(const matcher *m, const trace_op *op, size_t at)
+static bool trace_activity_is_of_op(const matcher *m, const trace_op *op, size_t at)
 {
-    const trace_activity *a = activity_at(m, at);
-    return activity_is_like_op(m, op, a) && (op->issued == TRACE_UNSEEN || a->begin >= op->issued - APART_NS) &&
+    const trace_activity *a = trace_activity_at(m, at);
+    return trace_activity_is_like_op(m, op, a) && (op->issued == TRACE_UNSEEN || a->begin >= op->issued - APART_NS) &&
            (op->done == TRACE_UNSEEN || a->end <= op->done + APART_NS);
 }
 
 /* Matches one to one if numbers and kinds agree. `complete`: no report is missing. */
-static bool activity_match_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
+static bool trace_activity_match_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end,
+                                     bool complete)
 {
     size_t flexible = 0, calls = 0;
     bool fits = end - begin == n;
     for (size_t i = 0; fits && i < n; i++) {
         const trace_op *op = &m->t->ops[ops[i]];
-        const trace_activity *a = activity_at(m, begin + i);
-        fits = op->kind == HDI_RECORD_OP_LAUNCH ? activity_is_like_op(m, op, a) : activity_may_be_op(op->kind, a->kind);
-        flexible += activity_op_is_flexible(op);
+        const trace_activity *a = trace_activity_at(m, begin + i);
+        fits = op->kind == HDI_RECORD_OP_LAUNCH ? trace_activity_is_like_op(m, op, a)
+                                                : trace_activity_may_be_op(op->kind, a->kind);
+        flexible += trace_activity_op_is_flexible(op);
         calls += op->kind == HDI_RECORD_OP_CALL; /* may pass no command to the driver */
     }
     fits = fits && (flexible == 0 || (complete && (calls == 0 || flexible == 1)));
@@ -271,7 +273,8 @@ static bool activity_match_all(const matcher *m, const int32_t *ops, size_t n, s
 /* Gives each activity the first possible operation behind those of the earlier activities. `late`:
  * starts at the other end and gives the last possible operation. Products and calls take any number
  * of activities, and other operations take one. */
-static void activity_place_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool late)
+static void trace_activity_place_all(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end,
+                                     bool late)
 {
     int32_t *put = late ? m->late : m->early;
     /* operations already used, counted from the end where it starts */
@@ -281,9 +284,9 @@ static void activity_place_all(const matcher *m, const int32_t *ops, size_t n, s
         put[at] = TRACE_NONE;
         for (; i < n && steps > 0; i++, steps--) {
             const trace_op *op = &m->t->ops[ops[late ? n - 1 - i : i]];
-            if (activity_is_of_op(m, op, at)) {
+            if (trace_activity_is_of_op(m, op, at)) {
                 put[at] = (int32_t)(late ? n - 1 - i : i);
-                used = activity_op_is_flexible(op) ? i : i + 1;
+                used = trace_activity_op_is_flexible(op) ? i : i + 1;
                 break;
             }
         }
@@ -291,10 +294,10 @@ static void activity_place_all(const matcher *m, const int32_t *ops, size_t n, s
 }
 
 /* Products of one kind run the same kernels in the same order. */
-static bool activity_is_periodic(const matcher *m, size_t begin, size_t end, size_t period)
+static bool trace_activity_is_periodic(const matcher *m, size_t begin, size_t end, size_t period)
 {
     for (size_t i = begin + period; i < end; i++) {
-        const trace_activity *a = activity_at(m, i), *before = activity_at(m, i - period);
+        const trace_activity *a = trace_activity_at(m, i), *before = trace_activity_at(m, i - period);
         if (a->kind != before->kind || a->name != before->name) {
             return false;
         }
@@ -304,12 +307,12 @@ static bool activity_is_periodic(const matcher *m, size_t begin, size_t end, siz
 
 /* Shares the activities [begin, end) among the operations [i, j), each of which takes any
  * number. */
-static void activity_share_all(const matcher *m, const int32_t *ops, size_t i, size_t j, size_t begin, size_t end)
+static void trace_activity_share_all(const matcher *m, const int32_t *ops, size_t i, size_t j, size_t begin, size_t end)
 {
     size_t n = j - i, each = begin < end ? (end - begin) / n : 0;
-    bool fits = each > 0 && each * n == end - begin && (n == 1 || activity_is_periodic(m, begin, end, each));
+    bool fits = each > 0 && each * n == end - begin && (n == 1 || trace_activity_is_periodic(m, begin, end, each));
     for (size_t k = begin; fits && k < end; k++) {
-        fits = activity_is_of_op(m, &m->t->ops[ops[i + (k - begin) / each]], k);
+        fits = trace_activity_is_of_op(m, &m->t->ops[ops[i + (k - begin) / each]], k);
     }
     for (size_t k = i; fits && k < j; k++) {
         m->found[k] = (int32_t)(begin + (k - i) * each);
@@ -319,33 +322,34 @@ static void activity_share_all(const matcher *m, const int32_t *ops, size_t i, s
 
 /* Matches activities that fit only one operation. The activities between two of them belong to the
  * products and calls between the two operations. */
-static void activity_match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end, bool complete)
+static void trace_activity_match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end,
+                                      bool complete)
 {
     for (size_t i = 0; i < n; i++) {
         m->found[i] = m->last[i] = TRACE_NONE;
     }
-    activity_place_all(m, ops, n, begin, end, false);
-    activity_place_all(m, ops, n, begin, end, true);
+    trace_activity_place_all(m, ops, n, begin, end, false);
+    trace_activity_place_all(m, ops, n, begin, end, true);
     for (size_t k = begin; k < end; k++) {
         int32_t i = m->early[k] == m->late[k] ? m->early[k] : TRACE_NONE;
-        if (i != TRACE_NONE && !activity_op_is_flexible(&m->t->ops[ops[i]])) {
+        if (i != TRACE_NONE && !trace_activity_op_is_flexible(&m->t->ops[ops[i]])) {
             m->found[i] = m->last[i] = (int32_t)k;
         }
     }
     for (size_t i = 0, j; complete && i < n; i = j) {
-        for (j = i; j < n && activity_op_is_flexible(&m->t->ops[ops[j]]); j++) {
+        for (j = i; j < n && trace_activity_op_is_flexible(&m->t->ops[ops[j]]); j++) {
         }
         bool both = j > i && (i == 0 || m->found[i - 1] != TRACE_NONE) && (j == n || m->found[j] != TRACE_NONE);
         if (both) {
-            activity_share_all(m, ops, i, j, i > 0 ? (size_t)m->last[i - 1] + 1 : begin,
-                               j < n ? (size_t)m->found[j] : end);
+            trace_activity_share_all(m, ops, i, j, i > 0 ? (size_t)m->last[i - 1] + 1 : begin,
+                                     j < n ? (size_t)m->found[j] : end);
         }
         j = j > i ? j : i + 1;
     }
 }
 
 /* Gives operations the times of their activities. Returns true if every operation has one. */
-static bool activity_take_times(matcher *m, const int32_t *ops, size_t n, bool approximate)
+static bool trace_activity_take_times(matcher *m, const int32_t *ops, size_t n, bool approximate)
 {
     bool all = n > 0;
     for (size_t i = 0; i < n; i++) {
@@ -375,7 +379,7 @@ static bool activity_take_times(matcher *m, const int32_t *ops, size_t n, bool a
 
 /* ---- all of them ---- */
 
-static void activity_put_stretch(trace *t, size_t *n, trace_stretch one)
+static void trace_activity_put_stretch(trace *t, size_t *n, trace_stretch one)
 {
     trace_stretch *before = *n > 0 && t->stretches[*n - 1].lane == one.lane ? &t->stretches[*n - 1] : NULL;
     one.began = before ? trace_most(one.began, before->began) : one.began;
@@ -390,7 +394,7 @@ static void activity_put_stretch(trace *t, size_t *n, trace_stretch one)
 
 /* True if no report of a stretch is known to be missing. `next`: the place behind the stretch's
  * activities in the list. */
-static bool activity_is_complete(const matcher *m, const trace_stretch *x, size_t next)
+static bool trace_activity_is_complete(const matcher *m, const trace_stretch *x, size_t next)
 {
     bool more = next < m->n_list && m->list[next].lane == x->lane;
     return x->began > m->s->incomplete_until[trace_lane_device(x->lane)] &&
@@ -399,7 +403,7 @@ static bool activity_is_complete(const matcher *m, const trace_stretch *x, size_
 
 /* Matches a stretch, and adds it or the stretches that it becomes. `ops` has room for all
  * operations of the stretch. */
-static void activity_match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *ops, size_t *n_out)
+static void trace_activity_match_stretch(matcher *m, trace_stretch one, size_t *next, int32_t *ops, size_t *n_out)
 {
     trace *t = m->t;
     size_t n = 0, begin = *next;
@@ -408,40 +412,41 @@ static void activity_match_stretch(matcher *m, trace_stretch one, size_t *next, 
             ops[n++] = i;
         }
     }
-    while (begin < m->n_list &&
-           (m->list[begin].lane < one.lane ||
-            (m->list[begin].lane == one.lane && activity_middle_of(activity_at(m, begin)) < one.began - EARLY_NS))) {
+    while (begin < m->n_list && (m->list[begin].lane < one.lane ||
+                                 (m->list[begin].lane == one.lane &&
+                                  trace_activity_middle_of(trace_activity_at(m, begin)) < one.began - EARLY_NS))) {
         begin++;
     }
     size_t end = begin;
-    while (end < m->n_list && m->list[end].lane == one.lane && activity_middle_of(activity_at(m, end)) <= one.ended) {
+    while (end < m->n_list && m->list[end].lane == one.lane &&
+           trace_activity_middle_of(trace_activity_at(m, end)) <= one.ended) {
         end++;
     }
     *next = end;
-    bool complete = activity_is_complete(m, &one, end);
-    if (!activity_match_all(m, ops, n, begin, end, complete)) {
-        activity_match_some(m, ops, n, begin, end, complete);
+    bool complete = trace_activity_is_complete(m, &one, end);
+    if (!trace_activity_match_all(m, ops, n, begin, end, complete)) {
+        trace_activity_match_some(m, ops, n, begin, end, complete);
     }
-    if (!activity_take_times(m, ops, n, one.approximate)) {
-        activity_put_stretch(t, n_out, one);
+    if (!trace_activity_take_times(m, ops, n, one.approximate)) {
+        trace_activity_put_stretch(t, n_out, one);
         return;
     }
     for (size_t i = 0; i < n; i++) {
         const trace_op *op = &t->ops[ops[i]];
-        activity_put_stretch(t, n_out,
-                             (trace_stretch){.lane = one.lane,
-                                             .began = op->began,
-                                             .ended = op->ended,
-                                             .first_op = ops[i],
-                                             .last_op = ops[i],
-                                             .op = op->kind == HDI_RECORD_OP_COPY ? HDI_RECORD_OP_COPY : one.op,
-                                             .one = true});
+        trace_activity_put_stretch(t, n_out,
+                                   (trace_stretch){.lane = one.lane,
+                                                   .began = op->began,
+                                                   .ended = op->ended,
+                                                   .first_op = ops[i],
+                                                   .last_op = ops[i],
+                                                   .op = op->kind == HDI_RECORD_OP_COPY ? HDI_RECORD_OP_COPY : one.op,
+                                                   .one = true});
     }
 }
 
 /* Finds the device's activities, and lets the stretches in [begin, end) vote for lanes. False:
  * out of memory. */
-static bool activity_find_lanes(matcher *m, int device, size_t begin, size_t end)
+static bool trace_activity_find_lanes(matcher *m, int device, size_t begin, size_t end)
 {
     enum { VOTES_MOST = 1 << 22 };
     size_t lanes = 0;
@@ -465,17 +470,17 @@ static bool activity_find_lanes(matcher *m, int device, size_t begin, size_t end
     for (size_t i = begin, next; i < end; i = next) {
         for (next = i; next < end && m->old[next].lane == m->old[i].lane; next++) {
         }
-        activity_vote_for(m, i, next, step);
+        trace_activity_vote_for(m, i, next, step);
     }
-    if (!activity_choose_lanes(m)) {
+    if (!trace_activity_choose_lanes(m)) {
         return false;
     }
-    activity_list_all(m);
+    trace_activity_list_all(m);
     return true;
 }
 
 /* Which names occur in launches and in reports. */
-static uint8_t *activity_read_names(const trace *t)
+static uint8_t *trace_activity_read_names(const trace *t)
 {
     uint8_t *names = trace_table(t->n_names, 1);
     for (size_t i = 0; names && i < t->n_ops; i++) {
@@ -500,7 +505,7 @@ bool trace_match_activities(trace_source *s)
     }
     trace_stretch *old = t->stretches;
     t->stretches = trace_table(n_old + t->n_ops, sizeof t->stretches[0]);
-    matcher m = {.t = t, .s = s, .old = old, .names = activity_read_names(t)};
+    matcher m = {.t = t, .s = s, .old = old, .names = trace_activity_read_names(t)};
     m.found = trace_table(t->n_ops, sizeof m.found[0]);
     m.last = trace_table(t->n_ops, sizeof m.last[0]);
     int32_t *ops = trace_table(t->n_ops, sizeof *ops);
@@ -511,10 +516,10 @@ bool trace_match_activities(trace_source *s)
         }
         m.first = m.n = m.n_votes = m.n_list = 0;
         m.votes = NULL, m.list = NULL, m.early = m.late = NULL;
-        ok = activity_find_lanes(&m, device, begin, end);
+        ok = trace_activity_find_lanes(&m, device, begin, end);
         size_t next = 0;
         for (size_t i = begin; ok && i < end; i++) {
-            activity_match_stretch(&m, old[i], &next, ops, &n);
+            trace_activity_match_stretch(&m, old[i], &next, ops, &n);
         }
         free(m.votes);
         free(m.list);

@@ -35,21 +35,21 @@ typedef struct estimator {
     size_t n;
 } estimator;
 
-static uint64_t estimate_size_class(uint64_t size)
+static uint64_t trace_estimate_size_class(uint64_t size)
 {
     return size > 0 ? 64 - (uint64_t)__builtin_clzll(size) : 0;
 }
 
-static uint64_t estimate_kind_of(const trace_op *op)
+static uint64_t trace_estimate_kind_of(const trace_op *op)
 {
     bool launch = op->kind == HDI_RECORD_OP_LAUNCH;
     uint64_t size = launch ? (uint64_t)op->blocks * op->threads : op->bytes;
     uint64_t which = (uint32_t)(launch ? op->kernel : op->way);
-    return (uint64_t)trace_lane_device(op->lane) << 48 | (uint64_t)op->kind << 40 | estimate_size_class(size) << 32 |
-           which;
+    return (uint64_t)trace_lane_device(op->lane) << 48 | (uint64_t)op->kind << 40 |
+           trace_estimate_size_class(size) << 32 | which;
 }
 
-static int estimate_compare_kinds(const void *a, const void *b)
+static int trace_estimate_compare_kinds(const void *a, const void *b)
 {
     const kind_time *x = a, *y = b;
     return (x->kind > y->kind) - (x->kind < y->kind);
@@ -57,15 +57,15 @@ static int estimate_compare_kinds(const void *a, const void *b)
 
 /* Sets the times of a span's operations. If all are of one kind, adds the span to that kind.
  * Returns the first operation behind them. */
-static size_t estimate_note_span(estimator *e, const trace_run *span, size_t op, size_t end)
+static size_t trace_estimate_note_span(estimator *e, const bench_trace_run *span, size_t op, size_t end)
 {
     const trace *t = e->s->t;
     kind_time k = {.count = 0};
     bool one_kind = true;
     for (; op < end && t->ops[op].position <= span->position; op++) {
         if (trace_is_work(t->ops[op].kind)) {
-            one_kind = one_kind && (k.count == 0 || k.kind == estimate_kind_of(&t->ops[op]));
-            k.kind = estimate_kind_of(&t->ops[op]);
+            one_kind = one_kind && (k.count == 0 || k.kind == trace_estimate_kind_of(&t->ops[op]));
+            k.kind = trace_estimate_kind_of(&t->ops[op]);
             k.count++;
             e->out[op] = (trace_estimate){span->began, span->ended};
             e->state[op] = READY;
@@ -80,7 +80,7 @@ static size_t estimate_note_span(estimator *e, const trace_run *span, size_t op,
 
 /* Reads all spans by lane. An operation without a span ends before it was seen done and before the
  * next span begins. */
-static void estimate_note_spans(estimator *e)
+static void trace_estimate_note_spans(estimator *e)
 {
     const trace *t = e->s->t;
     size_t span = 0;
@@ -89,7 +89,7 @@ static void estimate_note_spans(estimator *e)
         size_t op = (size_t)lane->first_op, end = op + (size_t)lane->n_ops;
         while (op < end) {
             bool has = span < e->s->n_spans && e->s->spans[span].lane == lane->lane;
-            const trace_run *r = has ? &e->s->spans[span++] : NULL;
+            const bench_trace_run *r = has ? &e->s->spans[span++] : NULL;
             for (; op < end && (!r || t->ops[op].position <= r->before); op++) {
                 int64_t done = t->ops[op].done;
                 e->out[op] = (trace_estimate){TRACE_UNSEEN, done};
@@ -97,7 +97,7 @@ static void estimate_note_spans(estimator *e)
                     e->out[op].ended = trace_least(done, r->began);
                 }
             }
-            op = r && trace_is_work(r->op) ? estimate_note_span(e, r, op, end) : op;
+            op = r && trace_is_work(r->op) ? trace_estimate_note_span(e, r, op, end) : op;
         }
         while (span < e->s->n_spans && e->s->spans[span].lane == lane->lane) {
             span++;
@@ -106,10 +106,10 @@ static void estimate_note_spans(estimator *e)
 }
 
 /* Joins the rows of each kind. */
-static void estimate_sum_kinds(estimator *e)
+static void trace_estimate_sum_kinds(estimator *e)
 {
     size_t n = 0;
-    trace_sort(e->kinds, e->n_kinds, sizeof *e->kinds, estimate_compare_kinds);
+    trace_sort(e->kinds, e->n_kinds, sizeof *e->kinds, trace_estimate_compare_kinds);
     for (size_t i = 0; i < e->n_kinds; i++) {
         if (n > 0 && e->kinds[n - 1].kind == e->kinds[i].kind) {
             trace_add(&e->kinds[n - 1].sum, e->kinds[i].sum);
@@ -123,7 +123,7 @@ static void estimate_sum_kinds(estimator *e)
 
 /* Estimates an operation, all of whose waits have a time. A mark ends with its waits, and a claim
  * ends when the program ends it. */
-static void estimate_op(estimator *e, int32_t at)
+static void trace_estimate_op(estimator *e, int32_t at)
 {
     const trace_op *op = &e->s->t->ops[at];
     trace_estimate *out = &e->out[at];
@@ -142,15 +142,15 @@ static void estimate_op(estimator *e, int32_t at)
         out->ended = ready;
         return;
     }
-    kind_time key = {.kind = estimate_kind_of(op)};
-    const kind_time *k = bsearch(&key, e->kinds, e->n_kinds, sizeof *e->kinds, estimate_compare_kinds);
+    kind_time key = {.kind = trace_estimate_kind_of(op)};
+    const kind_time *k = bsearch(&key, e->kinds, e->n_kinds, sizeof *e->kinds, trace_estimate_compare_kinds);
     if (k && k->count >= MEASURED_LEAST) {
         out->began = ready;
         out->ended = trace_least(out->ended, ready + k->sum / k->count);
     }
 }
 
-static void estimate_push_op(estimator *e, int32_t op)
+static void trace_estimate_push_op(estimator *e, int32_t op)
 {
     if (op != TRACE_NONE && e->state[op] == NEW) {
         e->stack[e->n++] = op;
@@ -159,22 +159,22 @@ static void estimate_push_op(estimator *e, int32_t op)
 
 /* Estimates the top operation once its waits are estimated. No recorder writes a cycle. If there is
  * one, it is broken at one of its operations. */
-static void estimate_top(estimator *e)
+static void trace_estimate_top(estimator *e)
 {
     int32_t at = e->stack[e->n - 1];
     const trace_op *op = &e->s->t->ops[at];
     if (e->state[at] == NEW) {
         e->state[at] = OPEN;
         for (uint32_t i = 0; i < op->n_waits; i++) {
-            estimate_push_op(e, e->s->t->waits[op->first_wait + i].other);
+            trace_estimate_push_op(e, e->s->t->waits[op->first_wait + i].other);
         }
-        estimate_push_op(e, op->before);
+        trace_estimate_push_op(e, op->before);
         return;
     }
     e->n--;
     if (e->state[at] == OPEN) {
         e->state[at] = READY;
-        estimate_op(e, at);
+        trace_estimate_op(e, at);
     }
 }
 
@@ -188,13 +188,13 @@ trace_estimate *trace_estimates(const trace_source *s)
                    .stack = trace_table(2 * t->n_ops + t->n_waits, sizeof e.stack[0])};
     bool ok = e.out && e.kinds && e.state && e.stack;
     if (ok) {
-        estimate_note_spans(&e);
-        estimate_sum_kinds(&e);
+        trace_estimate_note_spans(&e);
+        trace_estimate_sum_kinds(&e);
     }
     for (size_t i = 0; ok && i < t->n_ops; i++) {
-        estimate_push_op(&e, (int32_t)i);
+        trace_estimate_push_op(&e, (int32_t)i);
         while (e.n > 0) {
-            estimate_top(&e);
+            trace_estimate_top(&e);
         }
     }
     free(e.kinds);

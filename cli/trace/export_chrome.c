@@ -27,7 +27,7 @@ typedef struct writer {
     uint64_t flows;
 } writer;
 
-static void export_chrome_put_string(writer *w, const char *text)
+static void trace_export_chrome_put_string(writer *w, const char *text)
 {
     hdi_json j; /* writes single values with the usual quotes and escapes */
     hdi_json_begin(&j, w->out);
@@ -35,73 +35,73 @@ static void export_chrome_put_string(writer *w, const char *text)
 }
 
 /* Decimal microseconds. */
-static void export_chrome_put_us(writer *w, const char *key, int64_t ns)
+static void trace_export_chrome_put_us(writer *w, const char *key, int64_t ns)
 {
     int64_t whole = ns / 1000, part = ns % 1000;
     fprintf(w->out, ", \"%s\": %s%" PRId64 ".%03" PRId64, key, ns < 0 && whole == 0 ? "-" : "", whole,
             part < 0 ? -part : part);
 }
 
-/* Starts an event, which export_chrome_put_end ends. */
-static void export_chrome_put_event(writer *w, const char *phase, const char *category, const char *name, int64_t pid,
-                                    int64_t tid, int64_t at)
+/* Starts an event, which trace_export_chrome_put_end ends. */
+static void trace_export_chrome_put_event(writer *w, const char *phase, const char *category, const char *name,
+                                          int64_t pid, int64_t tid, int64_t at)
 {
     fprintf(w->out, "%s\n{\"ph\": \"%s\", \"cat\": \"%s\", \"name\": ", w->some ? "," : "", phase, category);
     w->some = true;
-    export_chrome_put_string(w, name);
+    trace_export_chrome_put_string(w, name);
     fprintf(w->out, ", \"pid\": %" PRId64 ", \"tid\": %" PRId64, pid, tid);
-    export_chrome_put_us(w, "ts", at);
+    trace_export_chrome_put_us(w, "ts", at);
 }
 
-static void export_chrome_put_end(writer *w)
+static void trace_export_chrome_put_end(writer *w)
 {
     fprintf(w->out, "}");
 }
 
-static void export_chrome_put_meta(writer *w, const char *what, int64_t pid, int64_t tid, const char *name)
+static void trace_export_chrome_put_meta(writer *w, const char *what, int64_t pid, int64_t tid, const char *name)
 {
     fprintf(w->out,
             "%s\n{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %" PRId64 ", \"tid\": %" PRId64 ", \"args\": {\"name\": ",
             w->some ? "," : "", what, pid, tid);
     w->some = true;
-    export_chrome_put_string(w, name);
+    trace_export_chrome_put_string(w, name);
     fprintf(w->out, "}}");
 }
 
-static int64_t export_chrome_device_pid(const writer *w, int device)
+static int64_t trace_export_chrome_device_pid(const writer *w, int device)
 {
     return w->hta ? device : (int64_t)DEVICE_PROCESS + device;
 }
 
-static int64_t export_chrome_lane_tid(const writer *w, uint32_t lane)
+static int64_t trace_export_chrome_lane_tid(const writer *w, uint32_t lane)
 {
     return (int64_t)(lane % HDI_RECORD_LANES) + (w->hta ? HTA_FIRST_STREAM : 0);
 }
 
 /* ---- runs ---- */
 
-static const char *export_chrome_memory_text(uint8_t device)
+static const char *trace_export_chrome_memory_text(uint8_t device)
 {
     return device < TRACE_DEVICES ? "Device" : "Pinned";
 }
 
 /* The name of a copy in CUDA's own tools. */
-static void export_chrome_copy_name(const trace_op *op, char out[TRACE_TEXT])
+static void trace_export_chrome_copy_name(const trace_op *op, char out[TRACE_TEXT])
 {
     const char *how = op->way == HDI_RECORD_WAY_TO_DEVICE   ? "HtoD"
                       : op->way == HDI_RECORD_WAY_TO_HOST   ? "DtoH"
                       : op->way == HDI_RECORD_WAY_PEER      ? "PtoP"
                       : op->way == HDI_RECORD_WAY_ON_DEVICE ? "DtoD"
                                                             : "HtoH";
-    snprintf(out, TRACE_TEXT, "Memcpy %s (%s -> %s)", how, export_chrome_memory_text(op->src),
-             export_chrome_memory_text(op->dst));
+    snprintf(out, TRACE_TEXT, "Memcpy %s (%s -> %s)", how, trace_export_chrome_memory_text(op->src),
+             trace_export_chrome_memory_text(op->dst));
 }
 
-static const char *export_chrome_run_name(const trace *t, const trace_op *op, char out[TRACE_TEXT])
+static const char *trace_export_chrome_run_name(const trace *t, const trace_op *op, char out[TRACE_TEXT])
 {
     const char *name = trace_name(t, op->kernel);
     if (op->kind == HDI_RECORD_OP_COPY) {
-        export_chrome_copy_name(op, out);
+        trace_export_chrome_copy_name(op, out);
     } else if (op->kind == HDI_RECORD_OP_FILL) {
         snprintf(out, TRACE_TEXT, "Memset (Device)");
     } else {
@@ -112,29 +112,30 @@ static const char *export_chrome_run_name(const trace *t, const trace_op *op, ch
 
 /* Uses the categories of the analysis: kernels that move bytes in copy lanes are copies. HTA
  * decides by the name. */
-static const char *export_chrome_run_category(const writer *w, const trace_op *op)
+static const char *trace_export_chrome_run_category(const writer *w, const trace_op *op)
 {
     bool moves = op->kind == HDI_RECORD_OP_COPY || (!w->hta && trace_moves(w->t, op->lane, op->kind));
     return moves ? "gpu_memcpy" : op->kind == HDI_RECORD_OP_FILL ? "gpu_memset" : "kernel";
 }
 
 /* Correlations count from 1. */
-static uint64_t export_chrome_correlation_of(int32_t op)
+static uint64_t trace_export_chrome_correlation_of(int32_t op)
 {
     return (uint64_t)op + 1;
 }
 
-static void export_chrome_put_run(writer *w, int32_t index)
+static void trace_export_chrome_put_run(writer *w, int32_t index)
 {
     const trace_op *op = &w->t->ops[index];
     char name[TRACE_TEXT];
     int device = trace_lane_device(op->lane);
     int64_t took = op->ended - op->began;
-    export_chrome_put_event(w, "X", export_chrome_run_category(w, op), export_chrome_run_name(w->t, op, name),
-                            export_chrome_device_pid(w, device), export_chrome_lane_tid(w, op->lane), op->began);
-    export_chrome_put_us(w, "dur", took);
+    trace_export_chrome_put_event(
+        w, "X", trace_export_chrome_run_category(w, op), trace_export_chrome_run_name(w->t, op, name),
+        trace_export_chrome_device_pid(w, device), trace_export_chrome_lane_tid(w, op->lane), op->began);
+    trace_export_chrome_put_us(w, "dur", took);
     fprintf(w->out, ", \"args\": {\"device\": %d, \"context\": 1, \"stream\": %" PRId64 ", \"correlation\": %" PRIu64,
-            device, export_chrome_lane_tid(w, op->lane), export_chrome_correlation_of(index));
+            device, trace_export_chrome_lane_tid(w, op->lane), trace_export_chrome_correlation_of(index));
     if (op->kind == HDI_RECORD_OP_COPY || op->kind == HDI_RECORD_OP_FILL) {
         double rate = took > 0 ? (double)op->bytes / (double)took : 0;
         fprintf(w->out, ", \"bytes\": %" PRIu64 ", \"memory bandwidth (GB/s)\": ", op->bytes);
@@ -145,11 +146,11 @@ static void export_chrome_put_run(writer *w, int32_t index)
         fprintf(w->out, ", \"grid\": [%" PRIu32 ", 1, 1], \"block\": [%" PRIu32 ", 1, 1]", op->blocks, op->threads);
     }
     fprintf(w->out, "}");
-    export_chrome_put_end(w);
+    trace_export_chrome_put_end(w);
 }
 
 /* Writes several operations that share one time. */
-static void export_chrome_put_stretch(writer *w, const trace_stretch *s)
+static void trace_export_chrome_put_stretch(writer *w, const trace_stretch *s)
 {
     char name[TRACE_TEXT] = "work whose submits are missing", first[TRACE_TEXT];
     int device = trace_lane_device(s->lane);
@@ -163,22 +164,22 @@ static void export_chrome_put_stretch(writer *w, const trace_stretch *s)
             count += trace_is_work(w->t->ops[i].kind);
             same = same && w->t->ops[i].kind == op->kind && w->t->ops[i].kernel == op->kernel;
         }
-        export_chrome_run_name(w->t, op, first);
+        trace_export_chrome_run_name(w->t, op, first);
         if (count == 1) {
             snprintf(name, sizeof name, "%.150s", first);
         } else {
             snprintf(name, sizeof name, "%" PRIu64 " operations: %.100s%s", count, first, same ? "" : " and others");
         }
     }
-    export_chrome_put_event(w, "X", category, name, export_chrome_device_pid(w, device),
-                            export_chrome_lane_tid(w, s->lane), s->began);
-    export_chrome_put_us(w, "dur", s->ended - s->began);
+    trace_export_chrome_put_event(w, "X", category, name, trace_export_chrome_device_pid(w, device),
+                                  trace_export_chrome_lane_tid(w, s->lane), s->began);
+    trace_export_chrome_put_us(w, "dur", s->ended - s->began);
     fprintf(w->out, ", \"args\": {\"device\": %d, \"approximate\": %s}", device,
             s->approximate || s->coarse ? "true" : "false");
-    export_chrome_put_end(w);
+    trace_export_chrome_put_end(w);
 }
 
-static const char *export_chrome_launch_name(const trace_op *op)
+static const char *trace_export_chrome_launch_name(const trace_op *op)
 {
     return op->kind == HDI_RECORD_OP_COPY   ? "cudaMemcpyAsync"
            : op->kind == HDI_RECORD_OP_FILL ? "cudaMemsetAsync"
@@ -186,55 +187,56 @@ static const char *export_chrome_launch_name(const trace_op *op)
 }
 
 /* The call that gave the operation to the driver, or its submit if the call was not recorded. */
-static void export_chrome_put_launch(writer *w, int32_t index, int64_t pid)
+static void trace_export_chrome_put_launch(writer *w, int32_t index, int64_t pid)
 {
     const trace_op *op = &w->t->ops[index];
     int64_t at = op->issued != TRACE_UNSEEN && w->hta ? op->issued : op->submitted;
     char name[TRACE_TEXT];
-    export_chrome_put_event(w, "X", "cuda_runtime",
-                            w->hta ? export_chrome_launch_name(op) : trace_op_name(w->t, index, name), pid, op->thread,
-                            at);
-    export_chrome_put_us(w, "dur", w->hta ? 1000 : 0);
-    fprintf(w->out, ", \"args\": {\"correlation\": %" PRIu64 "}", export_chrome_correlation_of(index));
-    export_chrome_put_end(w);
+    trace_export_chrome_put_event(w, "X", "cuda_runtime",
+                                  w->hta ? trace_export_chrome_launch_name(op) : trace_op_name(w->t, index, name), pid,
+                                  op->thread, at);
+    trace_export_chrome_put_us(w, "dur", w->hta ? 1000 : 0);
+    fprintf(w->out, ", \"args\": {\"correlation\": %" PRIu64 "}", trace_export_chrome_correlation_of(index));
+    trace_export_chrome_put_end(w);
 }
 
 /* ---- arrows ---- */
 
-static void export_chrome_put_arrow(writer *w, const char *name, int64_t from_pid, int64_t from_tid, int64_t from,
-                                    int64_t to_pid, int64_t to_tid, int64_t to)
+static void trace_export_chrome_put_arrow(writer *w, const char *name, int64_t from_pid, int64_t from_tid, int64_t from,
+                                          int64_t to_pid, int64_t to_tid, int64_t to)
 {
     w->flows++;
-    export_chrome_put_event(w, "s", name, name, from_pid, from_tid, from);
+    trace_export_chrome_put_event(w, "s", name, name, from_pid, from_tid, from);
     fprintf(w->out, ", \"id\": %" PRIu64, w->flows);
-    export_chrome_put_end(w);
-    export_chrome_put_event(w, "f", name, name, to_pid, to_tid, to);
+    trace_export_chrome_put_end(w);
+    trace_export_chrome_put_event(w, "f", name, name, to_pid, to_tid, to);
     fprintf(w->out, ", \"id\": %" PRIu64 ", \"bp\": \"e\"", w->flows);
-    export_chrome_put_end(w);
+    trace_export_chrome_put_end(w);
 }
 
-static void export_chrome_put_arrows(writer *w, int32_t index)
+static void trace_export_chrome_put_arrows(writer *w, int32_t index)
 {
     const trace_op *op = &w->t->ops[index];
-    int64_t pid = export_chrome_device_pid(w, trace_lane_device(op->lane)), tid = export_chrome_lane_tid(w, op->lane);
+    int64_t pid = trace_export_chrome_device_pid(w, trace_lane_device(op->lane)),
+            tid = trace_export_chrome_lane_tid(w, op->lane);
     if (op->began == TRACE_UNSEEN || !trace_is_work(op->kind)) {
         return;
     }
-    export_chrome_put_arrow(w, "ac2g", w->t->process, op->thread, op->submitted, pid, tid, op->began);
+    trace_export_chrome_put_arrow(w, "ac2g", w->t->process, op->thread, op->submitted, pid, tid, op->began);
     for (uint32_t i = 0; i < op->n_waits; i++) {
         int32_t other = w->t->waits[op->first_wait + i].other;
         const trace_op *o = other == TRACE_NONE ? NULL : &w->t->ops[other];
         if (o && o->ended != TRACE_UNSEEN && o->began != TRACE_UNSEEN && trace_is_work(o->kind)) {
             int64_t at = o->ended > o->began ? o->ended - 1 : o->began; /* inside its event */
-            export_chrome_put_arrow(w, "wait", export_chrome_device_pid(w, trace_lane_device(o->lane)),
-                                    export_chrome_lane_tid(w, o->lane), at, pid, tid, op->began);
+            trace_export_chrome_put_arrow(w, "wait", trace_export_chrome_device_pid(w, trace_lane_device(o->lane)),
+                                          trace_export_chrome_lane_tid(w, o->lane), at, pid, tid, op->began);
         }
     }
 }
 
 /* ---- chrome ---- */
 
-static const char *export_chrome_lane_text(uint8_t kind)
+static const char *trace_export_chrome_lane_text(uint8_t kind)
 {
     static const char *const texts[] = {
         "lane",   "lane",         "copies to the device", "copies to the host", "copies on it", "copies to peers",
@@ -242,58 +244,60 @@ static const char *export_chrome_lane_text(uint8_t kind)
     return kind < sizeof texts / sizeof texts[0] ? texts[kind] : texts[0];
 }
 
-static void export_chrome_put_names(writer *w)
+static void trace_export_chrome_put_names(writer *w)
 {
     const trace *t = w->t;
     char text[TRACE_TEXT];
-    export_chrome_put_meta(w, "process_name", t->process, 0, "program");
+    trace_export_chrome_put_meta(w, "process_name", t->process, 0, "program");
     for (size_t i = 0; i < t->n_threads; i++) {
         const char *name = trace_name(t, t->threads[i].name);
         snprintf(text, sizeof text, "%.140s", name[0] ? name : "thread");
-        export_chrome_put_meta(w, "thread_name", t->process, t->threads[i].thread, text);
+        trace_export_chrome_put_meta(w, "thread_name", t->process, t->threads[i].thread, text);
     }
     for (int d = 0; d < t->n_devices; d++) {
         snprintf(text, sizeof text, "device %d: %s", d, t->devices[d].name);
-        export_chrome_put_meta(w, "process_name", export_chrome_device_pid(w, d), 0, text);
+        trace_export_chrome_put_meta(w, "process_name", trace_export_chrome_device_pid(w, d), 0, text);
     }
     for (size_t i = 0; i < t->n_lanes; i++) {
-        snprintf(text, sizeof text, "%s %" PRIu32, export_chrome_lane_text(t->lanes[i].kind),
+        snprintf(text, sizeof text, "%s %" PRIu32, trace_export_chrome_lane_text(t->lanes[i].kind),
                  t->lanes[i].lane % HDI_RECORD_LANES);
-        export_chrome_put_meta(w, "thread_name", export_chrome_device_pid(w, trace_lane_device(t->lanes[i].lane)),
-                               export_chrome_lane_tid(w, t->lanes[i].lane), text);
+        trace_export_chrome_put_meta(w, "thread_name",
+                                     trace_export_chrome_device_pid(w, trace_lane_device(t->lanes[i].lane)),
+                                     trace_export_chrome_lane_tid(w, t->lanes[i].lane), text);
     }
 }
 
-static void export_chrome_put_memory(writer *w)
+static void trace_export_chrome_put_memory(writer *w)
 {
     for (size_t i = 0; i < w->t->n_figures; i++) {
         const trace_figure *f = &w->t->figures[i];
-        export_chrome_put_event(w, "C", "memory", "memory", export_chrome_device_pid(w, f->device), 0, f->time);
+        trace_export_chrome_put_event(w, "C", "memory", "memory", trace_export_chrome_device_pid(w, f->device), 0,
+                                      f->time);
         fprintf(w->out, ", \"args\": {\"in use\": %" PRIu64 ", \"held\": %" PRIu64 "}", f->in_use, f->held);
-        export_chrome_put_end(w);
+        trace_export_chrome_put_end(w);
     }
 }
 
 /* Writes the causes of idle time in a separate row. */
-static void export_chrome_put_gaps(writer *w)
+static void trace_export_chrome_put_gaps(writer *w)
 {
     for (int d = 0; d < w->t->n_devices; d++) {
         const trace_device *x = &w->t->devices[d];
-        export_chrome_put_meta(w, "thread_name", export_chrome_device_pid(w, d), HDI_RECORD_LANES,
-                               "why it stood still");
+        trace_export_chrome_put_meta(w, "thread_name", trace_export_chrome_device_pid(w, d), HDI_RECORD_LANES,
+                                     "why it stood still");
         for (size_t i = 0; i < x->n_pieces; i++) {
             const trace_piece *p = &x->pieces[i];
             if (p->state == TRACE_IDLE) {
-                export_chrome_put_event(w, "X", "idle", trace_cause_text((trace_cause)p->cause),
-                                        export_chrome_device_pid(w, d), HDI_RECORD_LANES, p->begin);
-                export_chrome_put_us(w, "dur", p->end - p->begin);
-                export_chrome_put_end(w);
+                trace_export_chrome_put_event(w, "X", "idle", trace_cause_text((trace_cause)p->cause),
+                                              trace_export_chrome_device_pid(w, d), HDI_RECORD_LANES, p->begin);
+                trace_export_chrome_put_us(w, "dur", p->end - p->begin);
+                trace_export_chrome_put_end(w);
             }
         }
     }
 }
 
-static void export_chrome_put_threads(writer *w)
+static void trace_export_chrome_put_threads(writer *w)
 {
     static const char *const pauses[HDI_RECORD_PAUSES] = {
         "pause",      "waits for room in a lane", "waits for work", "waits for memory", "maps memory",
@@ -301,15 +305,16 @@ static void export_chrome_put_threads(writer *w)
     const trace *t = w->t;
     for (size_t i = 0; i < t->n_ranges; i++) {
         const trace_range *r = &t->ranges[i];
-        export_chrome_put_event(w, "X", "user_annotation", trace_name(t, r->name), t->process, r->thread, r->begin);
-        export_chrome_put_us(w, "dur", r->end - r->begin);
-        export_chrome_put_end(w);
+        trace_export_chrome_put_event(w, "X", "user_annotation", trace_name(t, r->name), t->process, r->thread,
+                                      r->begin);
+        trace_export_chrome_put_us(w, "dur", r->end - r->begin);
+        trace_export_chrome_put_end(w);
     }
     for (size_t i = 0; i < t->n_pauses; i++) {
         const trace_pause *p = &t->pauses[i];
-        export_chrome_put_event(w, "X", "pause", pauses[p->kind], t->process, p->thread, p->begin);
-        export_chrome_put_us(w, "dur", p->end - p->begin);
-        export_chrome_put_end(w);
+        trace_export_chrome_put_event(w, "X", "pause", pauses[p->kind], t->process, p->thread, p->begin);
+        trace_export_chrome_put_us(w, "dur", p->end - p->begin);
+        trace_export_chrome_put_end(w);
     }
     /* activities without an operation, in rows beside the lanes */
     for (size_t i = 0; i < t->n_activities; i++) {
@@ -317,29 +322,30 @@ static void export_chrome_put_threads(writer *w)
         if (a->op != TRACE_NONE) {
             continue; /* the operation stands for it */
         }
-        export_chrome_put_event(w, "X", "cupti", trace_name(t, a->name), export_chrome_device_pid(w, a->device),
-                                (int64_t)HDI_RECORD_LANES + 1 + a->stream, a->begin);
-        export_chrome_put_us(w, "dur", a->end - a->begin);
-        export_chrome_put_end(w);
+        trace_export_chrome_put_event(w, "X", "cupti", trace_name(t, a->name),
+                                      trace_export_chrome_device_pid(w, a->device),
+                                      (int64_t)HDI_RECORD_LANES + 1 + a->stream, a->begin);
+        trace_export_chrome_put_us(w, "dur", a->end - a->begin);
+        trace_export_chrome_put_end(w);
     }
 }
 
 /* Writes the intervals with numbers, because intervals may overlap and end in another thread. */
-static void export_chrome_put_intervals(writer *w)
+static void trace_export_chrome_put_intervals(writer *w)
 {
     const trace *t = w->t;
     for (size_t i = 0; i < t->n_intervals; i++) {
         const trace_interval *x = &t->intervals[i];
         for (int ends = 0; ends < 2; ends++) {
-            export_chrome_put_event(w, ends ? "e" : "b", "interval", trace_name(t, x->name), t->process,
-                                    ends ? x->ended_by : x->began_by, ends ? x->end : x->begin);
+            trace_export_chrome_put_event(w, ends ? "e" : "b", "interval", trace_name(t, x->name), t->process,
+                                          ends ? x->ended_by : x->began_by, ends ? x->end : x->begin);
             fprintf(w->out, ", \"id\": %zu", i + 1);
-            export_chrome_put_end(w);
+            trace_export_chrome_put_end(w);
         }
     }
 }
 
-static void export_chrome_put_top(writer *w, int rank)
+static void trace_export_chrome_put_top(writer *w, int rank)
 {
     const trace *t = w->t;
     fprintf(w->out, "{\"schemaVersion\": 1,\n");
@@ -353,7 +359,7 @@ static void export_chrome_put_top(writer *w, int rank)
     for (int d = 0; d < t->n_devices; d++) {
         if (!w->hta || d == rank) {
             fprintf(w->out, "%s{\"id\": %d, \"name\": ", d == 0 || w->hta ? "" : ", ", d);
-            export_chrome_put_string(w, t->devices[d].name);
+            trace_export_chrome_put_string(w, t->devices[d].name);
             fprintf(w->out, ", \"totalGlobalMem\": %" PRIu64 "}", t->devices[d].memory);
         }
     }
@@ -363,30 +369,30 @@ static void export_chrome_put_top(writer *w, int rank)
 void trace_export_chrome(const trace *t, FILE *out)
 {
     writer w = {.t = t, .out = out};
-    export_chrome_put_top(&w, 0);
-    export_chrome_put_names(&w);
+    trace_export_chrome_put_top(&w, 0);
+    trace_export_chrome_put_names(&w);
     for (size_t i = 0; i < t->n_stretches; i++) {
         const trace_stretch *s = &t->stretches[i];
         if (s->one && s->first_op != TRACE_NONE && s->first_op == s->last_op) {
-            export_chrome_put_run(&w, s->first_op);
+            trace_export_chrome_put_run(&w, s->first_op);
         } else {
-            export_chrome_put_stretch(&w, s);
+            trace_export_chrome_put_stretch(&w, s);
         }
     }
     for (size_t i = 0; i < t->n_ops; i++) {
-        export_chrome_put_launch(&w, (int32_t)i, t->process);
-        export_chrome_put_arrows(&w, (int32_t)i);
+        trace_export_chrome_put_launch(&w, (int32_t)i, t->process);
+        trace_export_chrome_put_arrows(&w, (int32_t)i);
     }
-    export_chrome_put_threads(&w);
-    export_chrome_put_intervals(&w);
-    export_chrome_put_gaps(&w);
-    export_chrome_put_memory(&w);
+    trace_export_chrome_put_threads(&w);
+    trace_export_chrome_put_intervals(&w);
+    trace_export_chrome_put_gaps(&w);
+    trace_export_chrome_put_memory(&w);
     fprintf(out, "\n]}\n");
 }
 
 /* ---- HTA ---- */
 
-static bool export_chrome_hta_takes(const trace_op *op, int device)
+static bool trace_export_chrome_hta_takes(const trace_op *op, int device)
 {
     return trace_lane_device(op->lane) == device && op->measured && trace_is_work(op->kind);
 }
@@ -394,7 +400,7 @@ static bool export_chrome_hta_takes(const trace_op *op, int device)
 bool trace_hta_has(const trace *t, int device)
 {
     for (size_t i = 0; i < t->n_ops; i++) {
-        if (export_chrome_hta_takes(&t->ops[i], device)) {
+        if (trace_export_chrome_hta_takes(&t->ops[i], device)) {
             return true;
         }
     }
@@ -404,15 +410,15 @@ bool trace_hta_has(const trace *t, int device)
 void trace_export_hta(const trace *t, int device, FILE *out)
 {
     writer w = {.t = t, .out = out, .hta = true};
-    export_chrome_put_top(&w, device);
+    trace_export_chrome_put_top(&w, device);
     /* HTA links no event whose index is 0 */
-    export_chrome_put_event(&w, "X", "cpu_op", "begin", t->process, t->process, t->begin);
-    export_chrome_put_us(&w, "dur", 0);
-    export_chrome_put_end(&w);
+    trace_export_chrome_put_event(&w, "X", "cpu_op", "begin", t->process, t->process, t->begin);
+    trace_export_chrome_put_us(&w, "dur", 0);
+    trace_export_chrome_put_end(&w);
     for (size_t i = 0; i < t->n_ops; i++) {
-        if (export_chrome_hta_takes(&t->ops[i], device)) {
-            export_chrome_put_launch(&w, (int32_t)i, t->process);
-            export_chrome_put_run(&w, (int32_t)i);
+        if (trace_export_chrome_hta_takes(&t->ops[i], device)) {
+            trace_export_chrome_put_launch(&w, (int32_t)i, t->process);
+            trace_export_chrome_put_run(&w, (int32_t)i);
         }
     }
     fprintf(out, "\n]}\n");

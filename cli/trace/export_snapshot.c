@@ -12,134 +12,134 @@
 #include "cli/trace/output.h"
 #include "cli/trace/parts.h"
 
-static void export_snapshot_put_byte(int byte, FILE *out)
+static void trace_export_snapshot_put_byte(int byte, FILE *out)
 {
     fputc(byte, out);
 }
 
 /* Little-endian, as pickles require. */
-static void export_snapshot_put_bytes(uint64_t value, int bytes, FILE *out)
+static void trace_export_snapshot_put_bytes(uint64_t value, int bytes, FILE *out)
 {
     for (int i = 0; i < bytes; i++) {
         fputc((int)(value >> (8 * i) & 0xff), out);
     }
 }
 
-static void export_snapshot_put_text(const char *text, FILE *out)
+static void trace_export_snapshot_put_text(const char *text, FILE *out)
 {
     size_t length = strlen(text);
-    export_snapshot_put_byte('X', out); /* BINUNICODE */
-    export_snapshot_put_bytes(length, 4, out);
+    trace_export_snapshot_put_byte('X', out); /* BINUNICODE */
+    trace_export_snapshot_put_bytes(length, 4, out);
     fwrite(text, 1, length, out);
 }
 
-static void export_snapshot_put_integer(uint64_t value, FILE *out)
+static void trace_export_snapshot_put_integer(uint64_t value, FILE *out)
 {
     if (value <= INT32_MAX) {
-        export_snapshot_put_byte('J', out); /* BININT */
-        export_snapshot_put_bytes(value, 4, out);
+        trace_export_snapshot_put_byte('J', out); /* BININT */
+        trace_export_snapshot_put_bytes(value, 4, out);
         return;
     }
-    export_snapshot_put_byte(0x8a, out); /* LONG1, with an extra byte that keeps the sign 0 */
-    export_snapshot_put_byte(9, out);
-    export_snapshot_put_bytes(value, 8, out);
-    export_snapshot_put_byte(0, out);
+    trace_export_snapshot_put_byte(0x8a, out); /* LONG1, with an extra byte that keeps the sign 0 */
+    trace_export_snapshot_put_byte(9, out);
+    trace_export_snapshot_put_bytes(value, 8, out);
+    trace_export_snapshot_put_byte(0, out);
 }
 
-static void export_snapshot_put_pair(const char *key, uint64_t value, FILE *out)
+static void trace_export_snapshot_put_pair(const char *key, uint64_t value, FILE *out)
 {
-    export_snapshot_put_text(key, out);
-    export_snapshot_put_integer(value, out);
+    trace_export_snapshot_put_text(key, out);
+    trace_export_snapshot_put_integer(value, out);
 }
 
-static void export_snapshot_put_frame(const char *name, FILE *out)
+static void trace_export_snapshot_put_frame(const char *name, FILE *out)
 {
-    export_snapshot_put_byte('}', out);
-    export_snapshot_put_byte('(', out);
-    export_snapshot_put_text("filename", out);
-    export_snapshot_put_text("", out);
-    export_snapshot_put_pair("line", 0, out);
-    export_snapshot_put_text("name", out);
-    export_snapshot_put_text(name, out);
-    export_snapshot_put_byte('u', out);
-    export_snapshot_put_byte('a', out);
+    trace_export_snapshot_put_byte('}', out);
+    trace_export_snapshot_put_byte('(', out);
+    trace_export_snapshot_put_text("filename", out);
+    trace_export_snapshot_put_text("", out);
+    trace_export_snapshot_put_pair("line", 0, out);
+    trace_export_snapshot_put_text("name", out);
+    trace_export_snapshot_put_text(name, out);
+    trace_export_snapshot_put_byte('u', out);
+    trace_export_snapshot_put_byte('a', out);
 }
 
 /* The row that begins the buffer's next label; NULL: no other label. */
-static const trace_memory *export_snapshot_next_label(const trace *t, const trace_memory *m)
+static const trace_memory *trace_export_snapshot_next_label(const trace *t, const trace_memory *m)
 {
     const trace_memory *end = m->is_alloc && m->other != TRACE_NONE ? &t->memory[m->other] : NULL;
     return end && end->renames ? end + 1 : NULL; /* the next row */
 }
 
 /* All labels of a buffer. `m`: the buffer's first row, or the row with its end. */
-static void export_snapshot_put_frames(const trace *t, const trace_memory *m, FILE *out)
+static void trace_export_snapshot_put_frames(const trace *t, const trace_memory *m, FILE *out)
 {
     int32_t before = TRACE_NONE;
-    export_snapshot_put_text("frames", out);
-    export_snapshot_put_byte(']', out);
-    for (; m; m = export_snapshot_next_label(t, m)) {
+    trace_export_snapshot_put_text("frames", out);
+    trace_export_snapshot_put_byte(']', out);
+    for (; m; m = trace_export_snapshot_next_label(t, m)) {
         if (m->label != TRACE_NONE && m->label != before) {
-            export_snapshot_put_frame(trace_name(t, m->label), out);
+            trace_export_snapshot_put_frame(trace_name(t, m->label), out);
             before = m->label;
         }
     }
     if (before == TRACE_NONE) {
-        export_snapshot_put_frame("(no label)", out);
+        trace_export_snapshot_put_frame("(no label)", out);
     }
 }
 
 /* Unified and pinned memory belong to no device. */
-static bool export_snapshot_row_is_of(const trace_memory *m, int device)
+static bool trace_export_snapshot_row_is_of(const trace_memory *m, int device)
 {
     return m->kind == 0 && m->device == device && m->counts;
 }
 
 /* An address that no other live buffer uses, even if the trace gives none. */
-static uint64_t export_snapshot_address_of(const trace_memory *m)
+static uint64_t trace_export_snapshot_address_of(const trace_memory *m)
 {
     return m->address ? m->address : m->buffer;
 }
 
-static void export_snapshot_put_entry(const trace *t, const trace_memory *m, const char *action, FILE *out)
+static void trace_export_snapshot_put_entry(const trace *t, const trace_memory *m, const char *action, FILE *out)
 {
-    export_snapshot_put_byte('}', out);
-    export_snapshot_put_byte('(', out);
-    export_snapshot_put_text("action", out);
-    export_snapshot_put_text(action, out);
-    export_snapshot_put_pair("addr", export_snapshot_address_of(m), out);
-    export_snapshot_put_pair("size", m->bytes, out);
-    export_snapshot_put_pair("stream", 0, out);
+    trace_export_snapshot_put_byte('}', out);
+    trace_export_snapshot_put_byte('(', out);
+    trace_export_snapshot_put_text("action", out);
+    trace_export_snapshot_put_text(action, out);
+    trace_export_snapshot_put_pair("addr", trace_export_snapshot_address_of(m), out);
+    trace_export_snapshot_put_pair("size", m->bytes, out);
+    trace_export_snapshot_put_pair("stream", 0, out);
     int64_t since = (t->since_1970 > 0 ? t->since_1970 : 0) / 1000;
-    export_snapshot_put_pair("time_us", (uint64_t)trace_most(0, since + m->time / 1000), out);
-    export_snapshot_put_frames(t, m, out);
-    export_snapshot_put_byte('u', out);
-    export_snapshot_put_byte('a', out);
+    trace_export_snapshot_put_pair("time_us", (uint64_t)trace_most(0, since + m->time / 1000), out);
+    trace_export_snapshot_put_frames(t, m, out);
+    trace_export_snapshot_put_byte('u', out);
+    trace_export_snapshot_put_byte('a', out);
 }
 
 /* A segment appears and disappears with its buffer. */
-static void export_snapshot_put_device(const trace *t, int device, FILE *out)
+static void trace_export_snapshot_put_device(const trace *t, int device, FILE *out)
 {
-    export_snapshot_put_byte(']', out);
+    trace_export_snapshot_put_byte(']', out);
     for (size_t i = 0; i < t->n_memory; i++) {
         const trace_memory *m = &t->memory[i];
-        if (!export_snapshot_row_is_of(m, device) || m->renames) {
+        if (!trace_export_snapshot_row_is_of(m, device) || m->renames) {
             continue;
         }
         if (m->is_alloc) {
-            export_snapshot_put_entry(t, m, "segment_alloc", out);
-            export_snapshot_put_entry(t, m, "alloc", out);
+            trace_export_snapshot_put_entry(t, m, "segment_alloc", out);
+            trace_export_snapshot_put_entry(t, m, "alloc", out);
         } else {
-            export_snapshot_put_entry(t, m, "free_requested", out);
-            export_snapshot_put_entry(t, m, "free_completed", out);
-            export_snapshot_put_entry(t, m, "segment_free", out);
+            trace_export_snapshot_put_entry(t, m, "free_requested", out);
+            trace_export_snapshot_put_entry(t, m, "free_completed", out);
+            trace_export_snapshot_put_entry(t, m, "segment_free", out);
         }
     }
-    export_snapshot_put_byte('a', out);
+    trace_export_snapshot_put_byte('a', out);
 }
 
 /* The first row of the buffer whose last label begins with `m`. */
-static const trace_memory *export_snapshot_first_row(const trace *t, const trace_memory *m)
+static const trace_memory *trace_export_snapshot_first_row(const trace *t, const trace_memory *m)
 {
     while (m->renames && m[-1].other != TRACE_NONE) { /* the previous row ends the previous label */
         m = &t->memory[m[-1].other];
@@ -147,65 +147,65 @@ static const trace_memory *export_snapshot_first_row(const trace *t, const trace
     return m;
 }
 
-static void export_snapshot_put_segment(const trace *t, const trace_memory *m, FILE *out)
+static void trace_export_snapshot_put_segment(const trace *t, const trace_memory *m, FILE *out)
 {
-    const trace_memory *first = export_snapshot_first_row(t, m);
-    export_snapshot_put_byte('}', out);
-    export_snapshot_put_byte('(', out);
-    export_snapshot_put_pair("device", m->device, out);
-    export_snapshot_put_pair("address", export_snapshot_address_of(m), out);
-    export_snapshot_put_pair("total_size", m->bytes, out);
-    export_snapshot_put_pair("allocated_size", m->bytes, out);
-    export_snapshot_put_pair("active_size", m->bytes, out);
-    export_snapshot_put_pair("requested_size", m->bytes, out);
-    export_snapshot_put_pair("stream", 0, out);
-    export_snapshot_put_text("segment_type", out);
-    export_snapshot_put_text("large", out);
-    export_snapshot_put_text("segment_pool_id", out);
-    export_snapshot_put_integer(0, out);
-    export_snapshot_put_integer(0, out);
-    export_snapshot_put_byte(0x86, out); /* TUPLE2 */
-    export_snapshot_put_text("is_expandable", out);
-    export_snapshot_put_byte(0x89, out); /* NEWFALSE */
-    export_snapshot_put_frames(t, first, out);
-    export_snapshot_put_text("blocks", out);
-    export_snapshot_put_byte(']', out);
-    export_snapshot_put_byte('}', out);
-    export_snapshot_put_byte('(', out);
-    export_snapshot_put_pair("address", export_snapshot_address_of(m), out);
-    export_snapshot_put_pair("size", m->bytes, out);
-    export_snapshot_put_pair("requested_size", m->bytes, out);
-    export_snapshot_put_text("state", out);
-    export_snapshot_put_text("active_allocated", out);
-    export_snapshot_put_frames(t, first, out);
-    export_snapshot_put_byte('u', out);
-    export_snapshot_put_byte('a', out);
-    export_snapshot_put_byte('u', out);
-    export_snapshot_put_byte('a', out);
+    const trace_memory *first = trace_export_snapshot_first_row(t, m);
+    trace_export_snapshot_put_byte('}', out);
+    trace_export_snapshot_put_byte('(', out);
+    trace_export_snapshot_put_pair("device", m->device, out);
+    trace_export_snapshot_put_pair("address", trace_export_snapshot_address_of(m), out);
+    trace_export_snapshot_put_pair("total_size", m->bytes, out);
+    trace_export_snapshot_put_pair("allocated_size", m->bytes, out);
+    trace_export_snapshot_put_pair("active_size", m->bytes, out);
+    trace_export_snapshot_put_pair("requested_size", m->bytes, out);
+    trace_export_snapshot_put_pair("stream", 0, out);
+    trace_export_snapshot_put_text("segment_type", out);
+    trace_export_snapshot_put_text("large", out);
+    trace_export_snapshot_put_text("segment_pool_id", out);
+    trace_export_snapshot_put_integer(0, out);
+    trace_export_snapshot_put_integer(0, out);
+    trace_export_snapshot_put_byte(0x86, out); /* TUPLE2 */
+    trace_export_snapshot_put_text("is_expandable", out);
+    trace_export_snapshot_put_byte(0x89, out); /* NEWFALSE */
+    trace_export_snapshot_put_frames(t, first, out);
+    trace_export_snapshot_put_text("blocks", out);
+    trace_export_snapshot_put_byte(']', out);
+    trace_export_snapshot_put_byte('}', out);
+    trace_export_snapshot_put_byte('(', out);
+    trace_export_snapshot_put_pair("address", trace_export_snapshot_address_of(m), out);
+    trace_export_snapshot_put_pair("size", m->bytes, out);
+    trace_export_snapshot_put_pair("requested_size", m->bytes, out);
+    trace_export_snapshot_put_text("state", out);
+    trace_export_snapshot_put_text("active_allocated", out);
+    trace_export_snapshot_put_frames(t, first, out);
+    trace_export_snapshot_put_byte('u', out);
+    trace_export_snapshot_put_byte('a', out);
+    trace_export_snapshot_put_byte('u', out);
+    trace_export_snapshot_put_byte('a', out);
 }
 
 void trace_export_snapshot(const trace *t, FILE *out)
 {
-    export_snapshot_put_byte(0x80, out); /* PROTO */
-    export_snapshot_put_byte(2, out);
-    export_snapshot_put_byte('}', out);
-    export_snapshot_put_byte('(', out);
-    export_snapshot_put_text("segments", out);
-    export_snapshot_put_byte(']', out);
+    trace_export_snapshot_put_byte(0x80, out); /* PROTO */
+    trace_export_snapshot_put_byte(2, out);
+    trace_export_snapshot_put_byte('}', out);
+    trace_export_snapshot_put_byte('(', out);
+    trace_export_snapshot_put_text("segments", out);
+    trace_export_snapshot_put_byte(']', out);
     for (size_t i = 0; i < t->n_memory; i++) {
         const trace_memory *m = &t->memory[i];
         if (m->is_alloc && m->other == TRACE_NONE && m->kind == 0 && m->device < t->n_devices &&
-            export_snapshot_row_is_of(m, m->device)) {
-            export_snapshot_put_segment(t, m, out);
+            trace_export_snapshot_row_is_of(m, m->device)) {
+            trace_export_snapshot_put_segment(t, m, out);
         }
     }
-    export_snapshot_put_text("device_traces", out);
-    export_snapshot_put_byte(']', out);
+    trace_export_snapshot_put_text("device_traces", out);
+    trace_export_snapshot_put_byte(']', out);
     for (int d = 0; d < t->n_devices; d++) {
-        export_snapshot_put_device(t, d, out);
+        trace_export_snapshot_put_device(t, d, out);
     }
-    export_snapshot_put_text("annotations", out);
-    export_snapshot_put_byte(']', out);
-    export_snapshot_put_byte('u', out);
-    export_snapshot_put_byte('.', out);
+    trace_export_snapshot_put_text("annotations", out);
+    trace_export_snapshot_put_byte(']', out);
+    trace_export_snapshot_put_byte('u', out);
+    trace_export_snapshot_put_byte('.', out);
 }

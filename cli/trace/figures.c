@@ -28,7 +28,7 @@ typedef struct move {
     bool part;   /* part of a copy through the library's chunks */
 } move;
 
-static int figures_compare_moves(const void *a, const void *b)
+static int trace_figures_compare_moves(const void *a, const void *b)
 {
     const move *x = a, *y = b;
     if (x->way != y->way || x->src != y->src || x->dst != y->dst) {
@@ -38,14 +38,14 @@ static int figures_compare_moves(const void *a, const void *b)
     return (x->began > y->began) - (x->began < y->began);
 }
 
-static bool figures_same_path(const move *a, const move *b)
+static bool trace_figures_same_path(const move *a, const move *b)
 {
     return a->way == b->way && a->src == b->src && a->dst == b->dst;
 }
 
 /* Joins copies of one path in one stretch, because only their sum was measured. The operations
  * are sorted by lane and position. */
-static size_t figures_moves_of_ops(const trace *t, move *out)
+static size_t trace_figures_moves_of_ops(const trace *t, move *out)
 {
     size_t n = 0;
     int32_t stretch = TRACE_NONE;
@@ -67,7 +67,7 @@ static size_t figures_moves_of_ops(const trace *t, move *out)
                     .count = 1,
                     .part = op->leg || op->chunk};
         if (!op->measured && op->stretch != TRACE_NONE && op->stretch == stretch &&
-            figures_same_path(&out[n - 1], &one) && out[n - 1].part == one.part) {
+            trace_figures_same_path(&out[n - 1], &one) && out[n - 1].part == one.part) {
             trace_count(&out[n - 1].bytes, op->bytes);
             out[n - 1].count++;
             out[n - 1].ended = trace_most(out[n - 1].ended, op->ended);
@@ -80,7 +80,7 @@ static size_t figures_moves_of_ops(const trace *t, move *out)
 }
 
 /* Adds the program's transfers through chunks, and those that the host copied within the call. */
-static size_t figures_moves_of_transfers(const trace *t, move *out)
+static size_t trace_figures_moves_of_transfers(const trace *t, move *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < t->n_transfers; i++) {
@@ -99,7 +99,7 @@ static size_t figures_moves_of_transfers(const trace *t, move *out)
     return n;
 }
 
-static trace_link figures_sum_moves(const move *list, size_t n, int64_t *values, int64_t *spare)
+static trace_link trace_figures_sum_moves(const move *list, size_t n, int64_t *values, int64_t *spare)
 {
     trace_link l = {.way = list[0].way, .src = list[0].src, .dst = list[0].dst};
     int64_t covered = INT64_MIN, own_covered = INT64_MIN;
@@ -137,25 +137,25 @@ static trace_link figures_sum_moves(const move *list, size_t n, int64_t *values,
     return l;
 }
 
-static bool figures_sum_all_moves(trace *t)
+static bool trace_figures_sum_all_moves(trace *t)
 {
     size_t most = t->n_ops + t->n_transfers, paths = 0;
     move *list = trace_table(most, sizeof *list);
     int64_t *values = trace_table(2 * most, sizeof *values);
-    size_t n = list ? figures_moves_of_ops(t, list) : 0;
-    n += list ? figures_moves_of_transfers(t, list + n) : 0;
+    size_t n = list ? trace_figures_moves_of_ops(t, list) : 0;
+    n += list ? trace_figures_moves_of_transfers(t, list + n) : 0;
     if (list) {
-        trace_sort(list, n, sizeof *list, figures_compare_moves);
+        trace_sort(list, n, sizeof *list, trace_figures_compare_moves);
     }
     for (size_t i = 0; i < n; i++) {
-        paths += i == 0 || !figures_same_path(&list[i - 1], &list[i]);
+        paths += i == 0 || !trace_figures_same_path(&list[i - 1], &list[i]);
     }
     t->links = trace_table(paths, sizeof t->links[0]);
     bool ok = list && values && t->links;
     for (size_t i = 0, end; ok && i < n; i = end) {
-        for (end = i; end < n && figures_same_path(&list[end], &list[i]); end++) {
+        for (end = i; end < n && trace_figures_same_path(&list[end], &list[i]); end++) {
         }
-        t->links[t->n_links++] = figures_sum_moves(list + i, end - i, values, values + most);
+        t->links[t->n_links++] = trace_figures_sum_moves(list + i, end - i, values, values + most);
     }
     free(list);
     free(values);
@@ -168,7 +168,7 @@ typedef struct one_copy {
     int32_t op;
 } one_copy;
 
-static int figures_compare_copies(const void *a, const void *b)
+static int trace_figures_compare_copies(const void *a, const void *b)
 {
     const one_copy *x = a, *y = b;
     if (x->thread != y->thread) {
@@ -186,7 +186,7 @@ typedef struct copies {
 } copies;
 
 /* The first copy of a thread at or after a time. */
-static size_t figures_copy_at(const copies *c, uint32_t thread, int64_t time)
+static size_t trace_figures_copy_at(const copies *c, uint32_t thread, int64_t time)
 {
     size_t low = 0, high = c->n;
     while (low < high) {
@@ -204,10 +204,10 @@ static size_t figures_copy_at(const copies *c, uint32_t thread, int64_t time)
 /* A transfer of the program takes the copies that its thread submitted during the call, up to the
  * transfer's last copy. A thread's calls follow each other, so each copy is visited once. The
  * transfer began with the first copy. */
-static void figures_time_transfer(trace_transfer *x, trace *t, const copies *c)
+static void trace_figures_time_transfer(trace_transfer *x, trace *t, const copies *c)
 {
-    size_t first = figures_copy_at(c, x->thread, INT64_MIN),
-           at = figures_copy_at(c, x->thread, x->called - TRACE_THREADS_NS);
+    size_t first = trace_figures_copy_at(c, x->thread, INT64_MIN),
+           at = trace_figures_copy_at(c, x->thread, x->called - TRACE_THREADS_NS);
     x->ended = t->ops[x->op].ended;
     x->began = t->ops[x->op].began;
     if (first == c->n) {
@@ -229,7 +229,7 @@ static void figures_time_transfer(trace_transfer *x, trace *t, const copies *c)
     c->taken[first] = (uint32_t)at;
 }
 
-static bool figures_time_transfers(trace *t)
+static bool trace_figures_time_transfers(trace *t)
 {
     size_t most = t->n_transfers > 0 ? t->n_ops : 0;
     copies c = {.list = trace_table(most, sizeof c.list[0]), .taken = trace_table(most, sizeof c.taken[0])};
@@ -240,11 +240,11 @@ static bool figures_time_transfers(trace *t)
         }
     }
     if (ok) {
-        trace_sort(c.list, c.n, sizeof c.list[0], figures_compare_copies);
+        trace_sort(c.list, c.n, sizeof c.list[0], trace_figures_compare_copies);
     }
     for (size_t i = 0; ok && i < t->n_transfers; i++) {
         if (t->transfers[i].op != TRACE_NONE) {
-            figures_time_transfer(&t->transfers[i], t, &c);
+            trace_figures_time_transfer(&t->transfers[i], t, &c);
         }
     }
     free(c.list);
@@ -255,7 +255,7 @@ static bool figures_time_transfers(trace *t)
 /* ---- peaks ---- */
 
 /* A number in a matrix of `heddle p2p --json`, in GB/s; 0: missing. */
-static double figures_matrix_value(const hdi_json_value *values, int row, int column)
+static double trace_figures_matrix_value(const hdi_json_value *values, int row, int column)
 {
     const hdi_json_value *at = values && values->kind == HDI_JSON_ARRAY ? values->first : NULL;
     for (int i = 0; at && i < row; i++) {
@@ -270,7 +270,7 @@ static double figures_matrix_value(const hdi_json_value *values, int row, int co
     return at && at->kind == HDI_JSON_NUMBER && at->number > 0 ? at->number : 0;
 }
 
-static const hdi_json_value *figures_find_figure(const hdi_json_value *root, const char *list, const char *id)
+static const hdi_json_value *trace_figures_find_figure(const hdi_json_value *root, const char *list, const char *id)
 {
     const hdi_json_value *all = hdi_json_member(root, list);
     for (const hdi_json_value *f = all && all->kind == HDI_JSON_ARRAY ? all->first : NULL; f; f = f->next) {
@@ -282,28 +282,29 @@ static const hdi_json_value *figures_find_figure(const hdi_json_value *root, con
     return NULL;
 }
 
-static double figures_link_peak(const hdi_json_value *root, const trace_link *l)
+static double trace_figures_link_peak(const hdi_json_value *root, const trace_link *l)
 {
     bool to_device = l->way == HDI_RECORD_WAY_TO_DEVICE || l->way == HDI_RECORD_WAY_WRITE;
     bool to_host = l->way == HDI_RECORD_WAY_TO_HOST || l->way == HDI_RECORD_WAY_READ;
     double best = 0;
     if (to_device && l->dst < TRACE_DEVICES) {
-        best = figures_matrix_value(figures_find_figure(root, "links", "to_device_ce"), l->dst, -1);
+        best = trace_figures_matrix_value(trace_figures_find_figure(root, "links", "to_device_ce"), l->dst, -1);
     } else if (to_host && l->src < TRACE_DEVICES) {
-        best = figures_matrix_value(figures_find_figure(root, "links", "to_host_ce"), l->src, -1);
+        best = trace_figures_matrix_value(trace_figures_find_figure(root, "links", "to_host_ce"), l->src, -1);
     } else if (l->way == HDI_RECORD_WAY_ON_DEVICE && l->src < TRACE_DEVICES) {
-        best = figures_matrix_value(figures_find_figure(root, "links", "local_ce"), l->src, -1);
+        best = trace_figures_matrix_value(trace_figures_find_figure(root, "links", "local_ce"), l->src, -1);
     } else if (l->way == HDI_RECORD_WAY_STAGED && l->src < TRACE_DEVICES && l->dst < TRACE_DEVICES) {
-        best = figures_matrix_value(figures_find_figure(root, "figures", "heddle_staged"), l->src, l->dst);
+        best = trace_figures_matrix_value(trace_figures_find_figure(root, "figures", "heddle_staged"), l->src, l->dst);
     } else if (l->way == HDI_RECORD_WAY_PEER && l->src < TRACE_DEVICES && l->dst < TRACE_DEVICES) {
-        double write = figures_matrix_value(figures_find_figure(root, "figures", "ce_write"), l->src, l->dst);
-        double read = figures_matrix_value(figures_find_figure(root, "figures", "ce_read"), l->dst, l->src);
+        double write =
+            trace_figures_matrix_value(trace_figures_find_figure(root, "figures", "ce_write"), l->src, l->dst);
+        double read = trace_figures_matrix_value(trace_figures_find_figure(root, "figures", "ce_read"), l->dst, l->src);
         best = write > read ? write : read;
     }
     return best * 1e9;
 }
 
-static bool figures_read_peaks(trace *t, const trace_peaks *peaks, char error[512])
+static bool trace_figures_read_peaks(trace *t, const trace_peaks *peaks, char error[512])
 {
     hdi_json_tree tree = {0};
     bool ok = hdi_json_read(peaks->text, peaks->bytes, &tree);
@@ -317,7 +318,7 @@ static bool figures_read_peaks(trace *t, const trace_peaks *peaks, char error[51
                  peaks->file);
     }
     for (size_t i = 0; ok && i < t->n_links; i++) {
-        t->links[i].peak = figures_link_peak(tree.root, &t->links[i]);
+        t->links[i].peak = trace_figures_link_peak(tree.root, &t->links[i]);
     }
     hdi_json_release(&tree);
     return ok;
@@ -325,6 +326,6 @@ static bool figures_read_peaks(trace *t, const trace_peaks *peaks, char error[51
 
 bool trace_figures(trace *t, const trace_peaks *peaks, char error[512])
 {
-    return figures_time_transfers(t) && figures_sum_all_moves(t) && trace_sum_memory(t) &&
-           (!peaks || figures_read_peaks(t, peaks, error));
+    return trace_figures_time_transfers(t) && trace_figures_sum_all_moves(t) && trace_sum_memory(t) &&
+           (!peaks || trace_figures_read_peaks(t, peaks, error));
 }

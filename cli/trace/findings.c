@@ -22,17 +22,17 @@
 
 enum { LEAST_NS = 1000000 };
 
-int finding_percent(int64_t part, int64_t of)
+int trace_finding_percent(int64_t part, int64_t of)
 {
     return of > 0 ? (int)((double)part * 100 / (double)of + 0.5) : 0;
 }
 
-bool finding_counts(const finder *f, int64_t ns, int percent)
+bool trace_finding_counts(const finder *f, int64_t ns, int percent)
 {
     return ns >= LEAST_NS && (double)ns >= (double)f->window * percent / 100;
 }
 
-trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain)
+trace_finding *trace_finding_add(finder *f, const char *id, int device, int other, int64_t gain)
 {
     trace *t = f->t;
     if (t->n_findings == f->room) {
@@ -58,7 +58,7 @@ trace_finding *finding_add(finder *f, const char *id, int device, int other, int
     return one;
 }
 
-void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part)
+void trace_finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part)
 {
     if (part > gap->part) {
         *gap = (trace_gap){.begin = p->begin, .end = p->end, .part = part, .device = (int16_t)device};
@@ -78,7 +78,7 @@ typedef struct gaps {
     int64_t label_ns;
 } gaps;
 
-static gaps finding_gaps_of(const finder *f, int device, trace_cause cause, int other)
+static gaps trace_finding_gaps_of(const finder *f, int device, trace_cause cause, int other)
 {
     const trace *t = f->t;
     gaps g = {.op = TRACE_NONE, .holder = TRACE_NONE, .wait = TRACE_NONE, .label = TRACE_NONE};
@@ -93,7 +93,7 @@ static gaps finding_gaps_of(const finder *f, int device, trace_cause cause, int 
         g.count++;
         if (ns > g.longest.part) {
             g.op = p->op, g.holder = p->holder, g.wait = p->wait;
-            finding_longer(&g.longest, device, p, ns);
+            trace_finding_longer(&g.longest, device, p, ns);
         }
         int32_t label = p->wait != TRACE_NONE ? t->waits[p->wait].label : TRACE_NONE;
         if (label != TRACE_NONE) {
@@ -109,30 +109,30 @@ static gaps finding_gaps_of(const finder *f, int device, trace_cause cause, int 
 
 /* Removing idle time shrinks the window at most to the work of the busiest device. Only the finding
  * about imbalance proposes to divide that work anew. */
-int64_t finding_bound(const finder *f, int64_t ns)
+int64_t trace_finding_bound(const finder *f, int64_t ns)
 {
     return trace_least(ns, f->window - f->most_busy);
 }
 
 /* Removing copies shrinks the window at most to the computing time, because all copies can
  * overlap it. */
-static int64_t finding_bound_copies(const finder *f, int64_t ns)
+static int64_t trace_finding_bound_copies(const finder *f, int64_t ns)
 {
     return trace_least(ns, f->window - f->most_compute);
 }
 
 /* ", 80 % of it for the buffer 'x'", or "". */
-static const char *finding_of_buffer(const trace *t, const gaps *g, int64_t all, char out[TRACE_TEXT])
+static const char *trace_finding_of_buffer(const trace *t, const gaps *g, int64_t all, char out[TRACE_TEXT])
 {
     out[0] = 0;
     if (g->label != TRACE_NONE) {
-        snprintf(out, TRACE_TEXT, ", %d %% of it for the buffer '%.80s'", finding_percent(g->label_ns, all),
+        snprintf(out, TRACE_TEXT, ", %d %% of it for the buffer '%.80s'", trace_finding_percent(g->label_ns, all),
                  trace_name(t, g->label));
     }
     return out;
 }
 
-static void finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t all)
+static void trace_finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, int64_t all)
 {
     char name[TRACE_TEXT], holder[TRACE_TEXT], buffer[TRACE_TEXT], longest[HDI_AMOUNT_BYTES];
     one->op = g->op;
@@ -143,7 +143,7 @@ static void finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, 
     bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
     /* other work may have ended the gap, so the next operation need not be the one that waited */
     PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
-        finding_of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
+        trace_finding_of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
         g->op == TRACE_NONE ? ""
         : waits             ? ", in which "
                             : ", before ",
@@ -153,18 +153,18 @@ static void finding_put_gaps(trace_finding *one, const trace *t, const gaps *g, 
 
 /* Adds the finding that device `d` waited for many devices, for none of them long. `other`: the one
  * it waited for longest. */
-static void finding_put_many(finder *f, int d, int other, int n, int64_t ns)
+static void trace_finding_put_many(finder *f, int d, int other, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES];
-    int64_t gain = finding_bound(f, ns);
-    if (!finding_counts(f, gain, 3)) {
+    int64_t gain = trace_finding_bound(f, ns);
+    if (!trace_finding_counts(f, gain, 3)) {
         return;
     }
-    trace_finding *one = finding_add(f, "idle-for-device", d, other, gain);
-    gaps g = finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
-    finding_put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
+    trace_finding *one = trace_finding_add(f, "idle-for-device", d, other, gain);
+    gaps g = trace_finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, TRACE_NONE);
+    trace_finding_put_gaps(one, f->t, &g, f->t->devices[d].cause[TRACE_CAUSE_DEVICE]);
     PUT(one->title, "device %d stood still for %s (%d %%), waiting for %d other devices in turn", d,
-        trace_time_text(ns, time), finding_percent(ns, f->window), n);
+        trace_time_text(ns, time), trace_finding_percent(ns, f->window), n);
     PUT(one->remedy,
         "Divide the work so that device %d needs less of what others make, and name with hd_in_range only the bytes "
         "that "
@@ -172,53 +172,53 @@ static void finding_put_many(finder *f, int d, int other, int n, int64_t ns)
         d);
 }
 
-static void finding_idle_for_devices(finder *f, int d)
+static void trace_finding_idle_for_devices(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
     int64_t rest = 0;
     int others = 0, most = TRACE_NONE;
     for (int e = 0; e < f->t->n_devices; e++) {
         int64_t ns = device->for_device[e], back = f->t->devices[e].for_device[d];
-        if (!finding_counts(f, ns, 3)) {
+        if (!trace_finding_counts(f, ns, 3)) {
             rest += ns;
             others += ns > 0;
             most = ns > 0 && (most == TRACE_NONE || ns > device->for_device[most]) ? e : most;
             continue;
         }
         char time[HDI_AMOUNT_BYTES];
-        bool turns = finding_counts(f, back, 3) && finding_counts(f, trace_least(ns, back), 15);
+        bool turns = trace_finding_counts(f, back, 3) && trace_finding_counts(f, trace_least(ns, back), 15);
         if (turns && e < d) {
             continue; /* report a pair once */
         }
-        int64_t gain = finding_bound(f, turns ? trace_least(ns, back) : ns);
-        if (!finding_counts(f, gain, 3)) {
+        int64_t gain = trace_finding_bound(f, turns ? trace_least(ns, back) : ns);
+        if (!trace_finding_counts(f, gain, 3)) {
             continue; /* the other device is the busiest, or waits for the busiest */
         }
-        trace_finding *one = finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
-        gaps g = finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, e);
-        finding_put_gaps(one, f->t, &g, ns);
+        trace_finding *one = trace_finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
+        gaps g = trace_finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, e);
+        trace_finding_put_gaps(one, f->t, &g, ns);
         if (turns) {
             PUT(one->title, "devices %d and %d take turns: each waits for the other for %s (%d %%) or more", d, e,
-                trace_time_text(trace_least(ns, back), time), finding_percent(trace_least(ns, back), f->window));
+                trace_time_text(trace_least(ns, back), time), trace_finding_percent(trace_least(ns, back), f->window));
             PUT(one->remedy,
                 "Divide the work so that neither needs the other's last result, for example into two halves. With "
                 "hd_in_range and hd_out_range an operation waits only for the bytes that it uses.");
         } else {
             PUT(one->title, "device %d stood still for %s (%d %%), waiting for device %d", d, trace_time_text(ns, time),
-                finding_percent(ns, f->window), e);
+                trace_finding_percent(ns, f->window), e);
             PUT(one->remedy,
                 "Submit on device %d first what device %d needs, in smaller parts, and name with hd_in_range "
                 "only the bytes that are used.",
                 e, d);
         }
     }
-    if (others > 1 && finding_counts(f, rest, 3)) {
-        finding_put_many(f, d, most, others, rest);
+    if (others > 1 && trace_finding_counts(f, rest, 3)) {
+        trace_finding_put_many(f, d, most, others, rest);
     }
 }
 
 /* True if a piece is a copy without concurrent computing, or a copy on its way. */
-static bool finding_is_copy_alone(const trace *t, const trace_piece *p)
+static bool trace_finding_is_copy_alone(const trace *t, const trace_piece *p)
 {
     return p->state == TRACE_TRANSFER || (p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD &&
                                           p->holder != TRACE_NONE && t->ops[p->holder].kind == HDI_RECORD_OP_COPY);
@@ -233,12 +233,12 @@ typedef struct own_time {
 } own_time;
 
 /* True for a part of hd_write, hd_read or their box calls. */
-static bool finding_op_is_own(const trace *t, int32_t op)
+static bool trace_finding_op_is_own(const trace *t, int32_t op)
 {
     return op != TRACE_NONE && t->ops[op].chunk && !t->ops[op].leg;
 }
 
-static own_time finding_sum_own(const trace *t, int device)
+static own_time trace_finding_sum_own(const trace *t, int device)
 {
     own_time own = {0};
     const trace_device *d = &t->devices[device];
@@ -246,12 +246,12 @@ static own_time finding_sum_own(const trace *t, int device)
         const trace_piece *p = &d->pieces[i];
         bool waits = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY;
         bool way = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_OVERHEAD;
-        if ((waits && p->op == p->holder) || ((waits || way) && finding_op_is_own(t, p->holder))) {
+        if ((waits && p->op == p->holder) || ((waits || way) && trace_finding_op_is_own(t, p->holder))) {
             int64_t ns = p->end - p->begin;
             own.gaps++;
             own.idle += ns;
             own.waits += waits ? ns : 0;
-            finding_longer(&own.longest, device, p, ns);
+            trace_finding_longer(&own.longest, device, p, ns);
         }
     }
     for (size_t i = 0; i < t->n_transfers; i++) {
@@ -266,17 +266,17 @@ static own_time finding_sum_own(const trace *t, int device)
 }
 
 /* `alone`: how long its copies ran without concurrent computing. */
-static void finding_put_own(finder *f, int d, const own_time *own, int64_t alone)
+static void trace_finding_put_own(finder *f, int d, const own_time *own, int64_t alone)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], calls[128] = "";
     int64_t all = own->idle;
     trace_add(&all, alone);
-    trace_finding *one = finding_add(f, "program-memory", d, TRACE_NONE, finding_bound_copies(f, all));
+    trace_finding *one = trace_finding_add(f, "program-memory", d, TRACE_NONE, trace_finding_bound_copies(f, all));
     all = trace_least(all, f->window);
     f->own_stated[d] = true;
     one->gap = own->longest;
     PUT(one->title, "device %d computed nothing for %s (%d %%) while calls copied the program's own memory", d,
-        trace_time_text(all, time), finding_percent(all, f->window));
+        trace_time_text(all, time), trace_finding_percent(all, f->window));
     if (own->calls > 0) {
         PUT(calls, "%" PRIu64 " calls moved %s each; ", own->calls, TRACE_BYTES(own->bytes / own->calls));
     }
@@ -290,44 +290,44 @@ static void finding_put_own(finder *f, int d, const own_time *own, int64_t alone
 
 /* Finds copies that ran alone, if computing could have hidden them and their path is not the
  * cause. */
-static void finding_idle_for_copies(finder *f, int d)
+static void trace_finding_idle_for_copies(finder *f, int d)
 {
     const trace_device *device = &f->t->devices[d];
-    own_time own = finding_sum_own(f->t, d);
+    own_time own = trace_finding_sum_own(f->t, d);
     /* time of copies that computing could have hidden */
     int64_t hides = device->compute - device->overlap;
     int64_t own_alone = trace_least(f->own_moved[d], hides);
-    own_alone = finding_counts(f, own_alone, 10) ? own_alone : 0;
+    own_alone = trace_finding_counts(f, own_alone, 10) ? own_alone : 0;
     int64_t all = own.idle;
     trace_add(&all, own_alone);
-    if (finding_counts(f, all, 3)) {
-        finding_put_own(f, d, &own, own_alone);
+    if (trace_finding_counts(f, all, 3)) {
+        trace_finding_put_own(f, d, &own, own_alone);
         hides -= own_alone;
     }
-    gaps g = finding_gaps_of(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
+    gaps g = trace_finding_gaps_of(f, d, TRACE_CAUSE_COPY, TRACE_NONE);
     /* do not repeat what findings about paths explain */
     int64_t way = f->ways_stated[d] ? 0 : f->copy_way[d];
     int64_t ran = device->transfer - (f->own_stated[d] ? f->own_moved[d] : 0);
     int64_t moved = trace_most(ran + way - f->slow[d], 0);
     int64_t explained = trace_most(f->slow[d] - ran, 0);
     int64_t alone = trace_least(moved, hides);
-    alone = finding_counts(f, alone, 10) ? alone : 0;
+    alone = trace_finding_counts(f, alone, 10) ? alone : 0;
     int64_t waits = trace_most(device->cause[TRACE_CAUSE_COPY] - own.waits - explained, 0), gain = waits;
     trace_add(&gain, alone);
-    if (!finding_counts(f, gain, 3)) {
+    if (!trace_finding_counts(f, gain, 3)) {
         return;
     }
     char time[HDI_AMOUNT_BYTES], wait[HDI_AMOUNT_BYTES];
-    trace_finding *one = finding_add(f, "idle-for-copy", d, TRACE_NONE, finding_bound_copies(f, gain));
+    trace_finding *one = trace_finding_add(f, "idle-for-copy", d, TRACE_NONE, trace_finding_bound_copies(f, gain));
     gain = trace_least(gain, f->window);
-    finding_put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
+    trace_finding_put_gaps(one, f->t, &g, device->cause[TRACE_CAUSE_COPY]);
     PUT(one->title, "device %d computed nothing for %s (%d %%) while bytes were copied", d, trace_time_text(gain, time),
-        finding_percent(gain, f->window));
+        trace_finding_percent(gain, f->window));
     if (alone > 0) {
         f->ways_stated[d] = true;
         for (size_t i = 0; i < device->n_pieces; i++) {
             const trace_piece *p = &device->pieces[i];
-            finding_longer(&one->gap, d, p, finding_is_copy_alone(f->t, p) ? p->end - p->begin : 0);
+            trace_finding_longer(&one->gap, d, p, trace_finding_is_copy_alone(f->t, p) ? p->end - p->begin : 0);
         }
         PUT(one->evidence,
             "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
@@ -340,7 +340,7 @@ static void finding_idle_for_copies(finder *f, int d)
 
 /* The device whose full lanes explain most of the idle time of device `d` for room, if it is
  * another device; else TRACE_NONE. */
-static int finding_device_full_elsewhere(const trace *t, int d)
+static int trace_finding_device_full_elsewhere(const trace *t, int d)
 {
     int64_t by[TRACE_DEVICES] = {0};
     int most = d;
@@ -355,7 +355,7 @@ static int finding_device_full_elsewhere(const trace *t, int d)
     return most == d ? TRACE_NONE : most;
 }
 
-static void finding_idle_for_rest(finder *f, int d)
+static void trace_finding_idle_for_rest(finder *f, int d)
 {
     static const struct {
         trace_cause cause;
@@ -378,27 +378,27 @@ static void finding_idle_for_rest(finder *f, int d)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         int64_t ns = device->cause[kinds[i].cause];
         ns -= kinds[i].cause == TRACE_CAUSE_MEMORY ? f->memory[d] : 0;
-        if (!finding_counts(f, ns, 3)) {
+        if (!trace_finding_counts(f, ns, 3)) {
             continue;
         }
         char time[HDI_AMOUNT_BYTES];
-        trace_finding *one = finding_add(f, kinds[i].id, d, TRACE_NONE, finding_bound(f, ns));
-        gaps g = finding_gaps_of(f, d, kinds[i].cause, TRACE_NONE);
-        finding_put_gaps(one, f->t, &g, ns);
+        trace_finding *one = trace_finding_add(f, kinds[i].id, d, TRACE_NONE, trace_finding_bound(f, ns));
+        gaps g = trace_finding_gaps_of(f, d, kinds[i].cause, TRACE_NONE);
+        trace_finding_put_gaps(one, f->t, &g, ns);
         char where[24] = "";
-        int other = kinds[i].cause == TRACE_CAUSE_RING ? finding_device_full_elsewhere(f->t, d) : TRACE_NONE;
+        int other = kinds[i].cause == TRACE_CAUSE_RING ? trace_finding_device_full_elsewhere(f->t, d) : TRACE_NONE;
         if (other != TRACE_NONE) {
             PUT(where, " of device %d", other);
         }
         PUT(one->title, "device %d stood still for %s (%d %%): %s%s", d, trace_time_text(ns, time),
-            finding_percent(ns, f->window), kinds[i].why, where);
+            trace_finding_percent(ns, f->window), kinds[i].why, where);
         PUT(one->remedy, "%s", kinds[i].remedy);
     }
 }
 
 /* ---- losses ---- */
 
-static void finding_find_losses(finder *f)
+static void trace_finding_find_losses(finder *f)
 {
     const trace *t = f->t;
     for (int d = 0; d < t->n_devices; d++) {
@@ -416,9 +416,9 @@ static void finding_find_losses(finder *f)
         f->lacks_work[d] = true;
         char time[HDI_AMOUNT_BYTES];
         int64_t down = t->devices[d].cause[TRACE_CAUSE_LOSS];
-        trace_finding *one = finding_add(f, "losses", d, TRACE_NONE, down);
+        trace_finding *one = trace_finding_add(f, "losses", d, TRACE_NONE, down);
         one->op = first->op;
-        one->gap = finding_gaps_of(f, d, TRACE_CAUSE_LOSS, TRACE_NONE).longest;
+        one->gap = trace_finding_gaps_of(f, d, TRACE_CAUSE_LOSS, TRACE_NONE).longest;
         PUT(one->title, "device %d was lost %d time%s, and was away for %s", d, n, n == 1 ? "" : "s",
             trace_time_text(down, time));
         PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
@@ -432,7 +432,7 @@ static void finding_find_losses(finder *f)
 
 /* Comes first: if work failed, all other figures describe a program that did not do its work.
  * Operations that a loss ended belong to the finding about losses. */
-static void finding_find_failed(finder *f)
+static void trace_finding_find_failed(finder *f)
 {
     const trace *t = f->t;
     for (int d = 0; d < t->n_devices; d++) {
@@ -451,7 +451,7 @@ static void finding_find_failed(finder *f)
             continue;
         }
         char name[TRACE_TEXT];
-        trace_finding *one = finding_add(f, FAILED_ID, d, TRACE_NONE, 0);
+        trace_finding *one = trace_finding_add(f, FAILED_ID, d, TRACE_NONE, 0);
         one->op = first;
         PUT(one->title, "%" PRIu64 " operation%s of device %d never ran, from %.80s on", n, n == 1 ? "" : "s", d,
             trace_op_name(t, first, name));
@@ -466,14 +466,14 @@ static void finding_find_failed(finder *f)
 /* ---- transfers ---- */
 
 /* "device 1", "the host". */
-static const char *finding_place_text(uint8_t device, char out[32])
+static const char *trace_finding_place_text(uint8_t device, char out[32])
 {
     snprintf(out, 32, device < TRACE_DEVICES ? "device %d" : "the host", device);
     return out;
 }
 
 /* The operation of a path's longest transfer. */
-static int32_t finding_longest_transfer(const trace *t, const trace_link *l)
+static int32_t trace_finding_longest_transfer(const trace *t, const trace_link *l)
 {
     int64_t most = 0;
     int32_t op = TRACE_NONE;
@@ -500,17 +500,17 @@ static int32_t finding_longest_transfer(const trace *t, const trace_link *l)
 #define SMALL_BYTES (UINT64_C(512) << 10)
 
 /* `way`: the part of `busy` during which copies were on their way. */
-static void finding_put_slow_link(finder *f, const trace_link *l, double peak, int64_t way, int64_t gain)
+static void trace_finding_put_slow_link(finder *f, const trace_link *l, double peak, int64_t way, int64_t gain)
 {
     char src[32], dst[32], mean[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
     uint64_t each = l->bytes / l->count;
     bool small = each < SMALL_BYTES;
     int device = l->dst < TRACE_DEVICES ? l->dst : l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
     int other = l->dst < TRACE_DEVICES && l->src < TRACE_DEVICES ? l->src : TRACE_NONE;
-    trace_finding *one = finding_add(f, small ? "small-transfers" : "slow-path", device, other, gain);
-    one->op = finding_longest_transfer(f->t, l);
-    PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), finding_place_text(l->src, src),
-        finding_place_text(l->dst, dst), l->rate / 1e9, peak / 1e9);
+    trace_finding *one = trace_finding_add(f, small ? "small-transfers" : "slow-path", device, other, gain);
+    one->op = trace_finding_longest_transfer(f->t, l);
+    PUT(one->title, "%s, %s to %s: %.1f GB/s of %.1f", trace_way_text(l->way), trace_finding_place_text(l->src, src),
+        trace_finding_place_text(l->dst, dst), l->rate / 1e9, peak / 1e9);
     PUT(one->evidence, "%" PRIu64 " copies of %s each kept the path busy for %s%s%s; %s", l->count,
         trace_bytes_text(each, mean), trace_time_text(l->busy - way, busy),
         way > 0 ? ", and were on their way for " : "", way > 0 ? TRACE_NS(way) : "",
@@ -526,7 +526,7 @@ static void finding_put_slow_link(finder *f, const trace_link *l, double peak, i
 }
 
 /* The path without copies through chunks. */
-static trace_link finding_own_part_of_link(const trace_link *l)
+static trace_link trace_finding_own_part_of_link(const trace_link *l)
 {
     trace_link own = *l;
     own.count = l->own_count, own.bytes = l->own_bytes, own.busy = l->own_busy;
@@ -534,7 +534,7 @@ static trace_link finding_own_part_of_link(const trace_link *l)
     return own;
 }
 
-static int finding_compare_paths(const void *a, const void *b)
+static int trace_finding_compare_paths(const void *a, const void *b)
 {
     const trace_link *x = a, *y = b;
     int p = x->way << 16 | x->src << 8 | x->dst, q = y->way << 16 | y->src << 8 | y->dst;
@@ -543,7 +543,7 @@ static int finding_compare_paths(const void *a, const void *b)
 
 /* By link, the idle time while copies of the link were on their way to the device. NULL: out of
  * memory. The links are sorted. */
-static int64_t *finding_ways_of_copies(finder *f)
+static int64_t *trace_finding_ways_of_copies(finder *f)
 {
     const trace *t = f->t;
     int64_t *ways = trace_table(t->n_links, sizeof *ways);
@@ -558,7 +558,7 @@ static int64_t *finding_ways_of_copies(finder *f)
             }
             f->copy_way[d] += p->end - p->begin;
             const trace_link key = {.way = op->way, .src = op->src, .dst = op->dst};
-            const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, finding_compare_paths);
+            const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, trace_finding_compare_paths);
             if (link) {
                 trace_add(&ways[link - t->links], p->end - p->begin);
             }
@@ -571,14 +571,14 @@ typedef struct period {
     int64_t begin, end;
 } period;
 
-static int finding_compare_periods(const void *a, const void *b)
+static int trace_finding_compare_periods(const void *a, const void *b)
 {
     const period *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* How much of a device's transfer time lies within the sorted periods. Overlaps count once. */
-static int64_t finding_within_transfer(const trace_device *d, const period *list, size_t n)
+static int64_t trace_finding_within_transfer(const trace_device *d, const period *list, size_t n)
 {
     int64_t sum = 0, covered = INT64_MIN;
     size_t at = 0;
@@ -599,7 +599,7 @@ static int64_t finding_within_transfer(const trace_device *d, const period *list
 
 /* How long copies of the program's own memory ran on each device without concurrent computing.
  * False: out of memory. */
-static bool finding_sum_own_moved(finder *f)
+static bool trace_finding_sum_own_moved(finder *f)
 {
     const trace *t = f->t;
     period *list = trace_table(t->n_ops, sizeof *list);
@@ -607,12 +607,12 @@ static bool finding_sum_own_moved(finder *f)
         size_t n = 0;
         for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
             const trace_op *op = &t->ops[i];
-            if (finding_op_is_own(t, (int32_t)i) && op->began != TRACE_UNSEEN && op->ended != TRACE_UNSEEN) {
+            if (trace_finding_op_is_own(t, (int32_t)i) && op->began != TRACE_UNSEEN && op->ended != TRACE_UNSEEN) {
                 list[n++] = (period){op->began, op->ended};
             }
         }
-        trace_sort(list, n, sizeof *list, finding_compare_periods);
-        f->own_moved[d] = finding_within_transfer(&t->devices[d], list, n);
+        trace_sort(list, n, sizeof *list, trace_finding_compare_periods);
+        f->own_moved[d] = trace_finding_within_transfer(&t->devices[d], list, n);
     }
     bool ok = list != NULL;
     free(list);
@@ -620,7 +620,7 @@ static bool finding_sum_own_moved(finder *f)
 }
 
 /* Sums up staged copies to each device, and the idle time for their halves. */
-static void finding_sum_staged(finder *f)
+static void trace_finding_sum_staged(finder *f)
 {
     const trace *t = f->t;
     for (size_t i = 0; i < t->n_links; i++) {
@@ -635,42 +635,42 @@ static void finding_sum_staged(finder *f)
             bool half = p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_COPY && p->holder != TRACE_NONE &&
                         t->ops[p->holder].leg;
             f->for_staged[d] += half ? p->end - p->begin : 0;
-            finding_longer(&f->longest_staged[d], d, p, half ? p->end - p->begin : 0);
+            trace_finding_longer(&f->longest_staged[d], d, p, half ? p->end - p->begin : 0);
         }
     }
 }
 
 /* The number of copies of the same pair and direction that did not pass through the host's
  * memory. */
-static uint64_t finding_count_direct(const trace *t, const trace_link *staged)
+static uint64_t trace_finding_count_direct(const trace *t, const trace_link *staged)
 {
     const trace_link key = {.way = HDI_RECORD_WAY_PEER, .src = staged->src, .dst = staged->dst};
-    const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, finding_compare_paths);
+    const trace_link *link = bsearch(&key, t->links, t->n_links, sizeof key, trace_finding_compare_paths);
     return link ? link->count : 0;
 }
 
 /* A path is in use from its first half on. That includes the way to the device, which shows as
  * idle time for its halves. */
-static void finding_find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
+static void trace_finding_find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
     const trace *t = f->t;
     double part = f->staged[device] > 0 ? (double)l->bytes / (double)f->staged[device] : 0;
     int64_t idle = (int64_t)((double)f->for_staged[device] * (part < 1 ? part : 1));
     int64_t gain = trace_least(trace_most(l->busy, idle), open);
     char src[32], dst[32];
-    if (!finding_counts(f, gain, 3)) {
+    if (!trace_finding_counts(f, gain, 3)) {
         return;
     }
     trace_add(&f->slow[device], gain);
     if (l->src < t->n_devices) { /* the first half of the copy */
         trace_add(&f->slow[l->src], trace_least(l->busy, t->devices[l->src].transfer));
     }
-    trace_finding *one = finding_add(f, "staged-peer", device, l->src, finding_bound_copies(f, gain));
-    one->op = finding_longest_transfer(t, l);
+    trace_finding *one = trace_finding_add(f, "staged-peer", device, l->src, trace_finding_bound_copies(f, gain));
+    one->op = trace_finding_longest_transfer(t, l);
     one->gap = f->longest_staged[device];
-    PUT(one->title, "copies from %s to %s pass through the host's memory", finding_place_text(l->src, src),
-        finding_place_text(l->dst, dst));
-    uint64_t direct = finding_count_direct(t, l);
+    PUT(one->title, "copies from %s to %s pass through the host's memory", trace_finding_place_text(l->src, src),
+        trace_finding_place_text(l->dst, dst));
+    uint64_t direct = trace_finding_count_direct(t, l);
     char others[64] = "";
     if (direct > 0) {
         PUT(others, "; %" PRIu64 " other%s of this pair went directly", direct, direct == 1 ? "" : "s");
@@ -687,10 +687,10 @@ static void finding_find_staged(finder *f, const trace_link *l, uint8_t device, 
 }
 
 /* A path whose copies are far below its peak. */
-static void finding_find_slow_path(finder *f, const trace_link *l, uint8_t device, int64_t open, int64_t way)
+static void trace_finding_find_slow_path(finder *f, const trace_link *l, uint8_t device, int64_t open, int64_t way)
 {
     double peak = l->peak > 0 ? l->peak : l->best;
-    trace_link path = finding_own_part_of_link(l);
+    trace_link path = trace_finding_own_part_of_link(l);
     bool small = path.count > 0 && path.bytes / path.count < SMALL_BYTES;
     if (small) {
         trace_add(&open, way);
@@ -699,23 +699,23 @@ static void finding_find_slow_path(finder *f, const trace_link *l, uint8_t devic
     }
     bool slow = peak > 0 && path.count >= 16 && path.rate < 0.5 * peak;
     int64_t gain = slow ? trace_least((int64_t)((double)path.busy * (1 - path.rate / peak)), open) : 0;
-    if (slow && finding_counts(f, gain, 5)) {
+    if (slow && trace_finding_counts(f, gain, 5)) {
         trace_add(&f->slow[device], trace_most(0, gain - (small ? way : 0)));
         f->ways_stated[device] = f->ways_stated[device] || small;
-        finding_put_slow_link(f, &path, peak, small ? way : 0, finding_bound_copies(f, gain));
+        trace_finding_put_slow_link(f, &path, peak, small ? way : 0, trace_finding_bound_copies(f, gain));
     }
 }
 
 /* Only time that a copy leaves idle can be gained. Slow halves of staged copies belong to the
  * finding about staging. */
-static bool finding_find_slow_paths(finder *f)
+static bool trace_finding_find_slow_paths(finder *f)
 {
     const trace *t = f->t;
-    int64_t *ways = finding_ways_of_copies(f);
+    int64_t *ways = trace_finding_ways_of_copies(f);
     if (!ways) {
         return false;
     }
-    finding_sum_staged(f);
+    trace_finding_sum_staged(f);
     for (size_t i = 0; i < t->n_links; i++) {
         const trace_link *l = &t->links[i];
         uint8_t device = l->dst < TRACE_DEVICES ? l->dst : l->src;
@@ -727,10 +727,10 @@ static bool finding_find_slow_paths(finder *f)
         int64_t open = d->transfer;
         trace_add(&open, d->cause[TRACE_CAUSE_COPY]);
         if (l->way == HDI_RECORD_WAY_STAGED) {
-            finding_find_staged(f, l, device, open);
+            trace_finding_find_staged(f, l, device, open);
             continue;
         }
-        finding_find_slow_path(f, l, device, open, ways[i]);
+        trace_finding_find_slow_path(f, l, device, open, ways[i]);
     }
     free(ways);
     return true;
@@ -738,7 +738,7 @@ static bool finding_find_slow_paths(finder *f)
 
 /* ---- imbalance ---- */
 
-static void finding_find_imbalance(finder *f)
+static void trace_finding_find_imbalance(finder *f)
 {
     const trace *t = f->t;
     int most = TRACE_NONE, least = TRACE_NONE;
@@ -749,7 +749,7 @@ static void finding_find_imbalance(finder *f)
         }
     }
     int64_t gain = most == TRACE_NONE ? 0 : f->busy[most] - f->mean_busy;
-    if (f->n_used < 2 || !finding_counts(f, gain, 10) || f->lacks_work[least]) {
+    if (f->n_used < 2 || !trace_finding_counts(f, gain, 10) || f->lacks_work[least]) {
         return;
     }
     const trace_device *light = &t->devices[least];
@@ -760,11 +760,11 @@ static void finding_find_imbalance(finder *f)
         return;
     }
     char a[HDI_AMOUNT_BYTES], b[HDI_AMOUNT_BYTES], mean[HDI_AMOUNT_BYTES];
-    bool for_others = finding_counts(f, waits, 3);
-    trace_finding *one = finding_add(f, "imbalance", least, most, gain);
+    bool for_others = trace_finding_counts(f, waits, 3);
+    trace_finding *one = trace_finding_add(f, "imbalance", least, most, gain);
     for (size_t i = 0; i < light->n_pieces; i++) {
         const trace_piece *p = &light->pieces[i];
-        finding_longer(&one->gap, least, p, p->state == TRACE_IDLE ? p->end - p->begin : 0);
+        trace_finding_longer(&one->gap, least, p, p->state == TRACE_IDLE ? p->end - p->begin : 0);
     }
     PUT(one->title, "device %d was busy for %s, device %d for %s", most, trace_time_text(f->busy[most], a), least,
         trace_time_text(f->busy[least], b));
@@ -780,7 +780,7 @@ static void finding_find_imbalance(finder *f)
 
 /* ---- whole ---- */
 
-static void finding_prepare_finder(finder *f)
+static void trace_finding_prepare_finder(finder *f)
 {
     const trace *t = f->t;
     for (size_t i = 0; i < t->n_lanes; i++) {
@@ -798,16 +798,16 @@ static void finding_prepare_finder(finder *f)
     f->mean_busy = f->n_used > 0 ? sum / f->n_used : 0;
 }
 
-static bool finding_is_failure(const trace_finding *x)
+static bool trace_finding_is_failure(const trace_finding *x)
 {
     return strcmp(x->id, FAILED_ID) == 0;
 }
 
-static int finding_compare_findings(const void *a, const void *b)
+static int trace_finding_compare_findings(const void *a, const void *b)
 {
     const trace_finding *x = a, *y = b;
-    if (finding_is_failure(x) != finding_is_failure(y)) {
-        return finding_is_failure(x) ? -1 : 1;
+    if (trace_finding_is_failure(x) != trace_finding_is_failure(y)) {
+        return trace_finding_is_failure(x) ? -1 : 1;
     }
     if (x->gain != y->gain) {
         return x->gain > y->gain ? -1 : 1;
@@ -817,7 +817,7 @@ static int finding_compare_findings(const void *a, const void *b)
 }
 
 /* Links the findings of one id by `next`, in the order of the table. */
-static void finding_group_by_id(trace *t)
+static void trace_finding_group_by_id(trace *t)
 {
     int32_t last[TRACE_FINDING_IDS]; /* by id */
     memset(last, 0xff, sizeof last); /* sets TRACE_NONE */
@@ -844,30 +844,30 @@ bool trace_find(trace *t)
     f->by_name = trace_table(t->n_names + 1, sizeof *f->by_name);
     bool ok = f->by_name != NULL;
     if (ok) {
-        finding_prepare_finder(f);
-        finding_find_failed(f);
-        finding_find_losses(f);
-        ok = finding_sum_own_moved(f) && finding_find_slow_paths(f) && finding_memory(f);
+        trace_finding_prepare_finder(f);
+        trace_finding_find_failed(f);
+        trace_finding_find_losses(f);
+        ok = trace_finding_sum_own_moved(f) && trace_finding_find_slow_paths(f) && trace_finding_memory(f);
         for (int d = 0; d < t->n_devices; d++) {
             if (f->used[d]) {
-                finding_idle_for_devices(f, d);
-                finding_idle_for_copies(f, d);
-                finding_idle_for_rest(f, d);
-                ok = ok && finding_idle_host(f, d);
+                trace_finding_idle_for_devices(f, d);
+                trace_finding_idle_for_copies(f, d);
+                trace_finding_idle_for_rest(f, d);
+                ok = ok && trace_finding_idle_host(f, d);
             }
         }
-        finding_find_imbalance(f);
+        trace_finding_find_imbalance(f);
         ok = ok && !f->failed;
         size_t kept = 0;
         for (size_t i = 0; i < t->n_findings; i++) { /* drop findings without gain */
-            if (finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0 ||
-                finding_is_failure(&t->findings[i])) {
+            if (trace_finding_counts(f, t->findings[i].gain, 1) || strcmp(t->findings[i].id, "losses") == 0 ||
+                trace_finding_is_failure(&t->findings[i])) {
                 t->findings[kept++] = t->findings[i];
             }
         }
         t->n_findings = kept;
-        trace_sort(t->findings, t->n_findings, sizeof t->findings[0], finding_compare_findings);
-        finding_group_by_id(t);
+        trace_sort(t->findings, t->n_findings, sizeof t->findings[0], trace_finding_compare_findings);
+        trace_finding_group_by_id(t);
     }
     free(f->by_name);
     free(f);

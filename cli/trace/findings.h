@@ -13,7 +13,7 @@ typedef struct finder {
     /* mean_busy: the mean over the devices in use */
     int64_t busy[TRACE_DEVICES], most_busy, mean_busy, most_compute;
     int64_t slow[TRACE_DEVICES];       /* time of copies that findings about paths explain */
-    int64_t memory[TRACE_DEVICES];     /* idle time for memory that finding_memory explains */
+    int64_t memory[TRACE_DEVICES];     /* idle time for memory that trace_finding_memory explains */
     int64_t copy_way[TRACE_DEVICES];   /* idle time while copies were on their way */
     bool ways_stated[TRACE_DEVICES];   /* a finding about copies reports that idle time */
     uint64_t staged[TRACE_DEVICES];    /* bytes of staged copies to the device */
@@ -34,12 +34,12 @@ typedef struct finder {
 
 /* Adds a finding. The pointer is valid until the next call. `gain`: the most by which the window
  * may shrink. */
-trace_finding *finding_add(finder *f, const char *id, int device, int other, int64_t gain);
+trace_finding *trace_finding_add(finder *f, const char *id, int device, int other, int64_t gain);
 /* True if this much time of a device is worth a finding: both a share of the window and an
  * absolute time. */
-bool finding_counts(const finder *f, int64_t ns, int percent);
+bool trace_finding_counts(const finder *f, int64_t ns, int percent);
 
-int finding_percent(int64_t part, int64_t of);
+int trace_finding_percent(int64_t part, int64_t of);
 
 /* A device's idle time of one cause, summed up before each of its pieces. */
 typedef struct measure {
@@ -50,23 +50,23 @@ typedef struct measure {
 } measure;
 
 /* False: out of memory. */
-bool finding_measure(const trace_device *d, trace_cause cause, measure *out);
+bool trace_finding_measure(const trace_device *d, trace_cause cause, measure *out);
 /* The measured time between `begin` and `end`. */
-int64_t finding_within(const measure *m, int64_t begin, int64_t end);
+int64_t trace_finding_within(const measure *m, int64_t begin, int64_t end);
 
 /* Keeps `p` as the gap if more of it concerns the finding. */
-void finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part);
-/* Calls finding_longer for all pieces of the measure between `begin` and `end`. */
-void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end);
+void trace_finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part);
+/* Calls trace_finding_longer for all pieces of the measure between `begin` and `end`. */
+void trace_finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end);
 
 /* How much the window can shrink if this much idle time goes. */
-int64_t finding_bound(const finder *f, int64_t ns);
+int64_t trace_finding_bound(const finder *f, int64_t ns);
 
 /* Finds full or moved memory, and sets `memory`. False: out of memory. */
-bool finding_memory(finder *f);
+bool trace_finding_memory(finder *f);
 
 /* Findings on idle time without ready work: nothing was submitted, or work was on its way.
  * False: out of memory. */
-bool finding_idle_host(finder *f, int device);
+bool trace_finding_idle_host(finder *f, int device);
 
 #endif

@@ -60,12 +60,12 @@ typedef struct sums {
     uint64_t n_here, n_brief, n_rest;
 } sums;
 
-static bool finding_host_piece_is_empty(const trace_piece *p)
+static bool trace_finding_host_piece_is_empty(const trace_piece *p)
 {
     return p->state == TRACE_IDLE && p->cause == TRACE_CAUSE_NOTHING;
 }
 
-bool finding_measure(const trace_device *d, trace_cause cause, measure *out)
+bool trace_finding_measure(const trace_device *d, trace_cause cause, measure *out)
 {
     *out = (measure){d, cause, trace_table(d->n_pieces + 1, sizeof(int64_t)), d->end};
     for (size_t i = 0; out->before && i < d->n_pieces; i++) {
@@ -78,7 +78,7 @@ bool finding_measure(const trace_device *d, trace_cause cause, measure *out)
 }
 
 /* The first piece that ends after the time. */
-static size_t finding_host_piece_at(const measure *m, int64_t time)
+static size_t trace_finding_host_piece_at(const measure *m, int64_t time)
 {
     size_t low = 0, high = m->d->n_pieces;
     while (low < high) {
@@ -93,9 +93,9 @@ static size_t finding_host_piece_at(const measure *m, int64_t time)
 }
 
 /* The measured time before a time. */
-static int64_t finding_host_measured_before(const measure *m, int64_t time)
+static int64_t trace_finding_host_measured_before(const measure *m, int64_t time)
 {
-    size_t low = finding_host_piece_at(m, time);
+    size_t low = trace_finding_host_piece_at(m, time);
     if (low == m->d->n_pieces) {
         return m->before[low];
     }
@@ -104,24 +104,24 @@ static int64_t finding_host_measured_before(const measure *m, int64_t time)
     return m->before[low] + (is && time > p->begin ? time - p->begin : 0);
 }
 
-int64_t finding_within(const measure *m, int64_t begin, int64_t end)
+int64_t trace_finding_within(const measure *m, int64_t begin, int64_t end)
 {
-    return begin < end ? finding_host_measured_before(m, end) - finding_host_measured_before(m, begin) : 0;
+    return begin < end ? trace_finding_host_measured_before(m, end) - trace_finding_host_measured_before(m, begin) : 0;
 }
 
-void finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end)
+void trace_finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end)
 {
-    for (size_t i = begin < end ? finding_host_piece_at(m, begin) : m->d->n_pieces; i < m->d->n_pieces; i++) {
+    for (size_t i = begin < end ? trace_finding_host_piece_at(m, begin) : m->d->n_pieces; i < m->d->n_pieces; i++) {
         const trace_piece *p = &m->d->pieces[i];
         if (p->begin >= end) {
             break;
         }
         bool is = p->state == TRACE_IDLE && p->cause == m->cause;
-        finding_longer(gap, device, p, is ? trace_least(p->end, end) - trace_most(p->begin, begin) : 0);
+        trace_finding_longer(gap, device, p, is ? trace_least(p->end, end) - trace_most(p->begin, begin) : 0);
     }
 }
 
-static bool finding_host_thread_feeds(const trace *t, uint32_t thread, int device)
+static bool trace_finding_host_thread_feeds(const trace *t, uint32_t thread, int device)
 {
     for (size_t i = 0; i < t->n_threads; i++) {
         if (t->threads[i].thread == thread) {
@@ -131,33 +131,34 @@ static bool finding_host_thread_feeds(const trace *t, uint32_t thread, int devic
     return false;
 }
 
-/* The last answer of finding_host_thread_feeds, because neighbours mostly come from one thread. */
+/* The last answer of trace_finding_host_thread_feeds, because neighbours mostly come from one
+ * thread. */
 typedef struct feeder {
     uint32_t thread;
     bool valid, feeds;
 } feeder;
 
-static bool finding_host_thread_asks(feeder *last, const trace *t, uint32_t thread, int device)
+static bool trace_finding_host_thread_asks(feeder *last, const trace *t, uint32_t thread, int device)
 {
     if (!last->valid || last->thread != thread) {
-        *last = (feeder){thread, true, finding_host_thread_feeds(t, thread, device)};
+        *last = (feeder){thread, true, trace_finding_host_thread_feeds(t, thread, device)};
     }
     return last->feeds;
 }
 
 /* Adds the part of a pause after `until`, up to which earlier pauses of its kind reach. Several
  * threads may pause at once. */
-static void finding_host_add_pause(const measure *m, int device, int64_t begin, int64_t end, int64_t *until,
-                                   int64_t *sum, trace_gap *gap)
+static void trace_finding_host_add_pause(const measure *m, int device, int64_t begin, int64_t end, int64_t *until,
+                                         int64_t *sum, trace_gap *gap)
 {
-    finding_longest(gap, device, m, trace_most(begin, *until), end);
-    trace_add(sum, finding_within(m, trace_most(begin, *until), end));
+    trace_finding_longest(gap, device, m, trace_most(begin, *until), end);
+    trace_add(sum, trace_finding_within(m, trace_most(begin, *until), end));
     *until = trace_most(*until, end);
 }
 
 /* Collects the waits of the device's threads: first pauses, then reads, which wait for their
  * bytes. */
-static size_t finding_host_collect_waits(const trace *t, int device, const measure *m, sums *s, stay *out)
+static size_t trace_finding_host_collect_waits(const trace *t, int device, const measure *m, sums *s, stay *out)
 {
     size_t n = 0;
     feeder last = {0, false, false};
@@ -167,14 +168,14 @@ static size_t finding_host_collect_waits(const trace *t, int device, const measu
     }
     for (size_t i = 0; i < t->n_pauses; i++) { /* sorted by begin */
         const trace_pause *p = &t->pauses[i];
-        bool mine = finding_host_thread_asks(&last, t, p->thread, device);
+        bool mine = trace_finding_host_thread_asks(&last, t, p->thread, device);
         if (p->kind == HDI_RECORD_PAUSE_CODE && (mine || p->device == device)) {
-            finding_host_add_pause(m, device, p->begin, p->end, &code, &s->code, &s->code_gap);
+            trace_finding_host_add_pause(m, device, p->begin, p->end, &code, &s->code, &s->code_gap);
         } else if (p->kind == HDI_RECORD_PAUSE_WAIT && mine) {
             int other = trace_lane_device(p->lane);
             if (other != device && other >= 0 && other < t->n_devices) {
-                finding_host_add_pause(m, device, p->begin, trace_least(p->end, m->last), &turns[other],
-                                       &s->turns[other], &s->turns_gap[other]);
+                trace_finding_host_add_pause(m, device, p->begin, trace_least(p->end, m->last), &turns[other],
+                                             &s->turns[other], &s->turns_gap[other]);
             } else {
                 out[n++] = (stay){p->begin, p->end, device};
             }
@@ -182,14 +183,14 @@ static size_t finding_host_collect_waits(const trace *t, int device, const measu
     }
     for (size_t i = 0; i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
-        if (x->way == HDI_RECORD_WAY_READ && finding_host_thread_asks(&last, t, x->thread, device)) {
+        if (x->way == HDI_RECORD_WAY_READ && trace_finding_host_thread_asks(&last, t, x->thread, device)) {
             out[n++] = (stay){x->called, x->returned, device};
         }
     }
     return n;
 }
 
-static int finding_host_compare_stays(const void *a, const void *b)
+static int trace_finding_host_compare_stays(const void *a, const void *b)
 {
     const stay *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
@@ -197,7 +198,7 @@ static int finding_host_compare_stays(const void *a, const void *b)
 
 /* Classifies each gap: was a thread waiting when the gap began, and did it submit soon after its
  * wait? */
-static void finding_host_classify_gaps(const trace_device *d, int device, const stay *stays, size_t n, sums *s)
+static void trace_finding_host_classify_gaps(const trace_device *d, int device, const stay *stays, size_t n, sums *s)
 {
     size_t at = 0;
     int64_t waited = INT64_MIN; /* latest end of the waits that began before the gap */
@@ -206,7 +207,7 @@ static void finding_host_classify_gaps(const trace_device *d, int device, const 
     int64_t within = d->clock_within + TRACE_THREADS_NS;
     for (size_t i = 0; i < d->n_pieces; i++) {
         const trace_piece *p = &d->pieces[i];
-        if (!finding_host_piece_is_empty(p)) {
+        if (!trace_finding_host_piece_is_empty(p)) {
             continue;
         }
         for (; at < n && stays[at].begin <= p->begin + within; at++) {
@@ -221,21 +222,21 @@ static void finding_host_classify_gaps(const trace_device *d, int device, const 
         if (after_wait && p->end - waited <= SOON_NS) {
             s->here += ns;
             s->n_here++;
-            finding_longer(&s->here_gap, device, p, ns);
+            trace_finding_longer(&s->here_gap, device, p, ns);
         } else if (ns <= SHORT_NS && !after_wait) {
             s->brief += ns;
             s->n_brief++;
-            finding_longer(&s->brief_gap, device, p, ns);
+            trace_finding_longer(&s->brief_gap, device, p, ns);
         } else {
             s->rest += ns;
             s->n_rest++;
-            finding_longer(&s->rest_gap, device, p, ns);
+            trace_finding_longer(&s->rest_gap, device, p, ns);
         }
     }
 }
 
 /* Finds the program's range with most of the idle time, and that time. */
-static int32_t finding_host_find_range(const finder *f, int device, const measure *m, int64_t *ns)
+static int32_t trace_finding_host_find_range(const finder *f, int device, const measure *m, int64_t *ns)
 {
     const trace *t = f->t;
     int32_t best = TRACE_NONE;
@@ -244,10 +245,10 @@ static int32_t finding_host_find_range(const finder *f, int device, const measur
     *ns = 0;
     for (size_t i = 0; i < t->n_ranges; i++) {
         const trace_range *r = &t->ranges[i];
-        if (r->name == TRACE_NONE || !finding_host_thread_asks(&last, t, r->thread, device)) {
+        if (r->name == TRACE_NONE || !trace_finding_host_thread_asks(&last, t, r->thread, device)) {
             continue;
         }
-        trace_add(&f->by_name[r->name], finding_within(m, r->begin, r->end));
+        trace_add(&f->by_name[r->name], trace_finding_within(m, r->begin, r->end));
         /* of nested ranges, the inner one counts */
         if (f->by_name[r->name] >= *ns && f->by_name[r->name] > 0) {
             *ns = f->by_name[r->name];
@@ -259,23 +260,23 @@ static int32_t finding_host_find_range(const finder *f, int device, const measur
 
 /* Takes at most `ns` from the remaining time. Several threads may overlap, so without this limit
  * time would count twice. */
-static int64_t finding_host_take_share(int64_t *left, int64_t ns)
+static int64_t trace_finding_host_take_share(int64_t *left, int64_t ns)
 {
     ns = trace_least(ns, *left);
     *left -= ns;
     return ns;
 }
 
-static bool finding_host_is_long(const finder *f, int64_t ways)
+static bool trace_finding_host_is_long(const finder *f, int64_t ways)
 {
-    return ways >= LONG_WAYS_NS && finding_counts(f, ways, LONG_WAYS_PERCENT);
+    return ways >= LONG_WAYS_NS && trace_finding_counts(f, ways, LONG_WAYS_PERCENT);
 }
 
 /* `n`: the number of devices that device `d` waited for; `e`: one of them. */
-static void finding_host_put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
+static void trace_finding_host_put_turns(finder *f, int d, int e, int n, int64_t ns, const trace_gap *gap)
 {
     char time[HDI_AMOUNT_BYTES], whom[32];
-    trace_finding *one = finding_add(f, "serialized-devices", d, e, finding_bound(f, ns));
+    trace_finding *one = trace_finding_add(f, "serialized-devices", d, e, trace_finding_bound(f, ns));
     one->gap = *gap;
     if (n > 1) {
         PUT(whom, "%d other devices", n);
@@ -283,7 +284,7 @@ static void finding_host_put_turns(finder *f, int d, int e, int n, int64_t ns, c
         PUT(whom, "device %d", e);
     }
     PUT(one->title, "device %d had no work for %s (%d %%) while its thread waited for %s", d, trace_time_text(ns, time),
-        finding_percent(ns, f->window), whom);
+        trace_finding_percent(ns, f->window), whom);
     PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for %s meanwhile", d,
         whom);
     PUT(one->remedy,
@@ -292,33 +293,33 @@ static void finding_host_put_turns(finder *f, int d, int e, int n, int64_t ns, c
 }
 
 /* Short waits for several devices count together. */
-static void finding_host_take_turns(finder *f, int d, const sums *s, int64_t *left)
+static void trace_finding_host_take_turns(finder *f, int d, const sums *s, int64_t *left)
 {
     int64_t rest = 0;
     int others = 0, most = TRACE_NONE;
     for (int e = 0; e < f->t->n_devices; e++) {
-        int64_t ns = finding_host_take_share(left, s->turns[e]);
-        if (finding_counts(f, ns, 3)) {
-            finding_host_put_turns(f, d, e, 1, ns, &s->turns_gap[e]);
+        int64_t ns = trace_finding_host_take_share(left, s->turns[e]);
+        if (trace_finding_counts(f, ns, 3)) {
+            trace_finding_host_put_turns(f, d, e, 1, ns, &s->turns_gap[e]);
         } else if (ns > 0) {
             rest += ns;
             others++;
             most = most == TRACE_NONE || s->turns[e] > s->turns[most] ? e : most;
         }
     }
-    if (others > 1 && finding_counts(f, rest, 3)) {
-        finding_host_put_turns(f, d, most, others, rest, &s->turns_gap[most]);
+    if (others > 1 && trace_finding_counts(f, rest, 3)) {
+        trace_finding_host_put_turns(f, d, most, others, rest, &s->turns_gap[most]);
     }
 }
 
-static void finding_host_put_host_wait(finder *f, int d, int64_t ns, const sums *s)
+static void trace_finding_host_put_host_wait(finder *f, int d, int64_t ns, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES];
     uint64_t n = s->n_here;
-    trace_finding *one = finding_add(f, "host-wait", d, TRACE_NONE, finding_bound(f, ns));
+    trace_finding *one = trace_finding_add(f, "host-wait", d, TRACE_NONE, trace_finding_bound(f, ns));
     one->gap = s->here_gap;
     PUT(one->title, "device %d stood still for %s (%d %%): its thread waits for each operation before the next", d,
-        trace_time_text(ns, time), finding_percent(ns, f->window));
+        trace_time_text(ns, time), trace_finding_percent(ns, f->window));
     PUT(one->evidence, "%" PRIu64 " gaps of %s each, from the end of work that a thread waited for to the next submit",
         n, trace_time_text(ns / (int64_t)(n > 0 ? n : 1), each));
     PUT(one->remedy,
@@ -326,7 +327,7 @@ static void finding_host_put_host_wait(finder *f, int d, int64_t ns, const sums 
         "hd_done.");
 }
 
-static uint64_t finding_host_count_operations(const trace *t, int d)
+static uint64_t trace_finding_host_count_operations(const trace *t, int d)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < t->n_lanes; i++) {
@@ -336,7 +337,7 @@ static uint64_t finding_host_count_operations(const trace *t, int d)
 }
 
 /* The operations that compute: see trace_moves. */
-static uint64_t finding_host_count_computing(const trace *t, int d)
+static uint64_t trace_finding_host_count_computing(const trace *t, int d)
 {
     uint64_t count = 0;
     for (size_t i = trace_first_op(t, d), end = trace_first_op(t, d + 1); i < end; i++) {
@@ -346,33 +347,33 @@ static uint64_t finding_host_count_computing(const trace *t, int d)
 }
 
 /* The mean time that one of the device's operations computes; 0 if none computes. */
-static int64_t finding_host_mean_computing(const trace *t, int d, uint64_t launches)
+static int64_t trace_finding_host_mean_computing(const trace *t, int d, uint64_t launches)
 {
     return launches > 0 ? t->devices[d].compute / (int64_t)launches : 0;
 }
 
-static bool finding_host_are_long(const trace *t, int d)
+static bool trace_finding_host_are_long(const trace *t, int d)
 {
-    return finding_host_mean_computing(t, d, finding_host_count_computing(t, d)) >= LONG_OPERATION_NS;
+    return trace_finding_host_mean_computing(t, d, trace_finding_host_count_computing(t, d)) >= LONG_OPERATION_NS;
 }
 
 /* `ns`: includes short gaps before submits. `on_the_way`: excludes functions that held
  * operations up. */
-static void finding_host_put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const sums *s)
+static void trace_finding_host_put_launches(finder *f, int d, int64_t ns, int64_t on_the_way, const sums *s)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], computing[128];
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, ns));
+    trace_finding *one = trace_finding_add(f, "launch-overhead", d, TRACE_NONE, trace_finding_bound(f, ns));
     one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
-    uint64_t launches = finding_host_count_computing(t, d);
+    uint64_t launches = trace_finding_host_count_computing(t, d);
     PUT(one->title, "device %d waited %s (%d %%) between operations: they are too short", d, trace_time_text(ns, time),
-        finding_percent(ns, f->window));
+        trace_finding_percent(ns, f->window));
     if (launches > 0) {
         snprintf(computing, sizeof computing, "%" PRIu64 " operations with %s of computing each", launches,
-                 trace_time_text(finding_host_mean_computing(t, d, launches), each));
+                 trace_time_text(trace_finding_host_mean_computing(t, d, launches), each));
     } else {
         snprintf(computing, sizeof computing, "%" PRIu64 " operations, none of which computes",
-                 finding_host_count_operations(t, d));
+                 trace_finding_host_count_operations(t, d));
     }
     PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
         trace_time_text(on_the_way, way), s->n_brief);
@@ -383,38 +384,38 @@ static void finding_host_put_launches(finder *f, int d, int64_t ns, int64_t on_t
 
 /* For long operations, some of which took long to reach the device. `ns`: includes short gaps
  * before submits. */
-static void finding_host_put_long_ways(finder *f, int d, const sums *s, int64_t ns)
+static void trace_finding_host_put_long_ways(finder *f, int d, const sums *s, int64_t ns)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], each[HDI_AMOUNT_BYTES], name[TRACE_TEXT], way[TRACE_TEXT + 64];
-    uint64_t launches = finding_host_count_computing(t, d);
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, ns));
+    uint64_t launches = trace_finding_host_count_computing(t, d);
+    trace_finding *one = trace_finding_add(f, "launch-overhead", d, TRACE_NONE, trace_finding_bound(f, ns));
     one->op = s->way_op;
     one->gap = s->way_gap.part > s->brief_gap.part ? s->way_gap : s->brief_gap;
     PUT(one->title, "device %d waited %s (%d %%) while operations were on their way to it", d,
-        trace_time_text(ns, time), finding_percent(ns, f->window));
+        trace_time_text(ns, time), trace_finding_percent(ns, f->window));
     way[0] = 0;
     if (s->way_op != TRACE_NONE) {
         PUT(way, "; the longest way was that of %s: %s", trace_op_name(t, s->way_op, name),
             trace_time_text(s->way_gap.part, most));
     }
     PUT(one->evidence, "%" PRIu64 " operations with %s of computing each, and %" PRIu64 " short gaps before submits%s",
-        launches, trace_time_text(finding_host_mean_computing(t, d, launches), each), s->n_brief, way);
+        launches, trace_time_text(trace_finding_host_mean_computing(t, d, launches), each), s->n_brief, way);
     PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map): their way passes "
                      "while the device computes. `--all` shows how long launches take to reach the device.");
 }
 
 /* For few operations with slow driver calls. */
-static void finding_host_put_ways(finder *f, int d, const sums *s)
+static void trace_finding_host_put_ways(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
-    trace_finding *one = finding_add(f, "launch-overhead", d, TRACE_NONE, finding_bound(f, s->call));
+    trace_finding *one = trace_finding_add(f, "launch-overhead", d, TRACE_NONE, trace_finding_bound(f, s->call));
     one->op = s->call_op;
     one->gap = s->call_gap;
     PUT(one->title, "device %d waited %s (%d %%) while the driver took operations", d, trace_time_text(s->call, time),
-        finding_percent(s->call, f->window));
+        trace_finding_percent(s->call, f->window));
     PUT(one->evidence, "%" PRIu64 " operations; the longest call was for %s: %s",
-        finding_host_count_operations(f->t, d), trace_op_name(f->t, s->call_op, name),
+        trace_finding_host_count_operations(f->t, d), trace_op_name(f->t, s->call_op, name),
         trace_time_text(s->call_gap.part, most));
     PUT(one->remedy,
         "Submit the next operations while the device still computes: the calls pass meanwhile. `--all` shows how long "
@@ -423,7 +424,7 @@ static void finding_host_put_ways(finder *f, int d, const sums *s)
 
 /* Finds the device that worked longest while device `d` had no work, and for how long; or
  * TRACE_NONE. */
-static int finding_host_find_other(const trace *t, const measure *m, int64_t *most)
+static int trace_finding_host_find_other(const trace *t, const measure *m, int64_t *most)
 {
     int other = TRACE_NONE;
     *most = 0;
@@ -431,7 +432,7 @@ static int finding_host_find_other(const trace *t, const measure *m, int64_t *mo
         const trace_device *d = &t->devices[e];
         int64_t sum = 0;
         for (size_t i = 0; d != m->d && i < d->n_pieces; i++) {
-            sum += d->pieces[i].state != TRACE_IDLE ? finding_within(m, d->pieces[i].begin, d->pieces[i].end) : 0;
+            sum += d->pieces[i].state != TRACE_IDLE ? trace_finding_within(m, d->pieces[i].begin, d->pieces[i].end) : 0;
         }
         other = sum > *most ? e : other;
         *most = trace_most(*most, sum);
@@ -439,24 +440,24 @@ static int finding_host_find_other(const trace *t, const measure *m, int64_t *mo
     return other;
 }
 
-static void finding_host_put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
+static void trace_finding_host_put_rest(finder *f, int d, const sums *s, int64_t ns, const measure *m)
 {
     char time[HDI_AMOUNT_BYTES], longest[HDI_AMOUNT_BYTES], range[TRACE_TEXT] = "", turns[64] = "";
     int64_t within;
-    int32_t name = finding_host_find_range(f, d, m, &within);
-    trace_finding *one = finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, finding_bound(f, ns));
+    int32_t name = trace_finding_host_find_range(f, d, m, &within);
+    trace_finding *one = trace_finding_add(f, "idle-nothing-submitted", d, TRACE_NONE, trace_finding_bound(f, ns));
     if (name != TRACE_NONE) {
         PUT(range, "; %d %% of it within the range '%.80s'",
-            finding_percent(trace_least(within, m->before[m->d->n_pieces]), m->before[m->d->n_pieces]),
+            trace_finding_percent(trace_least(within, m->before[m->d->n_pieces]), m->before[m->d->n_pieces]),
             trace_name(f->t, name));
     }
     PUT(one->title, "device %d had nothing to do for %s (%d %%): nothing was submitted", d, trace_time_text(ns, time),
-        finding_percent(ns, f->window));
+        trace_finding_percent(ns, f->window));
     one->gap = s->rest_gap;
     int64_t worked, all = m->before[m->d->n_pieces];
-    int other = finding_host_find_other(f->t, m, &worked);
-    if (other != TRACE_NONE && finding_percent(worked, all) >= TURNS_PERCENT) {
-        PUT(turns, "; device %d worked for %d %% of that time", other, finding_percent(worked, all));
+    int other = trace_finding_host_find_other(f->t, m, &worked);
+    if (other != TRACE_NONE && trace_finding_percent(worked, all) >= TURNS_PERCENT) {
+        PUT(turns, "; device %d worked for %d %% of that time", other, trace_finding_percent(worked, all));
     }
     PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s%s", s->n_rest,
         trace_time_text(s->rest_gap.part, longest), range, turns);
@@ -466,13 +467,13 @@ static void finding_host_put_rest(finder *f, int d, const sums *s, int64_t ns, c
 }
 
 /* `first`: the part of the time from first launches. */
-static void finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
+static void trace_finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
 {
     const trace *t = f->t;
     char time[HDI_AMOUNT_BYTES], way[HDI_AMOUNT_BYTES], most[48] = "";
-    trace_finding *one = finding_add(f, "code-loading", d, TRACE_NONE, finding_bound(f, ns));
+    trace_finding *one = trace_finding_add(f, "code-loading", d, TRACE_NONE, trace_finding_bound(f, ns));
     PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
-        trace_time_text(ns, time), finding_percent(ns, f->window));
+        trace_time_text(ns, time), trace_finding_percent(ns, f->window));
     one->gap = first > s->code ? s->first_gap : s->code_gap;
     PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
     if (first > 0) {
@@ -494,17 +495,17 @@ static void finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, i
 }
 
 /* Returns the part of the way to the device that the functions explain. */
-static int64_t finding_host_put_functions(finder *f, int d, const sums *s)
+static int64_t trace_finding_host_put_functions(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
-    if (!finding_counts(f, s->held, 3)) {
+    if (!trace_finding_counts(f, s->held, 3)) {
         return 0;
     }
-    trace_finding *one = finding_add(f, "slow-function", d, TRACE_NONE, finding_bound(f, s->held));
+    trace_finding *one = trace_finding_add(f, "slow-function", d, TRACE_NONE, trace_finding_bound(f, s->held));
     one->op = s->held_op;
     one->gap = s->held_gap;
     PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_run_native ran", d,
-        trace_time_text(s->held, time), finding_percent(s->held, f->window));
+        trace_time_text(s->held, time), trace_finding_percent(s->held, f->window));
     PUT(one->evidence, "the device gets nothing meanwhile; of %" PRIu64 " long functions the longest one took %s: %s",
         s->n_held, trace_time_text(s->held_most, most), trace_op_name(f->t, s->held_op, name));
     PUT(one->remedy, "Let such a function give the driver its work and return. What waits or computes belongs before "
@@ -512,39 +513,40 @@ static int64_t finding_host_put_functions(finder *f, int d, const sums *s)
     return s->held;
 }
 
-static void finding_host_put_all(finder *f, int d, const sums *s, const measure *m)
+static void trace_finding_host_put_all(finder *f, int d, const sums *s, const measure *m)
 {
-    int64_t left = m->before[m->d->n_pieces], code = finding_host_take_share(&left, s->code);
+    int64_t left = m->before[m->d->n_pieces], code = trace_finding_host_take_share(&left, s->code);
     /* `left` does not include `first`, because its cause differs */
-    int64_t first = finding_host_is_long(f, s->first) ? s->first : 0;
+    int64_t first = trace_finding_host_is_long(f, s->first) ? s->first : 0;
     trace_add(&code, first);
-    if (finding_counts(f, code, 3)) {
-        finding_host_put_code(f, d, s, code, first);
+    if (trace_finding_counts(f, code, 3)) {
+        trace_finding_host_put_code(f, d, s, code, first);
     }
-    finding_host_take_turns(f, d, s, &left);
-    int64_t here = finding_host_take_share(&left, s->here), brief = finding_host_take_share(&left, s->brief);
-    if (finding_counts(f, here, 3)) {
-        finding_host_put_host_wait(f, d, here, s);
+    trace_finding_host_take_turns(f, d, s, &left);
+    int64_t here = trace_finding_host_take_share(&left, s->here),
+            brief = trace_finding_host_take_share(&left, s->brief);
+    if (trace_finding_counts(f, here, 3)) {
+        trace_finding_host_put_host_wait(f, d, here, s);
     }
-    int64_t launch = brief, way = s->way - finding_host_put_functions(f, d, s);
+    int64_t launch = brief, way = s->way - trace_finding_host_put_functions(f, d, s);
     trace_add(&launch, way);
-    if (finding_host_count_operations(f->t, d) < MANY_OPERATIONS) {
-        if (finding_host_is_long(f, s->call)) {
-            finding_host_put_ways(f, d, s);
+    if (trace_finding_host_count_operations(f->t, d) < MANY_OPERATIONS) {
+        if (trace_finding_host_is_long(f, s->call)) {
+            trace_finding_host_put_ways(f, d, s);
         }
-    } else if (finding_counts(f, launch, 5) && finding_host_are_long(f->t, d)) {
-        finding_host_put_long_ways(f, d, s, launch);
-    } else if (finding_counts(f, launch, 5)) {
-        finding_host_put_launches(f, d, launch, way, s);
+    } else if (trace_finding_counts(f, launch, 5) && trace_finding_host_are_long(f->t, d)) {
+        trace_finding_host_put_long_ways(f, d, s, launch);
+    } else if (trace_finding_counts(f, launch, 5)) {
+        trace_finding_host_put_launches(f, d, launch, way, s);
     }
-    if (finding_counts(f, left, 3) && finding_counts(f, finding_bound(f, left), 3)) {
-        finding_host_put_rest(f, d, s, left, m);
+    if (trace_finding_counts(f, left, 3) && trace_finding_counts(f, trace_finding_bound(f, left), 3)) {
+        trace_finding_host_put_rest(f, d, s, left, m);
     }
 }
 
 /* The index of an operation in the table of first launches: its kernel, or the last entry for
  * products. */
-static size_t finding_host_row_of(const trace *t, const trace_op *op)
+static size_t trace_finding_host_row_of(const trace *t, const trace_op *op)
 {
     return op->kind == HDI_RECORD_OP_LAUNCH && op->kernel != TRACE_NONE ? (size_t)op->kernel
            : op->kind == HDI_RECORD_OP_MATMUL                           ? t->n_names
@@ -553,14 +555,14 @@ static size_t finding_host_row_of(const trace *t, const trace_op *op)
 
 /* Finds the first launch of each kernel on a device, and the first product: they load code.
  * Returns the number of later launches and products. */
-static uint64_t finding_host_find_first(const trace *t, int device, int32_t *first)
+static uint64_t trace_finding_host_find_first(const trace *t, int device, int32_t *first)
 {
     uint64_t later = 0;
     for (size_t i = 0; i <= t->n_names; i++) {
         first[i] = TRACE_NONE;
     }
     for (size_t i = trace_first_op(t, device), end = trace_first_op(t, device + 1); i < end; i++) {
-        size_t row = finding_host_row_of(t, &t->ops[i]);
+        size_t row = trace_finding_host_row_of(t, &t->ops[i]);
         if (row == SIZE_MAX) {
             continue;
         }
@@ -584,14 +586,14 @@ typedef struct functions {
     size_t n, at;
 } functions;
 
-static int finding_host_compare_functions(const void *a, const void *b)
+static int trace_finding_host_compare_functions(const void *a, const void *b)
 {
     const function *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* False: out of memory. */
-static bool finding_host_find_functions(const trace *t, int device, functions *out)
+static bool trace_finding_host_find_functions(const trace *t, int device, functions *out)
 {
     size_t first = trace_first_op(t, device), end = trace_first_op(t, device + 1);
     *out = (functions){.list = trace_table(end - first, sizeof(function))};
@@ -603,14 +605,14 @@ static bool finding_host_find_functions(const trace *t, int device, functions *o
         }
     }
     if (out->list) {
-        trace_sort(out->list, out->n, sizeof *out->list, finding_host_compare_functions);
+        trace_sort(out->list, out->n, sizeof *out->list, trace_finding_host_compare_functions);
     }
     return out->list != NULL;
 }
 
 /* Adds the part of a piece that lies within long functions, of which an engine runs one at a time.
  * Call it in the order of pieces. */
-static void finding_host_add_functions(sums *s, int device, const trace_piece *p, functions *all)
+static void trace_finding_host_add_functions(sums *s, int device, const trace_piece *p, functions *all)
 {
     int64_t sum = 0;
     while (all->at < all->n && all->list[all->at].end <= p->begin) {
@@ -623,23 +625,23 @@ static void finding_host_add_functions(sums *s, int device, const trace_piece *p
         s->held_most = trace_most(s->held_most, one->end - one->begin);
     }
     s->held += trace_least(sum, p->end - p->begin);
-    finding_longer(&s->held_gap, device, p, trace_least(sum, p->end - p->begin));
+    trace_finding_longer(&s->held_gap, device, p, trace_least(sum, p->end - p->begin));
 }
 
 /* Adds an operation's way from the driver's call on. Before that call, the engine gave other work
  * to the driver, or got no processor. */
-static void finding_host_add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
+static void trace_finding_host_add_call(sums *s, int device, const trace_piece *p, const trace_op *op)
 {
     int64_t ns = op->issued != TRACE_UNSEEN && op->kind != HDI_RECORD_OP_COPY && op->kind != HDI_RECORD_OP_CALL
                      ? trace_most(0, p->end - trace_most(p->begin, op->issued))
                      : 0;
     s->call += ns;
     s->call_op = ns > s->call_gap.part ? p->holder : s->call_op;
-    finding_longer(&s->call_gap, device, p, ns);
+    trace_finding_longer(&s->call_gap, device, p, ns);
 }
 
 /* True if a finding about copies already reports that operation's way. */
-static bool finding_host_is_stated(const finder *f, int device, const trace_op *op)
+static bool trace_finding_host_is_stated(const finder *f, int device, const trace_op *op)
 {
     bool own = op->chunk && !op->leg;
     return op->kind == HDI_RECORD_OP_COPY && (own ? f->own_stated[device] : f->ways_stated[device]);
@@ -648,11 +650,11 @@ static bool finding_host_is_stated(const finder *f, int device, const trace_op *
 /* Divides the time of work on its way to the device. First launches load code if they take
  * longer than later ones. Ways of copies that another finding reports are left out. `first`
  * holds one entry for each name and one more. */
-static void finding_host_sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
+static void trace_finding_host_sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
-    uint64_t later = finding_host_find_first(t, device, first);
+    uint64_t later = trace_finding_host_find_first(t, device, first);
     int64_t launches = 0; /* time of later launches */
     memset(f->by_name, 0, (t->n_names + 1) * sizeof *f->by_name);
     for (size_t i = 0; i < d->n_pieces; i++) {
@@ -662,18 +664,18 @@ static void finding_host_sum_ways(const finder *f, int device, int32_t *first, f
         }
         /* the operation on its way, for which others may have waited */
         const trace_op *op = &t->ops[p->holder];
-        size_t row = finding_host_row_of(t, op);
+        size_t row = trace_finding_host_row_of(t, op);
         int64_t ns = p->end - p->begin;
         if (row != SIZE_MAX && first[row] == p->holder) {
             f->by_name[row] += ns;
-            finding_longer(&s->first_gap, device, p, ns);
-        } else if (!finding_host_is_stated(f, device, op)) {
+            trace_finding_longer(&s->first_gap, device, p, ns);
+        } else if (!trace_finding_host_is_stated(f, device, op)) {
             s->way += ns;
             s->way_op = ns > s->way_gap.part ? p->holder : s->way_op;
             launches += row != SIZE_MAX ? ns : 0;
-            finding_host_add_call(s, device, p, op);
-            finding_longer(&s->way_gap, device, p, ns);
-            finding_host_add_functions(s, device, p, all);
+            trace_finding_host_add_call(s, device, p, op);
+            trace_finding_longer(&s->way_gap, device, p, ns);
+            trace_finding_host_add_functions(s, device, p, all);
         }
     }
     int64_t usual = later > 0 ? launches / (int64_t)later : 0;
@@ -689,27 +691,27 @@ static void finding_host_sum_ways(const finder *f, int device, int32_t *first, f
     }
 }
 
-bool finding_idle_host(finder *f, int device)
+bool trace_finding_idle_host(finder *f, int device)
 {
     const trace *t = f->t;
     const trace_device *d = &t->devices[device];
     measure m;
-    bool ok = finding_measure(d, TRACE_CAUSE_NOTHING, &m);
+    bool ok = trace_finding_measure(d, TRACE_CAUSE_NOTHING, &m);
     stay *stays = trace_table(t->n_pauses + t->n_transfers, sizeof *stays);
     int32_t *first = trace_table(t->n_names + 1, sizeof *first);
     functions all;
-    ok = finding_host_find_functions(t, device, &all) && ok && stays && first;
+    ok = trace_finding_host_find_functions(t, device, &all) && ok && stays && first;
     if (ok) {
         sums s = {.first_op = TRACE_NONE,
                   .call_op = TRACE_NONE,
                   .way_op = TRACE_NONE,
                   .held_op = TRACE_NONE,
                   .n_held = all.n};
-        finding_host_sum_ways(f, device, first, &all, &s);
-        size_t n = finding_host_collect_waits(t, device, &m, &s, stays);
-        trace_sort(stays, n, sizeof *stays, finding_host_compare_stays);
-        finding_host_classify_gaps(d, device, stays, n, &s);
-        finding_host_put_all(f, device, &s, &m);
+        trace_finding_host_sum_ways(f, device, first, &all, &s);
+        size_t n = trace_finding_host_collect_waits(t, device, &m, &s, stays);
+        trace_sort(stays, n, sizeof *stays, trace_finding_host_compare_stays);
+        trace_finding_host_classify_gaps(d, device, stays, n, &s);
+        trace_finding_host_put_all(f, device, &s, &m);
     }
     free(all.list);
     free(first);

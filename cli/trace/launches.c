@@ -21,7 +21,7 @@ typedef struct stretch_count {
     bool mixed;
 } stretch_count;
 
-static void launches_count_stretches(const summer *s)
+static void trace_launches_count_stretches(const summer *s)
 {
     for (size_t i = 0; i < s->t->n_ops; i++) {
         const trace_op *op = &s->t->ops[i];
@@ -36,21 +36,21 @@ static void launches_count_stretches(const summer *s)
 }
 
 /* True if the stretch's length does not come from the device. */
-static bool launches_stretch_is_guess(const trace_stretch *stretch)
+static bool trace_launches_stretch_is_guess(const trace_stretch *stretch)
 {
     return stretch->approximate || stretch->coarse;
 }
 
 /* True if the operation has a begin of its own. */
-static bool launches_op_has_begin(const trace *t, int32_t index)
+static bool trace_launches_op_has_begin(const trace *t, int32_t index)
 {
     const trace_op *op = &t->ops[index];
     const trace_stretch *stretch = op->stretch != TRACE_NONE ? &t->stretches[op->stretch] : NULL;
     return op->began != TRACE_UNSEEN &&
-           (op->measured || (stretch && stretch->first_op == index && !launches_stretch_is_guess(stretch)));
+           (op->measured || (stretch && stretch->first_op == index && !trace_launches_stretch_is_guess(stretch)));
 }
 
-static trace_delays launches_sum_delays(const summer *s, const uint32_t *list, size_t n)
+static trace_delays trace_launches_sum_delays(const summer *s, const uint32_t *list, size_t n)
 {
     trace_delays d = {.issued = 0};
     for (size_t i = 0; i < n; i++) {
@@ -63,7 +63,7 @@ static trace_delays launches_sum_delays(const summer *s, const uint32_t *list, s
     d.issue_p50 = trace_quantile(s->times, d.issued, 0.5), d.issue_p99 = trace_quantile(s->times, d.issued, 0.99);
     for (size_t i = 0; i < n; i++) {
         const trace_op *op = &s->t->ops[list[i]];
-        if (op->issued != TRACE_UNSEEN && launches_op_has_begin(s->t, (int32_t)list[i])) {
+        if (op->issued != TRACE_UNSEEN && trace_launches_op_has_begin(s->t, (int32_t)list[i])) {
             s->times[d.begun++] = trace_most(0, op->began - op->issued);
         }
     }
@@ -72,7 +72,7 @@ static trace_delays launches_sum_delays(const summer *s, const uint32_t *list, s
     return d;
 }
 
-static trace_launch launches_sum_kernel(const summer *s, const uint32_t *list, size_t n)
+static trace_launch trace_launches_sum_kernel(const summer *s, const uint32_t *list, size_t n)
 {
     const trace *t = s->t;
     trace_launch l = {.kernel = t->ops[list[0]].kernel, .count = n};
@@ -85,12 +85,12 @@ static trace_launch launches_sum_kernel(const summer *s, const uint32_t *list, s
         }
         const trace_stretch *stretch = &t->stretches[op->stretch];
         const stretch_count *c = &s->counts[op->stretch];
-        if (op->measured || (c->n == 1 && !launches_stretch_is_guess(stretch))) {
+        if (op->measured || (c->n == 1 && !trace_launches_stretch_is_guess(stretch))) {
             s->times[l.measured++] = op->ended - op->began;
             trace_add(&l.total, op->ended - op->began);
         } else {
             trace_add(&l.shared, (stretch->ended - stretch->began) / c->n);
-            l.mixed = l.mixed || c->mixed || launches_stretch_is_guess(stretch);
+            l.mixed = l.mixed || c->mixed || trace_launches_stretch_is_guess(stretch);
         }
     }
     trace_sort_times(s->times, l.measured, s->spare);
@@ -107,11 +107,11 @@ static trace_launch launches_sum_kernel(const summer *s, const uint32_t *list, s
     trace_sort_times(s->times, seen, s->spare);
     l.submit_to_begin_p50 = trace_quantile(s->times, seen, 0.5);
     l.submit_to_begin_p99 = trace_quantile(s->times, seen, 0.99);
-    l.delays = launches_sum_delays(s, list, n);
+    l.delays = trace_launches_sum_delays(s, list, n);
     return l;
 }
 
-static int launches_compare_sums(const void *a, const void *b)
+static int trace_launches_compare_sums(const void *a, const void *b)
 {
     const trace_launch *x = a, *y = b;
     int64_t p = 0, q = 0;
@@ -121,7 +121,7 @@ static int launches_compare_sums(const void *a, const void *b)
 }
 
 /* Groups launches by kernel, those without a name first. */
-static bool launches_sum_kernels(summer *s)
+static bool trace_launches_sum_kernels(summer *s)
 {
     trace *t = s->t;
     size_t kernels = 0, sum = 0;
@@ -146,17 +146,17 @@ static bool launches_sum_kernels(summer *s)
     for (size_t k = 0; k <= t->n_names; k++) {
         size_t begin = k > 0 ? s->places[k - 1] : 0;
         if (s->places[k] > begin) {
-            t->launches[t->n_launches++] = launches_sum_kernel(s, s->launches + begin, s->places[k] - begin);
+            t->launches[t->n_launches++] = trace_launches_sum_kernel(s, s->launches + begin, s->places[k] - begin);
         }
     }
-    trace_sort(t->launches, t->n_launches, sizeof t->launches[0], launches_compare_sums);
+    trace_sort(t->launches, t->n_launches, sizeof t->launches[0], trace_launches_compare_sums);
     return true;
 }
 
 /* ---- devices ---- */
 
 /* Computes the mean and the largest length of a device's queue. */
-static void launches_sum_queue(const summer *s, trace_device *d, size_t first, size_t end)
+static void trace_launches_sum_queue(const summer *s, trace_device *d, size_t first, size_t end)
 {
     const trace *t = s->t;
     int64_t *ends = s->spare, *begins = s->times;
@@ -184,7 +184,7 @@ static void launches_sum_queue(const summer *s, trace_device *d, size_t first, s
     d->queue_mean = t->end > t->begin ? sum / (double)(t->end - t->begin) : 0;
 }
 
-static void launches_sum_devices(const summer *s)
+static void trace_launches_sum_devices(const summer *s)
 {
     trace *t = s->t;
     for (int d = 0; d < t->n_devices; d++) {
@@ -194,8 +194,8 @@ static void launches_sum_devices(const summer *s)
                 s->launches[n++] = (uint32_t)i;
             }
         }
-        t->devices[d].delays = launches_sum_delays(s, s->launches, n);
-        launches_sum_queue(s, &t->devices[d], first, end);
+        t->devices[d].delays = trace_launches_sum_delays(s, s->launches, n);
+        trace_launches_sum_queue(s, &t->devices[d], first, end);
     }
 }
 
@@ -211,11 +211,11 @@ bool trace_launches(trace *t)
     };
     bool ok = s.launches && s.places && s.counts && s.times && s.spare;
     if (ok) {
-        launches_count_stretches(&s);
-        ok = launches_sum_kernels(&s);
+        trace_launches_count_stretches(&s);
+        ok = trace_launches_sum_kernels(&s);
     }
     if (ok) {
-        launches_sum_devices(&s);
+        trace_launches_sum_devices(&s);
     }
     free(s.launches);
     free(s.places);

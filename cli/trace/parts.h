@@ -31,7 +31,7 @@ typedef struct trace_places {
 typedef enum trace_row { TRACE_ROW_SUBMIT, TRACE_ROW_ISSUE, TRACE_ROW_SPAN, TRACE_ROW_DONE, TRACE_ROWS } trace_row;
 
 /* The operations of a lane behind `before` up to `position`, from an ISSUE, SPAN or DONE record. */
-typedef struct trace_run {
+typedef struct bench_trace_run {
     uint32_t lane;
     uint8_t kind, op;
     uint8_t by_clock; /* SPAN: HDI_RECORD_SPAN_*_BY_CLOCK; the other end is in device time */
@@ -42,7 +42,7 @@ typedef struct trace_run {
     int64_t off;
     /* SPAN: its ends come from two clocks, whose offset is too uncertain for its length */
     bool coarse;
-} trace_run;
+} bench_trace_run;
 
 typedef struct trace_clock {
     uint8_t device;
@@ -87,7 +87,7 @@ typedef struct trace_source {
         /* indices of WAIT and TRACE records; of records that are neither WAIT nor a trace_row */
         *others;
     size_t n_waits_at, n_others;
-    trace_run *issues, *spans, *dones; /* sorted by lane and position */
+    bench_trace_run *issues, *spans, *dones; /* sorted by lane and position */
     size_t n_issues, n_spans, n_dones;
     trace_clock *clocks;
     trace_restart *restarts;

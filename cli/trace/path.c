@@ -32,14 +32,14 @@ typedef struct stay {
     int32_t op;
 } stay;
 
-static int path_compare_stays(const void *a, const void *b)
+static int trace_path_compare_stays(const void *a, const void *b)
 {
     const stay *x = a, *y = b;
     return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
 }
 
 /* The last operation of a lane up to a position, of the same runtime, or TRACE_NONE. */
-static int32_t path_op_up_to(const trace *t, uint32_t number, uint64_t position)
+static int32_t trace_path_op_up_to(const trace *t, uint32_t number, uint64_t position)
 {
     const trace_lane *lane = trace_find_lane(t, number);
     size_t behind = lane ? trace_op_behind(t, lane, position) : 0;
@@ -56,7 +56,7 @@ typedef struct ending {
     int32_t op;
 } ending;
 
-static int path_compare_endings(const void *a, const void *b)
+static int trace_path_compare_endings(const void *a, const void *b)
 {
     const ending *x = a, *y = b;
     if (x->device != y->device || x->to_host != y->to_host) {
@@ -65,7 +65,7 @@ static int path_compare_endings(const void *a, const void *b)
     return (x->ended > y->ended) - (x->ended < y->ended);
 }
 
-static ending *path_sort_endings(const trace *t, size_t *n)
+static ending *trace_path_sort_endings(const trace *t, size_t *n)
 {
     ending *all = trace_table(t->n_ops, sizeof *all);
     *n = 0;
@@ -77,19 +77,19 @@ static ending *path_sort_endings(const trace *t, size_t *n)
         }
     }
     if (all) {
-        trace_sort(all, *n, sizeof *all, path_compare_endings);
+        trace_sort(all, *n, sizeof *all, trace_path_compare_endings);
     }
     return all;
 }
 
 /* The work of a device that ended last before a time, or NULL. */
-static const ending *path_ended_last(const ending *all, size_t n, int device, bool to_host, int64_t time)
+static const ending *trace_path_ended_last(const ending *all, size_t n, int device, bool to_host, int64_t time)
 {
     const ending wanted = {.device = device, .to_host = to_host, .ended = time + TRACE_THREADS_NS};
     size_t low = 0, high = n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (path_compare_endings(&all[middle], &wanted) <= 0) {
+        if (trace_path_compare_endings(&all[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -99,52 +99,52 @@ static const ending *path_ended_last(const ending *all, size_t n, int device, bo
     return last && last->device == device && last->to_host == to_host ? last : NULL;
 }
 
-/* Like path_ended_last, for both groups. */
-static int32_t path_ended_last_of_all(const ending *all, size_t n, int device, int64_t time)
+/* Like trace_path_ended_last, for both groups. */
+static int32_t trace_path_ended_last_of_all(const ending *all, size_t n, int device, int64_t time)
 {
-    const ending *copy = path_ended_last(all, n, device, true, time),
-                 *other = path_ended_last(all, n, device, false, time);
+    const ending *copy = trace_path_ended_last(all, n, device, true, time),
+                 *other = trace_path_ended_last(all, n, device, false, time);
     const ending *last = !copy || (other && other->ended > copy->ended) ? other : copy;
     return last ? last->op : TRACE_NONE;
 }
 
-static int32_t path_awaited_by(const trace *t, const trace_pause *p, const ending *endings, size_t n)
+static int32_t trace_path_awaited_by(const trace *t, const trace_pause *p, const ending *endings, size_t n)
 {
     switch (p->kind) {
     case HDI_RECORD_PAUSE_WAIT:
     case HDI_RECORD_PAUSE_ROOM:
     case HDI_RECORD_PAUSE_CHUNK:
-        return path_op_up_to(t, p->lane, p->position);
+        return trace_path_op_up_to(t, p->lane, p->position);
     case HDI_RECORD_PAUSE_MEMORY:
-        return path_ended_last_of_all(endings, n, p->device, p->end);
+        return trace_path_ended_last_of_all(endings, n, p->device, p->end);
     default:
         return TRACE_NONE;
     }
 }
 
 /* All waits for operations, sorted by thread and end. */
-static stay *path_sort_waits(const trace *t, size_t *n)
+static stay *trace_path_sort_waits(const trace *t, size_t *n)
 {
     size_t n_endings;
-    ending *endings = path_sort_endings(t, &n_endings);
+    ending *endings = trace_path_sort_endings(t, &n_endings);
     stay *waits = trace_table(t->n_pauses + t->n_transfers, sizeof *waits);
     *n = 0;
     for (size_t i = 0; endings && waits && i < t->n_pauses; i++) {
         const trace_pause *p = &t->pauses[i];
-        waits[*n] = (stay){p->thread, p->begin, p->end, path_awaited_by(t, p, endings, n_endings)};
+        waits[*n] = (stay){p->thread, p->begin, p->end, trace_path_awaited_by(t, p, endings, n_endings)};
         *n += waits[*n].op != TRACE_NONE;
     }
     for (size_t i = 0; waits && i < t->n_transfers; i++) {
         const trace_transfer *x = &t->transfers[i];
         const ending *last = endings && x->way == HDI_RECORD_WAY_READ
-                                 ? path_ended_last(endings, n_endings, x->src, true, x->returned)
+                                 ? trace_path_ended_last(endings, n_endings, x->src, true, x->returned)
                                  : NULL;
         if (last) { /* several threads may submit a read's copies and wait for the copies */
             waits[(*n)++] = (stay){x->thread, x->called, x->returned, last->op};
         }
     }
     if (waits) {
-        trace_sort(waits, *n, sizeof *waits, path_compare_stays);
+        trace_sort(waits, *n, sizeof *waits, trace_path_compare_stays);
     }
     if (!endings) {
         free(waits);
@@ -155,13 +155,13 @@ static stay *path_sort_waits(const trace *t, size_t *n)
 }
 
 /* The index behind the thread's last wait that ended before its submit at `time`. */
-static size_t path_waits_before(const stay *waits, size_t n, uint32_t thread, int64_t time)
+static size_t trace_path_waits_before(const stay *waits, size_t n, uint32_t thread, int64_t time)
 {
     const stay wanted = {.thread = thread, .end = time + TRACE_THREADS_NS};
     size_t low = 0, high = n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (path_compare_stays(&waits[middle], &wanted) <= 0) {
+        if (trace_path_compare_stays(&waits[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -179,7 +179,7 @@ typedef struct walker {
 } walker;
 
 /* Counts the time from `from` to `now` as the given kind. */
-static void path_count_back(walker *w, int64_t from, trace_along along)
+static void trace_path_count_back(walker *w, int64_t from, trace_along along)
 {
     from = trace_most(from, w->t->begin);
     if (from < w->now) {
@@ -188,7 +188,7 @@ static void path_count_back(walker *w, int64_t from, trace_along along)
     }
 }
 
-static trace_along path_kind_of(const trace *t, const trace_op *op)
+static trace_along trace_path_kind_of(const trace *t, const trace_op *op)
 {
     return trace_moves(t, op->lane, op->kind) ? TRACE_ALONG_TRANSFER
            : op->kind == HDI_RECORD_OP_CLAIM  ? TRACE_ALONG_CLAIM
@@ -197,9 +197,9 @@ static trace_along path_kind_of(const trace *t, const trace_op *op)
 
 /* The operation that the thread waited for before it submitted, or TRACE_NONE. An operation that
  * ended before the thread began to wait did not hold it up. */
-static int32_t path_before_submit(walker *w, const trace_op *op)
+static int32_t trace_path_before_submit(walker *w, const trace_op *op)
 {
-    size_t i = path_waits_before(w->waits, w->n_waits, op->thread, op->submitted);
+    size_t i = trace_path_waits_before(w->waits, w->n_waits, op->thread, op->submitted);
     for (; i > 0 && w->waits[i - 1].thread == op->thread; i--) {
         const stay *p = &w->waits[i - 1];
         int64_t ended = w->t->ops[p->op].ended;
@@ -216,30 +216,30 @@ static int32_t path_before_submit(walker *w, const trace_op *op)
 }
 
 /* The previous operation on the path. */
-static int32_t path_step_back(walker *w, int32_t at)
+static int32_t trace_path_step_back(walker *w, int32_t at)
 {
     const trace *t = w->t;
     const trace_op *op = &t->ops[at];
-    path_count_back(w, op->began, path_kind_of(t, op));
+    trace_path_count_back(w, op->began, trace_path_kind_of(t, op));
     if (!op->measured && op->stretch != TRACE_NONE) { /* a whole stretch at once */
         int32_t first = t->stretches[op->stretch].first_op;
         op = first >= 0 && first < at ? &t->ops[first] : op;
     }
     trace_along way = op->unknown_waits > 0 ? TRACE_ALONG_UNKNOWN : TRACE_ALONG_WAY;
     if (op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN && op->ready > op->submitted) {
-        path_count_back(w, op->ready, way);
+        trace_path_count_back(w, op->ready, way);
         return op->holder;
     }
-    path_count_back(w, op->submitted, way);
-    int32_t other = path_before_submit(w, op);
-    path_count_back(w, other != TRACE_NONE ? t->ops[other].ended : t->begin, TRACE_ALONG_HOST);
+    trace_path_count_back(w, op->submitted, way);
+    int32_t other = trace_path_before_submit(w, op);
+    trace_path_count_back(w, other != TRACE_NONE ? t->ops[other].ended : t->begin, TRACE_ALONG_HOST);
     return other;
 }
 
 bool trace_path(trace *t)
 {
     walker w = {.t = t, .now = t->end};
-    w.waits = path_sort_waits(t, &w.n_waits);
+    w.waits = trace_path_sort_waits(t, &w.n_waits);
     w.looks = w.n_waits + t->n_ops;
     t->critical = trace_table(t->n_ops, sizeof t->critical[0]);
     if (!w.waits || !t->critical) {
@@ -258,11 +258,11 @@ bool trace_path(trace *t)
         if (t->ops[at].ended == TRACE_UNSEEN || t->ops[at].began == TRACE_UNSEEN) {
             break;
         }
-        path_count_back(&w, t->ops[at].ended, TRACE_ALONG_HOST);
+        trace_path_count_back(&w, t->ops[at].ended, TRACE_ALONG_HOST);
         t->critical[t->n_critical++] = at;
-        at = path_step_back(&w, at);
+        at = trace_path_step_back(&w, at);
     }
-    path_count_back(&w, t->begin, TRACE_ALONG_HOST); /* time without records */
+    trace_path_count_back(&w, t->begin, TRACE_ALONG_HOST); /* time without records */
     for (size_t i = 0; i < t->n_critical / 2; i++) {
         int32_t other = t->critical[i];
         t->critical[i] = t->critical[t->n_critical - 1 - i];

@@ -177,7 +177,7 @@ static void trace_read_submit(trace_source *s, const hdi_record *r)
 
 /* False if the ends of a span on one clock are out of order, or an end by the clock is outside
  * the trace. */
-static bool trace_read_run_has_sense(const trace_run *span)
+static bool trace_read_run_has_sense(const bench_trace_run *span)
 {
     bool began = span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK,
          ended = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
@@ -197,7 +197,7 @@ static trace_row trace_read_row_of_type(uint8_t type)
 
 static void trace_read_run(trace_source *s, const hdi_record *r)
 {
-    trace_run run = {.kind = r->kind, .lane = r->span.lane};
+    bench_trace_run run = {.kind = r->kind, .lane = r->span.lane};
     bool is_span = r->type == HDI_RECORD_SPAN;
     run.before = r->type == HDI_RECORD_ISSUE ? r->issue.before : is_span ? r->span.before : r->done.before;
     run.position = r->type == HDI_RECORD_ISSUE ? r->issue.position : is_span ? r->span.position : r->done.position;
@@ -218,7 +218,7 @@ static void trace_read_run(trace_source *s, const hdi_record *r)
     run.before = trace_position(s, run.before);
     run.position = trace_position(s, run.position);
     trace_row row = trace_read_row_of_type(r->type);
-    trace_run *tables[TRACE_ROWS] = {NULL, s->issues, s->spans, s->dones};
+    bench_trace_run *tables[TRACE_ROWS] = {NULL, s->issues, s->spans, s->dones};
     tables[row][s->places[row].end[run.lane]++] = run;
 }
 
@@ -480,13 +480,13 @@ static void trace_read_order_operations(trace_source *s)
 
 static int trace_read_compare_runs(const void *a, const void *b)
 {
-    const trace_run *x = a, *y = b;
+    const bench_trace_run *x = a, *y = b;
     return x->position != y->position ? (x->position < y->position ? -1 : 1)
                                       : (x->before > y->before) - (x->before < y->before);
 }
 
 /* Sorts each lane's runs by position. Returns their number. */
-static size_t trace_read_order_runs(const trace_places *places, trace_run *runs)
+static size_t trace_read_order_runs(const trace_places *places, bench_trace_run *runs)
 {
     size_t n = 0;
     for (size_t lane = 0; lane < TRACE_LANE_NUMBERS; lane++) {

@@ -11,12 +11,12 @@
 
 /* ---- names ---- */
 
-static int records_compare_texts(const void *a, const void *b)
+static int trace_records_compare_texts(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int records_compare_namings(const void *a, const void *b)
+static int trace_records_compare_namings(const void *a, const void *b)
 {
     const trace_naming *x = a, *y = b;
     if (x->kind != y->kind) {
@@ -32,7 +32,7 @@ static int records_compare_namings(const void *a, const void *b)
 }
 
 /* Keeps each text once, owned by the trace. */
-static bool records_intern_texts(trace_source *s)
+static bool trace_records_intern_texts(trace_source *s)
 {
     trace *t = s->t;
     char **texts = trace_table(s->n_namings, sizeof *texts);
@@ -43,7 +43,7 @@ static bool records_intern_texts(trace_source *s)
         texts[i] = s->namings[i].text;
         s->namings[i].text = NULL;
     }
-    trace_sort(texts, s->n_namings, sizeof *texts, records_compare_texts);
+    trace_sort(texts, s->n_namings, sizeof *texts, trace_records_compare_texts);
     t->names = texts;
     for (size_t i = 0; i < s->n_namings; i++) {
         if (t->n_names > 0 && strcmp(texts[t->n_names - 1], texts[i]) == 0) {
@@ -55,18 +55,18 @@ static bool records_intern_texts(trace_source *s)
     return true;
 }
 
-static int32_t records_find_text(const trace *t, const char *text)
+static int32_t trace_records_find_text(const trace *t, const char *text)
 {
-    char **found = bsearch(&text, t->names, t->n_names, sizeof *t->names, records_compare_texts);
+    char **found = bsearch(&text, t->names, t->n_names, sizeof *t->names, trace_records_compare_texts);
     return found ? (int32_t)(found - t->names) : TRACE_NONE;
 }
 
-static uint64_t records_naming_run(const trace_source *s, uint8_t kind)
+static uint64_t trace_records_naming_run(const trace_source *s, uint8_t kind)
 {
     return kind == HDI_RECORD_NAME_THREAD ? 0 : s->run;
 }
 
-static bool records_read_namings(trace_source *s)
+static bool trace_records_read_namings(trace_source *s)
 {
     char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
     bool ok = text != NULL;
@@ -81,7 +81,7 @@ static bool records_read_namings(trace_source *s)
         trace_text(s, i, text, 256 * HDI_RECORD_TEXT_BYTES);
         int64_t time = trace_time(s, r.time);
         trace_naming *n = &s->namings[s->n_namings++];
-        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .run = records_naming_run(s, r.kind)};
+        *n = (trace_naming){.kind = r.kind, .number = r.name.number, .run = trace_records_naming_run(s, r.kind)};
         n->time = time, n->order = i, n->text = strdup(text);
         ok = n->text != NULL;
     }
@@ -91,25 +91,26 @@ static bool records_read_namings(trace_source *s)
 
 /* A naming owns its text until all are interned. The second pass finds the text again by the
  * record. */
-static bool records_resolve_namings(trace_source *s)
+static bool trace_records_resolve_namings(trace_source *s)
 {
     char *text = malloc(256 * HDI_RECORD_TEXT_BYTES);
     for (size_t i = 0; text && i < s->n_namings; i++) {
         trace_text(s, s->namings[i].order, text, 256 * HDI_RECORD_TEXT_BYTES);
-        s->namings[i].name = records_find_text(s->t, text);
+        s->namings[i].name = trace_records_find_text(s->t, text);
     }
     free(text);
-    trace_sort(s->namings, s->n_namings, sizeof s->namings[0], records_compare_namings);
+    trace_sort(s->namings, s->n_namings, sizeof s->namings[0], trace_records_compare_namings);
     return text != NULL;
 }
 
 bool trace_read_names(trace_source *s)
 {
     s->namings = trace_table(s->count[HDI_RECORD_NAME], sizeof s->namings[0]);
-    return s->namings && records_read_namings(s) && records_intern_texts(s) && records_resolve_namings(s);
+    return s->namings && trace_records_read_namings(s) && trace_records_intern_texts(s) &&
+           trace_records_resolve_namings(s);
 }
 
-static bool records_naming_is_of(const trace_naming *n, const trace_naming *wanted)
+static bool trace_records_naming_is_of(const trace_naming *n, const trace_naming *wanted)
 {
     return n->kind == wanted->kind && n->number == wanted->number && n->run == wanted->run;
 }
@@ -119,10 +120,10 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
     /* the first naming behind (kind, number, run, time) */
     size_t low = 0, high = s->n_namings;
     trace_naming wanted = {
-        .kind = kind, .number = number, .run = records_naming_run(s, kind), .time = time, .order = SIZE_MAX};
+        .kind = kind, .number = number, .run = trace_records_naming_run(s, kind), .time = time, .order = SIZE_MAX};
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (records_compare_namings(&s->namings[middle], &wanted) <= 0) {
+        if (trace_records_compare_namings(&s->namings[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
@@ -130,10 +131,10 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
     }
     const trace_naming *before = low > 0 ? &s->namings[low - 1] : NULL;
     const trace_naming *behind = low < s->n_namings ? &s->namings[low] : NULL;
-    if (before && records_naming_is_of(before, &wanted)) {
+    if (before && trace_records_naming_is_of(before, &wanted)) {
         return before->name;
     }
-    return behind && records_naming_is_of(behind, &wanted) ? behind->name : TRACE_NONE;
+    return behind && trace_records_naming_is_of(behind, &wanted) ? behind->name : TRACE_NONE;
 }
 
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
@@ -143,7 +144,7 @@ int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time)
 
 /* ---- records ---- */
 
-static void records_read_transfer(trace_source *s, const hdi_record *r)
+static void trace_records_read_transfer(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t called = trace_time(s, r->time), returned = trace_end_of(called, trace_time(s, r->transfer.returned));
@@ -170,7 +171,7 @@ static void records_read_transfer(trace_source *s, const hdi_record *r)
     };
 }
 
-static void records_read_pause(trace_source *s, const hdi_record *r)
+static void trace_records_read_pause(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->pause.ended));
@@ -199,19 +200,19 @@ typedef struct comeback {
     int64_t time, ended;
 } comeback;
 
-static int records_compare_losses(const void *a, const void *b)
+static int trace_records_compare_losses(const void *a, const void *b)
 {
     const trace_loss *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static int records_compare_comebacks(const void *a, const void *b)
+static int trace_records_compare_comebacks(const void *a, const void *b)
 {
     const comeback *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static void records_read_loss(trace_source *s, size_t index, const hdi_record *r)
+static void trace_records_read_loss(trace_source *s, size_t index, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t time = trace_time(s, r->time);
@@ -229,7 +230,7 @@ static void records_read_loss(trace_source *s, size_t index, const hdi_record *r
 }
 
 /* Each return ends the last earlier loss of the same device and runtime. Both tables are sorted. */
-static void records_join_losses(trace *t, const comeback *returns, size_t n)
+static void trace_records_join_losses(trace *t, const comeback *returns, size_t n)
 {
     trace_loss *last[TRACE_DEVICES] = {NULL};
     size_t at = 0;
@@ -246,7 +247,7 @@ static void records_join_losses(trace *t, const comeback *returns, size_t n)
 
 /* The LOSS of a dead worker process has an earlier time than the RESTART, but a later place in
  * the file. */
-static bool records_read_losses(trace_source *s)
+static bool trace_records_read_losses(trace_source *s)
 {
     trace *t = s->t;
     comeback *returns = trace_table(s->count[HDI_RECORD_RESTART], sizeof *returns);
@@ -257,7 +258,7 @@ static bool records_read_losses(trace_source *s)
         hdi_record r = trace_record(s, i);
         trace_next_run(s, &r);
         if (r.type == HDI_RECORD_LOSS) {
-            records_read_loss(s, i, &r);
+            trace_records_read_loss(s, i, &r);
         } else if (r.type == HDI_RECORD_RESTART) {
             int64_t time = trace_time(s, r.time), ended = trace_time(s, r.loss.ended);
             bool sense = time != TRACE_UNSEEN && ended != TRACE_UNSEEN && r.device < TRACE_DEVICES;
@@ -267,15 +268,15 @@ static bool records_read_losses(trace_source *s)
         }
     }
     if (returns) {
-        trace_sort(t->losses, t->n_losses, sizeof t->losses[0], records_compare_losses);
-        trace_sort(returns, n, sizeof *returns, records_compare_comebacks);
-        records_join_losses(t, returns, n);
+        trace_sort(t->losses, t->n_losses, sizeof t->losses[0], trace_records_compare_losses);
+        trace_sort(returns, n, sizeof *returns, trace_records_compare_comebacks);
+        trace_records_join_losses(t, returns, n);
     }
     free(returns);
     return returns != NULL;
 }
 
-static void records_read_figure(trace_source *s, const hdi_record *r)
+static void trace_records_read_figure(trace_source *s, const hdi_record *r)
 {
     int64_t time = trace_time(s, r->time);
     if (time == TRACE_UNSEEN || r->device >= TRACE_DEVICES) {
@@ -290,7 +291,7 @@ static void records_read_figure(trace_source *s, const hdi_record *r)
                                                       .pinned = r->memory.pinned};
 }
 
-static void records_read_activity(trace_source *s, const hdi_record *r)
+static void trace_records_read_activity(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t begin = trace_time(s, r->time), end = trace_time(s, r->activity.ended);
@@ -321,13 +322,13 @@ typedef struct edge {
     int32_t name;
 } edge;
 
-static int records_compare_edges(const void *a, const void *b)
+static int trace_records_compare_edges(const void *a, const void *b)
 {
     const edge *x = a, *y = b;
     return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->order > y->order) - (x->order < y->order);
 }
 
-static int records_compare_ranges(const void *a, const void *b)
+static int trace_records_compare_ranges(const void *a, const void *b)
 {
     const trace_range *x = a, *y = b;
     if (x->thread != y->thread) {
@@ -338,7 +339,7 @@ static int records_compare_ranges(const void *a, const void *b)
 
 /* Joins the edges of one thread in one runtime, in order. A time out of order becomes slightly
  * wrong. `open` has room for all edges. A range without an end ends at `last`. */
-static void records_join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
+static void trace_records_join_ranges(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
     size_t depth = 0;
     for (size_t i = 0; i < n; i++) {
@@ -363,17 +364,17 @@ static void records_join_ranges(trace *t, edge *edges, size_t n, size_t *open, i
 }
 
 /* Joins the edges of one runtime, which ended by `last`. */
-static void records_join_threads(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
+static void trace_records_join_threads(trace *t, edge *edges, size_t n, size_t *open, int64_t last)
 {
-    trace_sort(edges, n, sizeof *edges, records_compare_edges);
+    trace_sort(edges, n, sizeof *edges, trace_records_compare_edges);
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i; end < n && edges[end].thread == edges[i].thread; end++) {
         }
-        records_join_ranges(t, edges + i, end - i, open, last);
+        trace_records_join_ranges(t, edges + i, end - i, open, last);
     }
 }
 
-static bool records_read_ranges(trace_source *s)
+static bool trace_records_read_ranges(trace_source *s)
 {
     trace *t = s->t;
     size_t most = s->count[HDI_RECORD_PUSH] + s->count[HDI_RECORD_POP], n = 0;
@@ -386,7 +387,7 @@ static bool records_read_ranges(trace_source *s)
         int64_t time;
         if (trace_next_run(s, &r)) { /* ranges end with their runtime */
             time = trace_time(s, r.time);
-            records_join_threads(t, edges, n, open, time != TRACE_UNSEEN ? time : s->last);
+            trace_records_join_threads(t, edges, n, open, time != TRACE_UNSEEN ? time : s->last);
             n = 0;
         }
         if ((r.type == HDI_RECORD_PUSH || r.type == HDI_RECORD_POP) && (time = trace_time(s, r.time)) != TRACE_UNSEEN) {
@@ -395,8 +396,8 @@ static bool records_read_ranges(trace_source *s)
         }
     }
     if (edges && open) {
-        records_join_threads(t, edges, n, open, s->last);
-        trace_sort(t->ranges, t->n_ranges, sizeof t->ranges[0], records_compare_ranges);
+        trace_records_join_threads(t, edges, n, open, s->last);
+        trace_sort(t->ranges, t->n_ranges, sizeof t->ranges[0], trace_records_compare_ranges);
     }
     free(open);
     free(edges);
@@ -405,31 +406,31 @@ static bool records_read_ranges(trace_source *s)
 
 /* ---- order of tables ---- */
 
-static int records_compare_transfers(const void *a, const void *b)
+static int trace_records_compare_transfers(const void *a, const void *b)
 {
     const trace_transfer *x = a, *y = b;
     return (x->called > y->called) - (x->called < y->called);
 }
 
-static int records_compare_figures(const void *a, const void *b)
+static int trace_records_compare_figures(const void *a, const void *b)
 {
     const trace_figure *x = a, *y = b;
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static int records_compare_pauses(const void *a, const void *b)
+static int trace_records_compare_pauses(const void *a, const void *b)
 {
     const trace_pause *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int records_compare_activities(const void *a, const void *b)
+static int trace_records_compare_activities(const void *a, const void *b)
 {
     const trace_activity *x = a, *y = b;
     return x->device != y->device ? x->device - y->device : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int records_compare_threads(const void *a, const void *b)
+static int trace_records_compare_threads(const void *a, const void *b)
 {
     const trace_thread *x = a, *y = b;
     return (x->thread > y->thread) - (x->thread < y->thread);
@@ -438,7 +439,7 @@ static int records_compare_threads(const void *a, const void *b)
 enum { THREADS_NEAR = 16 };
 
 /* Lists the threads that submitted operations, with their devices. */
-static bool records_read_threads(trace_source *s)
+static bool trace_records_read_threads(trace_source *s)
 {
     trace *t = s->t;
     t->threads = trace_table(t->n_ops, sizeof t->threads[0]);
@@ -458,7 +459,7 @@ static bool records_read_threads(trace_source *s)
             t->threads[n++] = one;
         }
     }
-    trace_sort(t->threads, n, sizeof t->threads[0], records_compare_threads);
+    trace_sort(t->threads, n, sizeof t->threads[0], trace_records_compare_threads);
     for (size_t i = 0; i < n; i++) {
         if (t->n_threads > 0 && t->threads[t->n_threads - 1].thread == t->threads[i].thread) {
             t->threads[t->n_threads - 1].devices |= t->threads[i].devices;
@@ -472,13 +473,13 @@ static bool records_read_threads(trace_source *s)
     return true;
 }
 
-static int records_compare_intervals(const void *a, const void *b)
+static int trace_records_compare_intervals(const void *a, const void *b)
 {
     const trace_interval *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static void records_read_interval(trace_source *s, const hdi_record *r)
+static void trace_records_read_interval(trace_source *s, const hdi_record *r)
 {
     trace *t = s->t;
     int64_t begin = trace_time(s, r->time), end = trace_end_of(begin, trace_time(s, r->interval.ended));
@@ -495,7 +496,7 @@ static void records_read_interval(trace_source *s, const hdi_record *r)
                          .nvtx = r->kind == 1};
 }
 
-static void records_read_options(trace_source *s)
+static void trace_records_read_options(trace_source *s)
 {
     for (size_t i = 0; i < s->n_namings; i++) {
         if (s->namings[i].kind == HDI_RECORD_NAME_OPTION) {
@@ -504,7 +505,7 @@ static void records_read_options(trace_source *s)
     }
 }
 
-static void records_read_all(trace_source *s)
+static void trace_records_read_all(trace_source *s)
 {
     trace_first_run(s);
     for (size_t k = 0; k < s->n_others; k++) {
@@ -514,7 +515,7 @@ static void records_read_all(trace_source *s)
             trace_next_run(s, &r);
             break;
         case HDI_RECORD_TRANSFER:
-            records_read_transfer(s, &r);
+            trace_records_read_transfer(s, &r);
             break;
         case HDI_RECORD_ALLOC:
         case HDI_RECORD_FREE:
@@ -522,16 +523,16 @@ static void records_read_all(trace_source *s)
             trace_read_memory(s, &r);
             break;
         case HDI_RECORD_PAUSE:
-            records_read_pause(s, &r);
+            trace_records_read_pause(s, &r);
             break;
         case HDI_RECORD_INTERVAL:
-            records_read_interval(s, &r);
+            trace_records_read_interval(s, &r);
             break;
         case HDI_RECORD_MEMORY:
-            records_read_figure(s, &r);
+            trace_records_read_figure(s, &r);
             break;
         case HDI_RECORD_ACTIVITY:
-            records_read_activity(s, &r);
+            trace_records_read_activity(s, &r);
             break;
         default:
             break;
@@ -556,12 +557,13 @@ bool trace_read_tables(trace_source *s)
         !t->intervals || !t->options) {
         return false;
     }
-    records_read_all(s);
-    records_read_options(s);
-    trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], records_compare_transfers);
-    trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], records_compare_pauses);
-    trace_sort(t->intervals, t->n_intervals, sizeof t->intervals[0], records_compare_intervals);
-    trace_sort(t->figures, t->n_figures, sizeof t->figures[0], records_compare_figures);
-    trace_sort(t->activities, t->n_activities, sizeof t->activities[0], records_compare_activities);
-    return trace_join_memory(t) && records_read_losses(s) && records_read_threads(s) && records_read_ranges(s);
+    trace_records_read_all(s);
+    trace_records_read_options(s);
+    trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], trace_records_compare_transfers);
+    trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], trace_records_compare_pauses);
+    trace_sort(t->intervals, t->n_intervals, sizeof t->intervals[0], trace_records_compare_intervals);
+    trace_sort(t->figures, t->n_figures, sizeof t->figures[0], trace_records_compare_figures);
+    trace_sort(t->activities, t->n_activities, sizeof t->activities[0], trace_records_compare_activities);
+    return trace_join_memory(t) && trace_records_read_losses(s) && trace_records_read_threads(s) &&
+           trace_records_read_ranges(s);
 }

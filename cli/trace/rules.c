@@ -67,7 +67,7 @@ typedef struct checker {
 
 /* ---- rules ---- */
 
-static bool rule_holds(const rule *r, double value)
+static bool trace_rule_holds(const rule *r, double value)
 {
     switch (r->comparison) {
     case 0:
@@ -85,7 +85,7 @@ static bool rule_holds(const rule *r, double value)
     }
 }
 
-__attribute__((format(printf, 2, 3))) static void rule_report_broken(checker *c, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void trace_rule_report_broken(checker *c, const char *format, ...)
 {
     va_list arguments;
     c->broken = true;
@@ -98,26 +98,26 @@ __attribute__((format(printf, 2, 3))) static void rule_report_broken(checker *c,
     }
 }
 
-static void rule_judge_value(checker *c, const char *of, double value)
+static void trace_rule_judge_value(checker *c, const char *of, double value)
 {
     c->asked = true;
-    if (!rule_holds(c->r, value)) {
-        rule_report_broken(c, "%s%s%.6g%s%s", of, of[0] ? " has " : "it is ", value / c->r->factor,
-                           c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
+    if (!trace_rule_holds(c->r, value)) {
+        trace_rule_report_broken(c, "%s%s%.6g%s%s", of, of[0] ? " has " : "it is ", value / c->r->factor,
+                                 c->r->unit_text[0] && c->r->unit_text[0] != '%' ? " " : "", c->r->unit_text);
     }
 }
 
 /* A part of the window, as a share or a time, by the unit of the rule. */
-static void rule_judge_part(checker *c, const char *of, int64_t ns)
+static void trace_rule_judge_part(checker *c, const char *of, int64_t ns)
 {
     int64_t window = c->t->end - c->t->begin;
-    rule_judge_value(c, of,
-                     c->r->unit == UNIT_SHARE ? (window > 0 ? (double)ns * 100 / (double)window : 0) : (double)ns);
+    trace_rule_judge_value(
+        c, of, c->r->unit == UNIT_SHARE ? (window > 0 ? (double)ns * 100 / (double)window : 0) : (double)ns);
 }
 
 /* ---- figures ---- */
 
-static bool rule_is_used(const trace *t, int d)
+static bool trace_rule_is_used(const trace *t, int d)
 {
     for (size_t i = 0; i < t->n_lanes; i++) {
         if (trace_lane_device(t->lanes[i].lane) == d && t->lanes[i].n_ops > 0) {
@@ -127,7 +127,7 @@ static bool rule_is_used(const trace *t, int d)
     return false;
 }
 
-static int64_t rule_longest_gap(const trace_device *d)
+static int64_t trace_rule_longest_gap(const trace_device *d)
 {
     int64_t longest = 0, now = 0;
     for (size_t i = 0; i < d->n_pieces; i++) { /* adjacent idle pieces form one gap */
@@ -137,7 +137,7 @@ static int64_t rule_longest_gap(const trace_device *d)
     return longest;
 }
 
-static double rule_memory_peak(const trace *t, int d)
+static double trace_rule_memory_peak(const trace *t, int d)
 {
     double sum = 0;
     for (size_t i = 0; i < t->n_labels; i++) {
@@ -147,7 +147,7 @@ static double rule_memory_peak(const trace *t, int d)
 }
 
 /* Judges how long launches take to reach the device. */
-static bool rule_delay_figure(checker *c, const char *name, const trace_delays *d, const char *of)
+static bool trace_rule_delay_figure(checker *c, const char *name, const trace_delays *d, const char *of)
 {
     const struct {
         const char *name;
@@ -162,9 +162,9 @@ static bool rule_delay_figure(checker *c, const char *name, const trace_delays *
             continue;
         }
         if (of && figures[i].count > 0) {
-            rule_judge_value(c, of, (double)figures[i].ns);
+            trace_rule_judge_value(c, of, (double)figures[i].ns);
         } else if (of) {
-            rule_report_broken(c, "the trace does not have it of %s", of);
+            trace_rule_report_broken(c, "the trace does not have it of %s", of);
         }
         return c->r->unit == UNIT_TIME;
     }
@@ -172,7 +172,7 @@ static bool rule_delay_figure(checker *c, const char *name, const trace_delays *
 }
 
 /* Judges a figure of each device. False: unknown name. `of` NULL: only check the name. */
-static bool rule_device_figure(checker *c, const char *name, int d, const char *of)
+static bool trace_rule_device_figure(checker *c, const char *name, int d, const char *of)
 {
     const trace_device *x = &c->t->devices[d < 0 ? 0 : d];
     const char *cause = strncmp(name, "idle.", 5) == 0 ? name + 5 : NULL;
@@ -182,38 +182,38 @@ static bool rule_device_figure(checker *c, const char *name, int d, const char *
     } parts[] = {{"compute", x->compute}, {"transfer", x->transfer}, {"idle", x->idle}, {"overlap", x->overlap}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (strcmp(name, parts[i].name) == 0) {
-            of ? rule_judge_part(c, of, parts[i].ns) : (void)0;
+            of ? trace_rule_judge_part(c, of, parts[i].ns) : (void)0;
             return c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME;
         }
     }
     for (int i = 0; cause && i < TRACE_CAUSES; i++) {
         if (strcmp(cause, trace_cause_id((trace_cause)i)) == 0) {
-            of ? rule_judge_part(c, of, x->cause[i]) : (void)0;
+            of ? trace_rule_judge_part(c, of, x->cause[i]) : (void)0;
             return c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME;
         }
     }
     if (strcmp(name, "gap.max") == 0) {
-        of ? rule_judge_value(c, of, (double)rule_longest_gap(x)) : (void)0;
+        of ? trace_rule_judge_value(c, of, (double)trace_rule_longest_gap(x)) : (void)0;
         return c->r->unit == UNIT_TIME;
     }
     bool queues = strcmp(name, "queue.mean") == 0;
     if (queues || strcmp(name, "queue.most") == 0) {
-        of ? rule_judge_value(c, of, queues ? x->queue_mean : (double)x->queue_most) : (void)0;
+        of ? trace_rule_judge_value(c, of, queues ? x->queue_mean : (double)x->queue_most) : (void)0;
         return c->r->unit == UNIT_NUMBER;
     }
     if (strcmp(name, "memory.peak") == 0) {
-        of ? rule_judge_value(c, of, rule_memory_peak(c->t, d)) : (void)0;
+        of ? trace_rule_judge_value(c, of, trace_rule_memory_peak(c->t, d)) : (void)0;
         return c->r->unit == UNIT_BYTES;
     }
-    return rule_delay_figure(c, name, &x->delays, of);
+    return trace_rule_delay_figure(c, name, &x->delays, of);
 }
 
-static bool rule_is_end(int wanted, uint8_t is)
+static bool trace_rule_is_end(int wanted, uint8_t is)
 {
     return wanted == TRACE_NONE ? is >= TRACE_DEVICES : wanted == is;
 }
 
-static bool rule_path_figure(checker *c)
+static bool trace_rule_path_figure(checker *c)
 {
     const rule *r = c->r;
     bool share = strcmp(r->name, "transfer.share") == 0;
@@ -223,26 +223,27 @@ static bool rule_path_figure(checker *c)
     for (size_t i = 0; i < c->t->n_links; i++) {
         const trace_link *l = &c->t->links[i];
         double peak = l->peak > 0 ? l->peak : l->best;
-        if (rule_is_end(r->src, l->src) && rule_is_end(r->dst, l->dst) && l->busy > 0 && (!share || peak > 0)) {
-            rule_judge_value(c, trace_way_text(l->way), share ? l->rate * 100 / peak : l->rate);
+        if (trace_rule_is_end(r->src, l->src) && trace_rule_is_end(r->dst, l->dst) && l->busy > 0 &&
+            (!share || peak > 0)) {
+            trace_rule_judge_value(c, trace_way_text(l->way), share ? l->rate * 100 / peak : l->rate);
         }
     }
     if (!c->asked) {
-        rule_report_broken(c, "no such transfer was measured");
+        trace_rule_report_broken(c, "no such transfer was measured");
     }
     return true;
 }
 
-static bool rule_critical_figure(checker *c)
+static bool trace_rule_critical_figure(checker *c)
 {
     static const char *const kinds[TRACE_ALONG] = {"critical.compute", "critical.transfer", "critical.claim",
                                                    "critical.way",     "critical.host",     "critical.unknown"};
     for (int i = 0; i < TRACE_ALONG; i++) {
         if (strcmp(c->r->name, kinds[i]) == 0 && (c->r->unit == UNIT_SHARE || c->r->unit == UNIT_TIME)) {
             if (c->t->n_critical > 0) {
-                rule_judge_part(c, "", c->t->along[i]);
+                trace_rule_judge_part(c, "", c->t->along[i]);
             } else {
-                rule_report_broken(c, "the trace has no critical path");
+                trace_rule_report_broken(c, "the trace has no critical path");
             }
             return true;
         }
@@ -250,7 +251,7 @@ static bool rule_critical_figure(checker *c)
     return false;
 }
 
-static bool rule_count_figure(checker *c)
+static bool trace_rule_count_figure(checker *c)
 {
     const trace *t = c->t;
     const char *name = c->r->name;
@@ -269,54 +270,54 @@ static bool rule_count_figure(checker *c)
                   {"operations", t->n_ops}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (strcmp(name, counts[i].name) == 0 && c->r->unit == UNIT_NUMBER) {
-            rule_judge_value(c, "", (double)counts[i].value);
+            trace_rule_judge_value(c, "", (double)counts[i].value);
             return true;
         }
     }
     if (strncmp(name, "finding.", 8) == 0 && trace_finding_number(name + 8) != TRACE_NONE &&
         c->r->unit == UNIT_NUMBER) {
-        rule_judge_value(c, "", (double)found);
+        trace_rule_judge_value(c, "", (double)found);
         return true;
     }
     if (strcmp(name, "window") == 0 && c->r->unit == UNIT_TIME) {
-        rule_judge_value(c, "", (double)(t->end - t->begin));
+        trace_rule_judge_value(c, "", (double)(t->end - t->begin));
         return true;
     }
     return false;
 }
 
 /* False: the rule is invalid. */
-static bool rule_check(checker *c)
+static bool trace_rule_check(checker *c)
 {
     const rule *r = c->r;
     char of[32];
     if (r->path) {
-        return rule_path_figure(c);
+        return trace_rule_path_figure(c);
     }
-    if (!rule_device_figure(c, r->name, TRACE_NONE, NULL)) {
-        return r->device == TRACE_NONE && (rule_count_figure(c) || rule_critical_figure(c));
+    if (!trace_rule_device_figure(c, r->name, TRACE_NONE, NULL)) {
+        return r->device == TRACE_NONE && (trace_rule_count_figure(c) || trace_rule_critical_figure(c));
     }
     if (r->device != TRACE_NONE && r->device >= c->t->n_devices) {
-        rule_report_broken(c, "the trace has %d devices", c->t->n_devices);
+        trace_rule_report_broken(c, "the trace has %d devices", c->t->n_devices);
         return true;
     }
     bool none = true; /* a build whose trace is empty must fail */
     for (int d = 0; d < c->t->n_devices; d++) {
         snprintf(of, sizeof of, "device %d", d);
-        if (r->device == d || (r->device == TRACE_NONE && rule_is_used(c->t, d))) {
-            rule_device_figure(c, r->name, d, of);
+        if (r->device == d || (r->device == TRACE_NONE && trace_rule_is_used(c->t, d))) {
+            trace_rule_device_figure(c, r->name, d, of);
             none = false;
         }
     }
     if (none) {
-        rule_report_broken(c, "no device has operations");
+        trace_rule_report_broken(c, "no device has operations");
     }
     return true;
 }
 
 /* ---- parsing ---- */
 
-static const char *rule_skip_blanks(const char *at)
+static const char *trace_rule_skip_blanks(const char *at)
 {
     while (*at == ' ' || *at == '\t') {
         at++;
@@ -325,9 +326,9 @@ static const char *rule_skip_blanks(const char *at)
 }
 
 /* Parses "0" or "host". */
-static bool rule_parse_end(const char **at, int *out)
+static bool trace_rule_parse_end(const char **at, int *out)
 {
-    *at = rule_skip_blanks(*at);
+    *at = trace_rule_skip_blanks(*at);
     *out = TRACE_NONE;
     if (strncmp(*at, "host", 4) == 0) {
         *at += 4;
@@ -342,26 +343,26 @@ static bool rule_parse_end(const char **at, int *out)
     } else {
         return false;
     }
-    *at = rule_skip_blanks(*at);
+    *at = trace_rule_skip_blanks(*at);
     return true;
 }
 
-static bool rule_parse_path(const char **at, rule *out)
+static bool trace_rule_parse_path(const char **at, rule *out)
 {
     if (**at != '(') {
         return true;
     }
     ++*at;
     out->path = true;
-    if (!rule_parse_end(at, &out->src) || strncmp(*at, "->", 2) != 0) {
+    if (!trace_rule_parse_end(at, &out->src) || strncmp(*at, "->", 2) != 0) {
         return false;
     }
     *at += 2;
-    return rule_parse_end(at, &out->dst) && *(*at)++ == ')';
+    return trace_rule_parse_end(at, &out->dst) && *(*at)++ == ')';
 }
 
 /* A number after the last dot is a device. */
-static void rule_parse_device(rule *out)
+static void trace_rule_parse_device(rule *out)
 {
     char *dot = strrchr(out->name, '.'), *end = NULL;
     out->device = TRACE_NONE;
@@ -374,10 +375,10 @@ static void rule_parse_device(rule *out)
     }
 }
 
-static bool rule_parse_value(const char *at, rule *out)
+static bool trace_rule_parse_value(const char *at, rule *out)
 {
     char number[32];
-    at = rule_skip_blanks(at);
+    at = trace_rule_skip_blanks(at);
     size_t length = strspn(at, "0123456789.");
     if (length == 0 || length >= sizeof number || memchr(at, '.', length) != memrchr(at, '.', length)) {
         return false;
@@ -392,7 +393,7 @@ static bool rule_parse_value(const char *at, rule *out)
             place *= 10;
         }
     }
-    at = rule_skip_blanks(at + length);
+    at = trace_rule_skip_blanks(at + length);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(at, units[i].text) == 0) {
             out->unit = units[i].kind;
@@ -405,7 +406,7 @@ static bool rule_parse_value(const char *at, rule *out)
     return false;
 }
 
-static bool rule_parse(const char *line, rule *out)
+static bool trace_rule_parse(const char *line, rule *out)
 {
     memset(out, 0, sizeof *out);
     snprintf(out->text, sizeof out->text, "%.120s", line);
@@ -416,22 +417,22 @@ static bool rule_parse(const char *line, rule *out)
     }
     memcpy(out->name, at, length);
     at += length;
-    rule_parse_device(out);
-    if (!rule_parse_path(&at, out)) {
+    trace_rule_parse_device(out);
+    if (!trace_rule_parse_path(&at, out)) {
         return false;
     }
-    at = rule_skip_blanks(at);
+    at = trace_rule_skip_blanks(at);
     for (int i = 0; i < (int)(sizeof comparisons / sizeof comparisons[0]); i++) {
         if (strncmp(at, comparisons[i], strlen(comparisons[i])) == 0) {
             out->comparison = i;
-            return rule_parse_value(at + strlen(comparisons[i]), out);
+            return trace_rule_parse_value(at + strlen(comparisons[i]), out);
         }
     }
     return false;
 }
 
 /* Removes a line's comment and the space around it. */
-static void rule_trim_line(char *line)
+static void trace_rule_trim_line(char *line)
 {
     char *comment = strchr(line, '#');
     if (comment) {
@@ -445,7 +446,7 @@ static void rule_trim_line(char *line)
 }
 
 /* Explains an invalid line. `parsed`: its syntax is correct. */
-static const char *rule_explain_line(const rule *r, bool parsed)
+static const char *trace_rule_explain_line(const rule *r, bool parsed)
 {
     if (strncmp(r->name, "finding.", 8) == 0 && trace_finding_number(r->name + 8) == TRACE_NONE) {
         return "no finding has that name; `heddle trace` prints those that there are";
@@ -459,7 +460,7 @@ static const char *rule_explain_line(const rule *r, bool parsed)
 
 /* Checks all lines of a file. Returns the number of rules, or -1 for an invalid line. `out`
  * NULL: only parse. */
-static int rule_check_lines(const trace *t, const char *rules, FILE *out, bool *broken, char error[512])
+static int trace_rule_check_lines(const trace *t, const char *rules, FILE *out, bool *broken, char error[512])
 {
     int number = 0, count = 0;
     while (*rules) {
@@ -468,15 +469,15 @@ static int rule_check_lines(const trace *t, const char *rules, FILE *out, bool *
         number++;
         snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), rules);
         rules += length + (rules[length] == '\n');
-        rule_trim_line(line);
+        trace_rule_trim_line(line);
         if (line[0] == 0) {
             continue;
         }
         rule r = {.device = TRACE_NONE};
         checker c = {.t = t, .r = &r, .line = number, .out = out};
-        bool parsed = length < sizeof line && rule_parse(line, &r);
-        if (!parsed || !rule_check(&c)) {
-            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line, rule_explain_line(&r, parsed));
+        bool parsed = length < sizeof line && trace_rule_parse(line, &r);
+        if (!parsed || !trace_rule_check(&c)) {
+            snprintf(error, 512, "line %d is no rule (%.100s); %s", number, line, trace_rule_explain_line(&r, parsed));
             return -1;
         }
         *broken = *broken || c.broken;
@@ -488,7 +489,7 @@ static int rule_check_lines(const trace *t, const char *rules, FILE *out, bool *
 int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
 {
     bool broken = false;
-    int count = rule_check_lines(t, rules, NULL, &broken, error);
+    int count = trace_rule_check_lines(t, rules, NULL, &broken, error);
     if (count == 0) {
         snprintf(error, 512, "it has no rule; write FIGURE < VALUE, such as idle.device < 5 %%, on a line of it");
     }
@@ -496,7 +497,7 @@ int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
         return CLI_USAGE;
     }
     broken = false;
-    rule_check_lines(t, rules, out, &broken, error);
+    trace_rule_check_lines(t, rules, out, &broken, error);
     if (!broken) {
         fprintf(out, "%d rule%s kept\n", count, count == 1 ? "" : "s");
     }

@@ -13,7 +13,7 @@ typedef int (*comparison)(const void *a, const void *b);
 enum { ROW_LEAST = 12, ITEM_MOST = 256 };
 
 /* Sorts the first `end` items of a row, of which the first `sorted` already are. */
-static void sort_insert_items(char *row, size_t sorted, size_t end, size_t item, comparison compare)
+static void trace_sort_insert_items(char *row, size_t sorted, size_t end, size_t item, comparison compare)
 {
     char one[ITEM_MOST];
     for (size_t i = sorted; i < end; i++) {
@@ -30,7 +30,7 @@ static void sort_insert_items(char *row, size_t sorted, size_t end, size_t item,
 }
 
 /* Finds sorted rows: the begin of each, then the end of the last one. Returns their number. */
-static size_t sort_find_runs(char *items, size_t n, size_t item, comparison compare, size_t *begins)
+static size_t trace_sort_find_runs(char *items, size_t n, size_t item, comparison compare, size_t *begins)
 {
     size_t rows = 0, at = 0;
     while (at < n) {
@@ -40,7 +40,7 @@ static size_t sort_find_runs(char *items, size_t n, size_t item, comparison comp
         }
         size_t least = n - at < ROW_LEAST ? n - at : ROW_LEAST;
         if (end - at < least) {
-            sort_insert_items(items + at * item, end - at, least, item, compare);
+            trace_sort_insert_items(items + at * item, end - at, least, item, compare);
             end = at + least;
         }
         begins[rows++] = at;
@@ -50,8 +50,8 @@ static size_t sort_find_runs(char *items, size_t n, size_t item, comparison comp
     return rows;
 }
 
-static void sort_merge_rows(const char *a, size_t n_a, const char *b, size_t n_b, size_t item, comparison compare,
-                            char *out)
+static void trace_sort_merge_rows(const char *a, size_t n_a, const char *b, size_t n_b, size_t item, comparison compare,
+                                  char *out)
 {
     const char *a_end = a + n_a * item, *b_end = b + n_b * item;
     while (a < a_end && b < b_end) {
@@ -64,7 +64,7 @@ static void sort_merge_rows(const char *a, size_t n_a, const char *b, size_t n_b
     memcpy(out + (a_end - a), b, (size_t)(b_end - b));
 }
 
-static bool sort_is_sorted(const char *items, size_t n, size_t item, comparison compare)
+static bool trace_sort_is_sorted(const char *items, size_t n, size_t item, comparison compare)
 {
     for (size_t i = 1; i < n; i++) {
         if (compare(items + (i - 1) * item, items + i * item) > 0) {
@@ -77,7 +77,7 @@ static bool sort_is_sorted(const char *items, size_t n, size_t item, comparison 
 /* Without memory for a second table the sort is slower. */
 void trace_sort(void *items, size_t n, size_t item, comparison compare)
 {
-    if (sort_is_sorted(items, n, item, compare)) {
+    if (trace_sort_is_sorted(items, n, item, compare)) {
         return;
     }
     size_t *begins = malloc((n / ROW_LEAST + 3) * sizeof *begins);
@@ -86,13 +86,13 @@ void trace_sort(void *items, size_t n, size_t item, comparison compare)
         qsort(items, n, item, compare);
         n = 0;
     }
-    size_t rows = n > 0 ? sort_find_runs(items, n, item, compare, begins) : 0;
+    size_t rows = n > 0 ? trace_sort_find_runs(items, n, item, compare, begins) : 0;
     while (rows > 1) {
         size_t made = 0;
         for (size_t r = 0; r < rows; r += 2) {
             size_t begin = begins[r], middle = begins[r + 1], end = r + 2 <= rows ? begins[r + 2] : middle;
-            sort_merge_rows(from + begin * item, middle - begin, from + middle * item, end - middle, item, compare,
-                            to + begin * item);
+            trace_sort_merge_rows(from + begin * item, middle - begin, from + middle * item, end - middle, item,
+                                  compare, to + begin * item);
             begins[made++] = begin;
         }
         begins[made] = n;

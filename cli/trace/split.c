@@ -49,7 +49,7 @@ typedef struct splitter {
 
 /* ---- covers ---- */
 
-static void split_add_cover(splitter *s, covers *c, cover one)
+static void trace_split_add_cover(splitter *s, covers *c, cover one)
 {
     if (one.begin >= one.end || s->failed) {
         return;
@@ -67,18 +67,18 @@ static void split_add_cover(splitter *s, covers *c, cover one)
     c->list[c->n++] = one;
 }
 
-static int split_compare_covers(const void *a, const void *b)
+static int trace_split_compare_covers(const void *a, const void *b)
 {
     const cover *x = a, *y = b;
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->end < y->end) - (x->end > y->end);
 }
 
 /* Sorts the covers, and removes overlaps with earlier ones. */
-static void split_part_covers(covers *c)
+static void trace_split_part_covers(covers *c)
 {
     size_t n = 0;
     if (c->n > 1) {
-        trace_sort(c->list, c->n, sizeof *c->list, split_compare_covers);
+        trace_sort(c->list, c->n, sizeof *c->list, trace_split_compare_covers);
     }
     for (size_t i = 0; i < c->n; i++) {
         cover one = c->list[i];
@@ -93,7 +93,7 @@ static void split_part_covers(covers *c)
 
 /* The cover at a time. If there is none, returns NULL and lowers *next to the begin of the next
  * cover. Times must not decrease between calls. */
-static const cover *split_cover_at(covers *c, int64_t time, int64_t *next)
+static const cover *trace_split_cover_at(covers *c, int64_t time, int64_t *next)
 {
     while (c->at < c->n && c->list[c->at].end <= time) {
         c->at++;
@@ -110,7 +110,7 @@ static const cover *split_cover_at(covers *c, int64_t time, int64_t *next)
 
 /* ---- pieces ---- */
 
-static void split_add_piece(splitter *s, trace_piece one)
+static void trace_split_add_piece(splitter *s, trace_piece one)
 {
     trace_piece *last = s->n > 0 ? &s->pieces[s->n - 1] : NULL;
     if (one.begin >= one.end || s->failed) {
@@ -136,13 +136,13 @@ static void split_add_piece(splitter *s, trace_piece one)
 
 /* ---- walks backwards ---- */
 
-static int split_device_of(const trace *t, int32_t op)
+static int trace_split_device_of(const trace *t, int32_t op)
 {
     return trace_lane_device(t->ops[op].lane);
 }
 
 /* The device at the other end of a copy. */
-static int16_t split_other_end(const trace_op *op, int device)
+static int16_t trace_split_other_end(const trace_op *op, int device)
 {
     uint8_t other = op->src == device ? op->dst : op->src;
     return other < TRACE_DEVICES && other != device ? other : TRACE_NONE;
@@ -150,10 +150,11 @@ static int16_t split_other_end(const trace_op *op, int device)
 
 /* Notes that `far` kept `head` from running between `begin` and `end`. `ran`: `far` ran or was a
  * claim; else it was on its way to its device. */
-static void split_blame_op(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t begin, int64_t end, bool ran)
+static void trace_split_blame_op(splitter *s, int32_t head, int32_t far, int32_t wait, int64_t begin, int64_t end,
+                                 bool ran)
 {
     const trace_op *op = &s->t->ops[far];
-    int device = split_device_of(s->t, far);
+    int device = trace_split_device_of(s->t, far);
     cover one = {begin, end, TRACE_NONE, head, far, wait};
     trace_cause cause = TRACE_CAUSE_OVERHEAD;
     bool missed = op->began == TRACE_UNSEEN && op->done == TRACE_UNSEEN && s->t->devices[device].incomplete;
@@ -163,16 +164,16 @@ static void split_blame_op(splitter *s, int32_t head, int32_t far, int32_t wait,
         cause = TRACE_CAUSE_CLAIM;
     } else if (op->kind == HDI_RECORD_OP_COPY && (ran || device != s->device)) {
         cause = TRACE_CAUSE_COPY;
-        one.other = split_other_end(op, s->device);
+        one.other = trace_split_other_end(op, s->device);
     } else if (device != s->device) {
         cause = TRACE_CAUSE_DEVICE;
         one.other = (int16_t)device;
     }
-    split_add_cover(s, &s->cause[cause], one);
+    trace_split_add_cover(s, &s->cause[cause], one);
 }
 
 /* Finds why `head`, submitted but not begun, did not run from `begin` to `end`. */
-static void split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t end)
+static void trace_split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t end)
 {
     const trace *t = s->t;
     int32_t at = head, wait = TRACE_NONE;
@@ -185,7 +186,7 @@ static void split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t e
                 ran = trace_most(op->ready, begin); /* the program had not noticed the end yet */
             }
             if (ran < end) {
-                split_blame_op(s, head, at, wait, ran, end, true);
+                trace_split_blame_op(s, head, at, wait, ran, end, true);
                 end = ran;
             }
         }
@@ -195,15 +196,15 @@ static void split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t e
         /* not submitted yet: its waits do not matter */
         ready = trace_most(ready, trace_least(op->submitted, end));
         if (ready < end) {
-            split_blame_op(s, head, at, wait, ready, end, false);
+            trace_split_blame_op(s, head, at, wait, ready, end, false);
             end = ready;
         }
         if (op->holder == TRACE_NONE || s->steps == 0) {
-            split_blame_op(s, head, at, wait, begin, end, false);
+            trace_split_blame_op(s, head, at, wait, begin, end, false);
             return;
         }
         s->steps--;
-        bool crosses = split_device_of(t, op->holder) != split_device_of(t, at) || wait == TRACE_NONE;
+        bool crosses = trace_split_device_of(t, op->holder) != trace_split_device_of(t, at) || wait == TRACE_NONE;
         wait = op->held_by != TRACE_NONE && crosses ? op->held_by : wait;
         at = op->holder;
     }
@@ -211,7 +212,7 @@ static void split_walk_waits(splitter *s, int32_t head, int64_t begin, int64_t e
 
 /* ---- activity of threads ---- */
 
-static uint32_t split_devices_of_thread(const trace *t, uint32_t thread)
+static uint32_t trace_split_devices_of_thread(const trace *t, uint32_t thread)
 {
     size_t low = 0, high = t->n_threads;
     while (low < high) {
@@ -225,9 +226,9 @@ static uint32_t split_devices_of_thread(const trace *t, uint32_t thread)
     return low < t->n_threads && t->threads[low].thread == thread ? t->threads[low].devices : 0;
 }
 
-static void split_add_pause(splitter *s, const trace_pause *p)
+static void trace_split_add_pause(splitter *s, const trace_pause *p)
 {
-    bool feeds = (split_devices_of_thread(s->t, p->thread) >> s->device & 1) != 0;
+    bool feeds = (trace_split_devices_of_thread(s->t, p->thread) >> s->device & 1) != 0;
     cover one = {p->begin, p->end, TRACE_NONE, TRACE_NONE, TRACE_NONE, TRACE_NONE};
     int device = p->device;
     trace_cause cause = TRACE_CAUSE_MEMORY;
@@ -241,41 +242,41 @@ static void split_add_pause(splitter *s, const trace_pause *p)
     }
     if (device == s->device || feeds) {
         one.other = (int16_t)(device != s->device && device >= 0 && device < s->t->n_devices ? device : TRACE_NONE);
-        split_add_cover(s, &s->threads[cause], one);
+        trace_split_add_cover(s, &s->threads[cause], one);
     }
 }
 
 /* A shorter allocation is normal. */
 enum { LONG_ALLOC_NS = 20000 };
 
-static void split_add_memory(splitter *s, const trace_memory *m)
+static void trace_split_add_memory(splitter *s, const trace_memory *m)
 {
-    bool feeds = (split_devices_of_thread(s->t, m->thread) >> s->device & 1) != 0;
+    bool feeds = (trace_split_devices_of_thread(s->t, m->thread) >> s->device & 1) != 0;
     bool here = m->kind == 0 && m->device == s->device;
     if (m->is_alloc && m->took >= LONG_ALLOC_NS && (here || feeds)) {
         cover one = {m->time - m->took, m->time, TRACE_NONE, TRACE_NONE, TRACE_NONE, TRACE_NONE};
         one.other = m->kind == 0 && !here && m->device < s->t->n_devices ? m->device : TRACE_NONE;
-        split_add_cover(s, &s->threads[TRACE_CAUSE_MEMORY], one);
+        trace_split_add_cover(s, &s->threads[TRACE_CAUSE_MEMORY], one);
     }
 }
 
 /* Calls that move the program's own memory block their thread. */
-static void split_add_transfer(splitter *s, const trace_transfer *x)
+static void trace_split_add_transfer(splitter *s, const trace_transfer *x)
 {
     bool own = x->way == HDI_RECORD_WAY_WRITE || x->way == HDI_RECORD_WAY_READ || x->way == HDI_RECORD_WAY_STAGED;
-    bool feeds = (split_devices_of_thread(s->t, x->thread) >> s->device & 1) != 0;
+    bool feeds = (trace_split_devices_of_thread(s->t, x->thread) >> s->device & 1) != 0;
     bool here = x->src == s->device || x->dst == s->device;
     if (own && (here || feeds)) {
         uint8_t far = x->src < TRACE_DEVICES ? x->src : x->dst;
         cover one = {x->called, x->returned, TRACE_NONE, x->op, x->op, TRACE_NONE};
         one.other = far < s->t->n_devices && far != s->device ? far : TRACE_NONE;
-        split_add_cover(s, &s->threads[TRACE_CAUSE_COPY], one);
+        trace_split_add_cover(s, &s->threads[TRACE_CAUSE_COPY], one);
     }
 }
 
 /* A loss without a return ends at the device's next loss, because the device had come back by
  * then. */
-static int64_t split_loss_ends(const trace *t, size_t loss)
+static int64_t trace_split_loss_ends(const trace *t, size_t loss)
 {
     for (size_t i = loss + 1; i < t->n_losses; i++) {
         if (t->losses[i].device == t->losses[loss].device) {
@@ -285,28 +286,28 @@ static int64_t split_loss_ends(const trace *t, size_t loss)
     return t->end;
 }
 
-static void split_see_threads(splitter *s)
+static void trace_split_see_threads(splitter *s)
 {
     const trace *t = s->t;
     for (size_t i = 0; i < t->n_losses; i++) {
         const trace_loss *l = &t->losses[i];
         if (l->device == s->device) {
-            int64_t end = l->ended == TRACE_UNSEEN ? trace_most(split_loss_ends(t, i), l->time) : l->ended;
-            split_add_cover(s, &s->threads[TRACE_CAUSE_LOSS],
-                            (cover){l->time, end, TRACE_NONE, l->op, TRACE_NONE, TRACE_NONE});
+            int64_t end = l->ended == TRACE_UNSEEN ? trace_most(trace_split_loss_ends(t, i), l->time) : l->ended;
+            trace_split_add_cover(s, &s->threads[TRACE_CAUSE_LOSS],
+                                  (cover){l->time, end, TRACE_NONE, l->op, TRACE_NONE, TRACE_NONE});
         }
     }
     for (size_t i = 0; i < t->n_pauses; i++) {
-        split_add_pause(s, &t->pauses[i]);
+        trace_split_add_pause(s, &t->pauses[i]);
     }
     for (size_t i = 0; i < t->n_memory; i++) {
-        split_add_memory(s, &t->memory[i]);
+        trace_split_add_memory(s, &t->memory[i]);
     }
     for (size_t i = 0; i < t->n_transfers; i++) {
-        split_add_transfer(s, &t->transfers[i]);
+        trace_split_add_transfer(s, &t->transfers[i]);
     }
     for (int i = 0; i < TRACE_CAUSES; i++) {
-        split_part_covers(&s->threads[i]);
+        trace_split_part_covers(&s->threads[i]);
     }
 }
 
@@ -314,7 +315,7 @@ static void split_see_threads(splitter *s)
 
 /* The first operation of a lane that had not begun at `begin`, the begin of the gap. No
  * operation with a time of its own begins within a gap. */
-static int32_t split_find_head(splitter *s, size_t lane, int64_t begin)
+static int32_t trace_split_find_head(splitter *s, size_t lane, int64_t begin)
 {
     const trace_op *ops = s->t->ops;
     size_t end = (size_t)s->lanes[lane].first_op + (size_t)s->lanes[lane].n_ops;
@@ -332,7 +333,7 @@ static int32_t split_find_head(splitter *s, size_t lane, int64_t begin)
 }
 
 /* The cause at a time, and the earliest time at which it may change. */
-static trace_cause split_cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
+static trace_cause trace_split_cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
     /* a thread that waits for room is a cause only if no operation waits, because more room would
      * not start that operation */
@@ -340,17 +341,17 @@ static trace_cause split_cause_at(splitter *s, int64_t time, int64_t *until, cov
                                     TRACE_CAUSE_MEMORY, TRACE_CAUSE_UNKNOWN, TRACE_CAUSE_OVERHEAD, TRACE_CAUSE_RING};
     for (size_t i = 0; i < sizeof asked; i++) {
         trace_cause c = (trace_cause)asked[i];
-        const cover *work = split_cover_at(&s->cause[c], time, until);
+        const cover *work = trace_split_cover_at(&s->cause[c], time, until);
         /* a call that moves bytes is a cause only if no operation is waiting */
         bool asks = c != TRACE_CAUSE_COPY;
-        const cover *found = work ? work : asks ? split_cover_at(&s->threads[c], time, until) : NULL;
+        const cover *found = work ? work : asks ? trace_split_cover_at(&s->threads[c], time, until) : NULL;
         if (found) {
             *out = *found;
             *until = trace_least(*until, found->end);
             return c;
         }
     }
-    const cover *call = split_cover_at(&s->threads[TRACE_CAUSE_COPY], time, until);
+    const cover *call = trace_split_cover_at(&s->threads[TRACE_CAUSE_COPY], time, until);
     if (call) {
         *out = *call;
         *until = trace_least(*until, call->end);
@@ -360,26 +361,26 @@ static trace_cause split_cause_at(splitter *s, int64_t time, int64_t *until, cov
     return TRACE_CAUSE_NOTHING;
 }
 
-static void split_gap(splitter *s, int64_t begin, int64_t end)
+static void trace_split_gap(splitter *s, int64_t begin, int64_t end)
 {
     for (int c = 0; c < TRACE_CAUSES; c++) {
         s->cause[c].n = s->cause[c].at = 0;
     }
     for (size_t i = 0; i < s->n_lanes; i++) {
-        int32_t head = split_find_head(s, i, begin);
+        int32_t head = trace_split_find_head(s, i, begin);
         if (head != TRACE_NONE && s->t->ops[head].submitted < end) {
-            split_walk_waits(s, head, trace_most(begin, s->t->ops[head].submitted), end);
+            trace_split_walk_waits(s, head, trace_most(begin, s->t->ops[head].submitted), end);
         }
     }
     for (int c = 0; c < TRACE_CAUSES; c++) {
-        split_part_covers(&s->cause[c]);
+        trace_split_part_covers(&s->cause[c]);
     }
     trace_device *d = &s->t->devices[s->device];
     while (begin < end && !s->failed) {
         int64_t until = end;
         cover why;
-        trace_cause cause = split_cause_at(s, begin, &until, &why);
-        split_add_piece(
+        trace_cause cause = trace_split_cause_at(s, begin, &until, &why);
+        trace_split_add_piece(
             s, (trace_piece){begin, until, TRACE_IDLE, (uint8_t)cause, why.other, why.op, why.holder, why.wait});
         d->cause[cause] += until - begin;
         if (cause == TRACE_CAUSE_DEVICE && why.other >= 0 && why.other < TRACE_DEVICES) {
@@ -398,14 +399,14 @@ typedef struct event {
     int32_t op;
 } event;
 
-static int split_compare_events(const void *a, const void *b)
+static int trace_split_compare_events(const void *a, const void *b)
 {
     const event *x = a, *y = b;
     return x->time != y->time ? (x->time < y->time ? -1 : 1) : (x->op > y->op) - (x->op < y->op);
 }
 
 /* The first stretch of the device, or of a later one: stretches are sorted by lane. */
-static size_t split_first_stretch(const trace *t, int device)
+static size_t trace_split_first_stretch(const trace *t, int device)
 {
     size_t low = 0, high = t->n_stretches;
     while (low < high) {
@@ -420,15 +421,15 @@ static size_t split_first_stretch(const trace *t, int device)
 }
 
 /* A SPAN uses one kind for launches and fills, so this looks at the operations. */
-static bool split_stretch_moves(const trace *t, const trace_stretch *x)
+static bool trace_split_stretch_moves(const trace *t, const trace_stretch *x)
 {
     return trace_moves(t, x->lane, x->first_op != TRACE_NONE ? t->ops[x->first_op].kind : x->op);
 }
 
-static event *split_make_events(const splitter *s, size_t *n)
+static event *trace_split_make_events(const splitter *s, size_t *n)
 {
     const trace *t = s->t;
-    size_t begin = split_first_stretch(t, s->device), end = split_first_stretch(t, s->device + 1);
+    size_t begin = trace_split_first_stretch(t, s->device), end = trace_split_first_stretch(t, s->device + 1);
     event *events = trace_table(2 * (end - begin + t->n_activities), sizeof *events);
     *n = 0;
     for (size_t i = begin; events && i < end; i++) {
@@ -436,7 +437,7 @@ static event *split_make_events(const splitter *s, size_t *n)
         if (x->began == x->ended) {
             continue;
         }
-        bool moves = split_stretch_moves(t, x);
+        bool moves = trace_split_stretch_moves(t, x);
         events[(*n)++] = (event){x->began, !moves, moves, x->first_op};
         events[(*n)++] = (event){x->ended, (int8_t) - !moves, (int8_t)-moves, x->first_op};
     }
@@ -450,13 +451,13 @@ static event *split_make_events(const splitter *s, size_t *n)
         }
     }
     if (events) {
-        trace_sort(events, *n, sizeof *events, split_compare_events);
+        trace_sort(events, *n, sizeof *events, trace_split_compare_events);
     }
     return events;
 }
 
 /* Adds the time between two events. */
-static void split_between(splitter *s, int64_t begin, int64_t end, int64_t computing, int64_t moving, int32_t op)
+static void trace_split_between(splitter *s, int64_t begin, int64_t end, int64_t computing, int64_t moving, int32_t op)
 {
     trace_device *d = &s->t->devices[s->device];
     if (begin >= end) {
@@ -471,31 +472,31 @@ static void split_between(splitter *s, int64_t begin, int64_t end, int64_t compu
         if (last && last->state == state) {
             last->end = end;
         } else {
-            split_add_piece(
+            trace_split_add_piece(
                 s, (trace_piece){begin, end, (uint8_t)state, TRACE_CAUSES, TRACE_NONE, op, TRACE_NONE, TRACE_NONE});
         }
         return;
     }
     d->idle += end - begin;
-    split_gap(s, begin, end);
+    trace_split_gap(s, begin, end);
 }
 
-static void split_sweep_events(splitter *s, const event *events, size_t n)
+static void trace_split_sweep_events(splitter *s, const event *events, size_t n)
 {
     int64_t at = s->t->begin, computing = 0, moving = 0;
     int32_t op = TRACE_NONE;
     for (size_t i = 0; i < n; i++) {
-        split_between(s, at, events[i].time, computing, moving, op);
+        trace_split_between(s, at, events[i].time, computing, moving, op);
         at = trace_most(at, events[i].time);
         computing += events[i].compute;
         moving += events[i].transfer;
         op = events[i].compute > 0 || events[i].transfer > 0 ? events[i].op : op;
     }
-    split_between(s, at, s->t->end, computing, moving, op);
+    trace_split_between(s, at, s->t->end, computing, moving, op);
 }
 
 /* Lanes are sorted, so the device's lanes are adjacent. */
-static void split_find_lanes(splitter *s)
+static void trace_split_find_lanes(splitter *s)
 {
     const trace *t = s->t;
     size_t first = 0;
@@ -508,22 +509,22 @@ static void split_find_lanes(splitter *s)
     }
 }
 
-static bool split_device(trace *t, int device)
+static bool trace_split_device(trace *t, int device)
 {
     splitter s = {.t = t, .device = device, .steps = 64 * (uint64_t)t->n_ops + 4096};
     size_t n_events = 0;
     t->devices[device].begin = t->begin;
     t->devices[device].end = t->end;
-    split_find_lanes(&s);
+    trace_split_find_lanes(&s);
     s.next = trace_table(s.n_lanes, sizeof *s.next);
-    event *events = split_make_events(&s, &n_events);
+    event *events = trace_split_make_events(&s, &n_events);
     bool ok = events && s.next;
     if (ok) {
         for (size_t i = 0; i < s.n_lanes; i++) {
             s.next[i] = (size_t)s.lanes[i].first_op;
         }
-        split_see_threads(&s);
-        split_sweep_events(&s, events, n_events);
+        trace_split_see_threads(&s);
+        trace_split_sweep_events(&s, events, n_events);
     }
     for (int i = 0; i < TRACE_CAUSES; i++) {
         free(s.cause[i].list);
@@ -546,7 +547,7 @@ bool trace_split(trace *t)
 {
     bool ok = true;
     for (int d = 0; ok && d < t->n_devices; d++) {
-        ok = split_device(t, d);
+        ok = trace_split_device(t, d);
     }
     return ok;
 }

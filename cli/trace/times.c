@@ -38,7 +38,7 @@ enum { CLOCK_WITHIN_MOST = 1000000000, SLOW_CALL_NS = 100000 };
 /* Lengths count as exact if the clocks match more closely than this. */
 enum { COARSE_NS = 50000 };
 
-static int times_compare_clocks(const void *a, const void *b)
+static int trace_times_compare_clocks(const void *a, const void *b)
 {
     const trace_clock *x = a, *y = b;
     if (x->device != y->device) {
@@ -50,7 +50,7 @@ static int times_compare_clocks(const void *a, const void *b)
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static int times_compare_restarts(const void *a, const void *b)
+static int trace_times_compare_restarts(const void *a, const void *b)
 {
     const trace_restart *x = a, *y = b;
     return x->device != y->device ? x->device - y->device : (x->time > y->time) - (x->time < y->time);
@@ -58,7 +58,7 @@ static int times_compare_restarts(const void *a, const void *b)
 
 /* The era of a time on a device: the runtime, and the number of restarts before. Restarts are
  * sorted. */
-static uint64_t times_era_of(const trace_source *s, int device, uint64_t run, int64_t time)
+static uint64_t trace_times_era_of(const trace_source *s, int device, uint64_t run, int64_t time)
 {
     size_t low = 0, high = s->n_restarts;
     /* the first restart after (device, time); those of devices before it only raise the number */
@@ -74,13 +74,13 @@ static uint64_t times_era_of(const trace_source *s, int device, uint64_t run, in
     return run << 32 | low;
 }
 
-static bool times_same_era(const trace_clock *a, const trace_clock *b)
+static bool trace_times_same_era(const trace_clock *a, const trace_clock *b)
 {
     return a->device == b->device && a->era == b->era;
 }
 
 /* True if the device's own time advanced like the clock from a to b. */
-static bool times_clock_goes_on(const trace_clock *a, const trace_clock *b)
+static bool trace_times_clock_goes_on(const trace_clock *a, const trace_clock *b)
 {
     __int128 clock = (__int128)b->time - a->time, own = (__int128)b->own - a->own;
     __int128 off = own > clock ? own - clock : clock - own;
@@ -89,14 +89,14 @@ static bool times_clock_goes_on(const trace_clock *a, const trace_clock *b)
 
 /* Keeps the clocks of each device that give a slope exact to a thousandth. Between them it keeps
  * the closest comparison. */
-static void times_thin_clocks(trace_source *s)
+static void trace_times_thin_clocks(trace_source *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_clocks; i++) {
         trace_clock c = s->clocks[i];
         c.within = c.within < 0 ? 0 : trace_least(c.within, CLOCK_WITHIN_MOST);
-        trace_clock *before = n > 0 && times_same_era(&s->clocks[n - 1], &c) ? &s->clocks[n - 1] : NULL;
-        bool apart = !before || !times_clock_goes_on(before, &c) ||
+        trace_clock *before = n > 0 && trace_times_same_era(&s->clocks[n - 1], &c) ? &s->clocks[n - 1] : NULL;
+        bool apart = !before || !trace_times_clock_goes_on(before, &c) ||
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
@@ -113,20 +113,21 @@ static void times_thin_clocks(trace_source *s)
 
 /* Finds the last clock before `time` in the era of the device, else the era's first one. False:
  * the era has none. */
-static bool times_find_clock(const trace_source *s, int device, uint64_t run, int64_t time, size_t *out)
+static bool trace_times_find_clock(const trace_source *s, int device, uint64_t run, int64_t time, size_t *out)
 {
-    const trace_clock wanted = {.device = (uint8_t)device, .era = times_era_of(s, device, run, time), .time = time};
+    const trace_clock wanted = {
+        .device = (uint8_t)device, .era = trace_times_era_of(s, device, run, time), .time = time};
     size_t low = 0, high = s->n_clocks;
     while (low < high) { /* the first clock after it */
         size_t middle = low + (high - low) / 2;
-        if (times_compare_clocks(&s->clocks[middle], &wanted) <= 0) {
+        if (trace_times_compare_clocks(&s->clocks[middle], &wanted) <= 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    size_t at = low > 0 && times_same_era(&s->clocks[low - 1], &wanted) ? low - 1 : low;
-    if (at >= s->n_clocks || !times_same_era(&s->clocks[at], &wanted)) {
+    size_t at = low > 0 && trace_times_same_era(&s->clocks[low - 1], &wanted) ? low - 1 : low;
+    if (at >= s->n_clocks || !trace_times_same_era(&s->clocks[at], &wanted)) {
         return false;
     }
     *out = at;
@@ -139,21 +140,21 @@ typedef struct clock_rows {
     size_t *first, *last;
 } clock_rows;
 
-static bool times_make_rows(const trace_source *s, clock_rows *out)
+static bool trace_times_make_rows(const trace_source *s, clock_rows *out)
 {
     out->first = trace_table(s->n_clocks, sizeof(size_t));
     out->last = trace_table(s->n_clocks, sizeof(size_t));
     for (size_t i = 0; out->first && out->last && i < s->n_clocks; i++) {
-        bool same = i > 0 && times_same_era(&s->clocks[i - 1], &s->clocks[i]) &&
+        bool same = i > 0 && trace_times_same_era(&s->clocks[i - 1], &s->clocks[i]) &&
                     s->clocks[i].own > s->clocks[i - 1].own && s->clocks[i].time > s->clocks[i - 1].time &&
-                    times_clock_goes_on(&s->clocks[i - 1], &s->clocks[i]);
+                    trace_times_clock_goes_on(&s->clocks[i - 1], &s->clocks[i]);
         out->first[i] = same ? out->first[i - 1] : i;
         out->last[out->first[i]] = i;
     }
     return out->first && out->last;
 }
 
-static int64_t times_convert_own(const trace_source *s, const clock_rows *rows, size_t at, int64_t own)
+static int64_t trace_times_convert_own(const trace_source *s, const clock_rows *rows, size_t at, int64_t own)
 {
     size_t first = rows->first[at], last = rows->last[first], low = first, high = last + 1;
     while (low < high) { /* the first clock after `own` */
@@ -178,14 +179,14 @@ static int64_t times_convert_own(const trace_source *s, const clock_rows *rows, 
 
 /* The ISSUE of a span's first operation. NULL: it is missing, or the driver refused it. Both
  * tables are sorted; `next` only grows. */
-static const trace_run *times_find_issue(const trace_source *s, const trace_run *span, size_t *next)
+static const bench_trace_run *trace_times_find_issue(const trace_source *s, const bench_trace_run *span, size_t *next)
 {
-    const trace_run *issues = s->issues;
+    const bench_trace_run *issues = s->issues;
     while (*next < s->n_issues && (issues[*next].lane < span->lane ||
                                    (issues[*next].lane == span->lane && issues[*next].position <= span->before))) {
         ++*next;
     }
-    const trace_run *is = *next < s->n_issues ? &issues[*next] : NULL;
+    const bench_trace_run *is = *next < s->n_issues ? &issues[*next] : NULL;
     return is && is->lane == span->lane && is->before <= span->before && is->kind == 0 ? is : NULL;
 }
 
@@ -201,9 +202,9 @@ typedef struct seen_at {
 
 /* The time of the lane's first DONE that reaches a position: operations of a lane finish in
  * order. `next` only grows. */
-static int64_t times_find_done(const trace_source *s, uint32_t lane, uint64_t position, size_t *next)
+static int64_t trace_times_find_done(const trace_source *s, uint32_t lane, uint64_t position, size_t *next)
 {
-    const trace_run *dones = s->dones;
+    const bench_trace_run *dones = s->dones;
     while (*next < s->n_dones &&
            (dones[*next].lane < lane || (dones[*next].lane == lane && dones[*next].position < position))) {
         ++*next;
@@ -212,15 +213,15 @@ static int64_t times_find_done(const trace_source *s, uint32_t lane, uint64_t po
 }
 
 /* Both tables are sorted; `at` only grows. */
-static seen times_find_seen(const trace_source *s, const trace_run *span, seen_at *at)
+static seen trace_times_find_seen(const trace_source *s, const bench_trace_run *span, seen_at *at)
 {
-    return (seen){.first = times_find_done(s, span->lane, span->before + 1, &at->first),
-                  .last = times_find_done(s, span->lane, span->position, &at->last)};
+    return (seen){.first = trace_times_find_done(s, span->lane, span->before + 1, &at->first),
+                  .last = trace_times_find_done(s, span->lane, span->position, &at->last)};
 }
 
 /* Shifts a span's device times back if they are later than the host saw the work done. Times of
  * the host's clock stay. Returns true if the device's clock was off. */
-static bool times_hold_end(trace_run *span, const seen *done)
+static bool trace_times_hold_end(bench_trace_run *span, const seen *done)
 {
     bool own_begin = !(span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK);
     bool own_end = !(span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK);
@@ -234,37 +235,39 @@ static bool times_hold_end(trace_run *span, const seen *done)
 }
 
 /* If a device's clock is off, a span's predecessor in the lane ends by the span's begin. */
-static void times_hold_ends(trace_source *s, const seen *done)
+static void trace_times_hold_ends(trace_source *s, const seen *done)
 {
     bool off = false; /* the device's clock was off at the next span */
     for (size_t i = s->n_spans; i-- > 0;) {
-        trace_run *span = &s->spans[i];
-        const trace_run *behind = i + 1 < s->n_spans && span[1].lane == span->lane ? &span[1] : NULL;
+        bench_trace_run *span = &s->spans[i];
+        const bench_trace_run *behind = i + 1 < s->n_spans && span[1].lane == span->lane ? &span[1] : NULL;
         seen limit = done[i];
         if (behind && off && !(behind->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK)) {
             limit.last = trace_least(limit.last, behind->began);
         }
-        off = times_hold_end(span, &limit);
+        off = trace_times_hold_end(span, &limit);
     }
 }
 
 /* True if the lane was idle when the device got a span's first operation. A launch reaches the
  * device when its call returns. Other calls may pass several commands one by one, but a long
  * call loads code first. */
-static bool times_is_at_rest(const trace_run *span, const trace_run *issue, const trace_run *before)
+static bool trace_times_is_at_rest(const bench_trace_run *span, const bench_trace_run *issue,
+                                   const bench_trace_run *before)
 {
     bool at_return = span->way || issue->ended - issue->time > SLOW_CALL_NS;
     return !before || before->ended <= issue->time || (at_return && before->ended < issue->ended);
 }
 
 /* `before`: the previous span in the lane, or NULL. `done`: when the first operation was done. */
-static void times_hold_begin(trace_run *span, const trace_run *issue, const trace_run *before, int64_t done)
+static void trace_times_hold_begin(bench_trace_run *span, const bench_trace_run *issue, const bench_trace_run *before,
+                                   int64_t done)
 {
     int64_t least = before ? before->began : -TRACE_TIME_MOST;
     if (issue) {
         least = trace_most(least, issue->time);
         int64_t returned = trace_least(trace_least(issue->ended + span->way, done), span->ended);
-        least = times_is_at_rest(span, issue, before) ? trace_most(least, returned) : least;
+        least = trace_times_is_at_rest(span, issue, before) ? trace_most(least, returned) : least;
         /* the delay from there to the device is an estimate */
         if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) {
             span->began = trace_least(span->began, trace_most(issue->ended, span->ended));
@@ -275,7 +278,7 @@ static void times_hold_begin(trace_run *span, const trace_run *issue, const trac
 }
 
 /* A lane runs one span after another. */
-static void times_part_spans(trace_run *before, trace_run *span)
+static void trace_times_part_spans(bench_trace_run *before, bench_trace_run *span)
 {
     if (before->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) {
         before->ended = trace_most(before->began, trace_least(before->ended, span->began));
@@ -287,7 +290,7 @@ static void times_part_spans(trace_run *before, trace_run *span)
 /* Computes the error bound of a span's length. `by_call`: its begin comes from the call for its
  * first operation, made at `from`. `within`: how closely the clocks match. `within` does not matter
  * if both ends come from one clock. */
-static void times_judge_length(trace_run *span, int64_t from, bool by_call, int64_t within)
+static void trace_times_judge_length(bench_trace_run *span, int64_t from, bool by_call, int64_t within)
 {
     bool ended_by_clock = span->by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK;
     bool mixed = by_call != ended_by_clock;
@@ -296,38 +299,39 @@ static void times_judge_length(trace_run *span, int64_t from, bool by_call, int6
     span->coarse = mixed && within > COARSE_NS && within > length / 4;
 }
 
-static void times_sort_clocks(trace_source *s)
+static void trace_times_sort_clocks(trace_source *s)
 {
-    trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], times_compare_restarts);
+    trace_sort(s->restarts, s->n_restarts, sizeof s->restarts[0], trace_times_compare_restarts);
     for (size_t i = 0; i < s->n_clocks; i++) {
         trace_clock *c = &s->clocks[i];
-        c->era = times_era_of(s, c->device, c->run, c->time);
+        c->era = trace_times_era_of(s, c->device, c->run, c->time);
     }
-    trace_sort(s->clocks, s->n_clocks, sizeof s->clocks[0], times_compare_clocks);
-    times_thin_clocks(s);
+    trace_sort(s->clocks, s->n_clocks, sizeof s->clocks[0], trace_times_compare_clocks);
+    trace_times_thin_clocks(s);
 }
 
 /* Converts the spans to clock times. Drops those without a clock or with invalid times. `done`:
  * for the remaining ones. */
-static void times_convert_spans(trace_source *s, const clock_rows *rows, seen *done)
+static void trace_times_convert_spans(trace_source *s, const clock_rows *rows, seen *done)
 {
     seen_at at = {0, 0};
     size_t n = 0, clock = 0;
     for (size_t i = 0; i < s->n_spans; i++) {
-        trace_run r = s->spans[i];
-        bool has = times_find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &clock);
+        bench_trace_run r = s->spans[i];
+        bool has =
+            trace_times_find_clock(s, trace_lane_device(r.lane), r.position >> TRACE_POSITION_BITS, r.time, &clock);
         if (!(r.by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK)) {
-            r.began = has ? times_convert_own(s, rows, clock, r.began) : TRACE_UNSEEN;
+            r.began = has ? trace_times_convert_own(s, rows, clock, r.began) : TRACE_UNSEEN;
         }
         if (!(r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK)) {
-            r.ended = has ? times_convert_own(s, rows, clock, r.ended) : TRACE_UNSEEN;
+            r.ended = has ? trace_times_convert_own(s, rows, clock, r.ended) : TRACE_UNSEEN;
         }
         if (r.began == TRACE_UNSEEN || r.ended == TRACE_UNSEEN) {
             s->t->ignored++;
             continue;
         }
         s->t->spans_by_clock += (r.by_clock & HDI_RECORD_SPAN_ENDED_BY_CLOCK) != 0;
-        done[n] = times_find_seen(s, &r, &at);
+        done[n] = trace_times_find_seen(s, &r, &at);
         done[n].within = has ? s->clocks[clock].within : 0;
         s->spans[n++] = r;
     }
@@ -335,26 +339,26 @@ static void times_convert_spans(trace_source *s, const clock_rows *rows, seen *d
 }
 
 /* Places the spans by the times of device and host, sorted by lane and position. */
-static bool times_place_spans(trace_source *s)
+static bool trace_times_place_spans(trace_source *s)
 {
-    times_sort_clocks(s);
+    trace_times_sort_clocks(s);
     clock_rows rows;
     seen *done = trace_table(s->n_spans, sizeof *done);
-    bool ok = times_make_rows(s, &rows) && done;
+    bool ok = trace_times_make_rows(s, &rows) && done;
     if (ok) {
-        times_convert_spans(s, &rows, done);
-        times_hold_ends(s, done);
+        trace_times_convert_spans(s, &rows, done);
+        trace_times_hold_ends(s, done);
     }
     for (size_t i = 0, issue = 0; ok && i < s->n_spans; i++) {
-        trace_run *span = &s->spans[i], *before = i > 0 && span[-1].lane == span->lane ? &span[-1] : NULL;
-        const trace_run *call = times_find_issue(s, span, &issue);
+        bench_trace_run *span = &s->spans[i], *before = i > 0 && span[-1].lane == span->lane ? &span[-1] : NULL;
+        const bench_trace_run *call = trace_times_find_issue(s, span, &issue);
         int64_t began = span->began;
-        times_hold_begin(span, call, before, done[i].first);
+        trace_times_hold_begin(span, call, before, done[i].first);
         bool by_call = (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) || span->began > began;
         if (before) {
-            times_part_spans(before, span);
+            trace_times_part_spans(before, span);
         }
-        times_judge_length(span, call ? call->time : span->began, by_call, done[i].within);
+        trace_times_judge_length(span, call ? call->time : span->began, by_call, done[i].within);
         s->t->spans_coarse += span->coarse;
     }
     free(rows.first);
@@ -365,7 +369,7 @@ static bool times_place_spans(trace_source *s)
 
 /* ---- issue and done, by the host ---- */
 
-static void times_note_run(trace_op *op, const trace_run *r, bool is_issue)
+static void trace_times_note_run(trace_op *op, const bench_trace_run *r, bool is_issue)
 {
     if (is_issue) {
         op->returned = op->issued == TRACE_UNSEEN ? r->ended : op->returned;
@@ -377,12 +381,12 @@ static void times_note_run(trace_op *op, const trace_run *r, bool is_issue)
 }
 
 /* Each operation gets the first run that covers it. */
-static void times_note_runs(trace *t, const trace_run *runs, size_t n, bool is_issue)
+static void trace_times_note_runs(trace *t, const bench_trace_run *runs, size_t n, bool is_issue)
 {
     size_t next = 0;
     const trace_lane *lane = NULL;
     for (size_t i = 0; i < n; i++) {
-        const trace_run *r = &runs[i];
+        const bench_trace_run *r = &runs[i];
         if (!lane || lane->lane != r->lane) {
             lane = trace_find_lane(t, r->lane);
             next = lane ? (size_t)lane->first_op : 0;
@@ -395,7 +399,7 @@ static void times_note_runs(trace *t, const trace_run *runs, size_t n, bool is_i
             next++;
         }
         for (; next < end && t->ops[next].position <= r->position; next++) {
-            times_note_run(&t->ops[next], r, is_issue);
+            trace_times_note_run(&t->ops[next], r, is_issue);
         }
         trace_op *claim = next < end && !is_issue && t->ops[next].kind == HDI_RECORD_OP_CLAIM ? &t->ops[next] : NULL;
         if (claim && claim->position - 1 == r->position && claim->began == TRACE_UNSEEN) {
@@ -406,7 +410,7 @@ static void times_note_runs(trace *t, const trace_run *runs, size_t n, bool is_i
 
 /* A DONE means that its lane is done up to a position. So if DONE records were dropped, the next
  * one shows that the earlier operations had ended. */
-static void times_note_missed(const trace_source *s)
+static void trace_times_note_missed(const trace_source *s)
 {
     const trace *t = s->t;
     for (size_t l = 0; l < t->n_lanes; l++) {
@@ -434,7 +438,7 @@ typedef struct lost_time {
     int64_t time, until;
 } lost_time;
 
-static int times_compare_lost(const void *a, const void *b)
+static int trace_times_compare_lost(const void *a, const void *b)
 {
     const lost_time *x = a, *y = b;
     if (x->device != y->device) {
@@ -447,7 +451,7 @@ static int times_compare_lost(const void *a, const void *b)
 }
 
 /* The first loss that can have ended an operation, or NULL. */
-static const lost_time *times_find_lost(const lost_time *table, size_t n, const trace_op *op)
+static const lost_time *trace_times_find_lost(const lost_time *table, size_t n, const trace_op *op)
 {
     lost_time key = {.device = (uint8_t)trace_lane_device(op->lane), .run = trace_run_of(op->position)};
     size_t low = 0, high = n;
@@ -455,7 +459,7 @@ static const lost_time *times_find_lost(const lost_time *table, size_t n, const 
         size_t middle = low + (high - low) / 2;
         const lost_time *x = &table[middle];
         key.time = x->time; /* the table is compared by the end of the loss */
-        int is = times_compare_lost(x, &key);
+        int is = trace_times_compare_lost(x, &key);
         if (is < 0 || (is == 0 && x->until <= op->submitted)) {
             low = middle + 1;
         } else {
@@ -467,7 +471,7 @@ static const lost_time *times_find_lost(const lost_time *table, size_t n, const 
 }
 
 /* NULL: out of memory. A loss without a return ends at the next one. */
-static lost_time *times_list_lost(const trace *t)
+static lost_time *trace_times_list_lost(const trace *t)
 {
     lost_time *table = trace_table(t->n_losses, sizeof *table);
     for (size_t i = 0; table && i < t->n_losses; i++) {
@@ -475,7 +479,7 @@ static lost_time *times_list_lost(const trace *t)
         table[i] = (lost_time){l->device, l->run, l->time, l->ended == TRACE_UNSEEN ? INT64_MAX : l->ended};
     }
     if (table) {
-        trace_sort(table, t->n_losses, sizeof *table, times_compare_lost);
+        trace_sort(table, t->n_losses, sizeof *table, trace_times_compare_lost);
     }
     for (size_t i = 0; table && i + 1 < t->n_losses; i++) {
         bool same = table[i].device == table[i + 1].device && table[i].run == table[i + 1].run;
@@ -486,7 +490,7 @@ static lost_time *times_list_lost(const trace *t)
 
 /* True if the loss interrupted the operation: the driver had it, and its predecessor in the lane
  * was done. */
-static bool times_was_running(const trace *t, const trace_op *op, int64_t lost)
+static bool trace_times_was_running(const trace *t, const trace_op *op, int64_t lost)
 {
     const trace_op *before = op->before != TRACE_NONE ? &t->ops[op->before] : NULL;
     bool first = !before || (before->done != TRACE_UNSEEN && !(before->lost && before->done >= lost));
@@ -494,17 +498,17 @@ static bool times_was_running(const trace *t, const trace_op *op, int64_t lost)
 }
 
 /* Ends all operations that a device had not done when it was lost. */
-static bool times_end_lost(trace *t)
+static bool trace_times_end_lost(trace *t)
 {
-    lost_time *table = times_list_lost(t);
+    lost_time *table = trace_times_list_lost(t);
     for (size_t i = 0; table && t->n_losses > 0 && i < t->n_ops; i++) {
         trace_op *op = &t->ops[i];
         const lost_time *x = trace_is_work(op->kind) && op->done == TRACE_UNSEEN && !op->failed
-                                 ? times_find_lost(table, t->n_losses, op)
+                                 ? trace_times_find_lost(table, t->n_losses, op)
                                  : NULL;
         if (x) {
             op->lost = true;
-            op->failed = !times_was_running(t, op, x->time);
+            op->failed = !trace_times_was_running(t, op, x->time);
             op->done = trace_most(x->time, op->submitted);
         }
     }
@@ -526,13 +530,13 @@ typedef struct maker {
 } maker;
 
 /* The end of the lane's work so far. */
-static int64_t times_lane_end(const maker *m)
+static int64_t trace_times_lane_end(const maker *m)
 {
     const trace *t = m->s->t;
     return t->n_stretches > m->first ? t->stretches[t->n_stretches - 1].ended : -TRACE_TIME_MOST;
 }
 
-static trace_stretch *times_add_stretch(maker *m, int64_t began, int64_t ended, uint8_t op)
+static trace_stretch *trace_times_add_stretch(maker *m, int64_t began, int64_t ended, uint8_t op)
 {
     trace *t = m->s->t;
     if (t->n_stretches > m->first) {
@@ -547,7 +551,7 @@ static trace_stretch *times_add_stretch(maker *m, int64_t began, int64_t ended, 
     return &t->stretches[t->n_stretches++];
 }
 
-static void times_put_op(maker *m, size_t index, trace_stretch *stretch)
+static void trace_times_put_op(maker *m, size_t index, trace_stretch *stretch)
 {
     trace *t = m->s->t;
     trace_op *op = &t->ops[index];
@@ -564,7 +568,7 @@ static void times_put_op(maker *m, size_t index, trace_stretch *stretch)
 
 /* The latest end among an operation's waits, as the host saw it; TRACE_UNSEEN: one of them did
  * not end. */
-static int64_t times_host_ready(const trace *t, const trace_op *op)
+static int64_t trace_times_host_ready(const trace *t, const trace_op *op)
 {
     int64_t ready = -TRACE_TIME_MOST;
     for (uint32_t i = 0; i < op->n_waits; i++) {
@@ -580,13 +584,13 @@ static int64_t times_host_ready(const trace *t, const trace_op *op)
     return ready;
 }
 
-static int64_t times_issue_of(const trace_op *op)
+static int64_t trace_times_issue_of(const trace_op *op)
 {
     return op->issued != TRACE_UNSEEN ? op->issued : op->submitted;
 }
 
 /* The next operation that the host saw done together with `index`; `until` if there is none. */
-static size_t times_next_together(const trace *t, size_t index, size_t until)
+static size_t trace_times_next_together(const trace *t, size_t index, size_t until)
 {
     for (size_t i = index + 1; i < until; i++) {
         if (trace_is_work(t->ops[i].kind)) {
@@ -599,7 +603,7 @@ static size_t times_next_together(const trace *t, size_t index, size_t until)
 /* The end of a stretch without a span that starts at `index`. Operations that the host saw done
  * together ran one after another, each for an equal share. The lane had work until the next one
  * was issued. */
-static int64_t times_end_share(maker *m, size_t index, size_t until, int64_t began)
+static int64_t trace_times_end_share(maker *m, size_t index, size_t until, int64_t began)
 {
     const trace *t = m->s->t;
     const trace_op *first = &t->ops[index];
@@ -608,12 +612,12 @@ static int64_t times_end_share(maker *m, size_t index, size_t until, int64_t beg
         size_t i = index;
         do {
             m->together++;
-            i = times_next_together(t, i, until);
+            i = trace_times_next_together(t, i, until);
         } while (i < until);
     }
-    size_t all = m->together, n = 1, next = times_next_together(t, index, until);
+    size_t all = m->together, n = 1, next = trace_times_next_together(t, index, until);
     for (; next < until && t->ops[next].kind == first->kind && t->ops[next].n_waits == 0; n++) {
-        next = times_next_together(t, next, until);
+        next = trace_times_next_together(t, next, until);
     }
     m->together -= n;
     m->in_stretch = n - 1;
@@ -621,18 +625,18 @@ static int64_t times_end_share(maker *m, size_t index, size_t until, int64_t beg
         return end;
     }
     int64_t share = (end - began) / (int64_t)all * (int64_t)n;
-    return trace_least(end, trace_most(began + share, times_issue_of(&t->ops[next])));
+    return trace_least(end, trace_most(began + share, trace_times_issue_of(&t->ops[next])));
 }
 
 /* Places an operation without a span by the estimate from its kind. Without an estimate it ran
  * from its issue, or the end of its waits, until the host saw it done. The lane's next span does
  * not change. If the driver had the operation and it is not done, it runs until the trace ends. In
  * an earlier runtime such an operation has no end. `until` is behind the last such operation. */
-static void times_put_approximate(maker *m, size_t index, size_t until)
+static void trace_times_put_approximate(maker *m, size_t index, size_t until)
 {
     trace *t = m->s->t;
     trace_op *op = &t->ops[index];
-    int64_t ready = times_host_ready(t, op), end = op->done;
+    int64_t ready = trace_times_host_ready(t, op), end = op->done;
     if (end == TRACE_UNSEEN && op->issued != TRACE_UNSEEN && ready != TRACE_UNSEEN) {
         bool first = op->before == TRACE_NONE || t->ops[op->before].done != TRACE_UNSEEN;
         bool goes_on = (!t->ended || t->ended_early) && trace_run_of(op->position) + 1 == (uint64_t)t->runs;
@@ -647,28 +651,28 @@ static void times_put_approximate(maker *m, size_t index, size_t until)
     bool estimated = op->done != TRACE_UNSEEN && estimate->began != TRACE_UNSEEN;
     if (m->in_stretch > 0) {
         m->in_stretch--;
-        times_put_op(m, index, &t->stretches[t->n_stretches - 1]);
+        trace_times_put_op(m, index, &t->stretches[t->n_stretches - 1]);
         return;
     }
-    int64_t began = trace_most(times_issue_of(op), times_lane_end(m));
+    int64_t began = trace_most(trace_times_issue_of(op), trace_times_lane_end(m));
     if (estimated) {
-        began = trace_most(estimate->began, times_lane_end(m));
+        began = trace_most(estimate->began, trace_times_lane_end(m));
         end = estimate->ended;
         m->together -= m->together > 0;
     } else {
         began = ready != TRACE_UNSEEN ? trace_most(began, ready) : began;
         began = trace_least(began, m->next);
-        began = op->done == TRACE_UNSEEN ? began : trace_most(trace_least(began, op->done), times_lane_end(m));
-        end = op->done == TRACE_UNSEEN ? trace_least(end, m->next) : times_end_share(m, index, until, began);
+        began = op->done == TRACE_UNSEEN ? began : trace_most(trace_least(began, op->done), trace_times_lane_end(m));
+        end = op->done == TRACE_UNSEEN ? trace_least(end, m->next) : trace_times_end_share(m, index, until, began);
     }
-    trace_stretch *last = times_add_stretch(m, began, end, op->kind);
+    trace_stretch *last = trace_times_add_stretch(m, began, end, op->kind);
     last->approximate = true;
-    times_put_op(m, index, last);
+    trace_times_put_op(m, index, last);
 }
 
 /* Places all operations up to a position, none of which is in a span. `next`: begin of the
  * lane's next span. Returns the first operation behind them. */
-static size_t times_put_all_approximate(maker *m, size_t op, size_t end, uint64_t position, int64_t next)
+static size_t trace_times_put_all_approximate(maker *m, size_t op, size_t end, uint64_t position, int64_t next)
 {
     size_t until = op;
     m->next = next;
@@ -676,20 +680,20 @@ static size_t times_put_all_approximate(maker *m, size_t op, size_t end, uint64_
         until++;
     }
     for (; op < until; op++) {
-        times_put_approximate(m, op, until);
+        trace_times_put_approximate(m, op, until);
     }
     return until;
 }
 
-static void times_make_lane(maker *m, size_t *span)
+static void trace_times_make_lane(maker *m, size_t *span)
 {
     trace *t = m->s->t;
     size_t op = (size_t)m->lane->first_op, end = op + (size_t)m->lane->n_ops;
     for (; *span < m->s->n_spans && m->s->spans[*span].lane == m->lane->lane; ++*span) {
-        const trace_run *r = &m->s->spans[*span];
-        op = times_put_all_approximate(m, op, end, r->before, r->began);
+        const bench_trace_run *r = &m->s->spans[*span];
+        op = trace_times_put_all_approximate(m, op, end, r->before, r->began);
         bool work = trace_is_work(r->op);
-        trace_stretch *stretch = work ? times_add_stretch(m, r->began, r->ended, r->op) : NULL;
+        trace_stretch *stretch = work ? trace_times_add_stretch(m, r->began, r->ended, r->op) : NULL;
         bool single = r->kind == HDI_RECORD_SPAN_ONE;
         if (work) {
             stretch->one = single;
@@ -698,15 +702,15 @@ static void times_make_lane(maker *m, size_t *span)
         }
         for (; op < end && t->ops[op].position <= r->position; op++) {
             if (work && trace_is_work(t->ops[op].kind) && !t->ops[op].failed) {
-                times_put_op(m, op, stretch);
+                trace_times_put_op(m, op, stretch);
                 t->ops[op].measured = single && !r->coarse;
             }
         }
     }
-    times_put_all_approximate(m, op, end, UINT64_MAX, TRACE_TIME_MOST);
+    trace_times_put_all_approximate(m, op, end, UINT64_MAX, TRACE_TIME_MOST);
 }
 
-static bool times_make_stretches(trace_source *s)
+static bool trace_times_make_stretches(trace_source *s)
 {
     trace *t = s->t;
     t->stretches = trace_table(s->n_spans + t->n_ops, sizeof t->stretches[0]);
@@ -714,7 +718,7 @@ static bool times_make_stretches(trace_source *s)
     size_t span = 0;
     for (size_t i = 0; t->stretches && estimates && i < t->n_lanes; i++) {
         maker m = {.s = s, .estimates = estimates, .lane = &t->lanes[i], .first = t->n_stretches};
-        times_make_lane(&m, &span);
+        trace_times_make_lane(&m, &span);
     }
     bool ok = t->stretches && estimates;
     free(estimates);
@@ -725,7 +729,7 @@ static bool times_make_stretches(trace_source *s)
 
 /* Keeps `other` as the holder if it ended later than the current one. An operation that never
  * ended counts as the last. */
-static void times_consider_holder(const trace *t, trace_op *op, int32_t other, int32_t wait)
+static void trace_times_consider_holder(const trace *t, trace_op *op, int32_t other, int32_t wait)
 {
     if (other == TRACE_NONE) {
         return;
@@ -743,17 +747,17 @@ static void times_consider_holder(const trace *t, trace_op *op, int32_t other, i
     }
 }
 
-static void times_hold_op(const trace *t, trace_op *op)
+static void trace_times_hold_op(const trace *t, trace_op *op)
 {
     for (uint32_t i = 0; i < op->n_waits; i++) {
-        times_consider_holder(t, op, t->waits[op->first_wait + i].other, (int32_t)(op->first_wait + i));
+        trace_times_consider_holder(t, op, t->waits[op->first_wait + i].other, (int32_t)(op->first_wait + i));
     }
-    times_consider_holder(t, op, op->before, TRACE_NONE);
+    trace_times_consider_holder(t, op, op->before, TRACE_NONE);
 }
 
 /* Marks and claims take no device time. A mark ends with the work before it, a claim when the
  * program ends it. */
-static void times_end_without_work(trace_op *op)
+static void trace_times_end_without_work(trace_op *op)
 {
     if (op->kind == HDI_RECORD_OP_CLAIM) {
         int64_t ready = op->holder != TRACE_NONE && op->ready != TRACE_UNSEEN ? op->ready : op->submitted;
@@ -780,7 +784,7 @@ typedef struct holder {
 enum { NEW, OPEN, HELD };
 
 /* Only for operations without work: other ends are already known. */
-static void times_push_mark(holder *h, int32_t op)
+static void trace_times_push_mark(holder *h, int32_t op)
 {
     if (op != TRACE_NONE && h->state[op] == NEW && !trace_is_work(h->t->ops[op].kind)) {
         h->stack[h->n++] = op;
@@ -789,16 +793,16 @@ static void times_push_mark(holder *h, int32_t op)
 
 /* Completes the top operation once its waits are complete. No recorder writes a cycle. If there is
  * one, it is broken at one of its operations. */
-static void times_hold_top(holder *h)
+static void trace_times_hold_top(holder *h)
 {
     int32_t at = h->stack[h->n - 1];
     trace_op *op = &h->t->ops[at];
     if (h->state[at] == NEW) {
         h->state[at] = OPEN;
         for (uint32_t i = 0; i < op->n_waits; i++) {
-            times_push_mark(h, h->t->waits[op->first_wait + i].other);
+            trace_times_push_mark(h, h->t->waits[op->first_wait + i].other);
         }
-        times_push_mark(h, op->before);
+        trace_times_push_mark(h, op->before);
         return;
     }
     h->n--;
@@ -806,9 +810,9 @@ static void times_hold_top(holder *h)
         return; /* the operation was pushed twice */
     }
     h->state[at] = HELD;
-    times_hold_op(h->t, op);
+    trace_times_hold_op(h->t, op);
     if (!trace_is_work(op->kind)) {
-        times_end_without_work(op);
+        trace_times_end_without_work(op);
     }
     if (op->began != TRACE_UNSEEN && op->ready > op->began && op->holder != TRACE_NONE) {
         op->ready = op->began; /* neighbours in one stretch, or clock differences */
@@ -817,7 +821,7 @@ static void times_hold_top(holder *h)
 
 /* The order of submits is not enough. With several threads, or an event further back in the
  * lane, a dependency may be submitted later. */
-static bool times_hold_all(trace *t)
+static bool trace_times_hold_all(trace *t)
 {
     holder h = {.t = t,
                 .state = trace_table(t->n_ops, sizeof h.state[0]),
@@ -828,7 +832,7 @@ static bool times_hold_all(trace *t)
             h.stack[h.n++] = (int32_t)i;
         }
         while (h.n > 0) {
-            times_hold_top(&h);
+            trace_times_hold_top(&h);
         }
     }
     free(h.state);
@@ -838,7 +842,7 @@ static bool times_hold_all(trace *t)
 
 /* ---- window ---- */
 
-static void times_count_failed(trace *t)
+static void trace_times_count_failed(trace *t)
 {
     for (size_t i = 0; i < t->n_ops; i++) {
         const trace_op *op = &t->ops[i];
@@ -847,7 +851,7 @@ static void times_count_failed(trace *t)
     }
 }
 
-static void times_make_window(trace_source *s)
+static void trace_times_make_window(trace_source *s)
 {
     trace *t = s->t;
     int64_t begin = INT64_MAX, end = INT64_MIN;
@@ -870,16 +874,17 @@ static void times_make_window(trace_source *s)
 bool trace_place(trace_source *s)
 {
     trace *t = s->t;
-    times_note_runs(t, s->issues, s->n_issues, true);
-    times_note_runs(t, s->dones, s->n_dones, false);
-    if (!times_end_lost(t)) {
+    trace_times_note_runs(t, s->issues, s->n_issues, true);
+    trace_times_note_runs(t, s->dones, s->n_dones, false);
+    if (!trace_times_end_lost(t)) {
         return false;
     }
-    times_note_missed(s);
-    if (!times_place_spans(s) || !times_make_stretches(s) || !trace_match_activities(s) || !times_hold_all(t)) {
+    trace_times_note_missed(s);
+    if (!trace_times_place_spans(s) || !trace_times_make_stretches(s) || !trace_match_activities(s) ||
+        !trace_times_hold_all(t)) {
         return false;
     }
-    times_count_failed(t);
-    times_make_window(s);
+    trace_times_count_failed(t);
+    trace_times_make_window(s);
     return true;
 }

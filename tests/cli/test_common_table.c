@@ -33,7 +33,7 @@ static char *printed(const char *members)
     }
     FILE *file = hdi_text_open(&text);
     assert_non_null(file);
-    table_print(tree.root, file);
+    cli_table_print(tree.root, file);
     hdi_json_release(&tree);
     assert_true(hdi_text_close(&text, &out, &length));
     for (const char *at = out; *at; at += strcspn(at, "\n") + 1) {

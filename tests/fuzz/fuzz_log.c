@@ -23,7 +23,7 @@ static void check_log(const alloc_log *log)
         live[op->slot] = op->bytes;
         peak = now > peak ? now : peak;
     }
-    fuzz_check(peak == log->peak_live && peak == alloc_log_peak(log, log->count));
+    fuzz_check(peak == log->peak_live && peak == bench_alloc_log_peak(log, log->count));
     free(live);
 }
 
@@ -37,14 +37,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
     char path[PATH_MAX], error[PLAIN_ERROR];
     snprintf(path, sizeof path, "%s/x.hdlog", fuzz_folder());
     alloc_log log;
-    if (!alloc_log_read(path, &log, error)) {
+    if (!bench_alloc_log_read(path, &log, error)) {
         fuzz_check(fuzz_is_text(error, sizeof error) && error[0] != 0);
         return 0;
     }
     fuzz_check(strcmp(log.name, "x") == 0);
     check_log(&log);
-    alloc_log_fit(&log, 1 << 20);
+    bench_alloc_log_fit(&log, 1 << 20);
     check_log(&log);
-    alloc_log_release(&log);
+    bench_alloc_log_release(&log);
     return 0;
 }

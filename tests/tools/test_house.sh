@@ -46,6 +46,15 @@ ends 0
 is has 0
 is one_word_names 0
 
+mkdir -p "$tree/cli/doctor"
+printf '/* a.c - judges. */\nstatic int judge_some(void)\n{\n    return 1;\n}\n' >"$tree/cli/doctor/a.c"
+is roomless_names 1
+ends 1
+sed -i 's/judge_some/doctor_judge_some/' "$tree/cli/doctor/a.c"
+is roomless_names 0
+ends 0
+rm "$tree/cli/doctor/a.c"
+
 printf '/* It has a lock. It has %s. */\n' "$(printf 'w %.0s' $(seq 14))" >"$tree/src/base/other.c"
 ends 1
 grep -q '^has .*WORSE' "$work/out" || fail "a word more is not found"
