@@ -58,9 +58,9 @@ HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **
  * takes one. Besides the 256 lanes, the library makes up to 256 others for copies that wait for
  * work of the program.
  *
- * On NVIDIA GPUs, hd_open makes the driver's streams for 128 lanes of each device if no other
- * runtime is open. These streams take 3 ms and 70 MiB of the device's memory. To make a lane beyond
- * these 128, hd_lane_create may wait for kernels that run on the device.
+ * On NVIDIA GPUs, the first hd_open makes the driver's streams for 128 lanes of each device. These
+ * streams take 3 ms and 70 MiB of the device's memory, and all runtimes of the process share them.
+ * To make a lane beyond these 128, hd_lane_create may wait for kernels that run on the device.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER,
  * DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
