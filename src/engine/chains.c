@@ -169,14 +169,10 @@ static void chains_keep_like(hdi_engine *engine, const hdi_command *launch)
 }
 
 /* True if no lane has work, except unissued work of `asks`. Counts the lanes. Only this thread
- * issues work, so no kernel of this runtime begins before it does. Kernels of another runtime may
- * run in the same context. */
+ * issues work, so no kernel of this runtime begins before it does. */
 static bool chains_may_be_made(const hdi_engine *engine, const hdi_stream *asks, uint32_t *lanes)
 {
     *lanes = 0;
-    if (hdi_runtimes_are_open_beside(engine->device->runtime)) {
-        return false;
-    }
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         const hdi_stream *stream = &engine->streams[i];
         if (!atomic_load_explicit(&stream->made, memory_order_acquire)) {
@@ -212,7 +208,12 @@ static void chains_make(hdi_engine *engine, uint32_t sets, const hdi_launch *lik
 
 void hdi_chains_provide(hdi_engine *engine, const hdi_stream *asks, const hdi_command *next)
 {
-    if (!engine->chain_most || engine->now < engine->chains_again) {
+    if (!engine->chain_most || engine->now < engine->chains_again || engine->now < engine->chains_asked + TIDY_NS) {
+        return;
+    }
+    /* kernels of another runtime may run in the same context */
+    if (hdi_runtimes_are_open_beside(engine->device->runtime)) {
+        engine->chains_asked = engine->now;
         return;
     }
     hdi_mutex_lock(&engine->chaining);

@@ -180,9 +180,11 @@ struct hdi_engine {
     hdi_command *chains_like; /* a launch: nodes of new chains are like it; NULL: none is known */
     uint64_t chain_bytes;     /* of all chains */
     uint32_t chain_refusals;  /* in a row */
-    /* Clock times: chains may be used again; the engine last took back idle chains, at all and for
-     * a lane that found none. */
-    int64_t chains_again, chains_pruned, chains_searched;
+    int64_t chains_again;     /* clock time when chains may be used again */
+    /* Clock times when the engine last took back idle chains, at all and for a lane that found
+     * none. */
+    int64_t chains_pruned, chains_searched;
+    int64_t chains_asked; /* clock time when it could make none because of another runtime */
     /* Both contain one bit for each kernel number, which an unload clears. `seen_to_end`: the
      * engine saw the kernel end. `lasting`: the kernel ran long when it was last measured. */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS], lasting[HDI_KERNEL_WORDS];
