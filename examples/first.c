@@ -19,7 +19,7 @@ static int run(hd_runtime *runtime)
     const hd_arg args[] = {hd_inout(dy), hd_in(dx), hd_f32(2), hd_u64(N)};
     return hd_write(dx, 0, x, sizeof x) || hd_write(dy, 0, y, sizeof y) ||
            hd_launch(lane, axpy, (hd_dims){.x = N / 256}, (hd_dims){.x = 256}, 0, args, 4,
-                     NULL) ||           /* ordered by its buffers */
+                     NULL) ||           /* waits for both writes, because it uses their buffers */
            hd_read(dy, 0, y, sizeof y); /* waits for the launch */
 }
 
