@@ -90,9 +90,9 @@ static void doctor_driver_read_result(const look *l, const one *d, const one *o,
 
 /* ---- the driver ---- */
 
-/* True if the driver has already listed this number. Parts of one device (MIG) share a bus id, and
- * count once. */
-static bool doctor_driver_is_known(const look *l, int number)
+/* True if a device with this number is in the list already. Parts of one device (MIG) share a bus
+ * id, and count once. */
+static bool doctor_driver_is_listed(const look *l, int number)
 {
     for (int i = 0; i < l->n; i++) {
         if (l->list[i].number == number) {
@@ -124,7 +124,7 @@ static void doctor_driver_read_devices(look *l, doctor_buses *buses, doctor_snap
         }
         o->bus_id[sizeof(o->bus_id) - 1] = 0;
         o->number = doctor_bus_number(buses, o->bus_id);
-        if (o->number < 0 || doctor_driver_is_known(l, o->number)) {
+        if (o->number < 0 || doctor_driver_is_listed(l, o->number)) {
             continue;
         }
         l->n++;

@@ -3,7 +3,7 @@
  *
  * The functions are those of the CUDA driver API. Host devices provide functions with the same
  * signatures. Heddle works in the primary contexts of the devices. Heddle does not track what a
- * program does by these functions.
+ * program does through these functions.
  *
  * Threads: any.
  * Blocking: the first call of hd_driver_entry loads the driver and may start it, which can take a
@@ -16,9 +16,9 @@
 
 HD_BEGIN_DECLS
 
-/* Returns the entry point `symbol`, such as "cuLaunchKernel", without the suffix of a version.
- * `driver` selects the driver: "nvidia", "host", or NULL for nvidia if it works, else host. The
- * result is valid as long as the process lives. The program needs no open runtime.
+/* Returns the entry point whose name is `symbol`: "cuMemAlloc", never "cuMemAlloc_v2". `driver`
+ * selects the driver: "nvidia", "host", or NULL for nvidia if it works, else host. The result is
+ * valid as long as the process lives. The program needs no open runtime.
  * Errors: ARGUMENT, NO_DRIVER, OPTION, HOST_MEMORY, NOT_FOUND (Heddle uses no such entry point). */
 HD_API hd_status hd_driver_entry(const char *driver, const char *symbol, void (**out)(void));
 

@@ -6,7 +6,7 @@
  * hd_kernel_file_build.
  *
  * Threads: any.
- * Blocking: never. The call takes as long as reading the parts.
+ * Blocking: never. The time of hd_kernel_file_build grows with the size of the parts.
  */
 #ifndef HEDDLE_KERNEL_FILE_H
 #define HEDDLE_KERNEL_FILE_H
@@ -21,21 +21,21 @@ typedef struct hd_kernel_file_parts {
     size_t size;     /* sizeof(hd_kernel_file_parts) */
     const char *ptx; /* text, with or without a zero at its end; NULL: none */
     size_t ptx_bytes;
-    /* Shared objects (ELF) compiled from kernel source with HD_CPU_MODULE defined, one per
-     * machine. */
+    /* Shared objects (ELF) compiled from kernel source with HD_CPU_MODULE defined, one for each
+     * kind of CPU (ELF e_machine). */
     const void *const *cpu;
     const size_t *cpu_bytes;
     size_t n_cpu; /* 0: none; 8 at most */
-    /* An object file or shared object of the same source, for any machine. The call reads the
-     * descriptions of the kernels from it, and does not put it into the file. NULL: the call uses
-     * cpu[0]. */
+    /* An object file or shared object of the same source, for any kind of CPU. The call reads the
+     * descriptions of the kernels from this file, and does not pack it. NULL: the call reads them
+     * from cpu[0]. */
     const void *description;
     size_t description_bytes;
 } hd_kernel_file_parts;
 
 /* Checks that the parts fit each other, and packs them into a kernel file of *out_bytes bytes. The
- * PTX must contain every described kernel, with parameters at the same places. The caller owns *out
- * and frees it with free().
+ * PTX must contain every described kernel, with as many parameters, of the same offsets and sizes.
+ * The caller owns *out and frees it with free().
  * Errors: ARGUMENT, IMAGE (a part is damaged, or does not fit the others), LIMIT, HOST_MEMORY. */
 HD_API hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes);
 

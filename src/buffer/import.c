@@ -42,7 +42,7 @@ static hd_status import_check_at(hdi_device *device, uint64_t address)
     const hd_runtime *rt = device->runtime;
     int type = 0, ordinal = -1;
     hdcu_result r;
-    if (!hdi_address_ask(rt->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r)) {
+    if (!hdi_pin_ask_address(rt->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r)) {
         return r == HDCU_ERROR_INVALID_VALUE || r == HDCU_ERROR_NOT_FOUND
                    ? hdi_fail(HD_ERROR_ARGUMENT,
                               "0x%" PRIx64 " is no memory that the driver has; import what it allocated", address)
@@ -51,7 +51,7 @@ static hd_status import_check_at(hdi_device *device, uint64_t address)
     if (type == HDCU_MEMORYTYPE_HOST) {
         return hdi_fail(HD_ERROR_ARGUMENT, "0x%" PRIx64 " is memory of the host; hd_import_host takes it", address);
     }
-    if (!hdi_address_ask(rt->driver, &ordinal, HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &r)) {
+    if (!hdi_pin_ask_address(rt->driver, &ordinal, HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &r)) {
         return hdi_driver_failed(device, r, "cuPointerGetAttribute");
     }
     int owner = import_device_of(rt, ordinal);

@@ -73,7 +73,7 @@ static struct hdi_pins {
 
 /* ---- the driver's answers ---- */
 
-bool hdi_address_ask(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r)
+bool hdi_pin_ask_address(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r)
 {
     *r = driver->cuPointerGetAttribute(value, attribute, address);
     return *r == HDCU_SUCCESS;
@@ -90,9 +90,9 @@ uint64_t hdi_address_end(const hdi_driver *driver, uint64_t address)
         uint64_t start = 0;
         size_t bytes = 0;
         hdcu_result r;
-        if (hdi_address_ask(driver, &start, pairs[i][0], address, &r) &&
-            hdi_address_ask(driver, &bytes, pairs[i][1], address, &r) && start <= address && bytes > address - start &&
-            start + bytes < end) {
+        if (hdi_pin_ask_address(driver, &start, pairs[i][0], address, &r) &&
+            hdi_pin_ask_address(driver, &bytes, pairs[i][1], address, &r) && start <= address &&
+            bytes > address - start && start + bytes < end) {
             end = start + bytes;
         }
     }
@@ -104,7 +104,7 @@ static int pin_type_at(const hdi_driver *driver, uint64_t address)
 {
     int type = 0;
     hdcu_result r;
-    return hdi_address_ask(driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r) ? type : -1;
+    return hdi_pin_ask_address(driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r) ? type : -1;
 }
 
 /* Enters a device that can make driver calls. NULL: none. */

@@ -29,7 +29,8 @@ void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin);
 
 /* ---- the driver's view of an address: a context is current ---- */
 
-bool hdi_address_ask(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r);
+/* Asks the driver for an attribute of an address. False: *r is the driver's code. */
+bool hdi_pin_ask_address(const hdi_driver *driver, void *value, int attribute, uint64_t address, hdcu_result *r);
 /* The end of the allocation or mapping at an address; the address itself if the end is unknown. */
 uint64_t hdi_address_end(const hdi_driver *driver, uint64_t address);
 

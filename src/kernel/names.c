@@ -2,8 +2,8 @@
  * blocking: see there.
  *
  * Names are compared in a common form: without blanks that separate nothing, without suffixes of
- * integers (256u), and without the type that the function returns. A parameter's `const` is behind
- * its type.
+ * integers (256u), and without the type that the function returns. A `const` in front of a
+ * parameter's type moves behind the type.
  */
 #include "base/descriptor.h"
 #include "kernel/names.h"
@@ -123,7 +123,7 @@ static const char *name_unqualified(const pieces *p)
     return last;
 }
 
-/* ---- one form ---- */
+/* ---- the common form ---- */
 
 /* Appends a piece without needless blanks and without suffixes of integers. `out` has room for the
  * piece. */
@@ -166,7 +166,7 @@ static const char *name_param_end(const char *from, const char *end)
     return from;
 }
 
-/* Appends one parameter, with a leading `const` behind the type. */
+/* Appends one parameter. A leading `const` moves behind the type. */
 static char *name_append_param(char *out, const char *begin, const char *from, const char *end)
 {
     while (from < end && isblank((unsigned char)*from)) {
@@ -188,8 +188,9 @@ static char *name_append_param(char *out, const char *begin, const char *from, c
     return out;
 }
 
-/* "ns::scale<float>(float*,int)". The caller frees it; NULL: no memory. `whole`: with its
- * parameters. */
+/* Makes the common form of a name, such as "ns::scale<float>(float*,int)". The caller frees it.
+ * NULL: no memory. `from`: the start, with or without namespaces. `with_arguments`, `with_params`:
+ * with the template arguments, with the parameters. */
 static char *name_one_form(const char *name, const char *from, const pieces *p, bool with_arguments, bool with_params)
 {
     char *text = calloc(1, strlen(name) + 16), *out = text;

@@ -238,7 +238,7 @@ typedef struct hdi_arena_kept {
 /* Looks at all blocks. False: no host memory, *out is empty. Blocks while another thread maps or
  * unmaps. */
 bool hdi_arena_kept_make(hdi_arena *arena, hdi_arena_kept *out);
-void hdi_arena_kept_release(hdi_arena_kept *kept);
+void hdi_arena_kept_free_report(hdi_arena_kept *kept);
 /* The bytes that one block keeps. */
 uint64_t hdi_arena_kept_by(const hdi_arena_kept *kept, uint64_t at, uint64_t bytes);
 

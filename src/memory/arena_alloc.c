@@ -21,20 +21,21 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-/* Before it lets a lane wait, the arena maps up to 5/4 of the most bytes ever taken, plus this
+/* Before it lets a lane wait, the arena maps up to 5/4 of the peak of taken bytes, plus this
  * much. */
 #define SLACK ((size_t)256 << 20)
 #define ALWAYS ((size_t)64 << 20) /* no mapping moves while at most this much is mapped */
-/* Before a mapping moves, the mapped bytes may exceed the most bytes ever taken by a 40th.
- */
+/* Mappings move only once the mapped bytes would exceed the peak of taken bytes by more than a
+ * fortieth. */
 #define SLACK_PART 40
 #define BATCH_MOST ((size_t)16 << 20) /* most that is mapped at once for small blocks */
-#define BATCH_PART 32                 /* the same limit, as a part of the memory of small blocks */
-/* arena_slack_bytes grows only if all memory lately moved more often than this. */
+#define BATCH_PART 32                 /* and at most this part of the memory of small blocks */
+/* The slack grows only once the bytes that lately moved exceed this many times the peak of taken
+ * bytes. */
 #define MOVED_FREE 20
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
 /* A trim pledges at most this much at a time, so that other threads can still allocate from the
- * rest. */
+ * remaining idle memory. */
 #define TRIM_BATCH ((size_t)256 << 20)
 
 /* A way to serve an allocation. */
@@ -43,7 +44,8 @@ typedef struct plan {
     hdi_block *pledge;    /* of the place */
     hdi_block *leaving;   /* pledges of mappings that are unmapped first */
     hdi_points inherited; /* the points to wait for before the first use of the place */
-    /* The place below this offset is for one block, so mappings there may span several granules. */
+    /* The part of the place below this offset is for one block, so mappings there may span several
+     * granules. */
     size_t whole_to;
     size_t lacks; /* bytes to be mapped */
     /* if set, `leaving` is this mapping: the arena maps it again in granules, and then makes
@@ -157,7 +159,7 @@ typedef struct pick {
     size_t wanted, got; /* bytes */
 } pick;
 
-/* Chooses whole mappings, from the end of the block on, until `wanted` bytes are chosen. */
+/* Chooses whole mappings, from the end of the block backwards, until `wanted` bytes are chosen. */
 static hdi_choice arena_pick_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
@@ -191,9 +193,9 @@ size_t hdi_arena_idle(hdi_arena *arena)
     return p.got;
 }
 
-/* Gives the pledges of arena_unmap_list back. The pledges before `last` are unmapped and become
- * gaps. The part of `last` below `gone_to` also becomes a gap. The other pledges, and the rest of
- * `last`, are still mapped and become free. */
+/* Gives a list of pledges back: what is unmapped becomes a gap, what is still mapped becomes free.
+ * `last`: the first pledge that is not wholly unmapped; it is unmapped below `gone_to`. NULL: all
+ * pledges are unmapped; `list`, with `gone_to` 0: none is. */
 static void arena_vacate_pledges(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
     bool gone = list != last;
@@ -282,8 +284,8 @@ static bool arena_find_place(hdi_arena *arena, const hdi_blocks_request *request
     return found;
 }
 
-/* Finds the place that would lack the fewest bytes if all idle mappings were unmapped. It serves an
- * allocation for which all idle mappings must move. */
+/* Finds the place that would lack the fewest bytes if all idle mappings were unmapped. This is the
+ * last resort, if no place can be had otherwise. */
 static bool arena_find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
     pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
@@ -306,9 +308,9 @@ static hdi_choice arena_pick_one_mapping(void *context, size_t *from, size_t *to
     return HDI_CHOICE_TAKE;
 }
 
-/* As arena_plan_try_place, but a block never gets a part of a mapping that could be given back as a
- * whole. For such a place, the plan is to map the same memory again, granule by granule. So a block
- * keeps only the granules that it touches. */
+/* As arena_plan_try_place, unless the block would take only a part of an unused mapping. If the
+ * place would take such a part, the plan unmaps that mapping and maps the same addresses again, one
+ * mapping for each granule. So a block keeps only the granules that it touches. */
 static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t bytes, size_t target, size_t bound,
                                   plan *out)
 {
@@ -329,10 +331,10 @@ static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t
     return status == HD_OK && out->leaving == NULL ? HD_ERROR_NOT_FOUND : status;
 }
 
-/* The bytes beyond `ever` that may be mapped before a mapping moves: a fortieth of `ever`. If all
- * memory lately moved more than MOVED_FREE times, each further time adds another fortieth, up to a
- * quarter. So a program whose free blocks are too small for its requests costs memory instead of
- * time. The caller holds `growing`. */
+/* The bytes beyond `ever` that may be mapped before a mapping moves: a fortieth of `ever`. If
+ * lately more than MOVED_FREE times `ever` bytes moved, each further `ever` adds another fortieth,
+ * up to a quarter. So a program whose free blocks are too small for its requests costs memory
+ * instead of time. The caller holds `growing`. */
 static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 {
     int64_t now = hdi_clock_ns();
@@ -346,9 +348,9 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 }
 
 /* Plans several granules for small blocks. Small blocks need one granule at a time. But with a
- * driver call for each granule, all threads of a growing program would wait for each other. No part
- * of the place is mapped yet. Its size is a small fraction of the memory that small blocks already
- * occupy. NOT_FOUND: no such place. */
+ * driver call for each granule, all threads of a growing program would wait for each other. The
+ * place must be entirely unmapped. Its size is a small fraction of the memory that small blocks
+ * already occupy. NOT_FOUND: no such place. */
 static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
@@ -369,8 +371,9 @@ static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceilin
 
 /* Chooses the place for the block of a request. NOT_FOUND: no place exists, or it is not worth the
  * memory.
- * - `request`: the request to `large`, which for a small block is one granule. `divide`: no other
- *   way is left.
+ * - `request`: the request to `large`, which for a small block is one granule.
+ * - request.divide: the block may also take a part of a larger free mapping that work still uses.
+ *   Only a second attempt sets it.
  * - `many`: a small block may get more granules than it needs, for later small blocks.
  * - `ceiling`: the most bytes that may be mapped.
  * - `would_wait`: a mapped block fits, but another lane still uses it. */
@@ -743,7 +746,8 @@ static hd_status arena_map_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return t.peer >= 0 ? arena_fail_share(arena, bytes, t) : arena_fail_full(arena, bytes, t.answer);
 }
 
-/* True if the limit allows `bytes` more. *lacks: the bytes that must be unmapped first. */
+/* Counts a piece of `bytes` if the limit allows it. False: *lacks is the number of bytes to unmap
+ * first. */
 static bool arena_admit_piece(hdi_arena *arena, size_t bytes, size_t *lacks)
 {
     hdi_mutex_lock(&arena->growing);
@@ -837,7 +841,8 @@ static hd_status arena_trim_some(hdi_arena *arena, size_t keep, size_t most, siz
         hdi_arena_fail_answer(arena, status, answer, "memory of device %d could not be given back",
                               arena->config.index);
     }
-    /* All that could be pledged is unmapped. */
+    /* If host memory ran out, fewer mappings were pledged, but those are unmapped, so this is no
+     * failure. */
     return status == HD_ERROR_HOST_MEMORY ? HD_OK : status;
 }
 

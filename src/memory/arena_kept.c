@@ -85,12 +85,12 @@ bool hdi_arena_kept_make(hdi_arena *arena, hdi_arena_kept *out)
     free(w.free);
     free(w.lives);
     if (!good) {
-        hdi_arena_kept_release(out);
+        hdi_arena_kept_free_report(out);
     }
     return good;
 }
 
-void hdi_arena_kept_release(hdi_arena_kept *kept)
+void hdi_arena_kept_free_report(hdi_arena_kept *kept)
 {
     free(kept->first);
     free(kept->share);

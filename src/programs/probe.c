@@ -1,13 +1,14 @@
-/* probe.c - the program heddle-probe: tests pairs of devices for peer access, in a process that may
- * hang or die from it.
+/* probe.c - the program heddle-probe: tests pairs of devices for peer access, in a process of its
+ * own, since a test may hang or kill it.
  *
- * The library starts it (src/peer/test.c); it is useless by itself. src/peer/test.h describes its
- * arguments and its reports. It opens the devices as the asking runtime does: in threads, or in
- * worker processes. So it tests the same mappings that the runtime will use.
+ * The library starts this program (src/peer/test.c); it is useless by itself. src/peer/test.h
+ * describes its arguments and its reports. It opens the devices as the asking runtime does: in
+ * threads, or in worker processes. So it tests the same mappings that the runtime will use.
  *
- * Threads: one. Locks: none. Blocking: in the driver, forever if a device hangs.
- * Always: a step is reported before it is taken. The process itself gives nothing back, because its
- * end does that.
+ * Threads: one, beside those of the runtime that it opens. Locks: none.
+ * Blocking: in the driver, forever if a device hangs.
+ * Always: a step is reported before it is taken. The program does not close the runtime: the system
+ * releases it when the process ends.
  */
 #include <errno.h>
 #include <signal.h>
@@ -34,8 +35,8 @@
 
 #define EXIT_USAGE 2
 
-/* Sizes of buffers: large enough to time copies, or else as large as free memory allows, but at
- * most the size that the provider declares. */
+/* Buffer sizes, tried in this order until one can be allocated. The first is enough to time copies.
+ * Sizes above the provider's peer_test_bytes are left out. */
 static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size_t)2 << 20) + 64, (size_t)80 << 10,
                                8 << 10};
 
@@ -160,8 +161,9 @@ static void probe_record_rates(double direct, double staged)
     probe_send_record(&r);
 }
 
-/* ---- the pattern: bytes that show their place, as in src/kernel/builtin/probe.c, made and checked
- * by the processor ---- */
+/* ---- the pattern: each word depends on its place, so that misplaced bytes show ----
+ *
+ * The host makes and checks the pattern of src/kernel/builtin/probe.c. */
 
 /* Word i of the pattern of `seed`; byte j of a range is byte j % 8 of word j / 8. */
 static uint64_t probe_pattern_word(uint64_t seed, uint64_t i)
@@ -206,13 +208,12 @@ static size_t probe_pattern_check(const uint8_t *at, size_t bytes, uint64_t seed
     return j;
 }
 
-/* ---- do bytes arrive? a sentinel, a one-way transfer, and a check by the owner of the bytes alone
- * ----
+/* ---- do bytes arrive? a sentinel, a transfer, a check by the destination's device alone ----
  *
- * Each case takes three steps. The device that owns the bytes fills them, and the bytes around
- * them, with a sentinel. The case moves a fresh pattern there in one way. The owner reads the bytes
- * back. So the check finds a transfer that only the writer sees, a transfer that never left, and
- * bytes that were there before. */
+ * Each case takes three steps. The device with the destination fills it, and the bytes around it,
+ * with a sentinel. The case moves a fresh pattern there in one way. The device with the destination
+ * reads the bytes back. So the check finds a transfer that only the writer sees, a
+ * transfer that never left, and bytes that were there before. */
 
 #define SENTINEL 0xa5u
 #define BLOCK 256 /* threads */
@@ -227,8 +228,8 @@ typedef struct trial {
     uint32_t width; /* of kernels' accesses */
 } trial;
 
-/* Sizes rise, so that the first failure shows most. Beginnings and ends have all alignments, and
- * the last size is more than a granule of memory (2 MiB). */
+/* Sizes mostly rise, so the first failure is about the smallest transfer that fails. Beginnings and
+ * ends have all alignments, and the last size is more than a granule of memory (2 MiB). */
 static const trial cases[] = {
     {4, 0, 0, 4},
     {8, 12, 4, 4},
@@ -430,8 +431,9 @@ static pair_outcome probe_try_all(subject *s)
  * Both ways take turns, and the best of each counts, so that other work of the machine disturbs
  * both alike. */
 
-#define PROBE_BYTES ((size_t)1 << 20) /* the first copy, which shows how much to measure */
-#define TURN_NS 8000000.0             /* about the length of a turn */
+/* Size of the first two copies; the second shows how much to measure. */
+#define PROBE_BYTES ((size_t)1 << 20)
+#define TURN_NS 8000000.0 /* about the length of a turn */
 #define ROUNDS 4
 #define TURN_COPIES_MOST 256
 
@@ -467,7 +469,7 @@ typedef struct way {
     double best;  /* bytes per second */
 } way;
 
-/* Finds the size of a turn, from one small copy, which also warms everything up. */
+/* Finds the size of a turn: one small copy warms up, a second one is timed. */
 static bool probe_size_up(subject *s, way *w)
 {
     size_t most = s->room + MARGIN;
@@ -630,7 +632,8 @@ static pair_outcome probe_test_pair(subject *s)
 
 /* ---- all pairs ---- */
 
-/* Reads "0>1,1>0" from *at on. False: the end, or something else. */
+/* Reads the next pair of a list such as "0>1,1>0", and moves *at behind it. False: the end of the
+ * list, or no valid pair. */
 static bool probe_next_pair(const char **at, int n_devices, int *device, int *owner)
 {
     int length = 0;

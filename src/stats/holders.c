@@ -141,7 +141,7 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
     }
     bool filled = holders_fill_table(rt, &t);
     for (int i = 0; what == HDI_KEEPERS && i < rt->n_devices; i++) {
-        hdi_arena_kept_release(&t.kept[i]);
+        hdi_arena_kept_free_report(&t.kept[i]);
     }
     if (!filled) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of holders");

@@ -302,7 +302,7 @@ static hdi_answer service_global(serving *s)
     return s->local->calls->global(s->local, g->module, g->name, &s->out->global_place);
 }
 
-static hdi_answer service_blas(serving *s)
+static hdi_answer service_open_blas(serving *s)
 {
     const hdi_message_blas *b = &s->in->blas;
     if (b->lane >= HDI_LANES_MAX) {
@@ -339,7 +339,7 @@ static served *const serves[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_UNLOAD] = service_unload,
     [HDI_MESSAGE_KERNEL] = service_kernel,
     [HDI_MESSAGE_KERNEL_SHARED] = service_kernel_shared,
-    [HDI_MESSAGE_BLAS] = service_blas,
+    [HDI_MESSAGE_BLAS] = service_open_blas,
     [HDI_MESSAGE_GLOBAL] = service_global,
     [HDI_MESSAGE_ACTIVITIES] = service_activities,
 };

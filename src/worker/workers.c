@@ -717,8 +717,8 @@ static void workers_watch_lingering(hdi_workers *workers)
     }
 }
 
-/* True if so much work is in flight that the driver may not take more. */
-static bool workers_device_is_full(const hdi_device *device)
+/* True if so much work is in flight that the driver may take no more. */
+static bool workers_device_has_much_in_flight(const hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     uint64_t in_flight = 0;
@@ -744,7 +744,7 @@ static void workers_watch_steps(hdi_workers *workers, int index, int64_t now)
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
     /* The driver takes about a thousand launches ahead of the running one. The next launch then
      * waits inside the driver. */
-    int64_t step_limit = workers_device_is_full(device) ? BEHIND_WORK * limit : limit;
+    int64_t step_limit = workers_device_has_much_in_flight(device) ? BEHIND_WORK * limit : limit;
     if (!busy || heartbeat != c->heartbeat || c->heartbeat_at == 0) {
         c->heartbeat = heartbeat;
         c->heartbeat_at = now;
