@@ -170,7 +170,7 @@ HD_API hd_status hd_module_get_global(hd_module *module, int device, const char 
  *   - hd_axpy_f32(inout f32 *y, in f32 *x, f32 a, u64 n)  y += a x; one thread per element
  *   - hd_matmul_f32(out f32 *c, in f32 *a, in f32 *b, u32 m, u32 n, u32 k)
  *        c[m x n] = a[m x k] b[k x n], row-major; block 32 x 32, grid ceil(n/32) x ceil(m/32)
- *   - hd_sum_f32(inout f32 *total, in f32 *x, u64 n)      *total += sum of x; block 256, any grid
+ *   - hd_sum_f32(inout f32 *total, in f32 *x, u64 n)      total += sum of x; block 256, any grid
  *
  * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_module_get_builtin(hd_runtime *runtime, hd_module **out);

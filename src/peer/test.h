@@ -184,9 +184,8 @@ typedef struct hdi_test {
     const _Atomic bool *ended;
 } hdi_test;
 
-/* Tests the pairs, in which `device` and `owner` are set, and changes their order. A pair that is
- * not over when *ended becomes true is inconclusive and fleeting.
- * Blocks for the test.
+/* Tests the pairs, in which `device` and `owner` are set, and changes their order. A pair whose
+ * test is not over when test->ended becomes true is inconclusive and fleeting. Blocks for the test.
  * Never fails: a failure makes pairs inconclusive. */
 void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n);
 

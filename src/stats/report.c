@@ -161,8 +161,8 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
     return status;
 }
 
-/* Lists lanes with cached memory by rising number, as many as fit; *sums: the totals of the lanes
- * that do not fit. Returns how many lanes there are. */
+/* Lists lanes with cached memory by rising number, as many as fit. Returns how many such lanes
+ * there are; 0 also if host memory ran out. */
 static size_t report_list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room)
 {
     uint64_t *bytes = malloc(2 * HDI_LANES_MAX * sizeof *bytes),

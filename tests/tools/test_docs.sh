@@ -68,6 +68,13 @@ document() {
     printf '# A document\n' >"$page"
 }
 
+# described TEXT NAME: the check reports NAME for a function with the comment TEXT.
+described() {
+    printf '/* some.c - an example. */\n\n/* %s */\nint thing(int size, void *next)\n{\n    return size;\n}\n' "$1" >"$code"
+    reports "$([ -z "$2" ]; echo $?)" "${2:+src/some.c:3: describes $2, which is no parameter}"
+    printf '/* some.c - an example. */\n' >"$code"
+}
+
 mkdir -p "$work/tree/docs" "$work/tree/src/base" "$work/tree/tests/base" "$work/tree/tools/names"
 page=$work/tree/docs/page.md
 code=$work/tree/src/some.c
@@ -102,6 +109,13 @@ no_such_example("no/such/example.c"); hd_thing_count_u32(&thing);
 END
 reports 0 'the names in 3 files exist'
 
+# shellcheck disable=SC2016
+described 'Makes a thing. `size`: the bytes. *next: the next one. Of `hd_thing`: *all* of it, u32 *thing.' ''
+# shellcheck disable=SC2016
+described 'Makes a thing. `text`: all of it.' text
+# shellcheck disable=SC2016
+described 'Makes a thing. `size`, `text`: all of it.' text
+described 'Makes a thing. False: *last_thing is the next one.' last_thing
 comment 'It calls hd_no_such.' 'names hd_no_such,'
 comment 'It calls no_such_call.' 'names no_such_call,'
 comment 'It calls nothing().' 'names nothing,'
