@@ -433,8 +433,8 @@ static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t 
     return HD_OK;
 }
 
-/* The function `mapping` of `large`. Under blocks_lock alone, it reads only the mappings of free
- * blocks, since mappings under pledges may change meanwhile. */
+/* The callback `mapping` of `large`. If the caller holds only blocks_lock, the callback reads only
+ * the mappings of free blocks, since mappings under pledges may change meanwhile. */
 static bool arena_mapping_of(void *context, size_t offset, size_t *from, size_t *to)
 {
     return hdi_mappings_at(context, offset, from, to);

@@ -26,9 +26,9 @@
  * Threads: any, at the same time, except for create and destroy.
  * Locks: a thread that needs both locks takes `growing` before `blocks_lock`.
  * - A thread holds `growing` while it maps, unmaps, grants, revokes, restarts or reads the
- *   mappings. It keeps the lock during its requests to the port.
- * - A thread holds `blocks_lock` briefly, and never during a request. It is the only lock of a
- *   free, and of an allocation that fits in mapped memory.
+ *   mappings. The thread keeps the lock during its requests to the port.
+ * - A thread holds `blocks_lock` briefly, and never during a request. A free takes only this lock,
+ *   and so does an allocation that fits in mapped memory.
  * Blocking: a thread that takes `growing` waits until its holder's requests are done.
  * hdi_arena_alloc takes `growing` only if no free block of mapped memory fits.
  * Always:
@@ -78,8 +78,8 @@ typedef struct hdi_arena_config {
     void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
     void *share_context;
 
-    /* Called without locks when no free block of mapped memory fits. It gives back blocks that are
-     * only kept for their next owner. False: there were no such blocks. May be NULL. */
+    /* Called without locks when no free block of mapped memory fits. The function gives back blocks
+     * that are kept only for their next owner. False: there were no such blocks. May be NULL. */
     bool (*relieve)(void *context);
     void *relieve_context;
 
@@ -113,9 +113,9 @@ typedef struct hdi_arena_info {
 hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
 
 /* Gives all memory back, including blocks that still have owners. No submitted work may use these
- * blocks. Ignores NULL. `abandoned`: the device is lost. Then no request goes to its port, since a
- * request to a dead device may hang. The memory ends with the device's process.
- * Returns the first error, but goes on past errors. The arena is gone in any case.
+ * blocks. Ignores NULL. `abandoned`: the device is lost. Then no request goes to the device's port,
+ * since a request to a dead device may hang. The memory ends with the device's process. Returns the
+ * first error, but goes on past errors. The arena is gone in any case.
  * Blocks for requests to the port.
  * Errors: DRIVER, DEVICE_LOST. */
 hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned);
@@ -123,8 +123,8 @@ hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned);
 /* Restarts the arena after a loss of the device, when the port leads to a fresh process. Drops all
  * blocks, mappings and peers without a request, and reserves a range at `address` (0: anywhere).
  * Freeing a block of the former range does nothing, as long as the new range lies elsewhere. On
- * failure the arena is empty. Until a restart succeeds, it refuses allocations and grants with
- * DEVICE_LOST. Blocks for requests to the port.
+ * failure the arena is empty. Until a restart succeeds, the arena refuses allocations and grants
+ * with DEVICE_LOST. Blocks for requests to the port.
  * Errors: as hdi_arena_create. */
 hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
 
@@ -202,8 +202,8 @@ void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used);
 
 /* Lets another device, `peer` (its number in the runtime), use all memory that is mapped now or
  * later. Returns HD_OK at once for a peer that is already granted, and for the owner itself. On
- * failure the peer is not granted. Until they are unmapped, it keeps the mappings that it got; the
- * next grant gives it the others.
+ * failure the peer is not granted. The peer keeps the mappings that it got until they are unmapped;
+ * the next grant gives it the others.
  * Blocks for requests to the port.
  * Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_grant(hdi_arena *arena, int peer);
@@ -235,8 +235,8 @@ typedef struct hdi_arena_kept {
     size_t *share;
 } hdi_arena_kept;
 
-/* Looks at all blocks. False: no host memory, *out is empty. Blocks while another thread maps or
- * unmaps. */
+/* Looks at all blocks. False: host memory ran out; *out is empty. Blocks while another thread maps
+ * or unmaps. */
 bool hdi_arena_kept_make(hdi_arena *arena, hdi_arena_kept *out);
 void hdi_arena_kept_free_report(hdi_arena_kept *kept);
 /* The bytes that one block keeps. */

@@ -556,8 +556,8 @@ static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *
     }
     hdi_blocks_prune(arena->large); /* so that parts of a mapping join, too */
     wanted.no_wait = true;
-    /* A second attempt, because blocks may just have joined. Other threads may have freed and
-     * mapped memory while this one waited for `growing`. */
+    /* This attempt may succeed, because blocks may just have joined. Other threads may also have
+     * freed and mapped memory while this thread waited for `growing`. */
     hd_status status = arena_take_block(arena, &wanted, out);
     bool would_wait = out->origin == HDI_ORIGIN_WAITED;
     wanted.no_wait = false;

@@ -1,16 +1,16 @@
 /* arena_internal.h - declarations shared by the files behind arena.h.
  *
  * - arena.c: the address range, its mappings, peers, figures and verification.
- * - arena_alloc.c: memory for owners. It decides which memory to map and unmap.
+ * - arena_alloc.c: memory for owners. This file decides which memory to map and unmap.
  *
  * A mapping consists of whole granules, and the driver knows it by one handle. The arena moves it
  * or gives it back as a whole. One request can make, move or end several neighbouring mappings. A
  * new mapping goes to every granted peer. Each peer loses the mapping before the arena unmaps it.
  *
  * Two allocators manage the same range. `large` covers the whole range: mapped memory consists of
- * free and live blocks, the rest of gaps. `small` contains the blocks up to HDI_SMALL_BYTES, and
- * gaps everywhere else. Memory for `small` comes from `large` in spans of one granule. A span is a
- * live block of `large`.
+ * free and live blocks, and the rest consists of gaps. `small` contains the blocks up to
+ * HDI_SMALL_BYTES, and gaps everywhere else. Memory for `small` comes from `large` in spans of one
+ * granule. A span is a live block of `large`.
  *
  * Threads, locks, blocking: see arena.h.
  * Always:
@@ -82,7 +82,7 @@ struct hdi_arena {
     size_t granule, reserved, limit;
 
     hdi_mutex growing;
-    hdi_mappings mappings; /* under `growing`, like all up to moved_since */
+    hdi_mappings mappings; /* under `growing`, as are all members up to moved_since */
     size_t pieces;         /* bytes of pieces beside the range, which count against the limit */
     uint64_t pieces_total; /* bytes of all pieces ever made */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
@@ -90,8 +90,8 @@ struct hdi_arena {
     int64_t moved_since;   /* clock time of the last halving */
 
     hdi_lock blocks_lock;
-    /* Under blocks_lock, like all up to n_from. Both allocators, their sums and `base` change under
-     * both locks. */
+    /* Under blocks_lock, as are all members up to n_from. Both allocators, their sums and `base`
+     * change under both locks. */
     hdi_blocks *large, *small;
     const hdi_blocks_sums *large_sums, *small_sums;
     uint64_t base;

@@ -80,9 +80,9 @@ typedef struct hdi_blocks_config {
      * multiple of this distance. 0: free blocks join everywhere. */
     size_t wall;
 
-    /* True if the work of a point is finished. All functions that change or read sets call it. It
-     * must be cheap, must not fail and must not call the allocator. Once the function returned true
-     * for a point, it must always do so. */
+    /* True if the work of a point is finished. All functions that change or read sets call this
+     * function. It must be cheap, must not fail and must not call the allocator. Once the function
+     * returned true for a point, it must always do so. */
     bool (*finished)(void *context, hdi_point point);
     void *finished_context;
 
@@ -232,8 +232,8 @@ void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t fille
 typedef enum hdi_choice { HDI_CHOICE_SKIP, HDI_CHOICE_TAKE, HDI_CHOICE_STOP } hdi_choice;
 typedef hdi_choice (*hdi_choose)(void *context, size_t *from, size_t *to);
 
-/* Pledges parts of free blocks of at least `bytes` without unfinished uses. Small blocks come
- * first, or those at high offsets. Each pledge is put in front of *list.
+/* Pledges parts of free blocks of at least `bytes` without unfinished uses. `highest_first`: the
+ * blocks at high offsets come first, else the small ones. Each pledge is put in front of *list.
  * Errors: HOST_MEMORY, without a message. The list keeps the pledges made so far. */
 hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
                                      hdi_block **list);

@@ -2,8 +2,8 @@
  * pledges.
  *
  * A pledge is a block, or several neighbouring blocks, in no list. The pledge of a window keeps the
- * window's parts as separate blocks. So its end can restore each part exactly as it was. The caller
- * keeps the window's length. A pledge of finished memory is one block.
+ * window's parts as separate blocks. So the end of the pledge can restore each part exactly as it
+ * was. The caller keeps the window's length. A pledge of finished memory is one block.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: gaps are in a circular list without an order. For each pledge one spare descriptor is
@@ -443,7 +443,7 @@ hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *i
         hdi_block_prune(b, k);
         last = k;
     }
-    /* Two cuts, and the end of the pledge itself. */
+    /* Each of two cuts needs a descriptor, and so does the end of the pledge. */
     if (!hdi_blocks_reserve(b, 3) ||
         !hdi_blocks_reserve_for_owner(b, hdi_block_count_set(first) + hdi_block_count_set(last)) ||
         !hdi_blocks_gather(b, first, to, inherited)) {

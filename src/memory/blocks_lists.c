@@ -305,7 +305,8 @@ static bool block_can_join(const hdi_blocks *b, const hdi_block *left, const hdi
     return l == NULL && r == NULL;
 }
 
-/* Joins the oldest queued block with a neighbour if it can now. True: the queue is shorter. */
+/* Joins the oldest queued block with a neighbour if this is possible now. True: the queue is
+ * shorter. */
 static bool blocks_look_at_oldest(hdi_blocks *b)
 {
     hdi_block *k = b->oldest;
@@ -464,7 +465,7 @@ void hdi_block_set_free(hdi_blocks *b, hdi_block *k)
     hdi_block_insert_free(b, k);
 }
 
-/* Joins the free blocks between two walls, if nothing else lies there. One of them is k. */
+/* Joins the free blocks between two walls, if nothing else lies there. Block `k` is one of them. */
 static void blocks_join_walled(hdi_blocks *b, hdi_block *k)
 {
     while (hdi_block_free_pair(b, k->before, k)) {

@@ -16,8 +16,8 @@
  * Threads: any, except for create and destroy.
  * Locks: a thread takes `growing` first, then `lock`, or the lock of the pool in pinned.h.
  * - A thread holds `growing` while it pins or unpins memory.
- * - A thread holds `lock` briefly. It is the only lock of a free, and of an allocation that finds
- *   room.
+ * - A thread holds `lock` briefly. A free takes only this lock, and so does an allocation that
+ *   finds room.
  * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All other calls
  * wait only for `lock`.
  * Always: pinned memory never exceeds the limit.

@@ -1,9 +1,9 @@
 /* pinned.c - pinned host memory.
  *
- * A worker's registrations end with its process (`everywhere` of the configuration). So a failure
- * to unregister matters only while the worker runs. The driver of this process continues after the
- * loss of a device. So addresses stay reserved while that driver may still have memory there
- * registered.
+ * With `everywhere` in the configuration, a worker's registrations end with its process. So a
+ * failure to unregister matters only while the worker runs. The driver of this process continues
+ * after the loss of a device. So addresses stay reserved while that driver may still have memory
+ * there registered.
  *
  * Before drivers pin pages, the caller and up to three threads make the system allocate these
  * pages. The threads end before the memory is pinned.
@@ -253,8 +253,8 @@ static bool pinned_may_be_kept(hdi_answer answer)
 }
 
 /* Registers memory with one device's port. The memory may be registered there already. So if the
- * first attempt fails, this unregisters the memory, and tries again if that worked. If this fails,
- * the memory is not registered, unless `*kept` is set. */
+ * first attempt fails, this function unregisters the memory, and tries again if that worked. If the
+ * second attempt fails, the memory is not registered, unless `*kept` is set. */
 static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
                                   bool *kept)
 {
@@ -370,8 +370,8 @@ static size_t pinned_start_parts(part *parts, size_t count)
 
 /* Makes the system allocate and zero whole pages of a writable mapping. A driver that pins fresh
  * memory faults it in page by page, under locks that launches need. Pinning pages that exist takes
- * a seventh of the time. This function holds no lock, and uses several threads, which are faster
- * than one.
+ * a seventh of the time of pinning fresh ones. This function holds no lock, and uses several
+ * threads, which are faster than one.
  * If the system cannot do it, the driver faults the pages in. */
 static void pinned_populate(void *base, size_t bytes)
 {

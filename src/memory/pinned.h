@@ -9,8 +9,8 @@
  * registers it. Then all processes map the memory at one address, in a window (share.h).
  *
  * Threads: any; an hdi_pinned belongs to its owner.
- * Locks: one per pool, held during requests to ports and during calls of `port`. A thread takes it
- * before the locks of ports.
+ * Locks: one per pool, held during requests to ports and during calls of `port`. A thread takes
+ * this lock before the locks of ports.
  * Blocking: alloc, release and repin wait for requests to ports, so a thread that submits work must
  * not call them.
  * Always: addresses that a driver may hold as registered are not used for anything else.
@@ -49,7 +49,7 @@ typedef struct hdi_pinned {
     struct hdi_pinned_record *record;
 } hdi_pinned;
 
-/* Makes a pool. With `everywhere` it reserves the addresses of the window.
+/* Makes a pool. With `everywhere`, this call reserves the addresses of the window.
  * Errors: ARGUMENT, HOST_MEMORY, SYSTEM (no room for a window). */
 hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_pool **out);
 

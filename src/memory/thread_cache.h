@@ -83,7 +83,7 @@ typedef struct hdi_lane_cache {
     hdi_magazine magazines[HDI_CLASSES];
     /* One large block of any size, for pairs of hd_alloc and hd_free. More large blocks per lane
      * would withhold memory from allocations that need a part of a block. With eight of them, up to
-     * three times as much memory moves in the programs of bench/logs. */
+     * three times as much memory moves in the programs of bench/logs as with one. */
     hdi_item *large;
 } hdi_lane_cache;
 
