@@ -163,7 +163,7 @@ static hd_status image_make_params(hdi_signature *out, uint32_t n)
     return out->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
 }
 
-/* For the end of a message that lists names. */
+/* The end of a message that lists names: why the list contains only symbols, if that is so. */
 static const char *image_symbols_only(const hdi_image *image)
 {
     return image->kind != HDI_IMAGE_KERNEL_FILE && !hdi_name_has_demangler()

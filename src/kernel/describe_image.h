@@ -50,8 +50,8 @@ void hdi_image_release(hdi_image *image);
 hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *symbol);
 
 /* Finds the kernel that a program means by `wanted`. *symbol is text of the image, or `wanted`
- * itself. If part of the image could not be read, no kernel may have that symbol. `shown` is the
- * kernel's name for messages.
+ * itself. If part of the image could not be read, the symbol may belong to no kernel. `shown` is
+ * the kernel's name for messages.
  * Errors:
  * - NOT_FOUND: no such kernel, or several; the message lists them
  * - HOST_MEMORY */
@@ -64,8 +64,8 @@ typedef struct hdi_image_global {
     bool constant;      /* no kernel writes it */
 } hdi_image_global;
 
-/* Finds the variable that a program means. If part of the image could not be read, no variable may
- * have that symbol.
+/* Finds the variable that a program means. If part of the image could not be read, the symbol may
+ * belong to no variable.
  * Errors:
  * - NOT_FOUND: no such variable, or several; the message lists them
  * - HOST_MEMORY, IMAGE */

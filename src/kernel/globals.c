@@ -296,8 +296,8 @@ static hd_status global_add(struct hd_module *m, hdi_device *device, const hdi_i
 
 /* ---- the call ---- */
 
-/* Looks in the module's list. *n: the device's variables in it. NULL: the variable was not
- * requested, or its handle ended. */
+/* Finds a device's variable in the module's list. *n: the number of the device's variables there.
+ * NULL: the variable was not requested, or its handle ended. */
 static hd_buffer *global_find_in_list(struct hd_module *m, int device, const char *symbol, size_t *n)
 {
     hd_buffer *found = NULL;
@@ -353,7 +353,7 @@ hd_status hd_module_get_global(hd_module *handle, int device, const char *name, 
     }
     hdi_mutex_lock(&rt->refilling);
     hdi_mutex_lock(&rt->cold);
-    /* Checked again: hd_module_unload holds `refilling` as well. */
+    /* Checks the handle again: hd_module_unload may have run before this thread got `refilling`. */
     hd_status status = hdi_module_from_handle(handle) ? global_get(m, device, name, out) : hdi_module_refused(handle);
     hdi_mutex_unlock(&rt->cold);
     hdi_mutex_unlock(&rt->refilling);

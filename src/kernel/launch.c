@@ -4,7 +4,7 @@
  * Threads: any.
  * Locks: none of its own; the submission takes the order locks.
  * Blocking: while the lane is full. With launch_wait, the call also waits until the kernel ends,
- * and reports a failure with grid and arguments. It calls the driver in these cases only:
+ * and reports a failure with grid and arguments. The call enters the driver in these cases only:
  * - the first launch of a kernel on a device
  * - the first access from one device to another device's memory
  * - the first launch of a kernel that needs more shared memory than the driver allows by default

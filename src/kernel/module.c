@@ -122,7 +122,7 @@ static bool params_are_alike(const hdi_params *p, const hdi_signature *s)
 
 /* Takes a piece of memory for the signature's parameters. These are at most HDI_ARGUMENT_BYTES_MAX,
  * since each takes a byte at least. Prefers a piece with the same content. If there is none, this
- * takes a piece that no thread can still read, or makes one. */
+ * function takes a piece that no thread can still read, or makes one. */
 static hdi_params *params_take(struct hdi_modules *reg, const hdi_signature *signature)
 {
     unsigned class = params_class_of(signature->n_params);
@@ -401,7 +401,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
         /* A restart looks up kernels again. */
         status = hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
-        /* This is noted, so that the driver is not asked for it again. */
+        /* `described` keeps the driver from being asked for the signature again. */
         hdi_signature signature = {.described = true};
         status = kernel_load_and_look_up(k->module, k, device, &signature);
     }
@@ -607,7 +607,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     hdi_mutex_lock(&rt->refilling);
     hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
-    /* Checked again: hd_module_unload holds `refilling` as well. */
+    /* Checks the handle again: hd_module_unload may have run before this thread got `refilling`. */
     hd_status status = hdi_module_from_handle(handle) ? kernel_get_named(m, name, &k) : hdi_module_refused(handle);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));

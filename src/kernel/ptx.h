@@ -1,8 +1,8 @@
 /* ptx.h - lists the kernels and variables of PTX text: names, the places of parameters, shared
  * memory and thread bounds.
  *
- * It is a scanner, not a compiler: it reads declarations and skips instructions. PTX does not
- * contain the types of buffers: every 8-byte integer parameter may be an address.
+ * This code is a scanner, not a compiler: it reads declarations and skips instructions. PTX does
+ * not contain the types of buffers: every 8-byte integer parameter may be an address.
  *
  * Threads: any; no state.
  * Locks: none.

@@ -9,8 +9,8 @@
  *   the module counts. Loads wait for that work, too, so few modules are left behind.
  *
  * Threads: any.
- * Locks: `refilling`, for a whole unload. While it is held, the locks of module.c, and order locks,
- * one at a time and for few commands.
+ * Locks: an unload holds `refilling` all the time. Meanwhile it takes the locks of module.c, and
+ * order locks, one at a time and for few commands.
  * Blocking: while the driver unloads.
  * Always:
  * - A module stays on a device as long as a launch of its kernels is in flight there.
@@ -119,7 +119,8 @@ static bool unload_note_users(struct hd_module *m)
 
 /* ---- when a module goes ---- */
 
-/* True if the driver can unload the module now. `waits`: even if it waits for other work. */
+/* True if the driver can unload the module now. `waits`: even if the driver then waits for other
+ * work. */
 static bool unload_may_go(const struct hd_module *m, bool waits)
 {
     hd_runtime *rt = m->runtime;
@@ -166,7 +167,7 @@ bool hdi_modules_reap(hd_runtime *rt, bool waits)
 /* ---- the call ---- */
 
 /* Takes the module out of the list of loaded ones, and makes its handles stale. False: another call
- * did, or it is built in. */
+ * did this, or the module is built in. */
 static bool unload_leave_list(struct hd_module *m)
 {
     struct hdi_modules *reg = hdi_kernel_of(m->runtime)->modules;
@@ -219,7 +220,7 @@ hd_status hd_module_unload(hd_module *handle)
     hd_runtime *rt = m->runtime;
     /* A restart changes the module's numbers. */
     hdi_mutex_lock(&rt->refilling);
-    /* checked again: it may be another module by now */
+    /* checks the handle again: the structure may belong to another module by now */
     bool there = hdi_module_from_handle(handle) != NULL;
     if (there) {
         unload_module(m);
