@@ -101,8 +101,8 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
     return status;
 }
 
-/* The requests of a copy that other lanes will wait for. Engines in other processes wait for
- * `done`, which moves behind a flag. */
+/* The flags of a copy that other lanes will wait for. Engines in other processes wait for `done`,
+ * which moves behind a flag. */
 static uint16_t copy_awaited(const hd_runtime *rt)
 {
     return rt->is_process ? HDI_COPY_EVENT | HDI_COPY_FLAG : HDI_COPY_EVENT;

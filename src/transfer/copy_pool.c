@@ -58,7 +58,7 @@ static void copy_through_lines(unsigned char *dst, const unsigned char *src, siz
         _mm_stream_si128(to + 2, c);
         _mm_stream_si128(to + 3, d);
     }
-    _mm_sfence(); /* without it these stores are not ordered with later ones */
+    _mm_sfence(); /* without this instruction the stores are not ordered with later ones */
 }
 
 void hdi_copy_through(void *dst, const void *src, size_t bytes)
@@ -282,8 +282,8 @@ static void copy_pool_take_turn(struct hdi_copy_pool *pool, job *j)
     }
 }
 
-/* Keeps the worker near its group's node, as far as the process may run there. Without the
- * mutex. */
+/* Keeps the worker near its group's node, as far as the process may run there. Call this without
+ * the mutex. */
 static void copy_pool_settle_worker(const worker *w)
 {
     hdi_cpus near, both;
@@ -349,7 +349,7 @@ static void copy_pool_find_groups(hd_runtime *rt)
 }
 
 /* Starts workers until the job can get as many as it wants, or the pool's limit is reached. They
- * start near the job while its group is below its share. */
+ * start near the job while the group there is below its share. */
 static void copy_pool_start_workers(hd_runtime *rt, const job *j)
 {
     struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;

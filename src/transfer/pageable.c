@@ -233,8 +233,8 @@ static bool pageable_next(pageable *t, size_t room, pageable_part *out)
     return found;
 }
 
-/* Submits the operation that moves a part between its chunk and the device. *last: its end.
- * `parked`: as in hdi_linked. */
+/* Submits the operation that moves a part between its chunk and the device. *last: the end of the
+ * operation. `parked`: as in hdi_linked. */
 static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pageable_part *part, hdi_point *parked,
                                  hdi_point *last)
 {

@@ -12,8 +12,8 @@
  * their lanes for the operations submitted before.
  *
  * Threads: any.
- * Locks: one per pool, held for tens of nanoseconds. A thread that holds it takes only the lock of
- * a lane's list of roots (src/buffer/parked.h).
+ * Locks: one per pool, held for tens of nanoseconds. A thread that holds such a lock takes only the
+ * lock of a lane's list of roots (src/buffer/parked.h).
  * Blocking: see each call's comment.
  * Always: a chunk is in its pool, with the point of its last use, or one thread has taken it.
  * A chunk whose last use waits for work of the program (src/buffer/parked.h) is set apart, and
@@ -107,8 +107,9 @@ typedef enum hdi_staging_wish {
 } hdi_staging_wish;
 
 /* *out: a chunk that the caller may use; with IN_USE earlier work may still use it. NULL, with
- * HD_OK: no chunk is available, or with WAIT and IN_USE none was until the deadline. Errors, if the
- * pool is empty and no chunk can be made: HOST_MEMORY, DRIVER and the others of hd_alloc_host. */
+ * HD_OK: no chunk is available, or, with WAIT and IN_USE, none became available before the
+ * deadline. Errors, if the pool is empty and no chunk can be made: HOST_MEMORY, DRIVER and the
+ * others of hd_alloc_host. */
 hd_status hdi_staging_take(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out);
 
 /* Fails with a message about the uses of the pool's chunks. Errors: TIMEOUT; HANDLE at hd_close. */

@@ -50,7 +50,7 @@ static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
 }
 
 /* True if source and destination, in one buffer, may share a byte. The answer is exact if both
- * sides have the same strides. Otherwise it compares the spans of both sides. */
+ * sides have the same strides. Otherwise this function compares the spans of both sides. */
 bool hdi_box_overlaps(const hdi_box *box, uint64_t dst_offset, uint64_t src_offset);
 
 /* `rows` rows of `row` bytes; offsets count from the box's first bytes. */
