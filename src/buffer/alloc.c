@@ -155,7 +155,7 @@ static inline struct hd_buffer *alloc_take_cached(hd_lane *lane, size_t bytes, c
     return b;
 }
 
-/* Puts a freed buffer into the thread's magazine. False: the caller frees it another way. */
+/* Puts a freed buffer into the thread's magazine. False: the caller frees it in another way. */
 static inline bool alloc_put_cached(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
@@ -280,8 +280,8 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
         return status;
     }
     if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
-        /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it
-         * no longer owns it. */
+        /* The device was lost meanwhile, and perhaps restarted. The arena ignores a block that it
+         * no longer owns. */
         hdi_arena_free(device->arena, to.address, hdi_points_data(&to.inherited), to.inherited.count);
         hdi_points_release(&to.inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);

@@ -625,8 +625,8 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
     }
     copy c = {0};
     hdi_buffers_each(rt, buffer_add_block, &c);
-    /* More buffers may appear while no lock is held. In that case this tries again with more
-     * room. */
+    /* More buffers may appear while no lock is held. In that case this function tries again with
+     * more room. */
     for (size_t need = c.count; need > c.room; need = c.count) {
         size_t room = need + need / 8 + 16;
         hd_memory_block *more = realloc(c.blocks, room * sizeof *more);

@@ -198,14 +198,14 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
 }
 
 /* Takes the order lock that guards the buffer's use record. Also waits while another thread has
- * detached the record. No other thread may free the buffer meanwhile. So it must be the library's
- * own, in a hold, or without a handle. */
+ * detached the record. No other thread may free the buffer meanwhile. So the buffer must be the
+ * library's own, in a hold, or without a handle. */
 void hdi_record_lock(struct hd_buffer *b);
 
 /* Like hdi_record_lock, for a buffer that you just found through `handle`, and that another thread
  * may have freed since. Returns false, with the lock released, if the handle no longer leads to
  * that buffer. A buffer lost with its device still counts as that buffer. If the handle is NULL,
- * this only calls hdi_record_lock. */
+ * this function only calls hdi_record_lock. */
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle);
 static inline void hdi_record_unlock(struct hd_buffer *b)
 {
@@ -237,9 +237,9 @@ static inline void hdi_buffer_label(struct hd_buffer *b, const char *label)
 /* Makes the handle good. If the device is lost, the buffer is lost at once. */
 void hdi_buffer_make_live(struct hd_buffer *b);
 
-/* Calls `visit` for every buffer of the program that is live, lost or held. It holds the list's
- * lock, but releases it now and then. If another thread frees a buffer and allocates it again
- * meanwhile, `visit` may see the buffer twice, or not at all. */
+/* Calls `visit` for every buffer of the program that is live, lost or held. This function holds the
+ * list's lock, but releases it now and then. If another thread frees a buffer and allocates it
+ * again meanwhile, `visit` may see the buffer twice, or not at all. */
 void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
 
 /* True if the buffer's memory was taken since the last loss of the device. Otherwise the memory is
@@ -324,9 +324,9 @@ extern const hdi_lifetime hdi_holds_lifetime;
 /* hd_hold_create for a user outside of the library. Only this hold shows hd_close that the user
  * exists. Copies the label. Errors: as hd_hold_create. */
 hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **out);
-/* For hd_close, after it ended the handles. True if the program may still use memory of holds for
- * outside users. Unless the status of *first is set already, *first names one of these holds.
- * `first` may be NULL. */
+/* hd_close calls this function after it ended the handles. True if the program may still use memory
+ * of holds for outside users. Unless the status of *first is set already, *first names one of these
+ * holds. `first` may be NULL. */
 bool hdi_holds_abandon(hd_runtime *rt, hd_error *first);
 
 /* True if a hold keeps the memory of a buffer that was just freed. Then the structure stays as it
@@ -396,8 +396,8 @@ hd_status hdi_access_check(hd_access access);
 #define HDI_ACCESS_REPLACES 4u
 
 /* Blocks until the submitted writers of [low, high) are done; for HD_WRITE, also until the readers
- * are done. For HD_READ, this also returns the failure of the last writer of some bytes. Operations
- * submitted after this call stay in the record, whatever the host does. `handle`: as for
+ * are done. For HD_READ, this function also returns the failure of the last writer of some bytes.
+ * Operations submitted after this call stay in the record, whatever the host does. `handle`: as for
  * hdi_record_lock_of.
  * Errors: TIMEOUT, FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,

@@ -84,7 +84,7 @@ static hd_status import_check_range(hdi_device *device, uint64_t low, uint64_t h
             return status;
         }
         uint64_t end = hdi_address_end(driver, at);
-        /* if the end of the mapping is unknown, this checks the last byte */
+        /* if the end of the mapping is unknown, the loop checks the last byte */
         at = end > at ? end : high - 1 > at ? high - 1 : high;
     }
     return HD_OK;

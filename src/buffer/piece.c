@@ -50,9 +50,10 @@ static uint64_t piece_range_bytes(const hd_runtime *rt, uint64_t bytes)
     return rt->is_process ? (bytes + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP : bytes;
 }
 
-/* Reserves addresses for a piece. With worker processes it asks for addresses that other workers
- * can use for the piece, too. A driver may ignore that and put the piece elsewhere. Another device
- * then reaches the piece only if the same addresses are free in that device's worker. */
+/* Reserves addresses for a piece. With worker processes, this function asks for addresses that
+ * other workers can use for the piece, too. A driver may ignore the request and put the piece
+ * elsewhere. Another device then reaches the piece only if the same addresses are free in that
+ * device's worker. */
 static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
@@ -233,7 +234,7 @@ static hd_status piece_take(hdi_device *device, size_t piece, void *context)
     return status;
 }
 
-/* Allocates a piece. If there is no room, this takes all steps that hd_alloc takes. */
+/* Allocates a piece. If there is no room, this function takes all steps that hd_alloc takes. */
 static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, uint64_t losses, const char *label,
                             hdi_region **out)
 {

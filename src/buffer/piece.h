@@ -9,7 +9,7 @@
 
 #include "buffer/buffer.h"
 
-/* hd_alloc_with for HD_ALLOC_DEDICATED. Errors: the same. */
+/* Does the work of hd_alloc_with for HD_ALLOC_DEDICATED. Errors: as hd_alloc_with. */
 hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const void *call_site,
                           hd_buffer **out);
 

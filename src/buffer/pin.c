@@ -17,8 +17,9 @@
  * only if the driver reports that the memory is pinned.
  *
  * Threads: any; the keeper ends uses.
- * Locks: the list's lock, also held during fork(). A thread that holds it takes only the lock of a
- * pool, to count bytes. It is not held during driver calls, except those that retain a context.
+ * Locks: the list's lock, also held during fork(). A thread that holds this lock takes only the
+ * lock of a pool, to count bytes. No thread holds it during driver calls, except those that retain
+ * a context.
  * Blocking: see pin.h.
  * Always: pins do not overlap, except busy pins and pins whose device was lost. Only the thread
  * that made a pin busy changes its bytes.
@@ -362,7 +363,8 @@ static hd_status pin_await_end(const hdi_pin *p, const request *q)
 }
 
 /* Uses a pin that covers the bytes, or waits until no pin covers a part of them. q->pin NULL: none.
- * `pinned`: see pin_find. *again: this waited for a pin, or a pin ended since the driver was asked.
+ * `pinned`: see pin_find. *again: this function waited for a pin, or a pin ended since the driver
+ * was asked.
  * The lock is held. */
 static hd_status pin_search(request *q, bool pinned, bool *again)
 {

@@ -184,9 +184,9 @@ static void reclaim_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = reclaim_release};
 
-/* The most physical memory that a device's pool can hold now. That is its limit, or the sum of its
- * own memory and the driver's free memory if that is less. The free memory is the last figure of
- * the maintenance thread; this function never asks the driver. */
+/* The most physical memory that a device's pool can hold now. That is its limit, or, if less, the
+ * sum of its own memory and the driver's free memory. The free memory is the last figure of the
+ * maintenance thread; this function never asks the driver. */
 static uint64_t reclaim_budget_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t limit = hdi_arena_limit(device->arena);

@@ -84,7 +84,7 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                             hdi_linked link, hd_ticket *out);
 
-/* Submits a claim, which sets `link.claim`. Errors: the same. */
+/* Submits a claim, which sets `link.claim`. Errors: as hdi_submit. */
 hd_status hdi_submit_claim(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out);
 
@@ -95,7 +95,7 @@ hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
 
 /* Finds out whether an operation with these uses would now wait for work of the program. *root: one
  * such piece of work; position 0: there is none. `lane`: a library lane of a device that could run
- * the operation. Errors: the same as for its submission. */
+ * the operation. Errors: as hdi_submit. */
 hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *root);
 
 #endif

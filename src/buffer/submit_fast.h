@@ -23,8 +23,8 @@
 
 #define HDI_PREFETCH_SLOTS 8
 
-/* Take and release order locks, by rising number. Nearly always this is only the lock of the lane's
- * device. */
+/* These two functions take and release order locks, by rising number. Nearly always this is only
+ * the lock of the lane's device. */
 static inline void hdi_submit_lock(hdi_device *device, uint64_t locks)
 {
     locks &= HDI_ORDER_BITS;
@@ -224,11 +224,11 @@ static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
     return position == 0 || hdi_claim_is_over(lane, position);
 }
 
-/* Submits an operation on whole buffers that only this lane used since they were settled. So
- * the operation waits for nothing, and every failure was seen. False: other lanes used the buffers,
- * or the ring is full. On success this does all that the slow path would do. `keeps`: failures of
- * the lane are sticky. If they are not, each unfinished result that the operation reads would need
- * a wait. */
+/* Submits an operation on whole buffers that only this lane used since they were settled. So the
+ * operation waits for nothing, and every failure was seen. False: other lanes used the buffers, or
+ * the ring is full. On success this function does all that the slow path would do. `keeps`:
+ * failures of the lane are sticky. If they are not, each unfinished result that the operation reads
+ * would need a wait. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {
@@ -263,8 +263,8 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
     return true;
 }
 
-/* Submits a launch that cannot take the fast path. `locked`: the locks are held, and this releases
- * them.
+/* Submits a launch that cannot take the fast path. `locked`: the locks are held, and this function
+ * releases them.
  * Blocking, errors: as hdi_submit_launch. */
 hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);

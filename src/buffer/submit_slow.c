@@ -129,7 +129,8 @@ static bool submission_has_room(hd_lane *lane, uint64_t need)
 
 /* Waits, without locks, for this submission's turn and for room in the ring. If there are more
  * waits than the ring can hold, waits until the first of them is done. *until: the position at
- * which the lane has enough room; 0: this waits for something else. False: the deadline passed. */
+ * which the lane has enough room; 0: the thread waits for something else. False: the deadline
+ * passed. */
 static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *until)
 {
     hd_lane *lane = s->lane;
@@ -463,7 +464,7 @@ static void submission_begin_waiting(submission *s)
     s->deadline = s->deadline ? s->deadline : hdi_option_deadline(s->rt->options.submit_timeout);
 }
 
-/* Makes room in the log of the lane's failures. It begins when failures are many, before the room
+/* Makes room in the log of the lane's failures. This begins when failures are many, before the room
  * is needed. *again: the locks were released meanwhile. */
 static hd_status submission_archive_failures(submission *s, bool *again)
 {
@@ -546,8 +547,8 @@ static hd_status submission_wait_for_root(submission *s)
     return in_time ? HD_OK : submission_not_in_time(s, "and all others have other work in front");
 }
 
-/* Moves the operation to a parking lane. After success it must be tried again: it moved, a parking
- * lane was made, or a root is over. */
+/* Moves the operation to a parking lane. After success, try the operation again: it moved, a
+ * parking lane was made, or a root is over. */
 static hd_status submission_move(submission *s)
 {
     hdi_device *device = s->lane->device;
@@ -629,8 +630,9 @@ static hd_status submission_enter(submission *s, collected result, hdi_leaf **ga
     return in_time ? HD_OK : submission_not_in_time(s, "is full");
 }
 
-/* One try. *done: the operation is in the ring. If it is not, and this did not fail, try again. The
- * locks are held before this, and also afterwards unless it failed. */
+/* Tries once to submit the operation. *done: the operation is in the ring. If it is not, and the
+ * call did not fail, try again. The locks are held before the call, and also afterwards unless the
+ * call failed. */
 static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 {
     hd_status status = submission_look_at_lane(s);

@@ -114,7 +114,7 @@ typedef struct hdi_leaf {
 } hdi_leaf;
 
 /* A reader of many segments, noted once instead of in each of them. An operation that writes any of
- * these bytes waits for it. */
+ * these bytes waits for this reader. */
 typedef struct hdi_wide_reader {
     uint64_t low, high;
     hdi_point point;
@@ -288,7 +288,7 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order,
  * longer needed to the front of *garbage, for hdi_leaves_free after the lock is released. */
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point, hdi_leaf **garbage);
 
-/* The same for a use of the whole buffer whose record consists of one segment. */
+/* hdi_uses_commit for a use of the whole buffer whose record consists of one segment. */
 static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_point point)
 {
     hdi_segment *s = &u->whole;
@@ -333,7 +333,8 @@ bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_no
 void hdi_displaced_release(hdi_displaced *displaced);
 
 /* True for the usual record: all unfinished uses belong to `lane`, and there is room for one more
- * reader. Its last writer is not among the operations up to `failed_to`, some of which failed. */
+ * reader. The last writer of the buffer is not among the operations up to `failed_to`, some of
+ * which failed. */
 static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t failed_to)
 {
     const hdi_segment *s = &u->whole;
