@@ -6,8 +6,8 @@
  *
  * Threads: any. The submitting thread settles a pair for a kernel, the peer tester's thread for
  * copies.
- * Locks: `linking` while memory is mapped, none during a test. A restart holds it while it drops
- * the answers of a device. An established answer takes one load, and no lock.
+ * Locks: `linking` while memory is mapped, none during a test. A restart holds `linking` while it
+ * drops the answers of a device. An established answer takes one load, and no lock.
  * Blocking: see access.h.
  * Always: a positive answer changes only if one of the devices was lost and restarted, or if a
  * requested test gives another verdict. Memory mapped for a peer stays mapped, since work in
@@ -67,7 +67,7 @@ static int64_t peer_tester_test_pair(void *context)
 static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
 {
     struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
-    /* inline, no thread may be started; and nothing tests after the stop */
+    /* with placement inline no thread may be started, and after the stop nothing tests */
     if (rt->is_inline || !hdi_service_start(&s->thread) || hdi_service_is_stopped(&s->thread)) {
         return false;
     }
@@ -180,8 +180,8 @@ static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
     if (hdi_peers_known(rt, from, owner, &info)) {
         return false;
     }
-    /* Relaxed: it publishes no memory. It is set before the request, so that the peer tester finds
-     * it. */
+    /* Relaxed: this exchange publishes no memory. It comes before the request, so that the peer
+     * tester finds it. */
     bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
                                                         memory_order_relaxed);
     if (!ours || peer_tester_ask(rt, from, owner)) {
@@ -234,7 +234,8 @@ static void peer_access_settle(hd_runtime *rt, int from, int owner)
         hdi_peers_ask(rt, from, owner, true, &info);
     }
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    /* If it is no longer SOUGHT, a launch has already settled it, or a device was lost. */
+    /* If the answer is no longer SOUGHT, a launch has already settled the pair, or a device was
+     * lost. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
         atomic_store_explicit(known, peer_access_decide(rt, from, owner, true), memory_order_release);
     }

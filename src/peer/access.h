@@ -8,8 +8,8 @@
  *
  * Threads: any.
  * Locks: `linking`; one for the peer tester's list of requests, not held during a test.
- * Blocking: a kernel's first use of a pair of devices, for a test. The stop of the peer tester,
- * until the thread ends.
+ * Blocking: a kernel's first use of a pair of devices waits for a test. The stop of the peer tester
+ * waits until the thread ends.
  * Always: after its stop the peer tester makes no request.
  */
 #ifndef HDI_PEER_ACCESS_H
@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include "engine/engine.h"
 
-/* True if kernels of device `from` can use memory that `owner` owns. On first need it finds out
- * about the pair, which may take a test, and maps the owner's memory for it. */
+/* True if kernels of device `from` can use memory that `owner` owns. On first need, this function
+ * finds out about the pair, which may take a test, and maps the owner's memory for `from`. */
 bool hdi_peer_access(hd_runtime *rt, int from, int owner);
 /* The device, of the two, that copies from one to the other by using the other's memory. -1:
  * neither. Then a copy through pinned memory is faster, or the only way, or the right one until the
@@ -30,7 +30,8 @@ int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
  * is known. Returns the driver's code; 0: none. */
 int hdi_peer_access_explain_refusal(hd_runtime *rt, int from, int owner, char *out, size_t bytes);
 
-/* A device was lost: drops the answers about its pairs, so that the next use finds out again. */
+/* Call this after a loss of the device. Drops the answers about its pairs, so that the next use
+ * finds out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
 /* At its stop, the peer tester gives up a test under way, and its thread ends. */

@@ -24,7 +24,8 @@
 #include "engine/runtime.h"
 
 extern const hdi_lifetime hdi_peers_lifetime;
-/* For hd_close. A test under way ends soon without a result, and threads stop waiting for it. */
+/* hd_close calls this function. A test under way then ends soon without a result, and threads stop
+ * waiting for it. */
 void hdi_peers_end(hd_runtime *rt);
 
 /* The path of the test program; "": none. */
@@ -37,10 +38,10 @@ static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner
     return (facts->peers & ~facts->peers_denied) >> owner & 1;
 }
 
-/* Gets the result for `device` using memory of `owner`. If there is no result, this reads the
- * result files and tests the pair, and also the other direction if that has no result. It ignores
- * the option peers. `later`: threads that wait for another pair's test go first. Blocks for the
- * test.
+/* Gets the result for `device` using memory of `owner`. If there is no result, this function reads
+ * the result files and tests the pair, and also the other direction if that has no result. It
+ * ignores the option peers. `later`: threads that wait for another pair's test go first. Blocks for
+ * the test.
  * Never fails. A failure gives INCONCLUSIVE, which counts as a result. UNKNOWN: the runtime is
  * being closed. */
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out);

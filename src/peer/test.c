@@ -1,4 +1,4 @@
-/* test.c - makes verdicts from the records of heddle-probe, and runs it.
+/* test.c - makes verdicts from the records of heddle-probe, and runs that program.
  *
  * Threads, locks, blocking, and guarantees: see test.h.
  */
@@ -239,8 +239,8 @@ static hdi_parsed peer_test_take_wrong(hdi_peer_parser *h, const hdi_probe_recor
     return HDI_PARSED_MORE;
 }
 
-/* True if a failed call means that its step ended the device. If there is a driver's code, it
- * decides: for example, running out of memory is no fault of the pair. */
+/* True if a failed call means that its step ended the device. If there is a driver's code, this
+ * code decides: for example, running out of memory is no fault of the pair. */
 static bool peer_test_is_loss(const hdi_probe_record *r)
 {
     if (r->code > 0 && r->status != HD_ERROR_DEVICE_LOST) {

@@ -211,9 +211,9 @@ static size_t probe_pattern_check(const uint8_t *at, size_t bytes, uint64_t seed
 /* ---- do bytes arrive? a sentinel, a transfer, a check by the destination's device alone ----
  *
  * Each case takes three steps. The device with the destination fills it, and the bytes around it,
- * with a sentinel. The case moves a fresh pattern there in one way. The device with the destination
- * reads the bytes back. So the check finds a transfer that only the writer sees, a
- * transfer that never left, and bytes that were there before. */
+ * with a sentinel. The case moves a fresh pattern there in one way. The device with the
+ * destination reads the bytes back. So the check finds a transfer that only the writer sees, a
+ * transfer that never left, and bytes that were there before the transfer. */
 
 #define SENTINEL 0xa5u
 #define BLOCK 256 /* threads */

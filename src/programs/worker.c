@@ -1,8 +1,8 @@
 /* worker.c - the program heddle-worker: drives one device for the process that started it.
  *
  * hd_open starts it with placement=process; it is useless by itself. Two sockets come as
- * descriptors 3 and 4. The kernel kills it when its parent's watcher thread ends, and it ends by
- * itself when the sockets close.
+ * descriptors 3 and 4. The kernel kills the worker when its parent's watcher thread ends, and the
+ * worker ends by itself when the sockets close.
  */
 #include <stdio.h>
 #include <sys/resource.h>

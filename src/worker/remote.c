@@ -424,7 +424,7 @@ static hdi_answer remote_refuse_grant(hdi_port *owner, int peer, uint64_t at, ui
 static hdi_answer remote_ask_export(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
 {
     /* If this process is out of descriptors, it could not take the reply, and the device would be
-     * lost. So this checks first. */
+     * lost. So this function first makes sure that a descriptor is free. */
     int spare = hdi_descriptor_open("/dev/null", O_RDONLY, 0);
     if (spare < 0 && (errno == EMFILE || errno == ENFILE)) {
         return remote_answer_of(HDCU_ERROR_OPERATING_SYSTEM, "open");

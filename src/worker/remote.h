@@ -34,7 +34,7 @@ hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *con
                                  void *context);
 
 /* Takes both sockets over, and returns the connection's number. First disconnects an existing
- * connection, and its requests end. */
+ * connection, whose requests then end. */
 uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_socket);
 
 /* Ends the connection: requests under way and later ones return HDI_GONE_CLOSED, without a call of

@@ -522,8 +522,8 @@ static hd_status service_take_hold(service *s, hdi_message_welcome *w)
     return status;
 }
 
-/* Handles one message of the start. True: it answered a HELLO with success. False: continue, or end
- * if *over: a HELLO that failed is the last one. */
+/* Handles one message of the start. True: the message was a HELLO, and the answer was success.
+ * False: continue, or end if *over: a HELLO that failed is the last one. */
 static bool service_begin(service *s, bool *over)
 {
     size_t bytes = 0;

@@ -13,7 +13,7 @@
  * Blocking: a handshake, up to the option worker_timeout per message.
  * Always:
  * - Only the watcher reaps a process. So a process number is not used after its process is gone, as
- *   long as the application does not wait for it itself.
+ *   long as the application itself does not wait for the process.
  * - After a failure in the worker, the process is being killed and its sockets are closed. After a
  *   failure in the application, the caller shuts the process down.
  * - A spare is never essential. One that ends is replaced, until a few end in a row. If a spare
@@ -82,7 +82,7 @@
 typedef enum child_state {
     CHILD_NONE,
     CHILD_WANTED,  /* the watcher must start it */
-    CHILD_FRESH,   /* it runs, but its end would not be a loss of its device yet */
+    CHILD_FRESH,   /* the process runs, but its end would not be a loss of its device yet */
     CHILD_DRIVING, /* its end is the device's loss */
     CHILD_GONE     /* ended; its device is being declared lost */
 } child_state;

@@ -7,9 +7,9 @@
  * stopped, or makes no step while it has work. Then it declares the worker's device lost.
  *
  * Threads: any, unless noted otherwise.
- * Locks: one mutex guards the states of the processes. It is also held while a process is started
- * or a port is connected. Only the port's own locks and the losses' mutex are taken inside it. It
- * is not held while a device is declared lost.
+ * Locks: one mutex guards the states of the processes. A thread also holds this mutex while it
+ * starts a process or connects a port. With it, a thread takes only the port's own locks and the
+ * losses' mutex. No thread holds the mutex while a device is declared lost.
  * Always: the device of a dead worker is declared lost only when the process is gone. So the
  * process can no longer write to memory that it shared. A process that cannot be killed for 5
  * seconds counts as gone.
@@ -72,7 +72,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index);
  * 0: kill it in any case. */
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code);
 
-/* Ends the process of a device that is not wanted after all, and waits until it is gone. */
+/* Ends a device's process that is not wanted after all, and waits until the process is gone. */
 void hdi_worker_shut_down(hd_runtime *rt, int index);
 
 /* Like hdi_worker_shut_down, but without the wait, which hd_close makes. */
@@ -82,8 +82,8 @@ void hdi_worker_drop(hd_runtime *rt, int index);
  * device (hdi_device_drain). */
 void hdi_workers_drain(hd_runtime *rt);
 
-/* True if the process that drives the device is there. Once false, its end no longer counts as a
- * loss. */
+/* True if the process that drives the device is there. Once this is false, the end of the process
+ * no longer counts as a loss. */
 bool hdi_worker_drives(hd_runtime *rt, int index);
 
 /* The path of the worker program. */
