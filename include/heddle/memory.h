@@ -340,7 +340,8 @@ typedef struct hd_finding {
 typedef void (*hd_finding_callback)(void *context, const hd_finding *finding);
 
 /* Installs the runtime's callback for findings; NULL removes it. The call returns when no thread
- * runs the previous callback any more. Without the option memory_debug Heddle never calls it.
+ * runs the previous callback any more. Without the option memory_debug Heddle never calls the
+ * callback.
  * Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_finding(hd_runtime *runtime, hd_finding_callback callback, void *context);
 

@@ -133,7 +133,7 @@ HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
  *     matter.
  *   - The product runs in `lane`. The lane's device must reach all buffers.
  *   - cuBLAS or an installed CPU library computes the product (option blas). If neither can be
- *     opened, a kernel of Heddle computes it.
+ *     opened, a kernel of Heddle computes the product.
  *   - If the library does not take the strides of a large operand, the call first copies the
  *     operand to temporary device memory, in lanes of Heddle. If the operand is `c`, a second copy
  *     takes the result back to `c`, and *out is the ticket of the second copy.
