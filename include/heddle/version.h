@@ -10,7 +10,7 @@
 #define HD_VERSION_MAJOR 0
 #define HD_VERSION_MINOR 3
 #define HD_VERSION_PATCH 0
-/* The same as a text: "0.3.0". */
+/* The version as a text: "0.3.0". */
 #define HD_VERSION_STRING HD_VERSION_TEXT(HD_VERSION_MAJOR, HD_VERSION_MINOR, HD_VERSION_PATCH)
 
 /* Helpers of HD_VERSION_STRING. */

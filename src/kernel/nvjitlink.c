@@ -163,7 +163,7 @@ static hd_status nvjitlink_add_part(const entries *e, linker l, const hd_code_pa
                         "%.100s: these %zu bytes are no device code (PTX, cubin, fatbin, object, library)", k->name,
                         part->count);
     }
-    /* It need not end with a zero. */
+    /* PTX text need not end with a zero. */
     size_t length = kind == PTX ? strnlen(part->bytes, part->count) : 0;
     k->text = kind == PTX ? malloc(length + 1) : NULL;
     if (kind == PTX && !k->text) {

@@ -33,7 +33,7 @@
 
 typedef struct superblock {
     hdi_pinned pinned;
-    size_t at;    /* its place in the offsets of its hdi_host_space */
+    size_t at;    /* the superblock's offset in its hdi_host_space */
     bool tainted; /* the superblock was in use when a device was lost that may still write */
 } superblock;
 

@@ -611,7 +611,7 @@ static hdi_ending peer_test_listen_all(run *r)
             deadline += now - looked - LOOK_MS * 1000000;
         }
         looked = now;
-        /* this is limited, in case another process holds the pipe open */
+        /* the wait is limited, in case another process holds the pipe open */
         int64_t rest = hdi_deadline(END_NS);
         hdi_parsed parsed = peer_test_listen_now(r, gone ? &rest : &deadline, &closed);
         if (parsed == HDI_PARSED_MALFORMED) {

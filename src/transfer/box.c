@@ -90,7 +90,7 @@ hd_status hdi_box_make(const hd_box *box, hdi_box *out)
         b.src[b.dims++] = box->src_stride[i];
         fits = box_widen_span(&b.dst_span, box->count[i], box->dst_stride[i]) &&
                box_widen_span(&b.src_span, box->count[i], box->src_stride[i]);
-        /* this cannot overflow, since the destination spans at least that many bytes */
+        /* the product cannot overflow, since the destination spans at least that many bytes */
         b.bytes *= box->count[i];
     }
     if (!fits) {

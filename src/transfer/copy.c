@@ -346,7 +346,7 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     return hdi_attempt_result(&attempt, status);
 }
 
-/* This is inlined twice. So a copy without a trace ends in a tail call, which saves the 20
+/* This function is inlined twice. So a copy without a trace ends in a tail call, which saves the 20
  * instructions that check a status. */
 static inline __attribute__((always_inline)) hd_status transfer_run_route(const hdi_transfer *t, const hdi_route *route,
                                                                           hd_ticket *out)

@@ -413,7 +413,8 @@ static void copy_pool_begin_job(hd_runtime *rt, job *j)
     hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
-    /* This excludes groups that copy_pool_start_workers will make, which have no sleepers yet. */
+    /* The number excludes groups that copy_pool_start_workers will make, which have no sleepers
+     * yet. */
     size_t n_groups = pool->n_groups;
     copy_pool_ring(pool, j, n_groups, &c);
     copy_pool_start_workers(rt, j);

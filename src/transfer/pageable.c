@@ -518,7 +518,7 @@ static void pageable_read_wait_for_hands(reading *r)
     bool in_hands = r->count == 0 && r->hands;
     hdi_lock_release(&r->t.lock);
     if (in_hands) {
-        /* this needs no limit, since copying does not take long */
+        /* this wait needs no limit, since copying does not take long */
         hdi_futex_wait(&r->changed, changed, INT64_MAX);
     }
     atomic_store_explicit(&r->caller_waits, false, memory_order_seq_cst);

@@ -205,8 +205,8 @@ static int remote_exchange(line *l, const question *q, int64_t deadline, int *re
     return 0;
 }
 
-/* The same name in static memory, since callers keep answers across further requests. "": the name
- * is unknown. */
+/* Returns the name as a string in static memory, since callers keep answers across further
+ * requests. "": the name is unknown. */
 static const char *remote_static_name(const char *call)
 {
     static const char *const names[] = {

@@ -83,7 +83,7 @@ typedef enum child_state {
     CHILD_NONE,
     CHILD_WANTED,  /* the watcher must start it */
     CHILD_FRESH,   /* the process runs, but its end would not be a loss of its device yet */
-    CHILD_DRIVING, /* its end is the device's loss */
+    CHILD_DRIVING, /* the end of the process is the device's loss */
     CHILD_GONE     /* ended; its device is being declared lost */
 } child_state;
 
@@ -570,8 +570,8 @@ hd_status hdi_worker_await(hd_runtime *rt, int index)
         c->ours[0] = c->ours[1] = -1;
         bool alive = c->state == CHILD_FRESH;
         if (alive) {
-            /* This is under the mutex: if the process ends now, the port is disconnected after
-             * this. */
+            /* The port is connected under the mutex, so if the process ends now, the port is
+             * disconnected later. */
             c->connection = hdi_remote_port_connect(device->port, memory, code);
             c->state = CHILD_DRIVING;
             c->heartbeat_at = 0;

@@ -1,6 +1,6 @@
 /* embed.S - the kernel file of `heddle p2p` as bytes of the tool. The build makes the .hdk file and says where it is with -I. */
 #ifdef __CET__
-#include <cet.h> /* that nothing here breaks the protection of jumps and returns */
+#include <cet.h> /* so that nothing here breaks the protection of jumps and returns */
 #endif
     .section .rodata.tool_images, "a"
     .macro image name

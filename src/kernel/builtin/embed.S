@@ -1,6 +1,6 @@
 /* embed.S - the built-in kernel files as bytes of the library. The build makes the .hdk files and says where they are with -I. */
 #ifdef __CET__
-#include <cet.h> /* that nothing here breaks the protection of jumps and returns */
+#include <cet.h> /* so that nothing here breaks the protection of jumps and returns */
 #endif
     .section .rodata.hdi_builtin_images, "a"
     .macro image name
