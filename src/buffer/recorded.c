@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) void recorded_fill_in(hdi_record *r
     }
 }
 
-/* Records a submission of a thread that has no ring yet, or shares a ring. */
+/* Records a submission of a thread without a ring of its own. */
 static __attribute__((noinline)) void recorded_put_apart(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                          const hdi_command *command, const hdi_submitted *submitted)
 {

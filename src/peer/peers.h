@@ -39,7 +39,7 @@ static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner
 }
 
 /* Gets the result for `device` using memory of `owner`. If there is no result, this function reads
- * the result files and tests the pair, and also the other direction if that has no result. It
+ * the result files and tests the pair, and also the other direction if its result is missing. It
  * ignores the option peers. `later`: threads that wait for another pair's test go first. Blocks for
  * the test.
  * Never fails. A failure gives INCONCLUSIVE, which counts as a result. UNKNOWN: the runtime is
