@@ -78,8 +78,9 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
  * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. Pinned bytes count against the
  * option pinned_limit. Heddle unpins the memory after its last use, before it calls `released`.
  * NVIDIA's driver unpins only when no kernel runs. So Heddle waits until its devices have no work,
- * or until each of their lanes keeps finishing work for a second.
- * Memory that the program has pinned itself stays pinned, and counts against no limit.
+ * or until each of their lanes keeps finishing work for a second. At the limit, hd_import_host
+ * waits for memory that Heddle is still to unpin (option memory_timeout). Memory that the program
+ * has pinned itself stays pinned, and counts against no limit.
  *
  * Work may still use an earlier import of the same memory, although the program has freed its
  * buffer. If the earlier import pinned all of the new bytes, they stay pinned until the last of

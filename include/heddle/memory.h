@@ -128,8 +128,10 @@ HD_API hd_status hd_memory_on_reclaim(hd_runtime *runtime, hd_reclaim_callback c
 /* Returns unused physical memory to the driver until at most keep_bytes bytes of it are left. The
  * call first empties the magazines of all threads. `device` may be HD_DEVICE_HOST for pinned
  * memory. *freed (may be NULL) is the number of bytes returned. The call waits for the driver, but
- * not for work: freed memory that work still uses stays. For pinned memory, the driver of a GPU
- * waits until all work on that GPU has ended. Errors: HANDLE, NO_DEVICE, DEVICE_LOST, DRIVER. */
+ * not for work: freed memory that work still uses stays. The driver of a GPU unpins memory only
+ * after all kernels that run. So the call returns pinned memory only if no device has work, or if
+ * each lane kept finishing work for a second. Otherwise that memory stays until a later call, or
+ * until the option memory_idle returns it. Errors: HANDLE, NO_DEVICE, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_memory_trim(hd_runtime *runtime, int device, size_t keep_bytes, size_t *freed);
 
 /* ---- labels and holders ---------------------------------------------------------------------- */

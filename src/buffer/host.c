@@ -30,6 +30,7 @@
 #include "buffer/line.h"
 #include "buffer/reclaim.h"
 #include "buffer/recorded.h"
+#include "buffer/region.h"
 #include "engine/engine.h"
 #include "memory/part.h"
 
@@ -234,6 +235,12 @@ static uint64_t host_memory_lost_devices(void *context)
     return lost;
 }
 
+static bool host_memory_may_unpin(void *context)
+{
+    hd_runtime *rt = context;
+    return hdi_rest_is_near(&hdi_memory_of(rt)->rest, rt);
+}
+
 static uint64_t host_memory_limit(const hd_runtime *rt)
 {
     const hdi_option_AMOUNT *limit = &rt->options.pinned_limit;
@@ -269,6 +276,7 @@ static hd_status host_memory_ready(hd_runtime *rt)
         .finished = host_memory_is_finished,
         /* a worker ends before its device counts as lost */
         .lost = rt->is_process ? NULL : host_memory_lost_devices,
+        .may_unpin = host_memory_may_unpin,
         .context = rt,
     };
     return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
@@ -304,6 +312,7 @@ static void host_memory_release(hd_runtime *rt)
     }
     hdi_host_pool_destroy(hdi_memory_of(rt)->host_pool, !hdi_driver_is_usable(rt));
     hdi_memory_of(rt)->host_pool = NULL;
+    hdi_rest_end(&hdi_memory_of(rt)->rest);
     hdi_pinned_pool_destroy(hdi_memory_of(rt)->pinned);
 }
 
@@ -312,6 +321,7 @@ const hdi_lifetime hdi_host_lifetime = {.ready = host_memory_ready, .release = h
 /* The ways in which memory can become free for an allocation at the limit. */
 typedef struct prospect {
     bool comes_back; /* work or the library uses memory that comes back without the program */
+    bool held;       /* idle memory cannot be unpinned yet, because devices have work */
     bool claimed;    /* claims of the program use freed memory */
     bool live;       /* the program owns buffers that it may free */
     /* a number that changes when work ends its use of memory, or when memory is freed */
@@ -329,6 +339,15 @@ typedef struct host_request {
     hdi_points *inherited;
 } host_request;
 
+static bool host_memory_has_work(const hd_runtime *rt)
+{
+    bool any = false;
+    for (int i = 0; i < rt->n_devices && !any; i++) {
+        any = !hdi_device_is_drained(rt->devices[i]);
+    }
+    return any;
+}
+
 /* Frees idle chunks. Then finds the ways in which more memory can become free. */
 static prospect host_memory_look(const host_request *r)
 {
@@ -341,10 +360,14 @@ static prospect host_memory_look(const host_request *r)
     if (info.waiting_bytes) {
         hdi_freed_get(rt, HD_DEVICE_HOST, &freed);
     }
-    return (prospect){.comes_back = freed.of_work || in_use,
+    uint64_t unpinned;
+    bool unpins = hdi_regions_unpin(rt, &unpinned);
+    bool held = info.idle_bytes != 0 && host_memory_has_work(rt);
+    return (prospect){.comes_back = freed.of_work || in_use || unpins || held,
+                      .held = held,
                       .claimed = freed.of_claims != 0,
                       .live = info.live_count != 0 && !r->own,
-                      .number = info.waiting_bytes + info.own_bytes + info.frees +
+                      .number = info.waiting_bytes + info.own_bytes + info.frees + unpinned +
                                 hdi_line_left(hdi_line_of(rt, HD_DEVICE_HOST))};
 }
 
@@ -388,7 +411,7 @@ static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
         if (now.number != seen.number) {
             hdi_memory_wait_moved(p);
         }
-        if (now.number != seen.number || chances != before) {
+        if (now.number != seen.number || chances != before || seen.held) {
             status = host_memory_try(r);
         }
         seen = now;

@@ -15,6 +15,7 @@
 #include "base/sized.h"
 #include "buffer/import.h"
 #include "buffer/kind.h"
+#include "buffer/limit.h"
 #include "buffer/part.h"
 #include "buffer/pin.h"
 #include "buffer/region.h"
@@ -224,6 +225,29 @@ static void import_unpin(hdi_region *e, bool closing)
     hdi_pin_drop(e->runtime, e->pin);
 }
 
+/* Pins the memory. At the limit, waits while freed imports are still to be unpinned (option
+ * memory_timeout). */
+static hd_status import_pin(hdi_region *e, uint64_t low, uint64_t high, uint64_t *address)
+{
+    hd_runtime *rt = e->runtime;
+    hdi_attempt attempt; /* a failure before a wait with success leaves no message */
+    hdi_attempt_begin(&attempt);
+    hdi_memory_wait wait = hdi_memory_wait_begin(rt);
+    hd_status status;
+    for (uint64_t seen = 0, unpinned;; seen = unpinned) {
+        bool more = hdi_regions_unpin(rt, &unpinned);
+        if (unpinned != seen) {
+            hdi_memory_wait_moved(&wait);
+        }
+        status = hdi_pin_take(rt, low, high, e->buffer->label, &e->pin, address);
+        if (status != HD_ERROR_HOST_MEMORY || !more || hdi_memory_wait_over(&wait, false)) {
+            break;
+        }
+        hdi_memory_wait_sleep(&wait);
+    }
+    return hdi_attempt_result(&attempt, status);
+}
+
 hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,
                           const void *call_site, hd_buffer **out)
 {
@@ -254,7 +278,7 @@ hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_i
         hdi_region_drop(e);
         return status;
     }
-    status = hdi_pin_take(rt, low, low + bytes, e->buffer->label, &e->pin, &address);
+    status = import_pin(e, low, low + bytes, &address);
     if (status) {
         hdi_region_unlist(e);
         hdi_region_drop(e);

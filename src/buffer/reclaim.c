@@ -44,7 +44,6 @@
 #include "buffer/part.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
-#include "engine/rest.h"
 #include "memory/host_pool.h"
 #include "memory/part.h"
 #include "memory/share.h"
@@ -359,7 +358,6 @@ struct hdi_maintenance {
     _Atomic int64_t published; /* clock time of the last publication; only with placement inline */
     watched devices[HDI_DEVICES_MAX];
     watched pinned;
-    hdi_rest rest;
 };
 
 static int64_t maintenance_run(void *context);
@@ -389,7 +387,6 @@ static void maintenance_release(hd_runtime *rt)
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
     if (k) {
         hdi_service_destroy(&k->thread);
-        hdi_rest_end(&k->rest);
         free(k);
         hdi_buffer_of(rt)->maintenance = NULL;
     }
@@ -456,7 +453,7 @@ static bool maintenance_watch(hd_runtime *rt, hdi_device *device, watched *w, in
 
 /* Gives idle pinned memory back at a time when unpinning holds up no work. Keeps chunks of
  * transfers: they are few, and pinning them again would delay a transfer. */
-static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, hdi_rest *rest, int64_t now)
+static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, int64_t now)
 {
     hdi_host_pool *pool = hdi_memory_of(rt)->host_pool;
     hdi_host_pool_info info;
@@ -472,10 +469,10 @@ static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, hdi_rest *rest,
     uint64_t keep = now - w->allocated >= idle ? 0 : hdi_maintenance_headroom(info.reserved_bytes);
     uint64_t most = info.idle_bytes > RETURN_AT_ONCE ? info.idle_bytes - RETURN_AT_ONCE : 0, returned = 0;
     if (info.idle_bytes > keep) {
-        if (!hdi_rest_is_near(rest, rt)) {
-            return true;
-        }
         hdi_host_pool_trim(pool, keep > most ? keep : most, &returned);
+        if (returned == 0) {
+            return true; /* later, when it holds up no work */
+        }
     }
     return returned != 0 || now - w->allocated < idle;
 }
@@ -509,7 +506,7 @@ static bool maintenance_look_around(hd_runtime *rt, const bool *wanted)
         maintenance_ask_driver(rt, device, &k->devices[i], now);
         busy |= maintenance_watch(rt, device, &k->devices[i], now);
     }
-    busy |= maintenance_watch_pinned(rt, &k->pinned, &k->rest, now);
+    busy |= maintenance_watch_pinned(rt, &k->pinned, now);
     return !hdi_buffer_of(rt)->on_tick(rt) || busy;
 }
 

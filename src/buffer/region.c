@@ -45,6 +45,8 @@ struct hdi_regions {
     hdi_region **table; /* by address */
     size_t count, room;
     hdi_region *leaving;
+    /* how many freed regions with pinned memory the keeper got so far, and how many it unpinned */
+    _Atomic uint64_t unpins, unpinned;
     hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner; the host is the last one */
     /* placement=process: the addresses for pieces; NULL: not needed yet */
     hdi_blocks *addresses;
@@ -194,6 +196,9 @@ static void region_finish(hdi_region *e, bool closing)
     if (e->give_back) {
         e->give_back(e, closing);
     }
+    if (e->unpins) {
+        atomic_fetch_add_explicit(&regions_of(e->runtime)->unpinned, 1, memory_order_release);
+    }
     regions_count_end(regions_of(e->runtime), e);
     if (e->released) {
         hdi_apart apart = hdi_presence_apart();
@@ -203,6 +208,16 @@ static void region_finish(hdi_region *e, bool closing)
     hdi_attempt_end(&attempt);
     free(e->points);
     free(e);
+}
+
+bool hdi_regions_unpin(hd_runtime *rt, uint64_t *unpinned)
+{
+    struct hdi_regions *all = regions_of(rt);
+    /* Acquire: pairs with the release in region_finish. A thread that sees the end can pin the
+     * bytes. */
+    *unpinned = all ? atomic_load_explicit(&all->unpinned, memory_order_acquire) : 0;
+    /* the keeper does not wait for itself */
+    return all && atomic_load_explicit(&all->unpins, memory_order_relaxed) != *unpinned && !hdi_thread_is_own();
 }
 
 static bool region_waits_for(const hdi_region *e, hdi_of_point of, void *context)
@@ -287,6 +302,10 @@ static int64_t regions_run_keeper(void *context)
         return INT64_MAX;
     }
     bool busy = regions_lost_work_goes_on(rt);
+    for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
+        /* with placement inline no other thread may notice finished work */
+        hdi_engine_run_inline(rt->devices[i]);
+    }
     bool pins = hdi_is_closing(rt) || hdi_rest_is_near(&all->rest, rt);
     hdi_point wait;
     hdi_mutex_lock(&all->lock);
@@ -313,6 +332,8 @@ static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
     if (kept) {
         e->next = all->leaving;
         all->leaving = e;
+        e->unpins = e->pin != NULL;
+        atomic_fetch_add_explicit(&all->unpins, e->unpins, memory_order_relaxed);
         hdi_service_wake(&all->keeper);
     }
 }

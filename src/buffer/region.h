@@ -28,6 +28,7 @@ struct hdi_region {
     uint64_t charged;         /* bytes that count against a limit */
     /* the pin of host memory; NULL: the program pinned the memory, or it is device memory */
     hdi_pin *pin;
+    bool unpins;         /* counted among those that the keeper unpins */
     uint64_t mapped_for; /* under `linking`: one bit per peer with a mapping of its own */
     /* Unpins or unmaps the memory, once nothing uses it. `closing`: the runtime is ending. NULL:
      * there is nothing to do. May wait for the driver. */
@@ -67,6 +68,10 @@ typedef struct hdi_region_leaving {
     char label[HD_LABEL_BYTES]; /* the label of one of them; "": none has a label */
 } hdi_region_leaving;
 void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *context, hdi_region_leaving *out);
+
+/* True if a thread of the library will unpin memory of freed regions. *unpinned: how many it
+ * unpinned so far. */
+bool hdi_regions_unpin(hd_runtime *rt, uint64_t *unpinned);
 
 /* The kinds of the buffers of regions: device memory, and pinned memory. */
 extern const struct hdi_buffer_ops hdi_region_device_ops, hdi_region_host_ops;

@@ -7,8 +7,7 @@
  * in the last eighth of the time since the first look. Then no kernel ran all the time. After ten
  * seconds, an open claim no longer counts, since a program may keep it for hours.
  *
- * Threads: one at a time uses a record. Engines finish work meanwhile. With placement inline, the
- * thread that looks runs the engines, since no other thread may notice finished work.
+ * Threads: one at a time uses a record. Engines finish work meanwhile.
  * Locks: none.
  * Always: a look waits for nothing.
  */
@@ -30,9 +29,6 @@ static bool rest_is_reached(const hd_runtime *rt)
 {
     bool reached = true;
     for (int d = 0; d < rt->n_devices && reached; d++) {
-        if (rt->is_inline) {
-            hdi_engine_run_inline(rt->devices[d]);
-        }
         reached = hdi_device_is_drained(rt->devices[d]);
     }
     return reached;

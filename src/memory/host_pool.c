@@ -297,11 +297,15 @@ static hdi_block *host_pool_unpin_pledge(hdi_host_pool *pool, hdi_host_space *s,
     return next;
 }
 
-/* Unpins idle superblocks of at least `bytes` in all, or all of them. */
+/* Unpins idle superblocks of at least `bytes` in all, or all of them. Unpins none while this would
+ * hold up work. `growing` is held. */
 static hd_status host_pool_unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed)
 {
     hd_status status = HD_OK;
     uint64_t found = 0;
+    if (pool->config.may_unpin != NULL && !pool->config.may_unpin(pool->config.context)) {
+        return HD_OK;
+    }
     hdi_mutex_lock(&pool->lock);
     host_pool_notice_losses(pool);
     hdi_host_space *s = pool->newest;

@@ -39,6 +39,8 @@ typedef struct hdi_host_pool_config {
     /* One bit for each lost device that may still write. The bit is set before the loss finishes
      * any point. NULL: no device can be in this state. */
     uint64_t (*lost)(void *context);
+    /* True if unpinning memory now holds up no work. One thread at a time calls this. */
+    bool (*may_unpin)(void *context);
     void *context;
 } hdi_host_pool_config;
 

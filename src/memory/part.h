@@ -9,6 +9,7 @@
 #ifndef HDI_MEMORY_PART_H
 #define HDI_MEMORY_PART_H
 
+#include "engine/rest.h"
 #include "worker/part.h"
 
 typedef struct hdi_memory_part {
@@ -17,6 +18,7 @@ typedef struct hdi_memory_part {
     struct hdi_pinned_pool *pinned;
     struct hdi_thread_caches *caches;
     struct hdi_host_pool *host_pool; /* blocks of pinned memory */
+    hdi_rest rest;                   /* for the pool, which unpins its memory */
 } hdi_memory_part;
 
 /* A const runtime does not change itself; the objects it points to may. */

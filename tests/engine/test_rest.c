@@ -164,12 +164,55 @@ static void idle_memory_stays_while_work_is_held(void **state)
     assert_int_equal(sem_destroy(&gate), 0);
 }
 
+/* At the limit, a new import waits until freed imports are unpinned, and so does an allocation. */
+static void room_of_freed_imports_is_waited_for(void **state)
+{
+    (void)state;
+    enum { PART = 1 << 20, PARTS = 40 };
+    scene s = scene_begin("pinned_limit=8M");
+    unsigned char *memory;
+    hd_buffer *buffer;
+    assert_int_equal(posix_memalign((void **)&memory, 4096, (size_t)PARTS * PART), 0);
+    for (int i = 0; i < PARTS; i++) {
+        assert_ok(hd_import_host(s.runtime, memory + (size_t)i * PART, PART, NULL, &buffer));
+        hd_free(buffer);
+    }
+    assert_ok(hd_alloc_host(s.runtime, 6 << 20, &buffer));
+    scene_end(&s);
+    free(memory);
+}
+
+/* Beside held work, hd_memory_trim and allocations at the limit unpin nothing. */
+static void nobody_unpins_beside_held_work(void **state)
+{
+    (void)state;
+    scene s = scene_begin("pinned_limit=8M memory_timeout=300");
+    hd_arg use = hd_inout(s.buffer);
+    hd_buffer *small, *large;
+    size_t freed = 1;
+    assert_ok(hd_alloc_host(s.runtime, 1 << 20, &small));
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    atomic_store(&held, true);
+    assert_ok(hd_lane_run_native(s.lane, hold_stream, NULL, &use, 1, NULL));
+    hd_free(small);
+    assert_ok(hd_memory_trim(s.runtime, HD_DEVICE_HOST, 0, &freed));
+    assert_int_equal(freed, 0);
+    assert_status(hd_alloc_host(s.runtime, 8 << 20, &large), HD_ERROR_HOST_MEMORY);
+    assert_int_equal(atomic_load(&unpinned_while_held), 0);
+    atomic_store(&held, false);
+    assert_int_equal(sem_post(&gate), 0);
+    assert_ok(hd_lane_wait(s.lane, HD_FOREVER));
+    assert_ok(hd_alloc_host(s.runtime, 8 << 20, &large));
+    scene_end(&s);
+    assert_int_equal(sem_destroy(&gate), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(held_work_is_not_waited_for),
-        cmocka_unit_test(busy_lanes_are_no_reason_to_keep_it),
-        cmocka_unit_test(idle_memory_stays_while_work_is_held),
+        cmocka_unit_test(held_work_is_not_waited_for),          cmocka_unit_test(busy_lanes_are_no_reason_to_keep_it),
+        cmocka_unit_test(idle_memory_stays_while_work_is_held), cmocka_unit_test(room_of_freed_imports_is_waited_for),
+        cmocka_unit_test(nobody_unpins_beside_held_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
