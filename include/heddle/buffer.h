@@ -59,9 +59,11 @@ typedef enum hd_alloc_flags {
 
 /* Options of hd_alloc_with. */
 typedef struct hd_alloc_options {
-    size_t size;       /* sizeof(hd_alloc_options) */
-    unsigned flags;    /* hd_alloc_flags, or 0 */
-    const char *label; /* for messages and reports, copied (HD_LABEL_BYTES); NULL: none */
+    size_t size;    /* sizeof(hd_alloc_options) */
+    unsigned flags; /* hd_alloc_flags, or 0 */
+    /* For messages and reports. Heddle keeps a copy of at most HD_LABEL_BYTES, with the terminating
+     * zero. NULL: none. */
+    const char *label;
 } hd_alloc_options;
 
 /* Allocates as hd_alloc does, with options (NULL: none). The caller owns the buffer and frees it

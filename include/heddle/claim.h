@@ -48,8 +48,10 @@ typedef struct hd_claim hd_claim;
 
 /* Options of a claim. */
 typedef struct hd_claim_options {
-    size_t size;       /* sizeof(hd_claim_options) */
-    const char *label; /* for messages and reports, copied (HD_LABEL_BYTES); NULL: none */
+    size_t size; /* sizeof(hd_claim_options) */
+    /* For messages and reports. Heddle keeps a copy of at most HD_LABEL_BYTES, with the terminating
+     * zero. NULL: none. */
+    const char *label;
 } hd_claim_options;
 
 /* Begins a claim. `uses` contains up to 128 arguments, all of them buffers. The call reads them

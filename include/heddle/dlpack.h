@@ -1,14 +1,14 @@
 /* heddle/dlpack.h - exchange of tensors with other libraries, without a copy: DLPack in C.
  *
- * NumPy, PyTorch, CuPy, JAX and others hand tensors to each other by DLPack: a producer gives a
- * tensor to a consumer. A DLPack tensor is a structure with an address, a type, a shape and
+ * NumPy, PyTorch, CuPy, JAX and others hand tensors to each other through DLPack: a producer gives
+ * a tensor to a consumer. A DLPack tensor is a structure with an address, a type, a shape and
  * strides. It also contains the deleter, a function that the consumer calls when it no longer uses
  * the tensor. Heddle gives and takes the versioned form of DLPack 1, and the older form without a
  * version. The structures are those of DLPack's own header, dlpack.h. A program that uses their
  * fields includes dlpack.h, before or after this header.
  *
- * DLPack defines numbers for streams. By one of these numbers, a consumer names the stream in which
- * it uses the tensor:
+ * DLPack defines numbers for streams. The consumer passes one of these numbers to tell where it
+ * uses the tensor:
  *   - 1 is CUDA's legacy default stream, 2 is the default stream of the calling thread, and a
  *     larger number is a cudaStream_t
  *   - HD_DLPACK_UNORDERED: Heddle orders nothing, and the program must order the uses itself
@@ -50,7 +50,8 @@ typedef struct hd_dlpack_options {
     unsigned flags; /* hd_dlpack_flags, or 0 */
     hd_type type;   /* for an import: the required type of elements; 0: any type */
     int device;     /* for memory that belongs to no device: the device of the stream */
-    /* Names the export's claim, or the imported buffer; copied (HD_LABEL_BYTES). NULL: "dlpack". */
+    /* The name of the export's claim, or of the imported buffer. Heddle keeps a copy of at most
+     * HD_LABEL_BYTES, with the terminating zero. NULL: "dlpack". */
     const char *label;
 } hd_dlpack_options;
 
@@ -61,8 +62,8 @@ typedef struct hd_dlpack_options {
  * deleter, a claim covers the tensor's bytes, from the first element to the last (heddle/claim.h).
  * The claim is for reading and writing, or only for reading with HD_DLPACK_READ_ONLY. The
  * consumer's work therefore runs after earlier work, and later work waits for the deleter.
- *   - With a stream, the claim is one of hd_claim_begin_stream. Later work also waits for the work
- *     that is in the stream when the consumer calls the deleter.
+ *   - With a stream, the export makes its claim as hd_claim_begin_stream does. Later work also
+ *     waits for the work that is in the stream when the consumer calls the deleter.
  *   - With HD_DLPACK_CPU, the call waits until earlier work on the bytes is finished (option
  *     transfer_timeout).
  *   - With HD_DLPACK_UNORDERED, there is no claim. A hold keeps the memory in place until the
@@ -74,8 +75,8 @@ typedef struct hd_dlpack_options {
  * Each claim takes one of the 160 lanes that its device provides for claims. Without a free lane,
  * the call fails with LIMIT. The consumer gets these kinds of memory:
  *   - Device memory of a GPU becomes CUDA memory, with the driver's number of the device.
- *   - Of a unified buffer, the consumer gets the pinned memory with HD_DLPACK_CPU, and the device
- *     memory with a stream. Heddle refuses a unified buffer with HD_DLPACK_UNORDERED.
+ *   - A unified buffer becomes its pinned memory with HD_DLPACK_CPU, and its device memory with a
+ *     stream. Heddle refuses a unified buffer with HD_DLPACK_UNORDERED.
  *   - Memory of a host device becomes CPU memory.
  *   - Pinned memory becomes CPU memory with host devices or placement=process, and pinned memory of
  *     CUDA otherwise.
@@ -84,7 +85,7 @@ typedef struct hd_dlpack_options {
  * the claim ends when the capture is over. With stream 2, the thread that called hd_dlpack_export
  * should also call the deleter. If another thread calls the deleter, the claim also waits for the
  * earlier work in the default streams of all threads. The message of hd_close names exports whose
- * deleter was not called. A deleter may also be called after hd_close. The export of a tensor
+ * deleter was not called. Calling a deleter after hd_close is still safe. The export of a tensor
  * without elements contains no address, and makes no claim.
  * Errors: ARGUMENT (a stream that does not fit the memory; strides that are no multiples of the
  * element's size), HANDLE, RANGE, NO_DEVICE, LIMIT, FAILED, DEVICE_LOST, ACCESS, TIMEOUT, MEMORY,
@@ -99,16 +100,17 @@ HD_API hd_status hd_dlpack_export(const hd_tensor *tensor, int64_t stream, const
 HD_API hd_status hd_dlpack_export_unversioned(const hd_tensor *tensor, int64_t stream, const hd_dlpack_options *options,
                                               struct DLManagedTensor **out);
 
-/* Returns the device that an export of the tensor with this stream names. *type is DLPack's
- * DLDeviceType, and *id is the device's number among those of this type. Python's __dlpack_device__
- * returns this pair.
- * Errors: as hd_dlpack_export (only those of its checks). */
+/* Returns the device that hd_dlpack_export would name for this tensor and this stream. *type is
+ * DLPack's DLDeviceType, and *id is the device's number among those of this type. Python's
+ * __dlpack_device__ returns this pair.
+ * Errors: ARGUMENT (null, or a stream that does not fit the memory), HANDLE, RANGE, DEVICE_LOST,
+ * UNSUPPORTED (as hd_dlpack_export). With a stream also DRIVER. */
 HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, int32_t *type, int32_t *id);
 
 /* ---- from others ---- */
 
 /* Takes a tensor from a producer, and makes a tensor *out over the same bytes. The buffer of *out
- * is like one of hd_import or hd_import_host: the caller owns it, and frees it with
+ * is like a buffer from hd_import or hd_import_host: the caller owns it, and frees it with
  * hd_free(out->buffer). After a success the producer's tensor belongs to Heddle. Heddle calls the
  * deleter once, when Heddle no longer uses the memory (hd_released_function). After a failure the
  * producer's tensor still belongs to the caller.
@@ -117,16 +119,16 @@ HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, i
  * uses of the bytes run after the work that is in that stream now. With HD_DLPACK_UNORDERED, and
  * for CPU memory with HD_DLPACK_CPU, the bytes must be ready: Heddle waits for nothing. `options`
  * may be NULL.
- *   - CUDA memory must be of a device of the runtime. out->buffer is memory of that device. Managed
- *     memory becomes memory of options->device.
+ *   - CUDA memory must belong to a device of the runtime. out->buffer is memory of that device.
+ *     Managed memory becomes memory of options->device.
  *   - CPU memory and pinned memory become a pinned buffer. The driver pins whole pages, and may
  *     refuse a second small array in the same page. Host devices take all memory that the CPU can
  *     use.
  *   - Elements of type bool become u8. Strides may be negative or 0.
  *   - To import a read-only tensor, pass HD_DLPACK_READ_ONLY. Operations must not write the tensor,
  *     but Heddle does not check them.
- *   - A tensor without elements is not imported. The buffer is one byte of Heddle's own memory, and
- *     hd_dlpack_import itself calls the deleter.
+ *   - Heddle does not import the memory of a tensor without elements. The buffer is one byte of
+ *     Heddle's own memory, and hd_dlpack_import itself calls the deleter.
  *
  * The same bytes can be imported only once at a time. Memory of Heddle itself cannot be imported:
  * use its buffer.

@@ -45,7 +45,8 @@ typedef void (*hd_released_function)(void *context);
 /* Options of hd_import, hd_import_host and hd_import_descriptor. */
 typedef struct hd_import_options {
     size_t size; /* sizeof(hd_import_options) */
-    /* for messages and reports, copied (HD_LABEL_BYTES); NULL: none */
+    /* For messages and reports. Heddle keeps a copy of at most HD_LABEL_BYTES, with the terminating
+     * zero. NULL: none. */
     const char *label;
     hd_released_function released; /* NULL: none */
     void *context;                 /* for `released` */

@@ -1,5 +1,5 @@
-/* heddle/kernel_math.h - mathematics in kernel source, by the names of C; heddle/kernel.h includes
- * it.
+/* heddle/kernel_math.h - the functions of C's <math.h> for kernel source. heddle/kernel.h includes
+ * this header.
  *
  * The functions are those of <math.h>, as NAME for double and NAMEf for float, for GPUs and for the
  * CPU:
@@ -13,21 +13,24 @@
  * and the other constants. It adds these functions of CUDA:
  *     rsqrt exp10 sinpi cospi, and sincos(x, &sin, &cos)
  *
- * Functions whose names begin with hd_fast_ are for float. On GPUs they are approximate
- * instructions, which are fast and less exact. On the CPU they are the functions of the C library.
+ * Functions whose names begin with hd_fast_ are for float. On GPUs most of them use approximate
+ * instructions, which are faster and less exact. On the CPU they are the functions of the C
+ * library.
  *
- * On GPUs, square roots, divisions, fma and rounding are instructions that round correctly. All
- * other functions come from a library of LLVM bitcode that `heddle cc` adds: libdevice of a CUDA
- * toolkit, or libclc. nvcc contains them. On the CPU they come from libm. These libraries define
- * the algorithms. Where this header defines an algorithm, a comment names its source. DLMF is
- * NIST's Digital Library of Mathematical Functions.
+ * On GPUs, square root, division, fma, and rounding to whole numbers use instructions, and their
+ * results are correctly rounded. `heddle cc` adds a library of LLVM bitcode: libdevice of a CUDA
+ * toolkit, or libclc. Most functions without an instruction come from this library. nvcc brings its
+ * own versions of these functions. On the CPU, most functions come from libm. The libraries define
+ * the algorithms of their functions. Where this header defines an algorithm, a comment describes it
+ * or names its source. DLMF is NIST's Digital Library of Mathematical Functions.
  *
- * All functions are within the error bounds of the CUDA C++ Programming Guide, Mathematical
- * Functions. The table of these bounds is tests/kernel/math/functions.h. The measured errors are in
- * docs/benchmarks.md.
+ * Except hd_fast_, the functions are within the bounds of the chapter "Mathematical Functions" of
+ * the CUDA C++ Programming Guide. On the CPU, some double functions of glibc 2.36 are not
+ * (docs/kernels.md). tests/kernel/math/functions.h lists the bounds. docs/benchmarks.md gives the
+ * measured errors.
  *
- * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. If neither is defined, the functions are
- * external names that begin with hd_math_.
+ * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. Without either macro, the code calls
+ * external functions whose symbols begin with hd_math_.
  */
 #ifndef HEDDLE_KERNEL_MATH_H
 #define HEDDLE_KERNEL_MATH_H
@@ -38,7 +41,7 @@
 
 /* ---- GPU: names of the library ---- */
 
-/* `mangled` is the libclc name without the types: libclc consists of C++ functions. */
+/* `mangled` is the libclc symbol without its parameter types: libclc mangles names as C++ does. */
 #ifdef HD_MATH_LIBDEVICE
 #define HD_MATH_SYMBOL(name, mangled, types) "__nv_" name
 #elif defined(HD_MATH_LIBCLC)
@@ -56,7 +59,7 @@
     HD_MATH_EXTERN(double, hd_math_##name, HD_MATH_SYMBOL(#name, mangled, "dd"), double, double)                       \
     HD_MATH_EXTERN(float, hd_math_##name##f, HD_MATH_SYMBOL(#name "f", mangled, "ff"), float, float)
 
-/* Functions of the library are inlined into their callers, as in nvcc. */
+/* The wrappers around the library's functions are always inlined, as in nvcc. */
 #define HD_MATH_HERE HD_DEVICE __attribute__((always_inline))
 #define HD_MATH_F64_1(name)                                                                                            \
     HD_MATH_HERE double name(double x)                                                                                 \
@@ -102,17 +105,18 @@ HD_MATH_F64_1(exp)
 HD_MATH_F64_1(exp2)
 #ifdef HD_MATH_LIBCLC
 /* The libclc functions return no subnormal results, and take many instructions. One instruction of
- * the GPU returns all results within 2 ULP, the bound of both functions. The reduction is that of
- * Cody and Waite
- * (Software Manual for the Elementary Functions, 1980): a constant in two parts. The instruction
- * and the product together make a power of 2 that is no normal number. */
+ * the GPU returns subnormal results, too, within 2 ULP, which is the bound of expf and exp2f. The
+ * reduction is that of Cody and Waite (Software Manual for the Elementary Functions, 1980): a
+ * constant in two parts. If the power of 2 is no normal number, `sum` is clamped, and the rest of
+ * the exponent goes to the instruction. */
 HD_DEVICE float exp2f(float x)
 {
     return __nvvm_ex2_approx_f(x);
 }
 HD_DEVICE float expf(float x)
 {
-    const float last = 0x1.8p23f; /* a sum with this number keeps a whole number in its last bits */
+    /* adding this rounds to a whole number, which is then in the low bits of the sum */
+    const float last = 0x1.8p23f;
     float sum = __nvvm_fma_rn_f(x, 1.44269504f, last);
     sum = __builtin_fminf(__builtin_fmaxf(sum, last - 126), last + 127);
     float rest = __nvvm_fma_rn_f(x, 0x1.4ae0cp-26f, __nvvm_fma_rn_f(x, 0x1.715476p+0f, last - sum));
@@ -172,8 +176,9 @@ HD_DEVICE float frexpf(float x, int *exponent)
     return hd_math_frexpf(x, exponent);
 }
 #ifdef HD_MATH_LIBCLC
-/* The libclc function returns infinities for NANs, and zeros for some subnormal numbers. Here all
- * products but the last are exact, or the result is 0 or infinity. */
+/* The libclc function returns infinities for NANs, and zeros for some subnormal numbers. This
+ * function multiplies by powers of 2. All products but the last are exact, or the result is 0 or
+ * infinity. */
 HD_DEVICE double ldexp(double x, int exponent)
 {
     for (int i = 0; i < 3 && exponent > 1023; i++) {
@@ -181,7 +186,8 @@ HD_DEVICE double ldexp(double x, int exponent)
         exponent -= 1023;
     }
     for (int i = 0; i < 3 && exponent < -1022; i++) {
-        x *= 0x1p-969; /* leaves 53 bits for the last product to round */
+        /* keeps the number normal with all 53 bits, so only the last product rounds */
+        x *= 0x1p-969;
         exponent += 969;
     }
     exponent = exponent > 1023 ? 1023 : exponent < -1022 ? -1022 : exponent;
@@ -242,8 +248,8 @@ HD_MATH_1(lgamma, "_Z6lgamma")
 HD_MATH_2(fmod, "_Z4fmod")
 HD_MATH_2(remainder, "_Z9remainder")
 
-/* The gamma function of x >= 16 as a product of two factors. Each is in range even if the product
- * is not: Stirling's series (DLMF 5.11.1). */
+/* The gamma function of x >= 16 by Stirling's series (DLMF 5.11.1), as two factors: each is in
+ * range even if their product is not. */
 HD_DEVICE double hd_math_stirling(double x, double *other)
 {
     double y = 1 / x, z = y * y;
@@ -255,9 +261,9 @@ HD_DEVICE double hd_math_stirling(double x, double *other)
     *other = half * 2.50662827463100050242;
     return half * exp(-x) * (1 + expm1(series));
 }
-/* The libclc function is exp(lgamma(x)), which is thousands of ULP off for large x. It is good from
- * 1 to 3. Elsewhere this function uses the recurrence (DLMF 5.5.1), the series or the reflection
- * (DLMF 5.5.3). */
+/* The libclc function is exp(lgamma(x)), which is thousands of ULP off for large x, but accurate
+ * from 1 to 3. Elsewhere this function uses the recurrence (DLMF 5.5.1), the series or the
+ * reflection (DLMF 5.5.3). */
 HD_DEVICE double tgamma(double x)
 {
     double t = __builtin_fabs(x), a, b = 1;
@@ -287,8 +293,8 @@ HD_DEVICE double lgamma(double x)
 {
     return __builtin_isinf(x) ? __builtin_inf() : hd_math_lgamma(x);
 }
-/* The libclc functions overflow in between if x is near the largest number. Then this function
- * reduces half of x first. All further steps are exact. */
+/* An intermediate step of the libclc functions overflows if x is near the largest number. For such
+ * an x, this function reduces half of x first. All further steps are exact. */
 HD_DEVICE double fmod(double x, double y)
 {
     if (!(__builtin_fabs(x) > 0x1p1022) || __builtin_isinf(x)) {
@@ -303,7 +309,7 @@ HD_DEVICE double remquo(double x, double y, int *quotient)
 {
     if (__builtin_fabs(x) > 0x1p1000 && !__builtin_isinf(x)) {
         if (__builtin_fabs(y) < 0x1p1000) {
-            /* the quotient's last three bits stay */
+            /* this keeps the quotient's last three bits */
             return hd_math_remquo(fmod(x, 8 * y), y, quotient);
         }
         return hd_math_remquo(x * 0x1p-60, y * 0x1p-60, quotient) * 0x1p60;
@@ -399,7 +405,7 @@ HD_MATH_BUILTIN_2(fmax)
 #undef HD_MATH_BUILTIN_1
 #undef HD_MATH_BUILTIN_2
 
-/* One instruction, which clang 14 does not use for its own function. */
+/* copysign is one instruction, but clang 14 does not use it for __builtin_copysign. */
 HD_DEVICE double copysign(double x, double y)
 {
     double result;
@@ -522,7 +528,7 @@ extern void sincos(double x, double *sine, double *cosine);
 extern void sincosf(float x, float *sine, float *cosine);
 
 /* Newer C libraries declare functions of these names. The macros change calls only. Other uses of a
- * name, such as for a kernel, stay as they are. */
+ * name stay as they are, such as a kernel named rsqrt. */
 #define sinpi(x) hd_math_sinpi(x)
 #define sinpif(x) hd_math_sinpif(x)
 #define cospi(x) hd_math_cospi(x)
@@ -533,7 +539,7 @@ extern void sincosf(float x, float *sine, float *cosine);
 /* pi x, and the rounding error of that product. */
 HD_DEVICE double hd_math_times_pi(double x, double *rest)
 {
-    /* `less` is the difference from `pi` here to the exact pi. */
+    /* `less`: the exact pi minus the constant `pi` */
     const double pi = 3.14159265358979323846, less = 1.2246467991473515e-16;
     *rest = fma(pi, x, -(pi * x)) + less * x;
     return pi * x;
@@ -550,6 +556,7 @@ HD_DEVICE double hd_math_cospi_near(double x)
     double rest, y = hd_math_times_pi(x, &rest);
     return cos(y) - rest * sin(y);
 }
+/* cos(pi x) and sin(pi x) have the period 2. Their symmetries reduce x to [-1/4, 1/4]. */
 HD_DEVICE double hd_math_cospi(double x)
 {
     double a = fabs(fmod(x, 2)); /* exact, as are the differences below */
@@ -682,7 +689,8 @@ HD_DEVICE float hd_fast_rsqrt(float x)
 {
     return HD_MATH_FAST(__nvvm_rsqrt_approx_f(x), rsqrtf(x), rsqrtf(x));
 }
-/* On GPUs, tanh x is 1 - 2 / (exp(2 x) + 1), whose errors are absolute. */
+/* On GPUs, tanh x is 1 - 2 / (exp(2 x) + 1). Only its absolute error is bounded: near 0 the
+ * relative error is large. */
 HD_DEVICE float hd_math_fast_tanh(float x)
 {
     float y = 1 - hd_fast_div(2, hd_fast_exp(2 * fabsf(x)) + 1);
@@ -695,9 +703,9 @@ HD_DEVICE float hd_fast_tanh(float x)
 #undef HD_MATH_FAST
 #endif
 
-/* nvcc also declares the functions of C++, which it selects by the type of the argument. For a
- * float it would take the one for float, but in C sqrt(2.0f) is a double. These macros therefore
- * convert the argument. `heddle cc` defines HD_KERNEL_SOURCE for kernel source. */
+/* nvcc also declares the overloads of C++, and selects one by the type of the argument. It would
+ * take the overload for float for a float argument, but in C sqrt(2.0f) is a double. These macros
+ * therefore convert the argument. `heddle cc` defines HD_KERNEL_SOURCE for kernel source. */
 #if defined(HD_KERNEL_SOURCE) && defined(__CUDACC__) && !defined(__clang__)
 #include <math.h>
 #include <stdlib.h>
