@@ -1,18 +1,19 @@
-/* alloc.c - memory that the driver places: cuMemAlloc, pinned host memory, and each device's
- * default pool.
+/* alloc.c - memory at addresses that the driver chooses: cuMemAlloc, pinned host memory, and each
+ * device's default pool.
  *
  * All such memory consists of blocks of fresh pages. A pool consists of segments. A segment is 2
  * MiB that are cut into slots of one size, or one large slot. The stream that freed a slot may
  * reuse it at once. Other streams may reuse it once that stream is past the free. Pool memory
  * beyond the threshold is given back when the program waits for a stream, an event or a context.
  * Threads: any. Locks: the host lock.
- * Blocking: freeing waits for the work of the context; freeing pinned memory waits for the work of
- * all contexts. The real driver waits, too. So queued work never uses memory that is gone.
+ * Blocking: cuMemFree waits for the work of the context; cuMemFreeHost and cuMemHostUnregister wait
+ * for the work of all contexts. NVIDIA's driver waits, too. So queued work never uses memory that
+ * is gone.
  * cuMemAllocAsync waits for the work of the context if memory is short and frees are queued.
- * Always: device memory is charged to its device in whole pages. An inaccessible page lies behind
- * every block made here. A slot that is free is in its class's list. A segment is released only
- * when all its slots are free and their frees were passed, or with the context. The pool's counters
- * are the sums over segments and live slots.
+ * Always: device memory counts towards its device in whole pages. An inaccessible page lies behind
+ * every block made here. A free slot is in the list of its class. A segment is released only when
+ * all its slots are free and the streams are past these frees, or when its context ends. The pool's
+ * counters are the sums over segments and live slots.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,8 @@ static void host_block_release(hdi_host_mapping *m)
     hdi_host_discard(&m->garbage);
 }
 
-/* Makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
+/* Makes a block of fresh pages, and counts its bytes for its device. Its size is rounded up to
+ * whole pages.
  * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
 static hdcu_result host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
                                    hdi_host_mapping **out)
@@ -148,7 +150,7 @@ static uintptr_t mempool_slot_address(const hdi_host_slot *slot)
     return s->memory->span.start + (size_t)(slot - s->slots) * mempool_class_bytes(s->class);
 }
 
-/* The live slot that contains an address, or NULL. */
+/* Returns the live slot that contains an address, or NULL. */
 static hdi_host_slot *mempool_live_slot_with(uintptr_t address)
 {
     const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
@@ -160,7 +162,7 @@ static hdi_host_slot *mempool_live_slot_with(uintptr_t address)
     return number < s->count && s->slots[number].live ? &s->slots[number] : NULL;
 }
 
-/* The live slot that begins at this address, or NULL. */
+/* Returns the live slot that begins at this address, or NULL. */
 static hdi_host_slot *mempool_live_slot_at(uintptr_t address)
 {
     hdi_host_slot *slot = mempool_live_slot_with(address);
@@ -293,7 +295,7 @@ void hdi_host_pool_settle(const hdi_host_context *context)
     }
 }
 
-/* Empties the pool and resets its settings. No stream of the context is left. */
+/* Empties the pool and resets its settings. Call it only when no stream of the context is left. */
 static void mempool_release(const hdi_host_context *context)
 {
     pool *p = &pools[context->device];
@@ -316,9 +318,9 @@ void hdi_host_allocated_release(hdi_host_context *context)
 
 /* ---- memory of the pools ---- */
 
-/* Takes a slot from the lists, or from a new segment. Idle segments are given back before the pool
- * exceeds its peak, since a GPU would map their memory elsewhere. They are also given back when
- * memory runs out. */
+/* Takes a slot from the lists, or from a new segment. If a large slot would raise the pool's peak,
+ * idle segments are given back first. The driver of a GPU would reuse their physical memory at
+ * another address. Idle segments are also given back when memory runs out. */
 static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot **out)
 {
     hdi_host_context *context = stream->context;
@@ -341,8 +343,8 @@ static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_h
     return r;
 }
 
-/* Takes the host lock and finds the stream. Fails while the stream captures: allocations do not
- * become nodes of graphs here. */
+/* Takes the host lock and finds the stream. Fails while the stream captures: the simulator has no
+ * graph nodes for allocations. */
 static hdcu_result mempool_enter_stream(hdcu_stream handle, hdi_host_stream **stream)
 {
     hdcu_result r = hdi_host_enter_stream(handle, stream);
@@ -412,7 +414,7 @@ static bool mempool_has(uintptr_t address)
     return mempool_live_slot_at(address) != NULL;
 }
 
-/* Frees memory of cuMemAllocAsync, once the work of its context is done. */
+/* Waits for the work of the context, then frees memory of cuMemAllocAsync. */
 static hdcu_result mempool_free(uintptr_t address)
 {
     hdi_host_context_drain(mempool_live_slot_at(address)->segment->memory->context);

@@ -248,18 +248,19 @@ bool hdi_host_piece_same(const hdi_host_piece *a, const hdi_host_piece *b);
 void hdi_host_piece_drop(hdi_host_piece *piece);
 void hdi_host_piece_clear(hdi_host_piece *piece);
 
-/* ---- alloc.c: memory that the driver places ---- */
+/* ---- alloc.c: memory at addresses that the driver chooses ---- */
 
 typedef struct hdi_host_slot hdi_host_slot;
 
-/* Call it when a stream passed, or dropped, a cuMemFreeAsync of the slot. */
+/* Call it when a stream has passed or dropped a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
-/* The slot of cuMemAllocAsync that is in use at an address. False: none. */
+/* Gets the span of the live cuMemAllocAsync slot that contains an address. False: none. */
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
-/* For calls in which the program waited for work of the context: gives back the pool's memory
- * beyond its threshold. */
+/* Gives back the pool's memory beyond its threshold. Calls in which the program waited for work of
+ * the context call it. */
 void hdi_host_pool_settle(const hdi_host_context *context);
-/* Releases all memory that a context leaves at its end. No stream of it is left. */
+/* Releases all memory that a context leaves at its end. Call it only when no stream of the context
+ * is left. */
 void hdi_host_allocated_release(hdi_host_context *context);
 
 /* ---- module.c: modules ---- */
