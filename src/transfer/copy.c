@@ -3,19 +3,21 @@
  * A staged copy goes from one device to another through pinned chunks.
  * Each part of the copy takes two operations. The first one copies from the source into a chunk, in
  * a lane of the source's device. The second one copies from the chunk to the destination, in a lane
- * of the destination's device. The call submits all operations at once. The second operation of a
- * part waits for the first one, which waits for the earlier use of the chunk. Both wait in their
- * lanes, so the copy is asynchronous even with few chunks.
+ * of the destination's device. The call submits the operations of all parts without waiting for
+ * earlier parts to finish. The second operation of a part waits for the first one, which waits for
+ * the earlier use of the chunk. Both wait in their lanes, so the copy is asynchronous even with few
+ * chunks.
  *
  * Threads: any.
  * Locks: this file has no lock; a submission takes order locks.
  * Blocking: a call waits as hdi_submit does. A staged copy also waits for chunks (staging.h).
- * Always: every part is an operation of its own in a copy lane. Only the buffers' use records order
- * the part against other work.
+ * Always: a part is one operation in a lane of the library, or two if the copy is staged. Only the
+ * buffers' use records order the part against other work.
  * Each part runs after the part before it, and fails if that part fails. So the ticket of the last
  * part stands for the whole transfer.
- * A thread gives a chunk back with the point of the last operation that uses the chunk, also on
- * failure. An operation uses the whole chunk, so the chunk's use record stays one segment.
+ * When a thread gives a chunk back, also after a failure, it records the last operation that uses
+ * the chunk. Each operation counts as a use of the whole chunk, so that the chunk's use record
+ * stays one segment.
  */
 #include <heddle/copy.h>
 #include "base/error.h"
@@ -31,8 +33,8 @@ hd_status hdi_copy_alive(hd_lane *lane)
 
 /* ---- one operation ---- */
 
-/* Submits the operation that copies `rows` rows (hdi_submit_linked). *after becomes its point.
- * `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
+/* Submits the operation that copies `rows` rows (hdi_submit_linked). It runs after *after, which
+ * then becomes its own point. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
 static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
                                   uint64_t rows, hdi_point *after, hd_ticket *out)
 {
@@ -63,8 +65,7 @@ static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *
         return hdi_loss_fail(lost->runtime, lost->owner, "a buffer's content was lost meanwhile");
     }
     hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
-    /* For pinned memory this is the address for the engine, which may differ from the address for
-     * the program. */
+    /* `address` is the engine's address. For pinned memory the program's address may differ. */
     if (rows == 1) {
         command.copy.src = src->address + from->at;
         command.copy.dst = dst->address + to->at;
@@ -77,8 +78,8 @@ static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *
         command.box.row = row;
         command.box.rows = rows;
     }
-    /* From the second part on, an earlier part's failure does not fail the call: it shows in
-     * content and ticket. */
+    /* From the second part on, the failure of an earlier part does not fail this call. Instead, the
+     * destination's content and the ticket fail. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
     hd_status status = hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, out);
     if (!status) {
@@ -101,8 +102,8 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
     return status;
 }
 
-/* The flags of a copy that other lanes will wait for. Engines in other processes wait for `done`,
- * which moves behind a flag. */
+/* The flags for a copy whose end other lanes wait for: they ask the engine to announce that end.
+ * Engines in other processes watch the lane's `done`, which HDI_COPY_FLAG makes move. */
 static uint16_t copy_awaited(const hd_runtime *rt)
 {
     return rt->is_process ? HDI_COPY_EVENT | HDI_COPY_FLAG : HDI_COPY_EVENT;
@@ -148,7 +149,7 @@ static inline __attribute__((always_inline)) hd_status transfer_run_straight(con
     hd_lane *lane = hdi_copy_lane(device, way, route->lanes);
     hdi_walk walk = hdi_walk_begin(t->box, route->piece, HDI_WALK_BOTH);
     if (t->box->dims == 0 && t->box->bytes > route->piece) {
-        kind |= copy_awaited(rt); /* other operations may wait for a single part only */
+        kind |= copy_awaited(rt); /* an operation may need only one of the parts */
     }
     hdi_point after = t->after;
     hd_status status = HD_OK;
@@ -197,9 +198,9 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
     return status;
 }
 
-/* A transfer through pinned chunks. If its chunks wait for work of the program, it keeps a few of
- * them, and uses these in turn. So the parts overlap, and other transfers can use the rest of the
- * pool. */
+/* A transfer through pinned chunks. If the copies through its chunks wait for work of the program,
+ * the transfer keeps up to STAGED_OWN chunks and uses them in turn. So the parts overlap, and other
+ * transfers can use the rest of the pool. */
 #define STAGED_OWN 3
 
 typedef struct staged {
@@ -214,8 +215,8 @@ typedef struct staged {
     unsigned n_own, turn;
 } staged;
 
-/* Waits until the transfer waits for no work of the program on either side. It holds no chunk
- * meanwhile. */
+/* Waits for the program's work that either half of the transfer depends on. The transfer holds no
+ * chunk meanwhile. */
 static hd_status staged_await_roots(const staged *s)
 {
     const hdi_transfer *t = s->t;
@@ -237,8 +238,8 @@ static hd_status staged_await_roots(const staged *s)
     return status ? status : hdi_staging_await_roots(s->lane_in, &uses[1], 1, s->deadline);
 }
 
-/* Gets a chunk for the next part. A transfer that keeps chunks waits for no others, so no two
- * transfers wait for each other. */
+/* Gets a chunk for the next part. A transfer that keeps chunks does not wait for further chunks, so
+ * no two transfers wait for each other. */
 static hd_status staged_take(staged *s, hdi_chunk **chunk)
 {
     *chunk = NULL;
@@ -267,8 +268,8 @@ static bool staged_owns(const staged *s, const hdi_chunk *chunk)
     return found;
 }
 
-/* Gives a chunk back, or keeps it for a later part. The part that uses it was submitted, or
- * failed. */
+/* Gives a chunk back, or keeps it for a later part. Call it after the submission of the part that
+ * uses the chunk, also if the submission failed. */
 static void staged_give(staged *s, hdi_chunk *chunk, hdi_point use, bool more)
 {
     chunk->last = use.position ? use : chunk->last;
@@ -307,7 +308,7 @@ static hd_status staged_begin(staged *s, const hdi_route *route)
     return HD_OK;
 }
 
-/* The route STAGED. */
+/* Copies along the route STAGED. */
 static hd_status __attribute__((noinline))
 transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
 {
@@ -316,7 +317,7 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     if (status) {
         return status;
     }
-    hdi_attempt attempt; /* the attempt with chunks of this size, before smaller ones */
+    hdi_attempt attempt; /* drops the error of large chunks if smaller ones succeed */
     hdi_attempt_begin(&attempt);
     uint64_t piece = route->piece;
     hdi_walk walk = hdi_walk_begin(t->box, piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
@@ -346,8 +347,8 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     return hdi_attempt_result(&attempt, status);
 }
 
-/* This function is inlined twice. So a copy without a trace ends in a tail call, which saves the 20
- * instructions that check a status. */
+/* Both callers inline this function. So a copy without a trace ends in a tail call, which saves the
+ * 20 instructions that check a status. */
 static inline __attribute__((always_inline)) hd_status transfer_run_route(const hdi_transfer *t, const hdi_route *route,
                                                                           hd_ticket *out)
 {
@@ -375,7 +376,8 @@ transfer_run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *
 
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
-    /* Read once: another buffer may take over a structure, and the submission detects that. */
+    /* The owners are read once. If a buffer is freed meanwhile, its structure may become another
+     * buffer; the submission detects that. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
     if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
         int by = hdi_buffers_access_between(t->from.buffer, facts.src, t->to.buffer, facts.dst);
@@ -473,8 +475,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        /* Read once: another buffer may take over the structure, and the submission detects
-         * that. */
+        /* The owner is read once. If the buffer is freed meanwhile, its structure may become
+         * another buffer; the submission detects that. */
         int owner = b->owner;
         hdi_device *device = owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
         hdi_use use = {.buffer = b,
