@@ -19,24 +19,24 @@ static int doctor_print_help(void)
     printf(
         "usage: heddle doctor [--json [FILE]] [--snapshot FILE] [--from FILE] [--expect N]\n"
         "\n"
-        "Finds what is wrong or slow on this machine, and what to do. Each finding has the facts that it comes from,\n"
-        "why it matters, and what mends it. It needs no privileges, changes nothing, and makes no context on a "
-        "device.\n"
-        "Facts come from /proc, /sys, NVML, the driver, and what heddle p2p has verified; each may be missing.\n"
+        "Finds faults and slow settings of this machine. Each finding shows its facts, why it matters, and the "
+        "remedy.\n"
+        "The command needs no privileges, changes nothing, and makes no context on a device.\n"
+        "Facts come from /proc, /sys, NVML, the driver, and the verdicts of heddle p2p; each source may be missing.\n"
         "\n"
         "options:\n"
         "  --json [FILE]    print the findings as one JSON object; with FILE, write it there and print the text\n"
-        "  --snapshot FILE  also write the facts there, for a bug report; no host name, user, path or UUID is in it\n"
-        "  --from FILE      judge the facts of such a file, and read nothing of this machine\n"
-        "  --expect N       fewer than N devices that programs can use are an error\n"
+        "  --snapshot FILE  also write the facts to FILE, for a bug report, without host name, user, path or UUID\n"
+        "  --from FILE      judge the facts of such a file, and read nothing from this machine\n"
+        "  --expect N       report an error if programs can use fewer than N devices\n"
         "  --help, -h       this text\n"
         "\n"
-        "FILE may be -, for the output, which then has no findings, or for the input.\n"
+        "FILE may be -: the input, or the output, which then contains no findings as text.\n"
         "Exit status:\n"
         "  0  nothing wrong, or notes only\n"
         "  1  warnings: something is slow or at risk; or a file could not be read or written, with a line on stderr\n"
         "  2  errors: something does not work; or the command line is wrong, with a line on stderr\n"
-        "With --json, the member \"status\" is that of the findings, and is there only where they are.\n");
+        "With --json, the member \"status\" is the status of the findings.\n");
     return cli_finish("doctor", CLI_OK);
 }
 
@@ -168,7 +168,7 @@ static int doctor_write_facts(const doctor_options *options, const doctor_snapsh
                : CLI_FAILED;
 }
 
-/* Returns the status of the findings, or of a failed write. */
+/* Returns the status of the findings. If it is 0, returns CLI_FAILED after a failed write. */
 static int doctor_run(const doctor_options *options, doctor_snapshot *s)
 {
     doctor_findings found;

@@ -19,7 +19,7 @@ enum { VENDOR = 0x10de, CLASS_DISPLAY = 0x03, CLASS_BRIDGE_OTHER = 0x0680 };
 /* The reason why this user cannot read a file. In a container not even root may read everything. */
 const char *doctor_unreadable(void)
 {
-    return geteuid() == 0 ? "it cannot be read, even by root; in a container, look from outside" : DOCTOR_ROOT;
+    return geteuid() == 0 ? "not even root can read it; run heddle doctor outside of the container" : DOCTOR_ROOT;
 }
 
 int doctor_bus_number(doctor_buses *buses, const char *bus_id)
@@ -59,7 +59,8 @@ static void doctor_bus_find_devices(const char *root, doctor_buses *buses, docto
     snprintf(path, sizeof(path), "%s" DEVICES, root);
     DIR *directory = opendir(path);
     if (!directory) {
-        doctor_miss(s, DEVICES " cannot be read; mount /sys here, or look from outside", "system.bus");
+        doctor_miss(s, DEVICES " cannot be read; mount /sys here, or run heddle doctor outside of the container",
+                    "system.bus");
         return;
     }
     for (struct dirent *entry; (entry = readdir(directory));) {
@@ -118,7 +119,7 @@ static void doctor_bus_read_file(const char *root, const char *bus_id, int i, do
     char *colon =
         cli_system_find_line(root, path, "Device Minor:", line, sizeof(line), &readable) ? strchr(line, ':') : NULL;
     if (!colon) {
-        doctor_miss(s, "/proc/driver/nvidia/gpus does not have the device; a container shows a part of them",
+        doctor_miss(s, "/proc/driver/nvidia/gpus does not list the device; a container shows only some devices",
                     "gpu.%d.file", i);
         return;
     }
@@ -141,7 +142,7 @@ static void doctor_bus_read_iommu(const char *root, const char *bus_id, int i, d
         doctor_miss(s, "the type of its group cannot be read", "gpu.%d.iommu", i);
         break;
     case SYSTEM_IOMMU_UNGROUPED:
-        doctor_miss(s, "there is one, but the device is in none of its groups", "gpu.%d.iommu", i);
+        doctor_miss(s, "there is an IOMMU, but the device is in none of its groups", "gpu.%d.iommu", i);
         break;
     default:
         doctor_miss(s, "/sys/class/iommu cannot be read", "gpu.%d.iommu", i);
@@ -194,7 +195,7 @@ static void doctor_bus_read_link(const char *root, const char *bus_id, const sys
                                  doctor_snapshot *s)
 {
     system_link link, slot;
-    const char *gone = "/sys does not have it";
+    const char *gone = "/sys does not show it";
     cli_system_read_link(root, bus_id, &link);
     doctor_bus_put_positive(s, link.speed * 1000, "link_mts", i, gone);
     doctor_bus_put_positive(s, link.max_speed * 1000, "link_mts_max", i, gone);
@@ -203,11 +204,11 @@ static void doctor_bus_read_link(const char *root, const char *bus_id, const sys
     if (chain->n > 0) {
         cli_system_read_link(root, chain->bridge[chain->n - 1], &slot);
         doctor_bus_put_positive(s, slot.max_speed * 1000, "slot_mts_max", i,
-                                "/sys does not have it of the bridge above");
-        doctor_bus_put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not have it of the bridge above");
+                                "/sys does not show it for the bridge above");
+        doctor_bus_put_positive(s, slot.max_width, "slot_width_max", i, "/sys does not show it for the bridge above");
     } else {
         const char *why = chain->n < 0 ? "/sys does not show the bridges above the device"
-                                       : "no bridge is above the device; a virtual machine hides them";
+                                       : "/sys shows no bridge above the device; a virtual machine hides bridges";
         doctor_miss(s, why, "gpu.%d.slot_mts_max", i);
         doctor_miss(s, why, "gpu.%d.slot_width_max", i);
     }
@@ -226,13 +227,13 @@ static void doctor_bus_read_device(const char *root, const char *bus_id, const s
     if (window) {
         doctor_put_number(s, (long long)(window >> 20), "gpu.%d.window_mib", i);
     } else {
-        doctor_miss(s, "/sys does not have its size", "gpu.%d.window_mib", i);
+        doctor_miss(s, "/sys does not show its size", "gpu.%d.window_mib", i);
     }
     long long node = cli_system_read_number(root, LLONG_MIN, DEVICES "/%s/numa_node", bus_id);
     if (node != LLONG_MIN) {
         doctor_put_number(s, node, "gpu.%d.node", i);
     } else {
-        doctor_miss(s, "/sys does not have it", "gpu.%d.node", i);
+        doctor_miss(s, "/sys does not show it", "gpu.%d.node", i);
     }
 }
 

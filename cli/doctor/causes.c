@@ -25,7 +25,7 @@ typedef struct look {
 static const doctor_fact *doctor_causes_find_fact(const doctor_snapshot *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* NULL: missing. */
+/* Returns the fact, or NULL if it is missing. */
 static const doctor_fact *doctor_causes_find_fact(const doctor_snapshot *s, const char *format, ...)
 {
     char key[DOCTOR_KEY_BYTES];
@@ -59,7 +59,7 @@ bool doctor_is_given(doctor_case *c, int a, int b)
     return (read || cuda) && !refused;
 }
 
-/* The fact that shows whether access is given; NULL: nothing is reported. */
+/* Returns the fact that shows whether the driver gives access; NULL: none does. */
 static const doctor_fact *doctor_cause_access_fact(const doctor_snapshot *s, int a, int b)
 {
     const doctor_fact *read = doctor_causes_find_fact(s, "pair.%d.%d.read", a, b),
@@ -152,8 +152,7 @@ static doctor_leave doctor_cause_leave_iommu(look *l)
     return open ? DOCTOR_POSSIBLE : DOCTOR_EXCLUDED;
 }
 
-/* A bridge above both devices is in both of their lists, and the pair's traffic does not reach
- * it. */
+/* A bridge above both devices is in both lists. The pair's traffic does not reach it. */
 bool doctor_redirects(doctor_case *c, int a, int b)
 {
     const char *mine = doctor_maybe(c, "gpu.%d.acs", a);
@@ -173,8 +172,8 @@ bool doctor_redirects(doctor_case *c, int a, int b)
     return false;
 }
 
-/* Bridges slow copies down only if one switch connects both devices, because without ACS their
- * traffic would stay below it. */
+/* Bridges slow copies down only if one switch connects both devices. Without ACS, the copies would
+ * stay below that switch. */
 static doctor_leave doctor_cause_leave_acs(look *l)
 {
     const doctor_fact *path = doctor_causes_find_fact(l->c->s, "pair.%d.%d.path", l->a, l->b);
@@ -207,7 +206,7 @@ static doctor_leave doctor_cause_leave_guest(look *l)
 
 /* ---- the window ---- */
 
-/* 1: the window is smaller than the memory. 0: it is not. -1: unknown. */
+/* Returns 1 if the window is smaller than the memory, 0 if not, and -1 if that is unknown. */
 static int doctor_cause_window_is_small(doctor_case *c, int device)
 {
     long long window = doctor_number(c, 0, "gpu.%d.window_mib", device);
@@ -215,8 +214,9 @@ static int doctor_cause_window_is_small(doctor_case *c, int device)
     return window <= 0 || memory <= 0 ? -1 : window < memory;
 }
 
-/* If mapping failed, other pairs may have taken the window's room. If it did not fail, a working
- * pair shows that the window does not matter. */
+/* If mapping failed for lack of room, other pairs may have taken the window's room, so the window
+ * stays a cause. Otherwise a working pair with the same owner shows that the window does not
+ * matter. */
 static doctor_leave doctor_cause_leave_window(look *l)
 {
     int small = doctor_cause_window_is_small(l->c, l->b);
@@ -245,8 +245,8 @@ bool doctor_maps_all(const char *keys)
 }
 
 /* GeForce cards get peer access only from a patched driver, which maps the owner's memory into
- * its window. If that window is large enough and no other cause is left, the mapping is missing.
- * One working pair shows that the driver maps it. */
+ * its window. If that window is large enough and facts exclude all other causes, the mapping is
+ * missing. One working pair shows that the driver maps the memory. */
 static doctor_leave doctor_cause_leave_static(look *l)
 {
     static const doctor_cause others[] = {DOCTOR_IOMMU, DOCTOR_ACS, DOCTOR_GUEST, DOCTOR_WINDOW, DOCTOR_KEYS};
@@ -376,8 +376,8 @@ static doctor_leave doctor_cause_leave_refusal(look *l)
 static const struct {
     const char *id, *name, *fix;
     int results; /* test results that the cause can explain */
-    bool bus;    /* the cause concerns PCIe, so not pairs that NVLink connects */
-    bool owner;  /* if it is about a device, it concerns the users of its memory */
+    bool bus;    /* the cause concerns only pairs over PCIe, not pairs that NVLink connects */
+    bool owner;  /* a finding about a device concerns only the pairs that use its memory */
     doctor_leave (*leave)(look *l);
 } causes[DOCTOR_CAUSES] = {
     [DOCTOR_IOMMU] = {"iommu", "the IOMMU", "start the kernel with iommu=pt", LOSES, true, false,
@@ -387,31 +387,30 @@ static const struct {
     [DOCTOR_ACS] = {"acs", "bridges (ACS)", "turn ACS off at the bridges: setpci -s BRIDGE ECAP_ACS+0x6.w=0",
                     LOSES | SLOWS, true, false, doctor_cause_leave_acs},
     [DOCTOR_GUEST] = {"guest", "a virtual machine",
-                      "do without a virtual machine, or have its host pass the devices as one clique", LOSES, true,
+                      "use no virtual machine, or have its host pass the devices through as one clique", LOSES, true,
                       false, doctor_cause_leave_guest},
     [DOCTOR_WINDOW] = {"window", "a small memory window (BAR1)",
                        "turn on \"above 4G decoding\" and resizable BAR in the firmware", LOSES | REFUSES, true, true,
                        doctor_cause_leave_window},
     [DOCTOR_STATIC] = {"static", "missing mappings of the window",
-                       "NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\" for the module nvidia in "
-                       "/etc/modprobe.d, then load it again",
+                       "set NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\" for the module nvidia "
+                       "in /etc/modprobe.d, then load the module again",
                        LOSES, true, true, doctor_cause_leave_static},
     [DOCTOR_KEYS] = {"keys", "registry keys of the driver",
-                     "take the keys out of NVreg_RegistryDwords in /etc/modprobe.d, and load the module nvidia again",
+                     "remove the keys from NVreg_RegistryDwords in /etc/modprobe.d, and load the module nvidia again",
                      LOSES | REFUSES, true, false, doctor_cause_leave_keys},
-    [DOCTOR_DISPLAY] = {"display", "a device with a display", "let a device that has no peers drive the display", LOSES,
-                        true, false, doctor_cause_leave_display},
+    [DOCTOR_DISPLAY] = {"display", "a device with a display", "connect the display to a device that has no peers",
+                        LOSES, true, false, doctor_cause_leave_display},
     [DOCTOR_DEVICE] =
         {"device", "a device that bad pairs share",
-         "exchange the device that all these pairs share with another one, to see whether the slot or the "
-         "card is bad",
+         "put another card into the slot of the card that all these pairs share, to see whether the slot or the card "
+         "is bad",
          LOSES, false, false, doctor_cause_leave_device},
     [DOCTOR_NVLINK] =
         {"nvlink", "NVLink",
-         "nvidia-smi nvlink -s and -e show the links and their errors; reset the devices, seat the bridge "
-         "anew",
+         "nvidia-smi nvlink -s and -e show the links and their errors; reset the devices, and reseat the bridge",
          LOSES | REFUSES, false, false, doctor_cause_leave_nvlink},
-    [DOCTOR_ROUTE] = {"route", "the way over PCIe", "", REFUSES, true, false, doctor_cause_leave_refusal},
+    [DOCTOR_ROUTE] = {"route", "the path over PCIe", "", REFUSES, true, false, doctor_cause_leave_refusal},
     [DOCTOR_REFUSAL] = {"refusal", "the driver", "", REFUSES, false, false, doctor_cause_leave_refusal},
 };
 
@@ -430,8 +429,8 @@ const char *doctor_cause_fix(doctor_cause cause)
     return causes[cause].fix;
 }
 
-/* Excludes a cause by the test of the pair or, without a test, by the access that the driver
- * reports. DOCTOR_FOUND: the cause is not excluded so far. */
+/* Excludes a cause if the test of the pair contradicts it. Without a test, the access that the
+ * driver reports decides. DOCTOR_FOUND: the cause is not excluded so far. */
 static doctor_leave doctor_cause_leave_result(look *l, int results)
 {
     const doctor_snapshot *s = l->c->s;

@@ -1,8 +1,8 @@
 /* cgroup.c - facts about the control groups of this process: the limits on its processors and
  * memory.
  *
- * Limits of parent groups hold, too, so the smallest one counts. In a container the path of the
- * group may be its path on the host. Then the mounted folder is the group itself.
+ * The limits of parent groups apply, too, so the smallest limit counts. In a container the path of
+ * the group may be its path on the host. In that case the mounted folder is the group itself.
  * Threads: one at a time. Locks: none.
  */
 #include <stdio.h>
@@ -79,7 +79,7 @@ static void doctor_cgroup_read_limit(const char *root, const char *controller, c
         cli_system_exists(root, MOUNT "/cgroup.controllers") || cli_system_exists(root, MOUNT "/cgroup.procs");
     snprintf(folder, sizeof(folder), MOUNT "%s%s", second ? "" : "/", second ? "" : controller);
     if (!doctor_cgroup_find_group(root, second ? "" : controller, group) || !cli_system_exists(root, folder)) {
-        doctor_miss(s, "/proc/self/cgroup or " MOUNT " does not have the group of this process", "process.%s", key);
+        doctor_miss(s, "/proc/self/cgroup or " MOUNT " does not show the group of this process", "process.%s", key);
         return;
     }
     long long least = -1;

@@ -39,8 +39,8 @@ static void doctor_collect_take_devices(doctor_buses *buses, const doctor_snapsh
     }
 }
 
-/* Notes why facts of the bus are missing. Host devices are on no bus, so their reason is another
- * one. */
+/* Notes why facts of the bus are missing for devices that only NVML or CUDA lists. Host devices are
+ * on no bus, and get no such note. */
 static void doctor_collect_miss_bus(const doctor_snapshot *more, int first, int n, doctor_snapshot *s)
 {
     const doctor_fact *provider = doctor_find(more, "driver.provider");

@@ -29,7 +29,7 @@ int doctor_bus_number(doctor_buses *buses, const char *bus_id);
 /* Collects all facts of this machine. */
 void doctor_collect(doctor_snapshot *s);
 
-/* ---- the sources; `root` is put before /sys, /proc and /dev: "" but for tests ---- */
+/* ---- the sources, which put `root` ("" outside of tests) before /sys, /proc and /dev ---- */
 
 /* process.c reads the system and its limits, and environment.c the environment. */
 void doctor_read_system(const char *root, doctor_snapshot *s);
@@ -52,9 +52,8 @@ const char *doctor_unreadable(void);
 typedef void (*doctor_source)(void *context, doctor_snapshot *s);
 
 /* Runs a source in a child process, and takes over the facts that the source found. Announces a
- * long wait on stderr. Processes that the source started are killed when it ends, unless they left
- * its
- * process group. Sets the fact "NAME.end" to "ordinary" or to the error. */
+ * long wait on stderr. When the source ends, the processes that it started are killed, unless they
+ * left its process group. Sets the fact "NAME.end" to "ordinary" or to the error. */
 void doctor_isolate(const char *name, doctor_source source, void *context, int limit_s, doctor_snapshot *s);
 
 #endif

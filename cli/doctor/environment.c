@@ -53,8 +53,8 @@ static bool doctor_environment_is_word(const char *words, const char *text, size
 }
 
 /* True for "GPU-" or "MIG-" with a whole UUID, which the snapshot replaces by a hash. CUDA also
- * accepts the beginning of a UUID. A hash would not hide a beginning, because there are too few of
- * them. */
+ * accepts the beginning of a UUID. A hash would not hide a short beginning: trying all of them
+ * would find it. */
 static bool doctor_environment_is_whole_uuid(const char *text, size_t length)
 {
     enum { PREFIX = 4 };

@@ -1,4 +1,4 @@
-/* gaps.c - explains to people why a fact is missing, by its own reason or that of its source.
+/* gaps.c - explains to people why a fact is missing: the fact's own reason, or its source's reason.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -100,7 +100,7 @@ static bool doctor_gap_is_other(const char *value, const char *than)
     return value && strcmp(value, than) != 0;
 }
 
-/* NVML's report on the device in the key; NULL: no report, or no device in the key. */
+/* Returns NVML's report on the device in the key; NULL: no report, or no device in the key. */
 static const char *doctor_gap_device_state(const doctor_snapshot *s, const char *key)
 {
     char of[DOCTOR_KEY_BYTES];
@@ -123,13 +123,14 @@ static void doctor_gap_explain_nvml(const doctor_snapshot *s, const char *key, c
         snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", end);
     } else if (why) {
         snprintf(out, DOCTOR_REASON_BYTES,
-                 "NVML: %.120s; the driver's package has it, for a container add the capability utility", why);
+                 "NVML: %.120s (the driver's package contains it; give a container the driver capability \"utility\")",
+                 why);
     } else if (doctor_gap_is_other(state, "ok")) {
         snprintf(out, DOCTOR_REASON_BYTES, "NVML: %.200s", state);
     } else if (doctor_gap_is_other(device, "ok")) {
-        snprintf(out, DOCTOR_REASON_BYTES, "NVML has nothing of this device: %.150s", device);
+        snprintf(out, DOCTOR_REASON_BYTES, "NVML reports nothing about this device: %.150s", device);
     } else {
-        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; NVML has it");
+        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; NVML provides it");
     }
 }
 
@@ -144,11 +145,11 @@ static void doctor_gap_explain_driver(const doctor_snapshot *s, char out[DOCTOR_
     } else if (doctor_gap_is_other(init, "0 (ok)")) {
         snprintf(out, DOCTOR_REASON_BYTES, "CUDA does not start: %.150s", init);
     } else {
-        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the driver has it");
+        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the driver provides it");
     }
 }
 
-/* The bus's reason for a device or pair that it does not list; NULL: it lists all of them. */
+/* Returns the reason why the bus does not list the device or the pair; NULL: it lists them. */
 static const char *doctor_gap_bus_reason(const doctor_snapshot *s, const char *key)
 {
     int of[2] = {-1, -1};
@@ -175,7 +176,7 @@ static void doctor_gap_explain_system(const doctor_snapshot *s, const char *key,
     } else if (bus) {
         snprintf(out, DOCTOR_REASON_BYTES, "%.250s", bus);
     } else {
-        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the system has it");
+        snprintf(out, DOCTOR_REASON_BYTES, "not in the snapshot; the system provides it");
     }
 }
 
@@ -194,7 +195,7 @@ bool doctor_gap_reason(const doctor_snapshot *s, const char *key, char out[DOCTO
         doctor_gap_explain_driver(s, out);
         break;
     case SOURCE_TESTS:
-        snprintf(out, DOCTOR_REASON_BYTES, "no test has moved bytes; heddle p2p --verdicts does");
+        snprintf(out, DOCTOR_REASON_BYTES, "no test has moved bytes; run heddle p2p --verdicts");
         break;
     default:
         doctor_gap_explain_system(s, key, out);

@@ -166,7 +166,7 @@ void doctor_isolate(const char *name, doctor_source source, void *context, int l
     bool in_time = doctor_isolate_read_all(&a, start + limit / PATIENCE);
     if (!in_time) {
         fflush(stdout);
-        fprintf(stderr, "heddle doctor: %s does not answer; it is asked for %d s at most\n", name, limit_s);
+        fprintf(stderr, "heddle doctor: %s does not answer; waiting for at most %d s\n", name, limit_s);
         in_time = doctor_isolate_read_all(&a, start + limit);
     }
     if (!in_time) {

@@ -85,7 +85,7 @@ static void doctor_nvml_put_word(doctor_snapshot *s, int code, int value, const 
     if (code == NVML_OK && value >= 0 && value < n) {
         doctor_put(s, words[value], "gpu.%d.%s", i, name);
     } else if (code == NVML_OK) {
-        doctor_miss(s, "NVML's value is none that is known", "gpu.%d.%s", i, name);
+        doctor_miss(s, "NVML returned an unknown value", "gpu.%d.%s", i, name);
     } else {
         doctor_miss(s, doctor_nvml_error_text(code, text), "gpu.%d.%s", i, name);
     }
@@ -221,7 +221,7 @@ static void doctor_nvml_read_memory_health(const nvml *n, nvml_device d, int i, 
     doctor_nvml_put_flag(s, code, (int)failed, "rows_failed", i);
 }
 
-/* The number of a device; -1: not in the list. */
+/* Returns the number of a device; -1: it is not in the list. */
 static int doctor_nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
 {
     char bus_id[SYSTEM_BUS_ID];
@@ -251,7 +251,7 @@ static void doctor_nvml_read_links(const nvml *n, nvml_device d, int i, doctor_b
         }
         known++;
         up += state != 0;
-        if (state) { /* an unlisted device is a switch, or NVML does not name it */
+        if (state) { /* if the other end is no listed device, it counts as a switch */
             int other = CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK
                             ? doctor_nvml_find_bus(buses, &remote)
                             : -1;
@@ -315,11 +315,11 @@ static void doctor_nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, i
 
 /* ---- all ---- */
 
-/* Devices that NVML counts but cannot open. It does not name them. */
+/* The devices that NVML counts but cannot open. NVML does not name them. */
 typedef struct unopened {
     int n, first; /* n: their number; first: the code of the first one */
     bool alike;   /* all of them have the same code */
-    int broken;   /* those that do not merely belong to others */
+    int broken;   /* their number without those that belong to other users */
 } unopened;
 
 static void doctor_nvml_count_unopened(unopened *u, int code)
@@ -329,8 +329,8 @@ static void doctor_nvml_count_unopened(unopened *u, int code)
     u->broken += code != NVML_NO_PERMISSION;
 }
 
-/* `absent`: the number of listed devices that NVML did not open, which may be the same devices. The
- * remaining ones are on no list. */
+/* `absent`: the number of devices on the bus that NVML did not open. They may be the devices that
+ * NVML counts but cannot open. If NVML counts more of them, the rest is on no list. */
 static void doctor_nvml_put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
 {
     char text[NVML_TEXT];

@@ -29,7 +29,8 @@ static const char *doctor_process_yes_no(bool yes)
 
 /* ---- the system ---- */
 
-/* Reads whether a module is loaded. If neither folder exists, as in a sandbox, that is unknown. */
+/* Reads whether a module is loaded. If neither folder exists, as in a sandbox, the answer is
+ * unknown. */
 static void doctor_process_read_loaded(const char *root, const char *path, const char *other, const char *key,
                                        doctor_snapshot *s)
 {
@@ -173,8 +174,8 @@ static bool doctor_process_has_value(const doctor_snapshot *s, const char *key, 
     return f && f->value && strcmp(f->value, value) == 0;
 }
 
-/* One namespace that differs from the first means a container. Only if both are the first ones,
- * there is no container. */
+/* If one namespace is not the system's first, the process is in a container. If both are the first
+ * ones, it is in no container. Otherwise the answer is unknown. */
 static void doctor_process_read_container(doctor_snapshot *s)
 {
     bool own = doctor_process_has_value(s, "process.ipc_namespace", "own") ||
@@ -257,7 +258,7 @@ static void doctor_process_read_limits(const char *root, doctor_snapshot *s)
 /* ---- other programs ---- */
 
 /* A program that is not found counts as absent only if the processes of other users are visible.
- * Process 1 belongs to another user and shows that. */
+ * They are visible if process 1 is, because it belongs to another user. */
 static void doctor_process_put_program(bool found, bool all, const char *yes, const char *no, const char *key,
                                        doctor_snapshot *s)
 {

@@ -44,7 +44,7 @@ static void doctor_report_put_pairs(const doctor_finding *f, FILE *out)
     }
 }
 
-/* The bus id of a device. NULL: it is not in the snapshot. */
+/* Returns the bus id of a device. NULL: the snapshot does not contain it. */
 static const char *doctor_report_bus_of(const doctor_snapshot *s, int device)
 {
     char key[DOCTOR_KEY_BYTES];
@@ -152,7 +152,7 @@ static void doctor_report_add_words(words *w, const char *format, ...)
     w->used += n < 0 ? 0 : (size_t)n < w->room - w->used ? (size_t)n : w->room - w->used - 1;
 }
 
-/* Adds the suspects with the given result, by fix or only by name. Returns their number. */
+/* Adds the fix, or only the name, of each suspect with the given result. Returns their number. */
 static int doctor_report_add_causes(words *w, const doctor_finding *f, doctor_leave leave, const char *before,
                                     bool fixes)
 {
@@ -174,8 +174,8 @@ static int doctor_report_add_causes(words *w, const doctor_finding *f, doctor_le
 static void doctor_report_add_left(words *w, const doctor_finding *f)
 {
     if (doctor_report_add_causes(w, f, DOCTOR_FOUND, "", true)) {
-        doctor_report_add_causes(w, f, DOCTOR_POSSIBLE, "; not excluded either: ", false);
-    } else if (!doctor_report_add_causes(w, f, DOCTOR_POSSIBLE, "what facts do not exclude, in turn: ", true)) {
+        doctor_report_add_causes(w, f, DOCTOR_POSSIBLE, "; also possible: ", false);
+    } else if (!doctor_report_add_causes(w, f, DOCTOR_POSSIBLE, "try in turn, until one helps: ", true)) {
         doctor_report_add_words(w, "facts exclude all of the usual causes");
     }
 }
@@ -201,7 +201,7 @@ static void doctor_report_make_fix(const doctor_snapshot *s, const doctor_findin
     }
     doctor_report_add_words(&w, "%s", from);
     if (bus && f->n_subjects > 1) {
-        doctor_report_add_words(&w, " (this is for device %d; so for each)", f->subjects[0].a);
+        doctor_report_add_words(&w, " (this is for device %d; do the same for each)", f->subjects[0].a);
     }
 }
 
@@ -247,7 +247,7 @@ static bool doctor_report_has_finding(const doctor_findings *f, const char *area
 }
 
 typedef struct area {
-    /* rules that found all facts for some device or pair, and rules that did for none */
+    /* rules that found all their facts for some device or pair, and rules that did not for any */
     int answered, open;
     bool partly; /* a fact is missing for one device or pair */
 } area;
@@ -399,7 +399,7 @@ static bool doctor_report_put_none(const doctor_snapshot *s, FILE *out)
     if (bus && bus->reason) {
         snprintf(line, sizeof(line), "no device was found: %s", bus->reason);
     } else if (!devices || !devices->value) {
-        snprintf(line, sizeof(line), "no device was looked at: the snapshot does not have their number (gpus)");
+        snprintf(line, sizeof(line), "no device was checked: the snapshot lacks the number of devices (gpus)");
     } else {
         snprintf(line, sizeof(line), "no device was found: the bus has none (lspci -d 10de: lists NVIDIA devices)");
     }

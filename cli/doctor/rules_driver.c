@@ -41,8 +41,8 @@ static bool doctor_driver_judge_missing(doctor_case *c)
            doctor_is(c, "no", "module.nvidia");
 }
 
-/* The module takes every device that it can start. A device that answers NVML is bound to the
- * driver, whatever /sys shows. */
+/* The module takes every device that it can start. If NVML opens the device, the driver has it,
+ * whatever /sys shows. */
 static bool doctor_driver_judge_refused(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) &&
@@ -61,7 +61,7 @@ static bool doctor_driver_judge_device_log(doctor_case *c)
     return line && strcmp(line, "none") != 0;
 }
 
-/* If CUDA does not start: finds the driver's log lines that belong to no single device. */
+/* Finds the driver's log lines that belong to no single device, if CUDA does not start. */
 static bool doctor_driver_judge_driver_log(doctor_case *c)
 {
     if (!doctor_look(c, "driver.init") || !doctor_is_not(c, "0 (ok)", "driver.init") ||
@@ -80,7 +80,7 @@ static bool doctor_driver_judge_other(doctor_case *c)
            doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) && doctor_is_not(c, "yes", "system.wsl");
 }
 
-/* There are two versions to compare only if there is a kernel module. WSL has none. */
+/* Two versions can be compared only if there is a kernel module. WSL has none. */
 static bool doctor_driver_case_is_comparable(doctor_case *c)
 {
     return doctor_is_not(c, "no", "module.nvidia") && doctor_is_not(c, "yes", "system.wsl");
@@ -113,8 +113,8 @@ static bool doctor_driver_judge_libcuda(doctor_case *c)
     return module && library && strcmp(module, library) != 0;
 }
 
-/* Without a kernel module, and without a device on the bus or in the driver's list, the report
- * states that there is no device. */
+/* True if there is no kernel module, and no device on the bus or in the driver's list. The report
+ * then states that there is no device. */
 static bool doctor_driver_case_is_bare(doctor_case *c, long long code)
 {
     const doctor_fact *bus = doctor_find(c->s, "system.bus");
@@ -123,7 +123,8 @@ static bool doctor_driver_case_is_bare(doctor_case *c, long long code)
            (has_bus || code == NO_DEVICE);
 }
 
-/* The code of a failed start of CUDA; 0: it starts, or there is nothing to start. */
+/* Returns the code with which CUDA failed to start. 0: CUDA starts, or there is nothing to
+ * start. */
 static long long doctor_driver_case_init_failure(doctor_case *c)
 {
     if (doctor_is_not(c, "0", "gpus")) {
@@ -212,21 +213,21 @@ static bool doctor_driver_judge_host(doctor_case *c)
     return init && doctor_number(c, -1, "driver.devices") == 0;
 }
 
-/* The module gets loaded only if there is a device, and stays loaded when the device is gone. */
+/* The module loads only if there is a device, and stays loaded when the device is gone. */
 static bool doctor_driver_judge_none(doctor_case *c)
 {
     return doctor_is(c, "0", "gpus") && doctor_is_not(c, "yes", "system.wsl") && doctor_is(c, "yes", "module.nvidia");
 }
 
-/* No library shows a device, and the bus cannot be read. */
+/* True if no library shows a device, and the bus cannot be read. */
 static bool doctor_driver_judge_hidden_bus(doctor_case *c)
 {
     const doctor_fact *bus = doctor_find(c->s, "system.bus");
     return doctor_is(c, "0", "gpus") && bus && bus->reason;
 }
 
-/* The number of devices that programs can use. If CUDA was asked, its number counts; otherwise, the
- * number of present devices that are not known to be broken. */
+/* Returns the number of devices that programs can use. If CUDA was asked, its number counts.
+ * Otherwise, the present devices count that are not known to be broken. */
 static long long doctor_driver_case_usable_devices(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "gpus"), broken = 0;
@@ -300,8 +301,8 @@ static bool doctor_driver_judge_confidential(doctor_case *c)
            doctor_is(c, "none", "confidential.multi_gpu");
 }
 
-/* Only for this branch do public reports show that threads wait for each other at launches. Nothing
- * is known about older branches. */
+/* Public reports show only for this branch that threads wait for each other at launches. Nothing is
+ * known about older branches. */
 static bool doctor_driver_judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&
@@ -314,116 +315,116 @@ static bool doctor_driver_judge_mps(doctor_case *c)
 }
 
 const doctor_rule doctor_rules_driver[] = {
-    {"nouveau", DOCTOR_ERROR, DOCTOR_GPU, AREA, "nouveau has the device",
-     "CUDA needs NVIDIA's kernel module, and a device has one driver at a time",
-     "echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf, make the initial RAM disk anew, restart", true,
-     doctor_driver_judge_nouveau, DOCTOR_NO_CAUSE, 0},
-    {"driver-missing", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no driver has the device",
+    {"nouveau", DOCTOR_ERROR, DOCTOR_GPU, AREA, "nouveau drives the device",
+     "CUDA needs NVIDIA's kernel module, and a device has only one driver at a time",
+     "echo 'blacklist nouveau' > /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initial RAM disk, and restart",
+     true, doctor_driver_judge_nouveau, DOCTOR_NO_CAUSE, 0},
+    {"driver-missing", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no driver drives the device",
      "the kernel module nvidia is not loaded, so CUDA finds no device",
-     "modprobe nvidia; if that fails, install the driver for this kernel (dmesg | grep NVRM has the reason)", true,
+     "modprobe nvidia; if that fails, install the driver for this kernel (dmesg | grep NVRM shows the reason)", true,
      doctor_driver_judge_missing, DOCTOR_NO_CAUSE, 0},
-    {"driver-refused", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver is loaded, and does not have the device",
-     "it could not start it. The firmware may have left no room for its memory window (\"BAR1 is 0M\"), or it is not "
-     "of a kind that the driver supports",
-     "dmesg | grep -i nvrm has the reason. For a window turn on \"above 4G decoding\" in the firmware, or give the "
-     "kernel pci=realloc. For a virtual machine give it more 64-bit MMIO",
+    {"driver-refused", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver is loaded, but does not drive the device",
+     "the driver could not start the device. The firmware may have left no room for the device's memory window "
+     "(\"BAR1 is 0M\"), or the driver does not support devices of this kind",
+     "dmesg | grep -i nvrm shows the reason. If a window has no room, turn on \"above 4G decoding\" in the firmware, "
+     "or start the kernel with pci=realloc. Give a virtual machine more 64-bit MMIO space",
      true, doctor_driver_judge_refused, DOCTOR_NO_CAUSE, 0},
     {"device-log", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver has logged a failure of the device",
-     "its own words are the reason why the device does not start",
-     "search for the words; dmesg | grep -i nvrm shows the lines after them. After a reset, or off and on, the log is "
-     "new",
+     "the driver's message is the reason why the device does not start",
+     "search the web for the message; dmesg | grep -i nvrm shows the lines after it. Turn the machine off and on to "
+     "see "
+     "whether the failure returns",
      true, doctor_driver_judge_device_log, DOCTOR_NO_CAUSE, 0},
     {"driver-log", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver has logged a failure, and CUDA does not start",
-     "its own words are the reason", "search for the words; dmesg | grep -i nvrm shows the lines after them", true,
+     "the driver's message is the reason",
+     "search the web for the message; dmesg | grep -i nvrm shows the lines after it", true,
      doctor_driver_judge_driver_log, DOCTOR_NO_CAUSE, 0},
-    {"devices-fewer", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "programs get fewer devices than are expected here",
-     "work that is divided by the number of devices does not start, or runs on a part of them",
-     "lspci -d 10de: lists the bus, nvidia-smi -L those of the driver, and CUDA_VISIBLE_DEVICES those that programs "
-     "are "
-     "shown. For one that is in no list: off and on, then power cables, riser, slot",
+    {"devices-fewer", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "programs get fewer devices than --expect demands",
+     "a program that needs this number of devices does not start, or uses only some of them",
+     "lspci -d 10de: lists the devices of the bus, nvidia-smi -L those of the driver, and CUDA_VISIBLE_DEVICES those "
+     "of programs. If a device is in no list, turn the machine off and on, then check power cables, riser and slot",
      false, doctor_driver_judge_fewer, DOCTOR_NO_CAUSE, 0},
-    {"no-devices", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver is loaded, and no device is there",
-     "the driver is loaded where there was a device. It has fallen off the bus, was taken away, or this container has "
-     "none",
-     "dmesg | grep -i -e nvrm -e xid; lspci -d 10de: lists devices. Restart the machine, off and on. Start a container "
+    {"no-devices", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver is loaded, but there is no device",
+     "the driver loads only if there is a device. The device fell off the bus or was removed, or this container has "
+     "no device",
+     "dmesg | grep -i -e nvrm -e xid; lspci -d 10de: lists devices. Turn the machine off and on. Start a container "
      "with --gpus",
      true, doctor_driver_judge_none, DOCTOR_NO_CAUSE, 0},
-    {"version-skew", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver's library and kernel module are of two versions",
-     "an update has replaced the libraries, and the module from before is still loaded; nothing new can be started",
-     "restart the machine, or stop what uses the devices, then rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; "
-     "modprobe nvidia",
+    {"version-skew", DOCTOR_ERROR, DOCTOR_MACHINE, AREA,
+     "the driver's library and kernel module have different versions",
+     "an update has replaced the libraries, but the old module is still loaded; no further program can use a device",
+     "restart the machine, or stop the programs that use the devices, then rmmod nvidia_uvm nvidia_drm nvidia_modeset "
+     "nvidia; modprobe nvidia",
      true, doctor_driver_judge_skew, DOCTOR_NO_CAUSE, 0},
     {"fabric-manager", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the fabric of the devices is not set up (CUDA error 802)",
-     "on machines with NVSwitch CUDA does not start before the fabric manager has set them up",
+     "on machines with NVSwitch, CUDA does not start before the fabric manager has set up the switches",
      "install nvidia-fabricmanager of exactly the driver's version, then systemctl enable --now nvidia-fabricmanager",
      true, doctor_driver_judge_fabric, DOCTOR_NO_CAUSE, 0},
     {"fabric-state", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device has not joined the fabric",
-     "peer access over NVSwitch needs it, and CUDA may fail with error 802",
+     "peer access through NVSwitch needs the fabric, and CUDA may fail with error 802",
      "systemctl status nvidia-fabricmanager; its version must match the driver", true, doctor_driver_judge_fabric_state,
      DOCTOR_NO_CAUSE, 0},
     {"driver-init", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA does not start",
-     "cuInit fails, so no program can use a device; its code is the reason that the driver gives",
-     "nvidia-smi and dmesg | grep -i nvrm have more. Restart the machine after an update of the driver. Start a "
+     "cuInit fails, so no program can use a device; the driver gives the code as the reason",
+     "nvidia-smi and dmesg | grep -i nvrm show more. Restart the machine after an update of the driver. Start a "
      "container with --gpus. In WSL, update the driver of Windows",
      true, doctor_driver_judge_init, DOCTOR_NO_CAUSE, 0},
-    {"driver-count", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA counts devices that cannot be there",
-     "a stub, a damaged file or another program's library is in the place of NVIDIA's libcuda",
-     "ldconfig -p | grep libcuda; take folders that are not the driver's out of LD_LIBRARY_PATH", false,
+    {"driver-count", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA reports an impossible number of devices",
+     "programs load a stub, a damaged file or another program's library instead of NVIDIA's libcuda",
+     "ldconfig -p | grep libcuda; remove folders that do not belong to the driver from LD_LIBRARY_PATH", false,
      doctor_driver_judge_count, DOCTOR_NO_CAUSE, 0},
     {"libcuda-missing", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "libcuda cannot be opened",
-     "the kernel module is loaded, but programs find no library to call it with",
-     "install the driver's libraries in the module's version; for a container, the NVIDIA container toolkit", true,
-     doctor_driver_judge_library, DOCTOR_NO_CAUSE, 0},
+     "the kernel module is loaded, but programs find no library with which they can call it",
+     "install the driver's libraries in the module's version; for a container, install the NVIDIA container toolkit",
+     true, doctor_driver_judge_library, DOCTOR_NO_CAUSE, 0},
     {"driver-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "CUDA hangs or crashes when it starts",
-     "a device that no longer answers stops every program that starts CUDA",
-     "dmesg | grep -i xid shows the device; reset that one with nvidia-smi -i BUS --gpu-reset, or restart the machine",
-     true, doctor_driver_judge_silent, DOCTOR_NO_CAUSE, 0},
+     "if a device no longer answers, every program that starts CUDA stops",
+     "dmesg | grep -i xid shows the device; reset it with nvidia-smi -i BUS --gpu-reset, or restart the machine", true,
+     doctor_driver_judge_silent, DOCTOR_NO_CAUSE, 0},
     {"nvml-silent", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML hangs or crashes",
-     "a device that no longer answers stops nvidia-smi and NVML, too",
+     "if a device no longer answers, nvidia-smi and NVML stop, too",
      "dmesg | grep -i xid shows the device; restart the machine", true, doctor_driver_judge_nvml_silent,
      DOCTOR_NO_CAUSE, 0},
     {"device-files", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "files of the driver in /dev are missing",
      "without /dev/nvidiactl and /dev/nvidia-uvm CUDA does not start",
-     "nvidia-modprobe -c 0 -u; for a container, start it with --gpus or with those devices", true,
+     "nvidia-modprobe -c 0 -u; start a container with --gpus or with these device files", true,
      doctor_driver_judge_files, DOCTOR_NO_CAUSE, 0},
-    {"libcuda-skew", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "libcuda and the kernel module are of two versions",
-     "this is meant only for NVIDIA's packages for forward compatibility, which work on data center cards alone",
-     "take the folder of the other libcuda out of LD_LIBRARY_PATH, or install both in one version", false,
+    {"libcuda-skew", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "libcuda and the kernel module have different versions",
+     "only NVIDIA's packages for forward compatibility are made for this, and they support only data center cards",
+     "remove the folder of the other libcuda from LD_LIBRARY_PATH, or install both in one version", false,
      doctor_driver_judge_libcuda, DOCTOR_NO_CAUSE, 0},
     {"wsl", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "this is the Windows subsystem for Linux",
      "the devices belong to Windows: there is seldom peer access, and much of NVML is missing; copies between devices "
-     "are "
-     "staged",
-     "for peer access start Linux itself", false, doctor_driver_judge_wsl, DOCTOR_NO_CAUSE, 0},
+     "are staged",
+     "for peer access, start Linux without Windows", false, doctor_driver_judge_wsl, DOCTOR_NO_CAUSE, 0},
     {"confidential", DOCTOR_WARNING, DOCTOR_MACHINE, AREA,
      "confidential computing is on, without a mode for several devices",
      "peer access is off, and copies are encrypted on their way",
-     "where several devices are to work together, use protected PCIe mode, or turn confidential computing off", true,
+     "if several devices should work together, use protected PCIe mode, or turn confidential computing off", true,
      doctor_driver_judge_confidential, DOCTOR_REFUSAL, 0},
-    {"bus-hidden", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "the bus cannot be looked at, so no device was looked for",
-     "whether there are devices is not known; /sys is not mounted here, or not readable",
-     "mount /sys here, or look from outside of the container or sandbox", true, doctor_driver_judge_hidden_bus,
+    {"bus-hidden", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "the bus cannot be read, so no device was looked for",
+     "there may be devices; /sys is not mounted here, or not readable",
+     "mount /sys here, or run heddle doctor outside of the container or sandbox", true, doctor_driver_judge_hidden_bus,
      DOCTOR_NO_CAUSE, 0},
     {"host-devices", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "programs that open Heddle would run on host devices",
-     "with driver=auto hd_open takes CPU stand-ins where NVIDIA's driver shows no device, without an error",
-     "HEDDLE_DRIVER=nvidia, with which hd_open fails instead", false, doctor_driver_judge_host, DOCTOR_NO_CAUSE, 0},
+     "with driver=auto, hd_open uses CPU stand-ins if NVIDIA's driver shows no device, and reports no error",
+     "set HEDDLE_DRIVER=nvidia to make hd_open fail instead", false, doctor_driver_judge_host, DOCTOR_NO_CAUSE, 0},
     {"nvml-missing", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "NVML cannot be used",
      "clocks, links, errors and refusals of peer access were not checked",
-     "install the driver's library libnvidia-ml.so.1; for a container add the capability utility", true,
+     "install the driver's library libnvidia-ml.so.1; give a container the driver capability \"utility\"", true,
      doctor_driver_judge_nvml, DOCTOR_NO_CAUSE, 0},
     {"branch-contends", DOCTOR_NOTE, DOCTOR_MACHINE, AREA,
-     "a driver of branch 525, with which threads may wait for each other",
-     "in a report of 525.60, launches of one process to ten devices took 2 to 20 times as long; with 580 to four they "
-     "did not",
-     "HEDDLE_PLACEMENT=process, or a driver of branch 580 or later", false, doctor_driver_judge_branch, DOCTOR_NO_CAUSE,
-     0},
-    {"other-driver", DOCTOR_NOTE, DOCTOR_GPU, AREA, "a driver other than nvidia has the device",
-     "with vfio-pci it is kept for virtual machines; CUDA of this system does not show it",
-     "where it is wanted here: take it out of the options of that driver, then echo " DOCTOR_BUS
+     "with drivers of branch 525, threads may wait for each other",
+     "a public report on 525.60 says that launches of one process to ten devices took 2 to 20 times as long. Driver "
+     "580 with four devices did not show this",
+     "set HEDDLE_PLACEMENT=process, or install a driver of branch 580 or later", false, doctor_driver_judge_branch,
+     DOCTOR_NO_CAUSE, 0},
+    {"other-driver", DOCTOR_NOTE, DOCTOR_GPU, AREA, "a driver other than nvidia drives the device",
+     "vfio-pci keeps a device for virtual machines; CUDA on this system does not show it",
+     "to use the device here, remove it from the options of that driver, then echo " DOCTOR_BUS
      " > /sys/bus/pci/devices/" DOCTOR_BUS "/driver/unbind; echo " DOCTOR_BUS " > /sys/bus/pci/drivers/nvidia/bind",
      true, doctor_driver_judge_other, DOCTOR_NO_CAUSE, 0},
     {"mps", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "the multi-process service runs",
-     "programs share one server: a fault of one ends the work of the others",
-     "where that is not wanted: echo quit | nvidia-cuda-mps-control", false, doctor_driver_judge_mps, DOCTOR_NO_CAUSE,
-     0},
+     "programs share one server: a fault of one program ends the work of the others",
+     "to turn it off: echo quit | nvidia-cuda-mps-control", false, doctor_driver_judge_mps, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

@@ -16,7 +16,7 @@ enum { FALLEN = 79 }; /* the Xid of a device that fell off the bus */
 /* Performance states: 0 is the fastest. GeForce cards compute in state 2. */
 enum { STATE_WORK = 2, STATE_IDLE = 8 };
 
-/* In percent. A device that is busier has its clocks under load. */
+/* In percent. A device at least this busy should run at its clocks for load. */
 enum { BUSY_LEAST = 50 };
 
 /* True if a list such as "31, 79" contains the number. */
@@ -33,8 +33,8 @@ static bool doctor_health_list_has_number(const char *list, long number)
     return false;
 }
 
-/* NVML, the bus and the log may each show that a device is lost. A device that answers to NVML has
- * come back. */
+/* NVML, the bus and the log may each show that a device is lost. If NVML reports the device as ok,
+ * an old line in the log does not count. */
 static bool doctor_health_judge_lost(doctor_case *c)
 {
     const char *state = doctor_maybe(c, "gpu.%d.nvml", c->a);
@@ -50,8 +50,8 @@ static bool doctor_health_judge_lost(doctor_case *c)
            doctor_health_list_has_number(doctor_look(c, "gpu.%d.xid", c->a), FALLEN);
 }
 
-/* A container, or a batch system with a control group for devices, shows only some devices. So a
- * device counts as failed to start only if this process may open its file. */
+/* A container, or a batch system with a control group for devices, shows only some devices. So this
+ * rule says that a device failed to start only if this process may open the device's file. */
 static bool doctor_health_judge_absent(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.container") && doctor_is(c, "absent", "gpu.%d.nvml", c->a) &&
@@ -61,7 +61,8 @@ static bool doctor_health_judge_absent(doctor_case *c)
            doctor_is(c, "may be opened", "gpu.%d.file", c->a);
 }
 
-/* For devices that NVML does not name and cannot open, if no device of the bus is left to match. */
+/* True if NVML counts more devices that it cannot open than there are devices on the bus that it
+ * left out. NVML does not name them. */
 static bool doctor_health_judge_unlisted(doctor_case *c)
 {
     const char *state = doctor_look(c, "nvml.state");
@@ -73,7 +74,8 @@ static bool doctor_health_judge_unlisted(doctor_case *c)
     return true;
 }
 
-/* NVML gives its own reason for a device that it does not open. */
+/* True if NVML does not open the device and gives an error. Lost devices, absent devices and
+ * missing permission are excluded. */
 static bool doctor_health_judge_unusable(doctor_case *c)
 {
     const char *state = doctor_look(c, "gpu.%d.nvml", c->a);
@@ -97,7 +99,7 @@ static bool doctor_health_judge_xid(doctor_case *c)
     return false;
 }
 
-/* A window that holds all of the memory got its room, whatever the log shows. */
+/* If the window covers all of the memory, a failure in the log does not count. */
 static bool doctor_health_judge_window_failed(doctor_case *c)
 {
     long long window = doctor_number_maybe(c, 0, "gpu.%d.window_mib", c->a);
@@ -172,7 +174,8 @@ static bool doctor_health_judge_power_limit(doctor_case *c)
     return limit > 0 && limit < usual;
 }
 
-/* A device under full load reaches its usual limit, which is no finding. */
+/* At the usual limit this is normal under full load, so it is only a note. Another rule covers a
+ * lowered limit. */
 static bool doctor_health_judge_power_cap(doctor_case *c)
 {
     if (!doctor_health_case_has_reason(c, NVML_SLOW_POWER_CAP) || doctor_health_judge_power_limit(c)) {
@@ -183,8 +186,8 @@ static bool doctor_health_judge_power_cap(doctor_case *c)
     return true;
 }
 
-/* Older data center cards start with application clocks below the maximum. Those are no setting of
- * this machine. */
+/* Older data center cards start with application clocks below the maximum. So the rule compares
+ * with the default application clock, not with the maximum. */
 static bool doctor_health_judge_clock_setting(doctor_case *c)
 {
     long long set = doctor_number_maybe(c, 0, "gpu.%d.clock_application_mhz", c->a);
@@ -200,7 +203,8 @@ static bool doctor_health_judge_clock_setting(doctor_case *c)
     return true;
 }
 
-/* Application clocks do not explain clocks that are far lower and have no other reason. */
+/* If the clocks are far below the application clocks and a setting is the only reason, they are
+ * probably locked. */
 static bool doctor_health_judge_clock_lock(doctor_case *c)
 {
     if (doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) != NVML_SLOW_SETTING) {
@@ -212,7 +216,8 @@ static bool doctor_health_judge_clock_lock(doctor_case *c)
     return usual > 0 && set >= usual && now > 0 && now * 10 < set * 9;
 }
 
-/* An idle device lowers its memory clock, but a device at work or in a state for work does not. */
+/* An idle device lowers its memory clock. A busy device, or one in performance state 0 to 2, does
+ * not. */
 static bool doctor_health_judge_memory_clock(doctor_case *c)
 {
     long long now = doctor_number(c, 0, "gpu.%d.memory_clock_mhz", c->a);
@@ -265,8 +270,8 @@ static bool doctor_health_judge_shared(doctor_case *c)
     return doctor_number(c, 0, "gpu.%d.compute_processes", c->a) > 1 && doctor_is_not(c, "yes", "mps.server");
 }
 
-/* A single device with a display has no alternative. Without a display, a window server is
- * unnecessary. */
+/* If the only device has a display, no other device can drive the display. Without a display, a
+ * window server is unnecessary. */
 static bool doctor_health_judge_graphics(doctor_case *c)
 {
     if (doctor_number(c, 0, "gpus") > 1) {
@@ -280,92 +285,94 @@ static bool doctor_health_judge_graphics(doctor_case *c)
 const doctor_rule doctor_rules_health[] = {
     {"gpu-lost", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device has fallen off the bus",
      "it no longer answers, and all work on it is lost; programs and nvidia-smi may hang",
-     "restart the machine, off and on; if it comes back: power cables, riser, slot, temperature", true,
+     "turn the machine off and on; if the fault returns, check power cables, riser, slot and temperature", true,
      doctor_health_judge_lost, DOCTOR_NO_CAUSE, 0},
     {"gpu-absent", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device is on the bus, but the driver does not show it",
-     "this process may open its file, so the driver could not start it", "dmesg | grep -i nvrm has the reason", true,
-     doctor_health_judge_absent, DOCTOR_NO_CAUSE, 0},
-    {"gpu-unlisted", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML counts devices that it does not open, and does not name",
-     "what NVML cannot open is seldom of use to a program",
-     "nvidia-smi and dmesg | grep -i nvrm have the reason; where one is lost, restart the machine, off and on", true,
+     "this process may open the device's file, so no container hides the device: the driver failed to start it",
+     "dmesg | grep -i nvrm shows the reason", true, doctor_health_judge_absent, DOCTOR_NO_CAUSE, 0},
+    {"gpu-unlisted", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "NVML counts devices that it can neither open nor name",
+     "programs can seldom use a device that NVML cannot open",
+     "nvidia-smi and dmesg | grep -i nvrm show the reason; if a device is lost, turn the machine off and on", true,
      doctor_health_judge_unlisted, DOCTOR_NO_CAUSE, 0},
     {"gpu-unusable", DOCTOR_ERROR, DOCTOR_GPU, AREA, "NVML cannot open the device",
-     "what NVML cannot open is seldom of use to a program",
-     "dmesg | grep -i nvrm has the reason; nvidia-smi -i " DOCTOR_BUS " --gpu-reset, else restart the machine", true,
+     "programs can seldom use a device that NVML cannot open",
+     "dmesg | grep -i nvrm shows the reason; nvidia-smi -i " DOCTOR_BUS " --gpu-reset, or restart the machine", true,
      doctor_health_judge_unusable, DOCTOR_NO_CAUSE, 0},
     {"xid", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the kernel log has errors of the device itself",
-     "these numbers stand for memory, links, power or firmware, not for a program's mistake",
+     "these Xid numbers stand for faults of memory, links, power or firmware, not for mistakes of a program",
      "look them up in NVIDIA's list of Xid errors; reset the device with nvidia-smi -i " DOCTOR_BUS " --gpu-reset",
      true, doctor_health_judge_xid, DOCTOR_NO_CAUSE, 0},
-    {"rows-failed", DOCTOR_ERROR, DOCTOR_GPU, AREA, "memory of the device cannot be repaired any more",
-     "a row with errors could not be replaced by a spare one", "have the device exchanged", false,
+    {"rows-failed", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the device can no longer repair its memory",
+     "it could not replace a memory row with errors by a spare row", "have the device exchanged", false,
      doctor_health_judge_remap_failed, DOCTOR_NO_CAUSE, 0},
     {"compute-prohibited", DOCTOR_ERROR, DOCTOR_GPU, AREA, "no program may compute on the device",
-     "its compute mode is prohibited", "nvidia-smi -i " DOCTOR_BUS " -c DEFAULT", true, doctor_health_judge_prohibited,
-     DOCTOR_NO_CAUSE, 0},
-    {"rows-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bad memory waits for a reset to be replaced",
-     "an uncorrectable error was found, and the spare memory is used only after a reset",
-     "stop what uses the device, then nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true,
+     "its compute mode is set to \"prohibited\"", "nvidia-smi -i " DOCTOR_BUS " -c DEFAULT", true,
+     doctor_health_judge_prohibited, DOCTOR_NO_CAUSE, 0},
+    {"rows-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bad memory will be replaced at the next reset",
+     "the device found an uncorrectable error, and uses the spare memory only after a reset",
+     "stop the programs that use the device, then nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true,
      doctor_health_judge_remap_pending, DOCTOR_NO_CAUSE, 0},
     {"window-failed", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the kernel had no room for a memory window of the device",
-     "without its windows (BAR) the driver cannot start it, or peers and network cards do not reach its memory",
-     "turn on \"above 4G decoding\" and resizable BAR in the firmware, or give the kernel pci=realloc. For a virtual "
-     "machine "
-     "give it more 64-bit MMIO",
+     "without its windows (BAR) the driver cannot start the device, or peers and network cards cannot reach its memory",
+     "turn on \"above 4G decoding\" and resizable BAR in the firmware, or start the kernel with pci=realloc. Give a "
+     "virtual machine more 64-bit MMIO space",
      true, doctor_health_judge_window_failed, DOCTOR_NO_CAUSE, 0},
-    {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA, "uncorrectable memory errors since the driver was loaded",
-     "each has ended the work that touched it",
-     "nvidia-smi -i " DOCTOR_BUS " -q -d ECC,ROW_REMAPPER; reset the device, watch the counter", true,
+    {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA,
+     "the device has had uncorrectable memory errors since the driver was loaded",
+     "each error ended the work that used the memory",
+     "nvidia-smi -i " DOCTOR_BUS " -q -d ECC,ROW_REMAPPER shows them; reset the device and watch the counter", true,
      doctor_health_judge_ecc, DOCTOR_NO_CAUSE, 0},
     {"clocks-brake", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power supply holds the clocks down (power brake)",
-     "the system asks the device to take less power, and the clocks are halved or worse",
-     "look at the power supplies and their cables, and at the power cap of the machine (BMC) and the rack", false,
+     "the machine asks the device to take less power, and the device runs at half of its clocks or less",
+     "check the power supplies and their cables, and the power cap of the machine (BMC) and of the rack", false,
      doctor_health_judge_brake, DOCTOR_NO_CAUSE, 0},
-    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the hardware holds the clocks down because of heat",
-     "above its limit of temperature the clocks are halved or worse",
-     "look at fans and air flow; where it is cool, at the power cables", false, doctor_health_judge_hardware_slow,
-     DOCTOR_NO_CAUSE, 0},
+    {"clocks-hardware", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS,
+     "the hardware holds the clocks down, mostly because of heat or power",
+     "the device then runs at half of its clocks or less",
+     "check fans and air flow; if the device is cool, check the "
+     "power cables",
+     false, doctor_health_judge_hardware_slow, DOCTOR_NO_CAUSE, 0},
     {"clocks-hot", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the driver holds the clocks down because of the temperature",
-     "the device is above the temperature for full clocks", "look at fans and air flow", false, doctor_health_judge_hot,
+     "the device is too hot for full clocks", "check fans and air flow", false, doctor_health_judge_hot,
      DOCTOR_NO_CAUSE, 0},
-    {"power-limit", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power limit is below the usual one",
+    {"power-limit", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the power limit is below its default",
      "under load the clocks go down sooner",
-     "nvidia-smi -i " DOCTOR_BUS " -pl WATTS, with the default of nvidia-smi -q -d POWER", true,
+     "nvidia-smi -i " DOCTOR_BUS " -pl WATTS, with the default that nvidia-smi -q -d POWER shows", true,
      doctor_health_judge_power_limit, DOCTOR_NO_CAUSE, 0},
-    {"clocks-set", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "clocks are limited by a setting",
+    {"clocks-set", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "a setting limits the clocks",
      "application clocks or locked clocks are in force",
      "nvidia-smi -i " DOCTOR_BUS " -rac; nvidia-smi -i " DOCTOR_BUS " -rgc", true, doctor_health_judge_clock_setting,
      DOCTOR_NO_CAUSE, 0},
-    {"clocks-memory", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the memory clock is held below its highest",
-     "what moves bytes is slower by as much: kernels, and copies both ways at once; no heat is given as the reason",
-     "nvidia-smi -i " DOCTOR_BUS " -rmc, where nvidia-smi -lmc has locked it; nvidia-smi -i " DOCTOR_BUS " -rac", true,
+    {"clocks-memory", DOCTOR_WARNING, DOCTOR_GPU, CLOCKS, "the memory clock is below its maximum",
+     "kernels that are limited by memory, and copies in both directions at once, are slower by the same factor. The "
+     "device does not report heat as the reason",
+     "nvidia-smi -i " DOCTOR_BUS " -rmc if nvidia-smi -lmc locked the clock; nvidia-smi -i " DOCTOR_BUS " -rac", true,
      doctor_health_judge_memory_clock, DOCTOR_NO_CAUSE, 0},
     {"mig", DOCTOR_WARNING, DOCTOR_GPU, AREA, "MIG is on",
      "a part of a MIG device has no peer access, and a process sees one part at most",
-     "where whole devices are wanted: nvidia-smi -i " DOCTOR_BUS " -mig 0", true, doctor_health_judge_mig,
-     DOCTOR_NO_CAUSE, 0},
-    {"mig-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a change of MIG waits for a reset",
-     "the mode that was asked for is not in force", "nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true,
+     "to use whole devices: nvidia-smi -i " DOCTOR_BUS " -mig 0", true, doctor_health_judge_mig, DOCTOR_NO_CAUSE, 0},
+    {"mig-pending", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a change of the MIG mode waits for a reset",
+     "the requested mode is not in force yet", "nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true,
      doctor_health_judge_mig_pending, DOCTOR_NO_CAUSE, 0},
     {"shared", DOCTOR_WARNING, DOCTOR_GPU, AREA, "several processes compute on the device",
-     "they take turns in slices of time, and each has its own context in the memory",
-     "one process for each device, or the multi-process service (nvidia-cuda-mps-control -d)", false,
+     "they take turns, and each process has its own context in the device's memory",
+     "use one process for each device, or the multi-process service (nvidia-cuda-mps-control -d)", false,
      doctor_health_judge_shared, DOCTOR_NO_CAUSE, 0},
     {"clocks-power", DOCTOR_NOTE, DOCTOR_GPU, CLOCKS, "the power limit holds the clocks down",
-     "that is usual under full load, at the usual limit", "", false, doctor_health_judge_power_cap, DOCTOR_NO_CAUSE, 0},
+     "this is normal under full load", "", false, doctor_health_judge_power_cap, DOCTOR_NO_CAUSE, 0},
     {"clocks-locked", DOCTOR_NOTE, DOCTOR_GPU, CLOCKS, "a setting holds the clocks far below the application clocks",
-     "locked clocks may do that (nvidia-smi -lgc); no heat and no power limit is given as the reason",
+     "the clocks are probably locked (nvidia-smi -lgc): the device reports neither heat nor a power limit",
      "nvidia-smi -i " DOCTOR_BUS " -rgc", true, doctor_health_judge_clock_lock, DOCTOR_NO_CAUSE, 0},
-    {"compute-exclusive", DOCTOR_NOTE, DOCTOR_GPU, AREA, "one process at a time may use the device",
+    {"compute-exclusive", DOCTOR_NOTE, DOCTOR_GPU, AREA, "only one process at a time may use the device",
      "a second program fails with \"all CUDA-capable devices are busy\"", "nvidia-smi -i " DOCTOR_BUS " -c DEFAULT",
      true, doctor_health_judge_exclusive, DOCTOR_NO_CAUSE, 0},
     {"persistence", DOCTOR_NOTE, DOCTOR_GPU, AREA, "persistence mode is off",
-     "the driver sets the device up anew for each program that finds it unused, which takes seconds",
+     "if no program uses the device, the next program waits seconds until the driver has set it up again",
      "systemctl enable --now nvidia-persistenced, or nvidia-smi -i " DOCTOR_BUS " -pm 1", true,
      doctor_health_judge_persistence, DOCTOR_NO_CAUSE, 0},
     {"graphics", DOCTOR_NOTE, DOCTOR_GPU, AREA, "a display or a graphics program uses the device",
-     "it takes memory and time from what computes there",
-     "let the display use another device; where none is attached, start without one (systemctl set-default "
-     "multi-user.target)",
+     "it takes memory and time from programs that compute on the device",
+     "connect the display to another device; without a display, boot without a graphical desktop (systemctl "
+     "set-default multi-user.target)",
      false, doctor_health_judge_graphics, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

@@ -12,8 +12,8 @@
 #define AREA "links"
 #define NUMA "NUMA"
 
-/* In percent. A device that drives a display shows a few percent, and lowers its link between
- * frames. */
+/* In percent. A device that drives a display is a few percent busy, and lowers the speed of its
+ * link between frames. */
 enum { BUSY_LEAST = 50 };
 
 enum { LINKS_ONE_BRIDGE = 4 };
@@ -41,7 +41,7 @@ static bool doctor_links_judge_slot_narrow(doctor_case *c)
     return slot > 0 && slot < device;
 }
 
-/* Speeds are in MT/s. An idle device lowers its speed and clocks, so only a device at work
+/* Speeds are in MT/s. An idle device lowers its link speed and its clocks, so only a busy device
  * counts. */
 static bool doctor_links_judge_slow(doctor_case *c)
 {
@@ -85,9 +85,9 @@ static bool doctor_links_judge_nvlink(doctor_case *c)
     return false;
 }
 
-/* A broken direct link is missing at both ends, so no comparison shows it. Cards with few links use
- * one bridge for all links. Cards with more links may use several bridges, or leave some links
- * unused. */
+/* A broken link between two cards is down at both ends, so comparing the cards does not show it.
+ * Cards with few links use one bridge for all links. Cards with more links may use several bridges,
+ * or leave some links unused. */
 static bool doctor_links_judge_nvlink_part(doctor_case *c)
 {
     long long up = doctor_number(c, 0, "gpu.%d.nvlinks", c->a);
@@ -139,36 +139,38 @@ static bool doctor_links_judge_no_node(doctor_case *c)
 }
 
 const doctor_rule doctor_rules_links[] = {
-    {"link-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link has fewer lanes than both ends can do",
-     "copies are slower by as much",
-     "seat the card and the riser anew, clean the contacts; look at the firmware's setting of the slot", false,
+    {"link-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link has fewer lanes than both ends support",
+     "copies are slower by the same factor",
+     "reseat the card and the riser, and clean the contacts; check the firmware's setting of the slot", false,
      doctor_links_judge_narrow, DOCTOR_NO_CAUSE, 0},
-    {"link-slow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the PCIe link is slower than both ends can do, under load",
-     "the link did not train to its speed, or errors have lowered it",
-     "another riser or cable, the firmware's setting of the slot; dmesg | grep -i aer shows errors", false,
-     doctor_links_judge_slow, DOCTOR_NO_CAUSE, 0},
+    {"link-slow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "under load, the PCIe link is slower than both ends support",
+     "the link did not train to its full speed, or errors have lowered its speed",
+     "try another riser or cable, and check the firmware's setting of the slot; dmesg | grep -i aer shows errors",
+     false, doctor_links_judge_slow, DOCTOR_NO_CAUSE, 0},
     {"slot-narrow", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the slot or riser has fewer lanes than the device",
-     "copies are slower by as much", "use a slot with all lanes, not one of the chipset, and no x1 or x4 riser", false,
+     "copies are slower by the same factor",
+     "use a slot with all lanes that is not connected to the chipset, and no x1 or x4 riser", false,
      doctor_links_judge_slot_narrow, DOCTOR_NO_CAUSE, 0},
-    {"nvlink", DOCTOR_WARNING, DOCTOR_GPU, AREA, "links of NVLink are down",
-     "other devices of the same kind have more of them up",
-     "nvidia-smi nvlink -s -i " DOCTOR_BUS "; reset the device, seat the bridge anew, look for Xid 74 in dmesg", false,
+    {"nvlink", DOCTOR_WARNING, DOCTOR_GPU, AREA, "some NVLink links are down",
+     "more links are up on other devices of the same kind",
+     "nvidia-smi nvlink -s -i " DOCTOR_BUS "; reset the device, reseat the bridge, and look for Xid 74 in dmesg", false,
      doctor_links_judge_nvlink, DOCTOR_NO_CAUSE, 0},
     {"numa-far", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process may not run near the device",
-     "its threads and Heddle's copying threads work across sockets, and pinned memory lies there, too",
-     "numactl --cpunodebind=NODE, another --cpuset-cpus of the container, or another --cpu-bind of the batch system",
+     "this process's threads, and Heddle's threads that copy, work across sockets, and pinned memory is far away, too",
+     "use numactl --cpunodebind=NODE, another --cpuset-cpus of the container, or another --cpu-bind of the batch "
+     "system",
      false, doctor_links_judge_far, DOCTOR_NO_CAUSE, 0},
     {"numa-memory", DOCTOR_WARNING, DOCTOR_GPU, NUMA, "this process gets no memory near the device",
-     "memory that it pins lies at another processor, so every copy crosses between them",
-     "numactl --membind=NODE, another --cpuset-mems of the container, or another --mem-bind of the batch system", false,
-     doctor_links_judge_memory, DOCTOR_NO_CAUSE, 0},
-    {"nvlink-part", DOCTOR_NOTE, DOCTOR_GPU, AREA, "some links of NVLink are up, and others are not",
-     "a card with so few links has one bridge, which connects all of them",
-     "nvidia-smi nvlink -s -i " DOCTOR_BUS "; seat the bridge anew, look for Xid 74 in dmesg", false,
+     "the memory that it pins belongs to another processor, so every copy crosses between the processors",
+     "use numactl --membind=NODE, another --cpuset-mems of the container, or another --mem-bind of the batch system",
+     false, doctor_links_judge_memory, DOCTOR_NO_CAUSE, 0},
+    {"nvlink-part", DOCTOR_NOTE, DOCTOR_GPU, AREA, "only some NVLink links are up",
+     "a card with so few links has one bridge, which connects all of the links",
+     "nvidia-smi nvlink -s -i " DOCTOR_BUS "; reseat the bridge, and look for Xid 74 in dmesg", false,
      doctor_links_judge_nvlink_part, DOCTOR_NO_CAUSE, 0},
-    {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot is of an older PCIe generation than the device",
+    {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot has an older PCIe generation than the device",
      "the link cannot be faster than its slower end", "", false, doctor_links_judge_slot_slow, DOCTOR_NO_CAUSE, 0},
     {"numa-unknown", DOCTOR_NOTE, DOCTOR_GPU, NUMA, "the firmware does not report the device's NUMA node",
-     "threads and pinned memory cannot be placed near it", "update the firmware; nvidia-smi topo -m", false,
-     doctor_links_judge_no_node, DOCTOR_NO_CAUSE, 0},
+     "Heddle cannot place threads and pinned memory near the device",
+     "update the firmware; nvidia-smi topo -m shows the nodes", false, doctor_links_judge_no_node, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

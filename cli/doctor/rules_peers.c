@@ -44,7 +44,8 @@ static bool doctor_peers_judge_iommu(doctor_case *c)
     return doctor_translates(doctor_look(c, "gpu.%d.iommu", c->a));
 }
 
-/* If the IOMMU passes addresses through unchanged, iommu=pt does not help. */
+/* True if the kernel log has IOMMU faults of the device. If the IOMMU passes addresses through
+ * unchanged, iommu=pt does not help, and the answer is false. */
 static bool doctor_peers_judge_fault(doctor_case *c)
 {
     if (!doctor_is_not(c, "identity", "gpu.%d.iommu", c->a) || !doctor_is_not(c, "off", "gpu.%d.iommu", c->a)) {
@@ -67,7 +68,8 @@ static void doctor_peers_case_add_slow(doctor_case *c, int a, int b)
     }
 }
 
-/* The bridges of a device count if they are on the path to a peer for which they matter. */
+/* True if bridges above the device redirect traffic between the device and a peer, and ACS is a
+ * cause for this pair. */
 static bool doctor_peers_judge_acs(doctor_case *c)
 {
     for (int i = 0; i < 2 * doctor_gpus(c->s); i++) {
@@ -83,8 +85,8 @@ static bool doctor_peers_judge_acs(doctor_case *c)
     return false;
 }
 
-/* The registers cannot be read, but without ACS all devices behind one switch would be in one
- * group. */
+/* For bridges whose ACS registers cannot be read. Without ACS, all devices behind one switch would
+ * be in one IOMMU group. */
 static bool doctor_peers_judge_acs_hint(doctor_case *c)
 {
     const doctor_fact *by;
@@ -112,7 +114,7 @@ static bool doctor_peers_judge_machine(doctor_case *c)
     return (mode && strcmp(mode, "passthrough") == 0) || doctor_is(c, "yes", "system.hypervisor");
 }
 
-/* Adds codes and verdicts of the users of this device's memory. */
+/* Adds the codes and verdicts of the pairs in which a peer uses this device's memory. */
 static void doctor_peers_case_add_users(doctor_case *c)
 {
     const doctor_fact *by;
@@ -135,7 +137,8 @@ static bool doctor_peers_judge_window(doctor_case *c)
     return true;
 }
 
-/* Firmware and kernel give equal devices equal windows, unless one found no room. */
+/* Firmware and kernel give equal devices equal windows, unless there was no room for one of
+ * them. */
 static bool doctor_peers_judge_sisters(doctor_case *c)
 {
     const char *name = doctor_look(c, "gpu.%d.name", c->a);
@@ -273,7 +276,7 @@ static bool doctor_peers_case_is_refused_unsaid(doctor_case *c)
     return !doctor_maybe(c, "pair.%d.%d.read", c->a, c->b) && doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b);
 }
 
-/* A small window may be the reason that the driver does not give. */
+/* The driver gives no reason. A small window may be the reason, so it becomes evidence. */
 static bool doctor_peers_judge_refused_other(doctor_case *c)
 {
     if (!doctor_peers_case_is_refused_unsaid(c)) {
@@ -289,8 +292,8 @@ static bool doctor_peers_judge_refused_other(doctor_case *c)
     return true;
 }
 
-/* Unused NVLink links need no reason from NVML. A reason of NVML against PCIe does not concern
- * them. */
+/* True if the driver refuses access without a reason, or for a reason that concerns only PCIe, not
+ * NVLink. */
 static bool doctor_peers_judge_refused_nvlink(doctor_case *c)
 {
     if (!doctor_peers_case_is_refused_unsaid(c) && !doctor_peers_case_is_refused_as(c, "chipset not supported") &&
@@ -354,7 +357,8 @@ static bool doctor_peers_judge_slow(doctor_case *c)
     return true;
 }
 
-/* An inconclusive test has not verified anything either. */
+/* True if the driver gives access and no test has verified it. An inconclusive test verifies
+ * nothing. */
 static bool doctor_peers_judge_untested(doctor_case *c)
 {
     if (!doctor_is_given(c, c->a, c->b)) {
@@ -372,116 +376,123 @@ static bool doctor_peers_judge_atomics(doctor_case *c)
 }
 
 const doctor_rule doctor_rules_peers[] = {
-    {"pair-corrupt", DOCTOR_ERROR, DOCTOR_PAIR, AREA, "the driver gives peer access, and a test of it went wrong",
-     "bytes or counts were wrong, or the test faulted or crashed; its reason is in the evidence. hd_copy goes another "
-     "way, and other programs compute wrong results",
-     DOCTOR_LEFT "; then heddle p2p --verdicts --again, and until then NCCL_P2P_DISABLE=1 for NCCL", true,
+    {"pair-corrupt", DOCTOR_ERROR, DOCTOR_PAIR, AREA,
+     "the driver gives peer access, but the test of this access failed",
+     "bytes or counts were wrong, or the test faulted or crashed; the evidence shows the reason. hd_copy takes another "
+     "route, but other programs may compute wrong results",
+     DOCTOR_LEFT "; then heddle p2p --verdicts --again. Until then, set NCCL_P2P_DISABLE=1 for NCCL", true,
      doctor_peers_judge_corrupt, DOCTOR_NO_CAUSE,
      DOCTOR_BIT(DOCTOR_IOMMU) | DOCTOR_BIT(DOCTOR_ACS) | DOCTOR_BIT(DOCTOR_GUEST) | DOCTOR_BIT(DOCTOR_WINDOW) |
          DOCTOR_BIT(DOCTOR_STATIC) | DOCTOR_BIT(DOCTOR_KEYS) | DOCTOR_BIT(DOCTOR_DISPLAY) | DOCTOR_BIT(DOCTOR_DEVICE) |
          DOCTOR_BIT(DOCTOR_NVLINK)},
     {"iommu", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the IOMMU translates addresses of a device that has peers",
-     "what one device writes into another one's memory may get lost, without any error",
+     "bytes that one device writes into another device's memory may get lost, without any error",
      "start the kernel with iommu=pt (or amd_iommu=off, intel_iommu=off), then heddle p2p --verdicts", true,
      doctor_peers_judge_iommu, DOCTOR_IOMMU, 0},
     {"iommu-fault", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the IOMMU has refused accesses of the device",
-     "the kernel log has its faults: what was written there is lost, and what was read is nothing",
-     "start the kernel with iommu=pt; dmesg | grep -e DMAR -e AMD-Vi has the addresses", true, doctor_peers_judge_fault,
-     DOCTOR_NO_CAUSE, 0},
-    {"acs", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bridges send what is between peers up to the processor (ACS)",
-     "peer copies are slow, hang, or get lost where an IOMMU translates",
-     "setpci -s BRIDGE ECAP_ACS+0x6.w=0 for each bridge in gpu.N.acs, after each start; not where virtual machines "
-     "need isolation",
+     "the kernel log lists the faults: each refused write is lost, and each refused read returns no data",
+     "start the kernel with iommu=pt; dmesg | grep -e DMAR -e AMD-Vi shows the addresses", true,
+     doctor_peers_judge_fault, DOCTOR_NO_CAUSE, 0},
+    {"acs", DOCTOR_WARNING, DOCTOR_GPU, AREA, "bridges send traffic between peers up to the processor (ACS)",
+     "peer copies are slow or hang, or their bytes get lost if an IOMMU translates addresses",
+     "setpci -s BRIDGE ECAP_ACS+0x6.w=0 for each bridge in gpu.N.acs, after each start of the machine; do not do this "
+     "if virtual machines need the isolation",
      true, doctor_peers_judge_acs, DOCTOR_ACS, 0},
     {"vm-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "a virtual machine was given peer access that no test has verified",
-     "the grant may lead to a private copy: the writer sees its bytes, and the owner does not",
-     "heddle p2p --verdicts; the host's operator passes devices through as one clique where the hardware can do it",
+     "the access may lead to a private copy: the writer sees its bytes, but the owner does not",
+     "heddle p2p --verdicts; if the hardware allows it, ask the host's operator to pass the devices through as one "
+     "clique",
      false, doctor_peers_judge_machine, DOCTOR_GUEST, 0},
     {"window-small", DOCTOR_WARNING, DOCTOR_GPU, AREA,
      "the memory window (BAR1) is smaller than the memory, and peers cannot use it",
-     "peers over PCIe go through the window. Where it is too small, mapping fails with code 205, or bytes get lost",
+     "peers over PCIe use the memory through the window. If it is too small, mapping fails with code 205, or bytes get "
+     "lost",
      "turn on \"above 4G decoding\" and resizable BAR in the firmware", true, doctor_peers_judge_window, DOCTOR_WINDOW,
      0},
     {"static-mapping", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
      "the driver has probably not mapped the owner's memory into its window",
-     "peer access of these cards needs the whole memory mapped there. IOMMU, bridges, virtual machine, window and keys "
-     "are excluded, and no pair over PCIe works",
-     "NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\" for the module nvidia in /etc/modprobe.d. "
-     "Load "
-     "it again, then heddle p2p --verdicts --again; else the driver as NVIDIA ships it",
+     "peer access of these cards needs the whole memory mapped into the window. IOMMU, bridges, virtual machine, "
+     "window and keys are excluded, and no pair over PCIe works",
+     "set NVreg_RegistryDwords=\"RMForceStaticBar1=1;PeerMappingOverride=1\" for the module nvidia in /etc/modprobe.d. "
+     "Load the module again, then heddle p2p --verdicts --again. Otherwise, install the driver as NVIDIA ships it",
      true, doctor_peers_judge_static, DOCTOR_STATIC, 0},
     {"display-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA,
-     "all pairs that lose bytes have this device, which has a display; others work",
-     "what draws the display uses the same memory window",
-     "let a device that has no peers drive the display, or leave this one out (HEDDLE_DEVICES, CUDA_VISIBLE_DEVICES)",
+     "all pairs that lose bytes contain this device, which has a display; other pairs work",
+     "the programs that draw on the display use the same memory window",
+     "connect the display to a device that has no peers, or exclude this device (HEDDLE_DEVICES, CUDA_VISIBLE_DEVICES)",
      false, doctor_peers_judge_display, DOCTOR_DISPLAY, 0},
-    {"device-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "all pairs that lose bytes have this device; others work",
-     "what they share is the card, its slot and its riser",
-     "exchange it with another one, to see whether the slot or the card is bad; dmesg | grep -i -e aer -e nvrm", false,
-     doctor_peers_judge_culprit, DOCTOR_DEVICE, 0},
+    {"device-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA,
+     "all pairs that lose bytes contain this device; other pairs work",
+     "these pairs share the card, its slot and its riser",
+     "put another card into its slot, to see whether the slot or the card is bad; dmesg | grep -i -e aer -e nvrm",
+     false, doctor_peers_judge_culprit, DOCTOR_DEVICE, 0},
     {"registry", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "settings of the kernel module force a kind of peer access",
-     "forced access is given where the hardware may not carry it, or withheld where it does",
-     "heddle p2p --verdicts. Where bytes get lost with the keys, take them out of /etc/modprobe.d, and load the module "
-     "nvidia again; pairs that work may need them",
+     "the driver may give access that the hardware does not support, or refuse access that works",
+     "heddle p2p --verdicts. If bytes get lost with the keys, remove the keys from /etc/modprobe.d, and load the "
+     "module "
+     "nvidia again; pairs that work may need the keys",
      true, doctor_peers_judge_registry, DOCTOR_KEYS, 0},
     {"window-sisters", DOCTOR_WARNING, DOCTOR_GPU, AREA,
      "the memory window (BAR1) is much smaller than that of another device of this kind",
-     "firmware or kernel had no room for it; peers and network cards reach the device through it",
+     "firmware or kernel had no room for a larger window; peers and network cards use the memory through it",
      "dmesg | grep -e 'no space' -e 'failed to assign'; turn on \"above 4G decoding\" and resizable BAR in the "
      "firmware",
      true, doctor_peers_judge_sisters, DOCTOR_NO_CAUSE, 0},
     {"nvlink-refused", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
-     "NVLink connects the devices, and the driver refuses peer access",
-     "links that are up and not used are broken, or their fabric is not set up; copies are staged",
-     "nvidia-smi nvlink -s and -e show the links and their errors. At a switch: systemctl status "
-     "nvidia-fabricmanager. Reset the devices, then have bridge, board and cards looked at",
+     "NVLink connects the devices, but the driver refuses peer access",
+     "the links are up, but they are broken, or their fabric is not set up; copies are staged",
+     "nvidia-smi nvlink -s and -e show the links and their errors. With NVSwitch: systemctl status "
+     "nvidia-fabricmanager. Reset the devices, then have bridge, board and cards checked",
      true, doctor_peers_judge_refused_nvlink, DOCTOR_NVLINK, 0},
     {"refused-registry", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "a registry key of the driver turns peer access off",
      "copies between these devices are staged",
-     "take the key out of /etc/modprobe.d (NVreg_RegistryDwords), and load the "
-     "module nvidia again",
-     true, doctor_peers_judge_refused_registry, DOCTOR_REFUSAL, 0},
+     "remove the key from /etc/modprobe.d (NVreg_RegistryDwords), and load the module nvidia again", true,
+     doctor_peers_judge_refused_registry, DOCTOR_REFUSAL, 0},
     {"refused-chipset", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver refuses peer access because of the chipset",
-     "the root complex between them is not one that the driver trusts with it; copies are staged",
-     "put both devices behind one PCIe switch; in a virtual machine its host must pass both as one clique", false,
-     doctor_peers_judge_refused_chipset, DOCTOR_ROUTE, 0},
+     "the driver does not trust the root complex between the devices; copies are staged",
+     "put both devices behind one PCIe switch; the host of a virtual machine must pass both devices through as one "
+     "clique",
+     false, doctor_peers_judge_refused_chipset, DOCTOR_ROUTE, 0},
     {"refused-topology", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
-     "the driver refuses peer access because of the way between the devices",
-     "they hang on different root complexes; copies are staged",
+     "the driver refuses peer access because of the path between the devices",
+     "the devices are below different root complexes; copies are staged",
      "put both devices into slots of one processor, or behind one switch", false, doctor_peers_judge_refused_topology,
      DOCTOR_ROUTE, 0},
-    {"refused-other", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
-     "the driver refuses peer access without a reason that it names", "copies between these devices are staged",
-     DOCTOR_LEFT "; nvidia-smi topo -p2p r and dmesg | grep -i nvrm may have more", false,
+    {"refused-other", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver refuses peer access without giving a reason",
+     "copies between these devices are staged",
+     DOCTOR_LEFT "; nvidia-smi topo -p2p r and dmesg | grep -i nvrm may show more", false,
      doctor_peers_judge_refused_other, DOCTOR_ROUTE, DOCTOR_BIT(DOCTOR_WINDOW) | DOCTOR_BIT(DOCTOR_KEYS)},
-    {"refused-test", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver offers peer access, and refuses it when it is used",
+    {"refused-test", DOCTOR_WARNING, DOCTOR_PAIR, AREA,
+     "the driver reports peer access, but refuses it when a program turns it on",
      "copies between these devices are staged", "heddle p2p --verdicts --again shows the call and its code", false,
      doctor_peers_judge_refused_test, DOCTOR_NO_CAUSE, 0},
-    {"one-way", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "peer access is given one way only",
-     "libraries that expect both ways fail or fall back", "nvidia-smi topo -p2p r", false, doctor_peers_judge_one_way,
-     DOCTOR_NO_CAUSE, 0},
+    {"one-way", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "the driver gives peer access in one direction only",
+     "libraries that expect both directions fail or fall back", "nvidia-smi topo -p2p r shows the pairs", false,
+     doctor_peers_judge_one_way, DOCTOR_NO_CAUSE, 0},
     {"too-many-peers", DOCTOR_WARNING, DOCTOR_GPU, AREA, "the device has more peers than the driver serves at a time",
-     "each device has eight peers over PCIe at most; the next one is refused (code 711)",
-     "choose the pairs that matter; other copies are staged", false, doctor_peers_judge_too_many, DOCTOR_NO_CAUSE, 0},
+     "a device can have at most eight peers over PCIe; the driver refuses the next one (code 711)",
+     "choose the pairs that matter; copies of other pairs are staged", false, doctor_peers_judge_too_many,
+     DOCTOR_NO_CAUSE, 0},
     {"pair-slow", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "direct copies are slower than staged ones",
-     "hd_copy therefore stages, and kernels may still use the memory directly",
-     DOCTOR_LEFT "; heddle p2p has the links of both, and figures", false, doctor_peers_judge_slow, DOCTOR_NO_CAUSE,
-     DOCTOR_BIT(DOCTOR_IOMMU_SLOW) | DOCTOR_BIT(DOCTOR_ACS)},
+     "hd_copy therefore uses staged copies, but kernels may still use the memory directly",
+     DOCTOR_LEFT "; heddle p2p shows the links of both devices, and figures", false, doctor_peers_judge_slow,
+     DOCTOR_NO_CAUSE, DOCTOR_BIT(DOCTOR_IOMMU_SLOW) | DOCTOR_BIT(DOCTOR_ACS)},
     {"acs-hint", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "bridges between these devices probably isolate them (ACS)",
-     "both are behind one switch, yet in two IOMMU groups", "as root: heddle doctor, which then reads the bridges",
+     "both devices are behind one switch, yet in two IOMMU groups", "run heddle doctor as root to read the bridges",
      true, doctor_peers_judge_acs_hint, DOCTOR_NO_CAUSE, 0},
     {"refused-kind", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "devices of this kind have no peer access with this driver",
-     "NVIDIA's driver gives it to few GeForce cards; copies are staged", "", false, doctor_peers_judge_refused_kind,
-     DOCTOR_REFUSAL, 0},
+     "NVIDIA's driver gives few GeForce cards peer access; copies are staged", "", false,
+     doctor_peers_judge_refused_kind, DOCTOR_REFUSAL, 0},
     {"registry-works", DOCTOR_NOTE, DOCTOR_MACHINE, AREA,
-     "settings of the kernel module force a kind of peer access, and what was tested with them works",
-     "without the keys these pairs may lose their access, or bytes; after an update of the driver test again", "",
+     "settings of the kernel module force a kind of peer access, and the pairs tested with them work",
+     "without the keys, these pairs may lose their access, or bytes; test again after an update of the driver", "",
      false, doctor_peers_judge_registry_works, DOCTOR_NO_CAUSE, 0},
-    {"untested", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "no test has verified the driver's word on peer access",
+    {"untested", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "the driver reports peer access that no test has verified",
      "a driver may report access that loses bytes",
-     "heddle p2p --verdicts; where a test was inconclusive, --again, and its reason names the cause", false,
+     "heddle p2p --verdicts; after an inconclusive test, add --again: its reason names the cause", false,
      doctor_peers_judge_untested, DOCTOR_NO_CAUSE, 0},
-    {"atomics", DOCTOR_NOTE, DOCTOR_PAIR, AREA, "the driver reports no atomic operations between devices with NVLink",
+    {"atomics", DOCTOR_NOTE, DOCTOR_PAIR, AREA,
+     "the driver reports no atomic operations between devices that NVLink connects",
      "kernels that count or lock in the other device's memory may compute wrong results",
      "nvidia-smi topo -p2p a; nvidia-smi nvlink -s", false, doctor_peers_judge_atomics, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

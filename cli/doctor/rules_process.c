@@ -91,7 +91,7 @@ static bool doctor_process_judge_lazy(doctor_case *c)
     return doctor_is(c, "LAZY", "env.CUDA_MODULE_LOADING");
 }
 
-/* The number of devices that NVML opens; without NVML, the number of all devices. */
+/* Returns the number of devices that NVML opens; without NVML, the number of all devices. */
 static int doctor_process_case_opened_devices(doctor_case *c)
 {
     int n = doctor_gpus(c->s), known = 0, good = 0, before = c->n;
@@ -104,8 +104,8 @@ static int doctor_process_case_opened_devices(doctor_case *c)
     return known ? good : n;
 }
 
-/* CUDA ends the list at the first invalid entry. If the first entry is a valid number, the
- * problem is elsewhere. */
+/* CUDA reads the list up to the first invalid entry. If the first entry is a valid number, the list
+ * is not the problem. */
 bool doctor_hides_all(doctor_case *c)
 {
     const char *list = doctor_look(c, "env.CUDA_VISIBLE_DEVICES");
@@ -129,7 +129,8 @@ static bool doctor_process_judge_hidden(doctor_case *c)
     return doctor_hides_all(c);
 }
 
-/* Compares CUDA's numbers if they are known. Otherwise it looks for devices of different kinds. */
+/* Compares CUDA's device numbers if they are known. Otherwise it looks for devices of different
+ * kinds. */
 static bool doctor_process_judge_order(doctor_case *c)
 {
     int n = doctor_gpus(c->s);
@@ -183,30 +184,29 @@ static bool doctor_process_judge_peers_trusted(doctor_case *c)
 
 const doctor_rule doctor_rules_process[] = {
     {"devices-hidden", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT, "CUDA_VISIBLE_DEVICES hides all devices",
-     "there are devices, and programs find none",
-     "unset CUDA_VISIBLE_DEVICES, or list devices in it that there are (nvidia-smi -L)", false,
+     "there are devices, but programs find none",
+     "unset CUDA_VISIBLE_DEVICES, or list only existing devices in it (nvidia-smi -L)", false,
      doctor_process_judge_hidden, DOCTOR_NO_CAUSE, 0},
-    {"option-wrong", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT,
-     "a variable HEDDLE_* has a value that is none of its own",
-     "every program that opens Heddle fails, and CUDA was not asked here",
-     "heddle info shows which one and what it may be", false, doctor_process_judge_option, DOCTOR_NO_CAUSE, 0},
+    {"option-wrong", DOCTOR_ERROR, DOCTOR_MACHINE, ENVIRONMENT, "a variable HEDDLE_* has an invalid value",
+     "hd_open fails in every program, and heddle doctor did not start CUDA",
+     "heddle info shows the variable and its valid values", false, doctor_process_judge_option, DOCTOR_NO_CAUSE, 0},
     {"shm-small", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "/dev/shm of this container is small",
      "NCCL and data loaders put their buffers there, and fail with \"No space left on device\" or a bus error",
      "docker run --shm-size=8g, or --ipc=host", false, doctor_process_judge_shm, DOCTOR_NO_CAUSE, 0},
-    {"memlock", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "little memory may be locked, and there is InfiniBand",
-     "registering memory for the network fails", "ulimit -l unlimited; for a container --ulimit memlock=-1", true,
-     doctor_process_judge_memlock, DOCTOR_NO_CAUSE, 0},
+    {"memlock", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "this process may lock little memory, and there is InfiniBand",
+     "registering memory for the network fails", "ulimit -l unlimited; start a container with --ulimit memlock=-1",
+     true, doctor_process_judge_memlock, DOCTOR_NO_CAUSE, 0},
     {"cpu-limit", DOCTOR_WARNING, DOCTOR_MACHINE, AREA, "a control group limits this process to few processors",
-     "each device has a thread, and copies and callbacks have more; at the limit all of them stand still together, for "
+     "Heddle has one thread for each device, and more for copies and callbacks; at the limit all threads stop for "
      "milliseconds",
-     "give it one processor for each device, and one more: docker run --cpus, limits.cpu of a pod, CPUQuota of a "
-     "service",
+     "give the process one processor for each device, and one more: docker run --cpus, limits.cpu of a pod, CPUQuota "
+     "of a service",
      false, doctor_process_judge_cpu_limit, DOCTOR_NO_CAUSE, 0},
     {"memory-limit", DOCTOR_WARNING, DOCTOR_MACHINE, AREA,
      "a control group limits the memory of this process to less than a device has",
-     "pinned memory and files that are being read count; beyond the limit the kernel kills the program",
-     "docker run --memory, limits.memory of a pod, MemoryMax of a service; the option pinned_limit bounds what Heddle "
-     "pins",
+     "pinned memory and the pages of files that are read count; beyond the limit the kernel kills the program",
+     "raise the limit: docker run --memory, limits.memory of a pod, MemoryMax of a service. The option pinned_limit "
+     "bounds the memory that Heddle pins",
      false, doctor_process_judge_memory_limit, DOCTOR_NO_CAUSE, 0},
     {"max-connections", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_DEVICE_MAX_CONNECTIONS allows few hardware queues",
@@ -214,32 +214,32 @@ const doctor_rule doctor_rules_process[] = {
      "unset CUDA_DEVICE_MAX_CONNECTIONS; the option hw_queues of Heddle then decides", false,
      doctor_process_judge_connections, DOCTOR_NO_CAUSE, 0},
     {"launch-blocking", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
-     "CUDA_LAUNCH_BLOCKING makes every launch wait for its end", "nothing overlaps any more",
+     "CUDA_LAUNCH_BLOCKING makes every launch wait until its kernel ends", "no work overlaps any more",
      "unset CUDA_LAUNCH_BLOCKING", false, doctor_process_judge_blocking, DOCTOR_NO_CAUSE, 0},
     {"variable-unknown", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
-     "a variable HEDDLE_* is no option, and is ignored", "what it should set keeps its default",
-     "correct its name, or unset it; heddle info lists all variables", false, doctor_process_judge_unknown,
+     "a variable HEDDLE_* names no option, so Heddle ignores it", "the option that was meant keeps its default",
+     "correct the name, or unset the variable; heddle info lists all variables", false, doctor_process_judge_unknown,
      DOCTOR_NO_CAUSE, 0},
-    {"peers-trusted", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT,
-     "HEDDLE_PEERS=trust takes the driver's word on peer access", "bytes that get lost between devices are not noticed",
-     "unset HEDDLE_PEERS", false, doctor_process_judge_peers_trusted, DOCTOR_NO_CAUSE, 0},
+    {"peers-trusted", DOCTOR_WARNING, DOCTOR_MACHINE, ENVIRONMENT, "HEDDLE_PEERS=trust uses peer access without a test",
+     "Heddle does not notice that bytes get lost between devices", "unset HEDDLE_PEERS", false,
+     doctor_process_judge_peers_trusted, DOCTOR_NO_CAUSE, 0},
     {"ipc-namespace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "this container has an IPC namespace of its own",
-     "memory cannot be shared with processes outside by CUDA's IPC handles",
-     "docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, doctor_process_judge_ipc, DOCTOR_NO_CAUSE,
-     0},
-    {"ptrace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "processes may not look into each other (ptrace_scope)",
-     "libraries that fetch descriptors from another process fail; debuggers do, too",
-     "sysctl kernel.yama.ptrace_scope=1; 3 stays until a restart, so set it in /etc/sysctl.d and restart", true,
+     "processes outside cannot share memory through CUDA's IPC handles",
+     "use docker run --ipc=host, or pass descriptors (hd_buffer_export)", false, doctor_process_judge_ipc,
+     DOCTOR_NO_CAUSE, 0},
+    {"ptrace", DOCTOR_NOTE, DOCTOR_MACHINE, AREA, "processes may not attach to each other (ptrace_scope)",
+     "libraries that fetch descriptors from another process fail, and so do debuggers",
+     "sysctl kernel.yama.ptrace_scope=1. The value 3 stays until a restart: set 1 in /etc/sysctl.d, and restart", true,
      doctor_process_judge_ptrace, DOCTOR_NO_CAUSE, 0},
     {"lazy-loading", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA_MODULE_LOADING=LAZY loads kernels at their first launch",
-     "a first launch waits for what runs on the device, and measurements contain the loading",
-     "CUDA_MODULE_LOADING=EAGER", false, doctor_process_judge_lazy, DOCTOR_NO_CAUSE, 0},
+     "the first launch of a kernel waits for the work on the device, and measurements include the loading",
+     "set CUDA_MODULE_LOADING=EAGER", false, doctor_process_judge_lazy, DOCTOR_NO_CAUSE, 0},
     {"device-order", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT,
      "CUDA numbers the devices in another order than nvidia-smi",
-     "with devices of several kinds CUDA puts the fastest first; numbers here are in the order of the bus",
-     "CUDA_DEVICE_ORDER=PCI_BUS_ID", false, doctor_process_judge_order, DOCTOR_NO_CAUSE, 0},
+     "with devices of several kinds, CUDA gives the fastest device number 0; numbers here are in the order of the bus",
+     "set CUDA_DEVICE_ORDER=PCI_BUS_ID", false, doctor_process_judge_order, DOCTOR_NO_CAUSE, 0},
     {"peers-off", DOCTOR_NOTE, DOCTOR_MACHINE, ENVIRONMENT, "a variable turns peer access off",
-     "copies are staged although devices may reach each other", "unset HEDDLE_PEERS and NCCL_P2P_DISABLE", false,
+     "copies are staged, although the devices may reach each other", "unset HEDDLE_PEERS and NCCL_P2P_DISABLE", false,
      doctor_process_judge_peers_off, DOCTOR_NO_CAUSE, 0},
     {NULL, DOCTOR_NOTE, DOCTOR_MACHINE, "", "", "", "", false, NULL, DOCTOR_NO_CAUSE, 0}};

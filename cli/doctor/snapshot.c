@@ -29,7 +29,7 @@ static uint64_t doctor_snapshot_hash_text(const char *text, size_t bytes)
     return h;
 }
 
-/* The key's slot in the index, or the free one for it. */
+/* Returns the key's slot in the index, or the free slot for it. */
 static size_t doctor_snapshot_slot_of(const doctor_snapshot *s, const char *key)
 {
     size_t at = (size_t)doctor_snapshot_hash_text(key, strlen(key)) & (s->buckets - 1);
@@ -89,7 +89,8 @@ bool doctor_is_uuid(const char *at)
     return true;
 }
 
-/* The length of a UUID, or 0 if none begins here. A UUID without dashes must stand alone. */
+/* Returns the length of the UUID that begins here; 0: none does. A UUID without dashes must stand
+ * alone. */
 static size_t doctor_snapshot_uuid_length(const char *at, bool first)
 {
     size_t digits = strspn(at, "0123456789abcdefABCDEF");

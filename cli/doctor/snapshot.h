@@ -34,12 +34,13 @@ enum {
  * finds nothing. */
 #define DOCTOR_UNSUPPORTED "the device does not have it"
 
-/* NVML's report on a device that belongs to others. NVML counts the device, which is neither broken
- * nor usable by this process. */
+/* NVML's report on a device that belongs to other users. NVML counts the device. The device works,
+ * but this process cannot use it. */
 #define DOCTOR_NOT_ALLOWED "the user may not read it"
 
 /* The reason for missing facts of the bus about a device that only NVML or CUDA lists. */
-#define DOCTOR_NOT_ON_BUS "/sys does not list this device, only NVML or CUDA does (look from outside a container)"
+#define DOCTOR_NOT_ON_BUS                                                                                              \
+    "/sys does not list this device, only NVML or CUDA does (run heddle doctor outside of the container)"
 
 typedef struct doctor_fact {
     char *key;
@@ -59,7 +60,7 @@ bool doctor_is_uuid(const char *text);
 /* A zeroed snapshot is empty. */
 void doctor_release(doctor_snapshot *s);
 
-/* Each sets a fact. The first value of a key stays; a value replaces a reason. */
+/* Each of them sets a fact. The first value of a key stays; a value replaces a reason. */
 void doctor_put(doctor_snapshot *s, const char *value, const char *key, ...) __attribute__((format(printf, 3, 4)));
 void doctor_put_number(doctor_snapshot *s, long long value, const char *key, ...) __attribute__((format(printf, 3, 4)));
 void doctor_miss(doctor_snapshot *s, const char *reason, const char *key, ...) __attribute__((format(printf, 3, 4)));

@@ -313,7 +313,7 @@ static void what_only_root_can_read_is_marked(void **state)
     put_device(PORT "/0000:1b:00.0", "0x030200\n");
     put_bytes("/sys/devices/" PORT "/0000:1b:00.0/config", config, sizeof config);
     doctor_read_bus(root, &buses, &s);
-    const char *reason = geteuid() == 0 ? "even by root" : DOCTOR_ROOT;
+    const char *reason = geteuid() == 0 ? "not even root" : DOCTOR_ROOT;
     assert_contains(doctor_find(&s, "gpu.0.acs")->reason, reason);
     assert_contains(doctor_find(&s, "gpu.0.xid")->reason, reason);
     expect(&s, "gpu.0.config", "ok");

@@ -265,7 +265,7 @@ static bool may_advise(const doctor_snapshot *s, const char *words, int a, int b
         bool none = is(value(s, "gpu.%d.acs", a), "none") && is(value(s, "gpu.%d.acs", b), "none");
         return !none && !is_linked(s, a, b) && !(slow && !is(value(s, "pair.%d.%d.path", a, b), "same switch"));
     }
-    if (is(words, "without a virtual machine")) {
+    if (is(words, "use no virtual machine")) {
         return !is_linked(s, a, b) &&
                (!is(value(s, "system.hypervisor"), "no") || is(value(s, "gpu.%d.virtualization", a), "passthrough") ||
                 is(value(s, "gpu.%d.virtualization", b), "passthrough"));
@@ -278,10 +278,10 @@ static bool may_advise(const doctor_snapshot *s, const char *words, int a, int b
         return !some_pair_works(s) && !strstr(value(s, "driver.registry"), "StaticBar1=1") &&
                !is(value(s, "driver.kind"), "proprietary") && !is_linked(s, a, b);
     }
-    if (is(words, "take the keys out")) {
+    if (is(words, "remove the keys from NVreg")) {
         return !is(value(s, "driver.registry"), "none") && !is_linked(s, a, b);
     }
-    if (is(words, "drive the display")) {
+    if (is(words, "connect the display to a device that")) {
         return draws(s, a) || draws(s, b) || !value(s, "gpu.%d.display", a)[0] || !value(s, "gpu.%d.display", b)[0];
     }
     return is_linked(s, a, b); /* "nvidia-smi nvlink" */
@@ -302,13 +302,13 @@ static void check_fix(const doctor_snapshot *s, const doctor_finding *f, const c
 {
     static const char *const remedies[] = {"iommu=pt",
                                            "setpci",
-                                           "without a virtual machine",
+                                           "use no virtual machine",
                                            "resizable BAR",
                                            "RMForceStaticBar1=1;P",
-                                           "take the keys out",
-                                           "drive the display",
+                                           "remove the keys from NVreg",
+                                           "connect the display to a device that",
                                            "nvidia-smi nvlink"};
-    bool any = strstr(fix, "exclude all of the usual causes") || strstr(fix, "share with another one");
+    bool any = strstr(fix, "exclude all of the usual causes") || strstr(fix, "card that all these pairs share");
     for (size_t k = 0; k < sizeof remedies / sizeof remedies[0]; k++) {
         bool there = strstr(fix, remedies[k]), may = false;
         for (size_t i = 0; i < f->n_subjects && there; i++) {

@@ -139,7 +139,7 @@ static void a_long_wait_is_announced(void **unused)
     close(before);
     rewind(file);
     assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-    assert_contains(text, "it does not answer; it is asked for 1 s at most");
+    assert_contains(text, "it does not answer; waiting for at most 1 s");
     fclose(file);
 }
 

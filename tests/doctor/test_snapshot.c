@@ -217,7 +217,7 @@ static void says_what_root_would_add(void **unused)
     assert_contains(text, "As root, this would also be checked: ");
     assert_contains(text, "   gone (gpu.0.mig)\n      mig, mig-pending\n");
     assert_contains(text, "clocks       not checked\n");
-    assert_contains(text, "  not in the snapshot; NVML has it (");
+    assert_contains(text, "  not in the snapshot; NVML provides it (");
     free(text);
     doctor_findings_release(&f);
     doctor_release(&s);
@@ -255,7 +255,7 @@ static void a_fix_names_its_device(void **unused)
     free(text);
     doctor_put(&s, "prohibited", "gpu.2.compute_mode");
     text = printed(&s, doctor_print_text);
-    assert_contains(text, "nvidia-smi -i 0000:1c:00.0 -c DEFAULT (this is for device 1; so for each)\n");
+    assert_contains(text, "nvidia-smi -i 0000:1c:00.0 -c DEFAULT (this is for device 1; do the same for each)\n");
     free(text);
     doctor_put(&s, "prohibited", "gpu.0.compute_mode"); /* the first device's bus id is unknown */
     text = printed(&s, doctor_print_text);
@@ -269,7 +269,7 @@ static void nothing_known_is_not_nothing_wrong(void **unused)
     (void)unused;
     doctor_snapshot s = {0};
     char *text = printed(&s, doctor_print_text);
-    assert_contains(text, "the snapshot does not have their number (gpus)");
+    assert_contains(text, "the snapshot lacks the number of devices (gpus)");
     assert_null(strstr(text, "nothing wrong in what"));
     free(text);
     doctor_put_number(&s, 0, "gpus");

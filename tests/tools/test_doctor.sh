@@ -183,7 +183,7 @@ if ${CC:-cc} -shared -fPIC -o "$work/libnvidia-ml.so.1" "$work/nvml.c" 2>"$work/
     has '[refused-registry]' 'played NVML'
     has_not 'NVML prints' 'played NVML'
     has '/sys does not list this device' 'a device that NVML alone lists'
-    has_not 'not in the snapshot; the system has it' 'a device that NVML alone lists'
+    has_not 'not in the snapshot; the system provides it' 'a device that NVML alone lists'
     PLAYED_NVML=mismatch run 2
     has '[version-skew]' 'an NVML of another version'
     PLAYED_NVML=crash run 2
