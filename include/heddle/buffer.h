@@ -16,8 +16,8 @@
  *
  * If the last write to a buffer failed, reads of it fail, too, until the program writes the buffer
  * again. If the device of a buffer is lost, every call that uses the buffer's content fails with
- * DEVICE_LOST. After hd_device_restart, only those of its buffers that have a saved copy can be
- * used again (hd_buffer_save).
+ * DEVICE_LOST. After hd_device_restart, only the buffers of the device that have a saved copy can
+ * be used again (hd_buffer_save).
  *
  * Threads: any.
  * Blocking: hd_map, hd_buffer_wait and hd_buffer_save wait for work. Allocations may wait for the

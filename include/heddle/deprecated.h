@@ -1,9 +1,9 @@
 /* heddle/deprecated.h - functions of release 0.2 that have other names now.
  *
- * Each does exactly what the new name does. Release 0.4 removes them. heddle.h includes this
- * header; a program that includes single headers must include it, too. To compile without any
- * former name, also of constants and in heddle.hpp, define HD_NO_DEPRECATED before the first
- * include.
+ * Each function does exactly what the function with the new name does. Release 0.4 removes the
+ * former names. heddle.h includes this header; a program that includes single headers must include
+ * it, too. To compile without all former names, also those of constants and of heddle.hpp, define
+ * HD_NO_DEPRECATED before the first include.
  *
  * Threads: any.
  * Blocking: as the functions with the new names.

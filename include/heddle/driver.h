@@ -2,8 +2,8 @@
  * the driver themselves.
  *
  * The functions are those of the CUDA driver API. Host devices provide functions with the same
- * signatures. Heddle works in the primary contexts of the devices. Heddle does not track what a
- * program does through these functions.
+ * signatures. Heddle works in the primary contexts of the devices. Heddle does not track the calls
+ * that a program makes through these functions.
  *
  * Threads: any.
  * Blocking: the first call of hd_driver_entry loads the driver and may start it, which can take a

@@ -6,9 +6,9 @@
  * never frees it.
  *
  * Heddle does not order its work against uses of the memory that began before the import. Finish
- * such uses first, or order them by a claim (heddle/claim.h). hd_free ends the buffer at once, and
- * submitted work goes on. When Heddle no longer uses the memory, it calls the function `released`
- * of hd_import_options. After that the program may free the memory.
+ * such uses first, or order them with a claim (heddle/claim.h). hd_free ends the buffer at once,
+ * and submitted work goes on. When Heddle no longer uses the memory, it calls the function
+ * `released` of hd_import_options. After that the program may free the memory.
  *
  * The memory may begin at any address: copies, fills, boxes and hd_tensor_copy work at every
  * address. Kernels on a GPU read elements only at addresses that are multiples of the element's
@@ -67,8 +67,8 @@ typedef struct hd_import_options {
  * earlier, freed import of the same bytes, the new buffer's first use waits for that work.
  * Errors: ARGUMENT (null; zero bytes; not memory of that device, or not all of it; it overlaps
  * another import or Heddle's own memory), HANDLE, NO_DEVICE, DEVICE_LOST, HOST_MEMORY, MEMORY (the
- * driver has none left), DRIVER, UNSUPPORTED (placement=process: a worker process has no such
- * address). */
+ * driver has no memory left), DRIVER, UNSUPPORTED (placement=process: the address is not valid in a
+ * worker process). */
 HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, size_t bytes,
                            const hd_import_options *options, hd_buffer **out);
 
@@ -90,8 +90,8 @@ HD_API hd_status hd_import(hd_runtime *runtime, int device, uint64_t address, si
  * that share a page, put their memory on separate pages.
  * Errors: ARGUMENT (null; zero bytes; only a part of the memory is pinned; the memory overlaps
  * another import or Heddle's own memory), HANDLE, HOST_MEMORY (also: the limit), DRIVER,
- * DEVICE_LOST (no device is left), TIMEOUT, UNSUPPORTED (placement=process: a worker process has no
- * such memory; use hd_alloc_host). */
+ * DEVICE_LOST (no device is left), TIMEOUT, UNSUPPORTED (placement=process: a worker process cannot
+ * use this memory; use hd_alloc_host). */
 HD_API hd_status hd_import_host(hd_runtime *runtime, void *memory, size_t bytes, const hd_import_options *options,
                                 hd_buffer **out);
 
@@ -105,8 +105,8 @@ typedef enum hd_export_kind {
 
 #define HD_FABRIC_BYTES 64 /* bytes of hd_export.fabric */
 
-/* A reference to a buffer's memory, for another process. The program sends it to that process. A
- * descriptor goes over a socket (SCM_RIGHTS). */
+/* A reference to a buffer's memory, for another process. The program sends the reference to that
+ * process, and passes a descriptor through a socket (SCM_RIGHTS). */
 typedef struct hd_export {
     size_t size; /* sizeof(hd_export) */
     int kind;    /* hd_export_kind */
@@ -123,8 +123,8 @@ typedef struct hd_export {
  * on its content and on the order of their uses. The call waits for the driver or the worker
  * process. Every export of kind HD_EXPORT_DESCRIPTOR makes a new descriptor, which the caller owns.
  * Errors: ARGUMENT (null; an unknown kind; a buffer that is not one piece: allocate it with
- * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, MEMORY (the driver has none left), DRIVER, UNSUPPORTED
- * (HD_EXPORT_FABRIC: the device has no such handles, or placement=process). */
+ * HD_ALLOC_DEDICATED), HANDLE, DEVICE_LOST, MEMORY (the driver has no memory left), DRIVER,
+ * UNSUPPORTED (HD_EXPORT_FABRIC: the device has no such handles, or placement=process). */
 HD_API hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *out);
 
 /* Makes a buffer over memory that this or another process has exported. `device` is the device with

@@ -314,9 +314,9 @@ typedef struct hd_cpu_module {
 extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 #if defined(__x86_64__) && !defined(HD_SHARED_BY_SYSTEM)
-/* The compiler finds thread-local variables by this function of the processor's ABI. The system's
- * version allocates their storage when a thread first uses them, and ends the process if there is
- * no memory. The loader of Heddle allocates the storage in advance. */
+/* Compiled code finds thread-local variables through this function of the processor's ABI. The
+ * system's version allocates their storage when a thread first uses them, and ends the process if
+ * there is no memory. The loader of Heddle allocates the storage in advance. */
 typedef struct hd_cpu_tls_index {
     unsigned long module, offset;
 } hd_cpu_tls_index;
@@ -359,7 +359,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 /* The class of a value's type. A double stands in for a float here, since compilers can warn of the
  * promotion. */
 #define HD_PP_CLASS(value) __builtin_classify_type(_Generic((value), float : 0.0, default : (value)))
-/* A value of the type, or of a buffer's elements, that is never read. */
+/* A value of the type, or of the type of a buffer's elements. The program never reads it. */
 #define HD_PP_SAMPLE_0(type) (*(type *)0)
 #define HD_PP_SAMPLE_1(type) (*_Generic((type)0, void * : (int *)0, const void * : (int *)0, default : (type)0))
 #define HD_PP_SAMPLE_2(type) HD_PP_SAMPLE_1(type)

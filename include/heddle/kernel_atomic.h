@@ -1,18 +1,18 @@
 /* kernel_atomic.h - kernel source: atomic operations and fences. heddle/kernel.h includes it.
  *
- *     hd_atomic_OP_TYPE(pointer, value)                   returns the value from before
+ *     hd_atomic_OP_TYPE(pointer, value)                   returns the earlier value
  *
  *         add, exchange               i32 u32 i64 u64 f32 f64; add also f16 and bf16
- *         min, max                    i32 u32 i64 u64 f32 f64; of a number and a NaN, the number
+ *         min, max                    i32 u32 i64 u64 f32 f64; a number wins over a NaN
  *         sub, and, or, xor           i32 u32 i64 u64
  *         cas(pointer, expected, desired)
  *                                     u16 i32 u32 i64 u64; stores `desired` if the value was equal
  *                                     to `expected`
  *
- * `pointer` is to memory of a buffer or to shared memory, aligned to the size of the type. An
- * operation is atomic for all threads of the device; for a host device, for all threads of the
- * program. Operations are relaxed: they do not order accesses of other memory. To order these, use
- * a fence:
+ * `pointer` points to memory of a buffer or to shared memory, aligned to the size of the type. An
+ * operation is atomic for all threads of the device; on a host device, for all threads of the
+ * program. Operations are relaxed: they do not order accesses to other memory. To order these
+ * accesses, use a fence:
  *
  *     hd_thread_fence_block(), _device(), _system()
  *
@@ -197,7 +197,7 @@ HD_DEVICE void hd_thread_fence_system(void)
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
 
-/* ---- both: by comparing and exchanging ---- */
+/* ---- GPU and CPU: operations made from compare and exchange ---- */
 
 /* `word` is an integer type as large as `type`. `keeps` is true if the value in memory, `now`, need
  * not change. */

@@ -12,12 +12,12 @@
  *                                                         a NaN
  *     hd_T_add(a, b), _sub, _mul, _div, hd_T_fma(a, b, c) a * b + c, rounded once
  *     hd_T_neg(a), hd_T_abs(a)
- *     hd_T_min(a, b), hd_T_max(a, b)                      of a number and a NaN, the number; -0 is
- *                                                         less than +0
+ *     hd_T_min(a, b), hd_T_max(a, b)                      a number wins over a NaN; -0 is less than
+ *                                                         +0
  *     hd_T_eq(a, b), _ne, _lt, _le, _gt, _ge              as the operators of C
  *     hd_T_isnan(a), hd_T_isinf(a)
  *     hd_f16x2_add(a, b), _sub, _mul, hd_f16x2_fma(a, b, c)
- *                                                         two numbers at once, by one instruction
+ *                                                         two numbers at once, with one instruction
  *                                                         of a GPU
  *
  * Every function rounds its result once, to the nearest number, ties to even, and flushes no
@@ -210,7 +210,7 @@ HD_DEVICE uint16_t hd_half_f16_bits(float f)
         return (uint16_t)(sign | (size > 0x7f800000 ? 0x7e00 | (size >> 13 & 0x3ff) : 0x7c00));
     }
     if (size < 0x38800000) {     /* below 2^-14: subnormal */
-        if (size < 0x33000000) { /* below half of the smallest */
+        if (size < 0x33000000) { /* below half of the smallest subnormal number */
             return (uint16_t)sign;
         }
         uint32_t shift = 126 - (size >> 23), fraction = (size & 0x7fffff) | 0x800000;
@@ -294,7 +294,7 @@ HD_DEVICE hd_f16x2 hd_f16x2_fma(hd_f16x2 a, hd_f16x2 b, hd_f16x2 c)
 
 #endif
 
-/* ---- GPU and CPU: the same of both types ---- */
+/* ---- GPU and CPU: the same for both types ---- */
 
 #define HD_HALF_BOTH(T, infinity)                                                                                      \
     HD_DEVICE hd_##T hd_##T##_from_f64(double x)                                                                       \

@@ -5,7 +5,7 @@
  *     hd_assert(condition)         if the condition is false, ends the kernel, and the device is
  *                                  lost; does nothing if NDEBUG is defined
  *
- * In source that `heddle cc` compiles, `printf` and `assert` mean the same functions.
+ * In source that `heddle cc` compiles, `printf` and `assert` are other names of these two.
  *
  * On a host device, a call writes its whole text, up to 4095 bytes, to the program's standard
  * output without a break. The text is there when the launch ends. On a GPU, the driver keeps the

@@ -9,9 +9,11 @@
  *     hd_lane_index()                               the thread's lane
  *     hd_warp_shuffle_idx_T(value, lane)            the value of the lane `lane` (modulo 32)
  *     hd_warp_shuffle_up_T(value, delta)            the value of the lane that is lower by `delta`
- *                                                   (modulo 32); without one, the thread's own
+ *                                                   (modulo 32); the thread's own value if there is
+ *                                                   no such lane
  *     hd_warp_shuffle_down_T(value, delta)          the value of the lane that is higher by `delta`
- *                                                   (modulo 32); without one, the thread's own
+ *                                                   (modulo 32); the thread's own value if there is
+ *                                                   no such lane
  *     hd_warp_shuffle_xor_T(value, mask)            the value of the lane hd_lane_index() ^ mask
  *                                                   (modulo 32)
  *     hd_warp_any(condition), hd_warp_all(condition)
@@ -147,7 +149,8 @@ HD_WARP_SHUFFLE(xor, "bfly", "0x1f")
 #undef HD_WARP_SHUFFLE
 #undef HD_WARP_SHUFFLE_OF
 
-/* If all lanes take part, the lanes combine values as a butterfly, else one after another. */
+/* If all lanes take part, they combine their values in a butterfly. Otherwise the values are
+ * combined one after another. */
 #define HD_WARP_REDUCE(op, suffix, type)                                                                               \
     HD_DEVICE type hd_warp_reduce_##op##_##suffix(type value)                                                          \
     {                                                                                                                  \
@@ -193,7 +196,8 @@ HD_DEVICE uint32_t hd_warp_cpu_lane(HD_SELF)
 {
     return (hd_thread_x() + hd_block_dim_x() * (hd_thread_y() + hd_block_dim_y() * hd_thread_z())) % 32;
 }
-/* The lanes that brought this value; with `any`, the lanes that brought another value than 0. */
+/* Returns the lanes that brought this value; with `any`, the lanes that brought a value other than
+ * 0. */
 HD_DEVICE uint32_t hd_warp_cpu_mask(HD_SELF, uint32_t what, uint64_t value, int any)
 {
     const hd_warp_values *w = hd_self->services->meet(hd_self, what, value);
@@ -203,7 +207,7 @@ HD_DEVICE uint32_t hd_warp_cpu_mask(HD_SELF, uint32_t what, uint64_t value, int 
     }
     return mask;
 }
-/* The value of a lane; the thread's own value if that lane takes no part. */
+/* Returns the value of a lane, or the thread's own value if that lane takes no part. */
 HD_DEVICE uint64_t hd_warp_cpu_shuffle(HD_SELF, uint64_t value, uint32_t lane)
 {
     const hd_warp_values *w = hd_self->services->meet(hd_self, HD_WARP_SHUFFLE, value);

@@ -8,9 +8,9 @@
  *
  * hd_launch checks a launch before it submits anything. The call checks number, size, kind and
  * access of the arguments, the limits of grid and block, and shared memory. The call also checks
- * that the device reaches every buffer. The check of an argument is limited to what the image
- * describes of the kernel's parameters. A kernel file describes number, size, kind and access. PTX,
- * cubins and fatbins describe number and size.
+ * that the device reaches every buffer. The call can check only the properties of parameters that
+ * the image describes. A kernel file describes number, size, kind and access. PTX, cubins and
+ * fatbins describe number and size.
  *
  * For a pointer, pass a buffer (hd_in, hd_out, hd_inout), or an address whose uses the program
  * orders itself (hd_address). For a structure, pass hd_bytes. If a kernel reaches a buffer through
@@ -120,9 +120,9 @@ typedef struct hd_code_part {
  * MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST, SYSTEM (placement process: no memory file). */
 HD_API hd_status hd_module_link(hd_runtime *runtime, const hd_code_part *parts, size_t n_parts, hd_module **out);
 
-/* Returns a kernel of a module by name. The kernel belongs to the module. A kernel of CUDA C++ has
- * several names. The call looks for `name` among these names of the module's kernels, one kind
- * after the other, until it finds a kernel:
+/* Returns the kernel of a module with this name. The kernel belongs to the module. A kernel of CUDA
+ * C++ has several names. The call looks for `name` among these names of the module's kernels, one
+ * kind after the other, until it finds a kernel:
  *   - a text of hd_compile_options.kernels
  *   - the kernel's symbol: "_ZN2ns5scaleIfEEvPT_i"
  *   - its signature: "ns::scale<float>(float*, int)"
@@ -200,7 +200,7 @@ typedef enum hd_arg_kind {
     HD_ARG_F32,
     HD_ARG_F64,
     HD_ARG_BYTES,   /* a structure by value, up to 4096 bytes */
-    HD_ARG_ADDRESS, /* an address for a pointer of the kernel; Heddle orders nothing by it */
+    HD_ARG_ADDRESS, /* an address for a pointer of the kernel; Heddle orders no uses of it */
     HD_ARG_ALSO     /* a buffer that the kernel uses, but no parameter takes */
 } hd_arg_kind;
 
@@ -307,12 +307,12 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
 /* A bare address for a pointer parameter: the kernel gets this number. 0 is a null pointer. Heddle
  * does not check the address, does not order uses of the memory there, and does not keep that
  * memory. The program must ensure that the memory exists while the kernel runs, and that the device
- * reaches it. The program must also order the uses of that memory, by hd_arg_implicit, claims or
+ * reaches it. The program must also order the uses of that memory, with hd_arg_implicit, claims or
  * waits. The address must be valid on the device. For a buffer, hd_buffer_address returns such an
  * address in every placement. With placement=process, a kernel reaches no memory of the program but
  * buffers. The launch fails with ARGUMENT if the parameter is no pointer. CUDA code does not
- * describe which parameters are pointers. There the launch fails if the parameter is not 8 bytes
- * wide. */
+ * describe which parameters are pointers. For such code, the launch fails if the parameter is not 8
+ * bytes wide. */
 static inline hd_arg hd_address(uint64_t address)
 {
     hd_arg a;
@@ -347,16 +347,15 @@ static inline hd_arg hd_arg_implicit(hd_arg use)
  *   - the launch is the first on its device that uses memory of another device (heddle/peer.h)
  *   - the launch is the kernel's first on the device (the device may have to load the code, see
  *     hd_module_load)
- *   - the launch is the kernel's first that needs more shared memory than the driver allows by
- *     default
+ *   - the launch is the kernel's first with more shared memory than the driver allows by default
  *
  * A call that fails submits nothing. For debugging, the option launch_wait=on makes the call wait
  * until the kernel has ended. The call then also returns a failure of the submitted kernel: FAILED
  * or DEVICE_LOST.
  * Errors: ARGUMENT (an extent is 0, and a later one is not; wrong number, size or kind of
- * arguments; an hd_arg_implicit in front of an argument or of no buffer; null args), HANDLE,
- * RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped, see
- * heddle/unified.h), LIMIT (grid, block, shared memory, argument bytes, more than 128 buffers),
+ * arguments; an hd_arg_implicit that is in front of an argument, or is no buffer; null args),
+ * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped,
+ * see heddle/unified.h), LIMIT (grid, block, shared memory, argument bytes, more than 128 buffers),
  * UNREACHABLE, MEMORY (there is not enough memory to map another device's memory), FAILED (a failed
  * operation wrote bytes that the kernel reads), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, DRIVER,
  * UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the time

@@ -48,7 +48,7 @@ typedef enum hd_peer_verdict {
     /* Bytes arrive, but copies through pinned memory are faster. Kernels use the owner's memory
      * directly, but hd_copy does not. */
     HD_PEER_SLOW,
-    HD_PEER_REFUSED, /* the driver refuses access, by an error (`driver_code`) or by its report */
+    HD_PEER_REFUSED, /* the driver returned an error (`driver_code`), or reports no access */
     HD_PEER_CORRUPT, /* bytes did not arrive as the test sent them, or the test hung or crashed */
     /* The pair could not be tested, or something killed the test. Heddle does not use the pair's
      * peer access. */

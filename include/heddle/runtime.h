@@ -19,8 +19,9 @@
  * Fork: a runtime belongs to the process that opened it. In a child made by fork(), every call on
  * the runtime or its objects fails with HANDLE, and hd_close does nothing. The parent is not
  * affected. The child may open a runtime of its own with placement=process. With the placements
- * inline and thread, the child can do so only if the parent has not started the driver in its own
- * process. A runtime with the placement inline or thread starts the driver there.
+ * inline and thread, the child can open a runtime only if the parent has not started the driver in
+ * its own process. The parent starts the driver when it opens a runtime with one of these two
+ * placements.
  *
  * Threads: any.
  * Blocking: hd_open, hd_close and hd_device_restart wait as their comments say. hd_device_get_info

@@ -24,7 +24,7 @@
 #define HD_API
 #endif
 
-/* Enclose the declarations of a header, for C++: its functions are those of C. */
+/* Enclose the declarations of a header, so that C++ code calls them as C functions. */
 #ifdef __cplusplus
 #define HD_BEGIN_DECLS extern "C" {
 #define HD_END_DECLS }
