@@ -19,8 +19,8 @@ enum {
     CLI_CORRUPT = 3 /* `heddle p2p`: bytes arrive changed */
 };
 
-/* Prints "heddle COMMAND: MESSAGE" on stderr, behind all that was printed on stdout. `command` may
- * be "". */
+/* Prints "heddle COMMAND: MESSAGE" on stderr, after all earlier output of stdout. `command` may be
+ * "". */
 void cli_complain(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void cli_complain_list(const char *command, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
@@ -62,8 +62,8 @@ int cli_next(cli_words *words);
 /* Parses the value of --json [FILE]. Without a file, JSON goes to the output. */
 void cli_parse_json(const char *value, bool *on_output, const char **file);
 
-/* A hint for a misspelt word: " (did you mean 'NAME'?)", else "". `next` returns the names one
- * by one, then NULL. */
+/* Makes a hint for a misspelt word: " (did you mean 'NAME'?)", or "" if no name is close. `next`
+ * returns the names one by one, then NULL. */
 enum { CLI_HINT = 96 };
 void cli_hint(const char *word, const char *(*next)(const void *context, int index), const void *context,
               char out[CLI_HINT]);
@@ -91,8 +91,8 @@ typedef struct cli_progress {
 
 void cli_progress_start(cli_progress *p, FILE *out);
 
-/* `context` is the cli_progress. `done` goes from 0 to 1. `item` ("": none) is the current item
- * of the stage. A NULL stage ends the display. */
+/* Shows progress. `context` is the cli_progress. `done` goes from 0 to 1. `item` ("": none) is the
+ * current item of the stage. A NULL stage ends the display. */
 void cli_progress_step(void *context, const char *stage, const char *item, double done);
 
 #endif

@@ -30,8 +30,8 @@ void cli_machine_driver_version_text(int version, char out[24]);
 /* "2026-01-31T12:00:00Z", from seconds since 1970 */
 void cli_machine_date_text(double seconds, char out[32]);
 
-/* Both write an object as the value of the last key. The first writes the machine's facts, and the
- * second driver, placement and devices. */
+/* Both functions write an object as the value of the last key. The first one writes the machine's
+ * facts. The second one writes driver, placement and devices. */
 void cli_machine_json(hdi_json *j);
 void cli_machine_runtime_json(hdi_json *j, hd_runtime *runtime);
 
@@ -39,7 +39,7 @@ void cli_machine_runtime_json(hdi_json *j, hd_runtime *runtime);
  * NULL. */
 void cli_machine_options_json(hdi_json *j, const hd_runtime *runtime);
 
-/* Writes the whole output of `heddle info --json`. If `runtime` is NULL, it could not be opened,
+/* Writes the whole output of `heddle info --json`. If no runtime could be opened, `runtime` is NULL
  * and `failure` is the reason. */
 void cli_machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
 

@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Call it first in a program. It keeps files that the program or its children open away from the
- * numbers of closed standard descriptors. */
+/* Call it first in a program. If a standard descriptor is closed, files that the program or its
+ * children open could get its number. This call prevents that. */
 void cli_output_begin(void);
 
-/* True if the file can be written, else false with errno. Leaves nothing behind. */
+/* Returns true if the file can be written, else false with errno. Leaves nothing behind. */
 bool cli_output_may(const char *path);
 
-/* Checks, by device and inode, that the output does not overwrite an input. If it does, prints a
- * message and returns false, with nothing written. Inputs may be NULL, and "-" is the standard
- * input. The output "-" replaces nothing. */
+/* Checks, by device and inode, that the output does not overwrite an input. If it would, the
+ * function prints a message, writes nothing and returns false. Inputs may be NULL, and "-" is the
+ * standard input. The output "-" replaces nothing. */
 bool cli_output_spares(const char *command, const char *output, const char *const *inputs, size_t n);
 
 /* Replaces a file atomically, or writes into something that is not a regular file, such as

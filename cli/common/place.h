@@ -16,9 +16,9 @@
  * may be NULL. Returns false if no candidate exists. */
 bool cli_place_find(const char *in_source, const char *from_tool, const char *installed, char *out, size_t bytes);
 
-/* The path of one of Heddle's own programs, searched in the same way as the library searches
- * heddle-worker. False: it is missing, or others may write it. Then `why` lists the searched
- * folders, in PLACE_WHY bytes. */
+/* Finds one of Heddle's own programs, as the library finds heddle-worker. False: the program is
+ * missing, or others may write it. In that case `why` lists the searched folders, in PLACE_WHY
+ * bytes. */
 enum { PLACE_WHY = 512 };
 bool cli_place_program(const char *name, char *out, size_t bytes, char *why);
 

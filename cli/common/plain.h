@@ -64,33 +64,34 @@ typedef struct plain_driver {
 #undef PLAIN_MEMBER
 } plain_driver;
 
-/* Call at the start of a benchmark, before the driver starts. It gives plain calls and Heddle
+/* Call it at the start of a benchmark, before the driver starts. It gives plain calls and Heddle
  * the same number of hardware queues: as many as the driver allows (driver/driver.h). */
 void cli_plain_begin(void);
 
 /* Finds the entry points of a provider and calls cuInit. */
 bool cli_plain_open(const char *provider, plain_driver *out, char *error);
 
-/* Returns true if the result is success. Else false with "ENTRY: CODE_NAME (NUMBER)" in `error`. */
+/* Returns true if the result is success. Otherwise returns false, and puts "ENTRY: CODE_NAME
+ * (NUMBER)" into `error`. */
 bool cli_plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
 #define PLAIN_TRY(d, error, entry, arguments) cli_plain_check(d, (d)->entry arguments, #entry, error)
 
-/* Like cli_plain_check, for a call through the provider's own table. */
+/* Works like cli_plain_check, for a call through the provider's own table. */
 bool cli_plain_try(hdcu_result result, const char *entry, char *error);
 #define DRIVER_TRY(d, error, entry, arguments) cli_plain_try((d)->entry arguments, #entry, error)
 
-/* Returns the provider's table in this process, initialised. `settings` are those of the
- * runtime; they matter if Heddle's engines run in other processes. */
+/* Returns the provider's table in this process, after cuInit. `settings` are the runtime's
+ * settings; they matter if Heddle's engines run in other processes. */
 bool cli_plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
 
-/* The driver's number of the device with this UUID. */
+/* Finds the driver's number of the device with this UUID. */
 bool cli_plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* Like cli_plain_find_device, for the plain table. */
+/* Works like cli_plain_find_device, with the plain table. */
 bool cli_plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* The number of the only device to open: `asked`, or for -1 the first device that HEDDLE_DEVICES
- * allows. */
+/* Finds the number of the only device to open: `asked`, or for -1 the first device that
+ * HEDDLE_DEVICES allows. */
 int cli_plain_device_number(int asked);
 
 /* An image of Heddle's built-in kernels, as a kernel file for Heddle and in the provider's form
@@ -104,7 +105,7 @@ typedef struct plain_image {
 
 bool cli_plain_builtin(const char *provider, plain_image *out, char *error);
 
-/* Makes both forms of any kernel file that stays in memory. Messages call the file `what`. */
+/* Makes both forms of a kernel file that stays in memory. Messages call the file `what`. */
 bool cli_plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
                        char *error);
 

@@ -1,5 +1,5 @@
-/* report.h - everything that benchmarks do besides measuring: flow, progress, durations as text,
- * goals, the JSON record.
+/* report.h - the parts of benchmarks that do not measure: flow, progress, durations as text, goals,
+ * the JSON record.
  *
  * Threads: the conductor of a benchmark. Locks: none. Nothing here measures.
  * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
@@ -35,8 +35,8 @@ typedef struct report_record {
 
 void cli_report_progress(const report_run *run, const char *stage, const char *item, double done);
 
-/* Returns true for HD_OK, else false with hd_message in `error`. "WHAT: " precedes the message
- * unless the message begins with the same name. */
+/* Returns true for HD_OK. Otherwise returns false, and puts hd_message into `error`. "WHAT: "
+ * precedes the message unless the message begins with the same name. */
 bool cli_report_check(hd_status status, const char *what, char *error);
 
 /* True if the JSON file can be written. Call it before the run. Does not change the file's
@@ -44,14 +44,14 @@ bool cli_report_check(hd_status status, const char *what, char *error);
 bool cli_report_try_json(const report_run *run, char *error);
 
 typedef void (*report_printer)(const void *results, FILE *out);
-/* Writes all results into a file. False if the file is incomplete. */
+/* Writes all results into a file. False: the file is incomplete. */
 bool cli_report_write_file(const char *path, report_printer printer, const void *results, char *error);
 /* Writes the results with these printers, as the options select. */
 bool cli_report_write(const report_run *run, report_printer table, report_printer json, const void *results,
                       char *error);
 
-/* The functions by which a benchmark runs its experiment, a zeroed structure that begins with a
- * report_record. */
+/* The functions with which a benchmark runs its experiment. The experiment is a zeroed structure
+ * that begins with a report_record. */
 typedef struct report_benchmark {
     const char *command; /* "bench lanes" */
     bool (*measure)(void *experiment, char *error);
@@ -59,9 +59,9 @@ typedef struct report_benchmark {
     report_printer json;
 } report_benchmark;
 
-/* Measures, writes the results, closes and frees the experiment (NULL: out of memory). The results
- * are JSON, and the tables are made of it (table.h). Prints a failure as one line on stderr.
- * Returns the exit status. */
+/* Measures, writes the results, and closes and frees the experiment (NULL: out of memory). The
+ * results are JSON, and the tables show this JSON (table.h). Prints a failure as one line on
+ * stderr. Returns the exit status. */
 int cli_report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run);
 
 /* True if the comma-separated list contains `name`. */
@@ -81,9 +81,9 @@ const char *cli_report_duration(double ns, char out[REPORT_TEXT]);
 typedef struct report_goal {
     const char *id, *text;
     double limit, value; /* NaN: it could not be measured here */
-    bool at_least;       /* the limit is a lower one; else an upper one */
+    bool at_least;       /* true: the value must not be below the limit; false: not above it */
     const char *unit;    /* "ns", or "" for a share or a number */
-    /* what the goals are about, such as "placement thread"; NULL: nothing more */
+    /* the subject of the goals, such as "placement thread"; NULL: none */
     const char *of;
 } report_goal;
 

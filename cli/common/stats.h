@@ -2,8 +2,9 @@
  * medians.
  *
  * Ticks come from the processor's time-stamp counter if it is invariant (x86-64), else they are
- * nanoseconds of CLOCK_MONOTONIC. The two readings take time themselves. The function
- * cli_stats_clock_start measures that time, and the code that reports a duration subtracts it.
+ * nanoseconds of CLOCK_MONOTONIC. The readings before and after the measured code take time
+ * themselves. cli_stats_clock_start measures that time, and the code that reports a duration
+ * subtracts it.
  *
  * Threads: call cli_stats_clock_start once, before any other thread measures; afterwards everything
  * is read-only. A histogram belongs to one thread at a time. Zeroes initialise a histogram, so it
@@ -91,11 +92,11 @@ static inline void cli_stats_record(stats_histogram *h, uint64_t ticks)
 
 void cli_stats_merge(stats_histogram *into, const stats_histogram *from);
 
-/* The smallest duration, in ticks, that covers the share `q` of the recorded ones; 0 for an
- * empty histogram. */
+/* Returns the smallest duration, in ticks, that is at least as long as the share `q` of the
+ * recorded durations; 0 for an empty histogram. */
 double cli_stats_quantile(const stats_histogram *h, double q);
 
-/* Durations of calls in nanoseconds, without that of the empty pair, and never negative. */
+/* Durations of calls in nanoseconds, without the duration of an empty pair, and never negative. */
 typedef struct stats_calls {
     uint64_t count;
     double median_ns, p99_ns, max_ns;

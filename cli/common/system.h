@@ -16,20 +16,20 @@
 
 enum { SYSTEM_BUS_ID = 32, SYSTEM_PATH_BYTES = 512, SYSTEM_CHAIN_MAX = 16 };
 
-/* The first line of a file. False if it cannot be read. */
+/* Reads the first line of a file. False if the file cannot be read. */
 bool cli_system_read_line(const char *root, char *out, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The first line that contains the text. False if no line does, or if the file cannot be read
- * (*readable is false). */
+/* Finds the first line that contains the text. False if no line contains it, or if the file cannot
+ * be read (*readable is false). */
 bool cli_system_find_line(const char *root, const char *path, const char *text, char *out, size_t bytes,
                           bool *readable);
 
-/* The whole number in a file's first line, or `otherwise`. */
+/* Returns the whole number in a file's first line, or `otherwise`. */
 long long cli_system_read_number(const char *root, long long otherwise, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The number of entries of a folder, without hidden ones; -1: no such folder. */
+/* Returns the number of entries of a folder, without hidden ones; -1: no such folder. */
 int cli_system_count_entries(const char *root, const char *path);
 
 bool cli_system_exists(const char *root, const char *path);
@@ -37,11 +37,11 @@ bool cli_system_exists(const char *root, const char *path);
 /* True if the name is a bus id, such as "0000:1b:00.0". */
 bool cli_system_is_bus_id(const char *name, size_t length);
 
-/* The bus id in the form of /sys: lower case, and a domain of four digits. */
+/* Writes the bus id in the form of /sys: lower case, and a domain of four digits. */
 void cli_system_bus_id(const char *given, char out[SYSTEM_BUS_ID]);
 
-/* The first reads the version of libcuda in this process, the second the line with the kernel
- * module's version. False: `out` is "". */
+/* The first function reads the version of libcuda in this process. The second one reads the line
+ * with the kernel module's version. False: `out` is "". */
 bool cli_system_read_library(const char *root, char *out, size_t bytes);
 bool cli_system_read_module(const char *root, char *out, size_t bytes);
 
@@ -67,11 +67,11 @@ typedef struct system_link {
     int width, max_width;    /* lanes; 0: unknown */
 } system_link;
 
-/* False if any value is unknown. */
+/* Reads the link of a device. False if any value is unknown. */
 bool cli_system_read_link(const char *root, const char *bus_id, system_link *out);
 
-/* The size of the window through which other devices see this one's memory, its second base
- * address register; 0: unknown. */
+/* Returns the size of the window through which other devices see the memory of this device. The
+ * window is the second base address register. 0: unknown. */
 uint64_t cli_system_read_window(const char *root, const char *bus_id);
 
 /* ---- bridges above a device ---- */
@@ -85,16 +85,17 @@ typedef struct system_chain {
 
 void cli_system_read_chain(const char *root, const char *bus_id, system_chain *out);
 
-/* redirects requests, completions and traffic from below upwards */
+/* the bits that redirect requests, completions and traffic from below upwards */
 enum { SYSTEM_ACS_REDIRECT = 0x1c };
 
-/* The control word of a bridge's Access Control Services. 0: it has none. -1: it cannot be read. */
+/* Returns the control word of a bridge's Access Control Services. 0: the bridge has no such
+ * services. -1: the word cannot be read. */
 int cli_system_read_acs(const char *root, const char *bridge);
 
-/* The path between two devices on the bus. */
+/* The kind of path between two devices on the bus. */
 typedef enum system_path {
     SYSTEM_PATH_UNKNOWN,
-    SYSTEM_PATH_SAME_SWITCH, /* the same root port, below which a switch connects both */
+    SYSTEM_PATH_SAME_SWITCH, /* both are below the same root port, and a switch connects them */
     SYSTEM_PATH_SAME_ROOT,   /* the same host bridge */
     SYSTEM_PATH_OTHER_ROOT   /* two host bridges */
 } system_path;

@@ -146,7 +146,7 @@ static const char *cli_table_text(const hdi_json_value *object, const char *key)
 /* Members that name an object, the best first. */
 static const char *const table_names[] = {"text", "name", "id", "kind", "kernel", NULL};
 
-/* NULL: it has no name. */
+/* Returns the name of an object; NULL: it has no name. */
 static const char *cli_table_name(const hdi_json_value *object)
 {
     const char *name = NULL;
@@ -156,7 +156,7 @@ static const char *cli_table_name(const hdi_json_value *object)
     return name;
 }
 
-/* True for a median with its extremes. */
+/* True for an object with a median and its extremes. */
 static bool cli_table_is_spread(const hdi_json_value *v)
 {
     return hdi_json_member(v, "median") != NULL;
@@ -270,7 +270,7 @@ static const hdi_json_value *cli_table_next_pair(const hdi_json_value *v)
     return v;
 }
 
-/* Adds all numbers and words of an object. */
+/* Adds all numbers and words of an object to the text. */
 static void cli_table_pairs(const hdi_json_value *object, table_unit around, table_flow *f)
 {
     const hdi_json_value *v = object ? cli_table_next_pair(object->first) : NULL;
@@ -519,7 +519,7 @@ static void cli_table_hide(table *t, int column)
 static bool cli_table_fit(table *t)
 {
     cli_table_measure(t);
-    /* a count that is the same in all lines does not distinguish them */
+    /* a count that is the same in all lines does not distinguish the lines */
     for (int i = 0; i < t->n; i++) {
         table_column *c = &t->columns[i];
         c->shown = c->rank != AMOUNT || c->varies || t->n_lines == 1;
@@ -560,7 +560,7 @@ static int cli_table_block_end(const table *t, int from)
     return end;
 }
 
-/* A line whose blanks are printed only before further text. */
+/* A line that prints its blanks only before further text. */
 typedef struct table_text_line {
     FILE *out;
     int pad;
