@@ -47,8 +47,8 @@ void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to)
 /* Saves the registers that a call must preserve, puts their place into *from, and continues the
  * execution that was saved at `to`. */
 void hdi_context_swap_stacks(void **from, void *to) __attribute__((visibility("hidden")));
-/* Only continues the execution saved at `to`. It may be called anywhere, with the floating-point
- * unit in any state. */
+/* Continues the execution saved at `to`, and saves nothing. It may be called anywhere, with the
+ * floating-point unit in any state. */
 void hdi_context_load_stack(void *to) __attribute__((visibility("hidden"), noreturn));
 /* The first code of a new context. */
 void hdi_context_start(void) __attribute__((visibility("hidden")));

@@ -64,8 +64,8 @@ static bool cpu_core_reserve_lists(hdi_cpu_core *core, uint32_t count)
     if (count <= core->list_capacity) {
         return true;
     }
-    /* Without memory both lists stay unchanged, since a block that needs no more fibers than exist
-     * uses them again. */
+    /* If memory runs out, both lists stay unchanged: a later block that needs no more fibers than
+     * exist can use them. */
     void *arrived = malloc(count * sizeof *core->arrived), *ready = malloc(count * sizeof *core->ready);
     if (arrived == NULL || ready == NULL) {
         free(arrived);
@@ -127,8 +127,8 @@ static bool cpu_core_reserve_storage(hdi_cpu_core *core, const hdi_cpu_storage *
 }
 
 /* Makes the system allocate this thread's storage. False: out of memory.
- * The system would end the process if it ran out of memory, so a trial allocation comes first.
- * Another thread may take that memory, but hardly ever does. */
+ * If memory ran out, the system would end the process. So a trial allocation comes first. Another
+ * thread may take that memory meanwhile, but that is very unlikely. */
 static bool cpu_core_make_system_storage(const hdi_cpu_storage *s)
 {
     /* A statically linked program lacks this function. */
@@ -169,7 +169,7 @@ bool hdi_cpu_core_join(hdi_cpu_core *core, const hdi_cpu_launch *launch)
 
 /* ---- threads ---- */
 
-/* The number of the thread that starts as the `order`th, if the order is perturbed. */
+/* Returns the number of the thread that starts as the `order`th one, if the order is perturbed. */
 HDI_FIBER_CODE static uint32_t cpu_core_thread_at(const hdi_cpu_core *core, uint32_t order)
 {
     return (uint32_t)(((uint64_t)order * core->multiplier + core->offset) % core->n_threads);
@@ -219,8 +219,8 @@ HDI_FIBER_CODE static void cpu_core_pass_barrier(hdi_cpu_core *core)
     }
 }
 
-/* Chooses the fiber that continues when the running one cannot: a ready one, or a new one. If the
- * block is done, or no thread can go on, it is the worker. */
+/* Chooses the fiber that continues when the running one cannot: a ready fiber, or a new one. If the
+ * block is done, or no thread can go on, the worker continues. */
 HDI_FIBER_CODE static hdi_fiber *cpu_core_pick_fiber(hdi_cpu_core *core)
 {
     if (core->ready_next < core->n_ready) {
@@ -356,8 +356,8 @@ static bool cpu_core_make_warps(hdi_cpu_core *core, const hdi_fiber *asking)
     return true;
 }
 
-/* Ends the meeting of a warp: the lanes that wait are ready. `lane` runs, and does not wait; 32:
- * all wait. */
+/* Ends the meeting of a warp, and makes the waiting lanes ready. `lane` is the running lane, which
+ * does not wait; 32: all lanes wait. */
 HDI_FIBER_CODE static void cpu_core_end_meeting(hdi_cpu_core *core, hdi_warp *w, uint32_t lane)
 {
     uint32_t lanes = hdi_warp_end_meeting(w);

@@ -37,7 +37,7 @@ typedef struct hdi_cpu_core {
     hdi_fiber **arrived, **ready;
     uint32_t n_arrived, n_ready, ready_next, list_capacity;
     hdi_warps warps;
-    /* `warps` is made for this block, since a thread called a function of warps */
+    /* true: `warps` was made for this block, since a thread called a function of warps */
     bool has_warps;
     uint32_t n_meeting; /* threads that wait at meetings of warps */
     hdi_fiber *asking;  /* the fiber that waits for things that the worker makes; NULL: none */
@@ -59,14 +59,14 @@ bool hdi_cpu_core_join(hdi_cpu_core *core, const hdi_cpu_launch *launch);
  * hdi_cpu_run. If core->failure is set, core->reason is the kernel's report. */
 hdcu_result hdi_cpu_core_run_block(hdi_cpu_core *core, const hdi_cpu_launch *launch, const void *arguments, uint32_t x,
                                    uint32_t y, uint32_t z, uintptr_t *fault_address);
-/* Makes text that the kernel printed visible. The thread calls it when it leaves the launch. */
+/* Flushes the text that the kernel printed. The thread calls it when it leaves the launch. */
 void hdi_cpu_core_flush(hdi_cpu_core *core);
 
-/* Calls copy(data) on a fiber, as hdi_cpu_guarded. */
+/* Calls copy(data) on a fiber, with the results of hdi_cpu_guarded. */
 hdcu_result hdi_cpu_core_run_guarded(hdi_cpu_core *core, void (*copy)(void *), void *data, uintptr_t *fault_address);
 
-/* Waits a moment for memory. Running work was accepted long ago, so without the wait a lack of
- * memory that is over soon would lose the device. False: the wait was long enough. `tries`: 0 at
+/* Waits a moment for memory. The device has already accepted the work: without the wait, a short
+ * lack of memory would lose the device. False: the wait was long enough. *tries must be 0 at
  * first. */
 bool hdi_cpu_wait_for_memory(int *tries);
 

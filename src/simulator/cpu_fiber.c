@@ -49,8 +49,8 @@ static bool have_thread_key; /* under install_lock */
 static pthread_key_t thread_key;
 /* Written under install_lock, while our handler is not installed. */
 static struct sigaction previous_handlers[N_SIGNALS];
-/* The previous handler was installed for one call (SA_RESETHAND), and was called. Cleared when
- * `previous` is written. Relaxed, since it guards nothing. */
+/* True if the previous handler was installed for one call (SA_RESETHAND), and was called. Cleared
+ * when `previous` is written. Relaxed, since it guards nothing. */
 static atomic_bool spent[N_SIGNALS];
 
 /* In static thread-local storage, like all TLS of the library: the handler cannot allocate it at
@@ -65,7 +65,7 @@ typedef struct passed_signal {
     int code;
     bool prepared; /* of the thread: it has an alternate stack */
 } passed_signal;
-/* In TLS as a whole, since the handler cannot allocate. */
+/* The whole structure is in static TLS, since the handler cannot allocate. */
 static _Thread_local volatile passed_signal last_passed;
 
 /* This structure lies at the upper end of its mapping. */
@@ -75,12 +75,13 @@ struct alternate {
     stack_t before;
 };
 
-/* True if the program's handler, to which a signal was passed, calls ours in turn. It does so if it
- * was installed over ours and passes on signals that it does not handle. Then `context` is the
- * earlier one, or anything if that handler only gets a number.
- * A new signal may come during that handler, or after it left with longjmp. Its context is new too,
- * and lies right above our frame. So that context is below the earlier one, or our frame is no
- * deeper than the earlier frame. */
+/* True if the program's handler, to which our handler passed a signal, calls our handler in turn.
+ * The program's handler does that if it was installed over ours and passes on signals that it does
+ * not handle. In that case `context` is the earlier context, or any value if the program's handler
+ * gets only a number.
+ * A new signal may come during the program's handler, or after the handler left with longjmp. Its
+ * context is new, too, and lies right above our frame. So the new context is below the earlier one,
+ * or our frame is no deeper than the earlier frame. */
 static bool signal_is_passed_back(uintptr_t frame, uintptr_t context)
 {
     bool is_new = context > frame && context < last_passed.context;
@@ -244,7 +245,7 @@ bool hdi_fault_prepare_thread(void)
     return true;
 }
 
-/* Sets this thread's frame (NULL: none) and returns the frame before. */
+/* Sets this thread's frame (NULL: none) and returns the earlier frame. */
 static hdi_fault_frame *signal_set_frame(hdi_fault_frame *frame)
 {
     hdi_fault_frame *before = current_frame;

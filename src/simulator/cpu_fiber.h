@@ -7,15 +7,15 @@
  * builds with HDI_CONTEXT_UCONTEXT, use ucontext.
  *
  * Faults: SIGSEGV, SIGBUS, SIGFPE and SIGILL are caught in code that runs under a fault frame.
- * The handlers are installed for the process on first use, and stay. So the code must not be
- * unloaded, which the pool ensures (cpu_run.c). Each thread that runs kernels gets an alternate
+ * The handlers are installed for the process on first use, and stay. So their code must stay
+ * loaded, which the pool ensures (cpu_run.c). Each thread that runs kernels gets an alternate
  * signal stack, so that an overflow of a fiber's stack is a fault like the others.
- * A signal outside a frame, or one sent by kill(), goes to the previous handler, or takes its
- * default effect. A handler that the program installs later replaces ours. The next launch installs
- * ours over it, and that handler then gets the signals that are not ours.
+ * A signal outside a frame, or one sent by kill(), goes to the previous handler, or has its default
+ * effect. A handler that the program installs later replaces ours. The next launch installs ours
+ * over it, and passes signals that are not ours to that handler.
  * Handlers of the program are called as the system would call them (their masks, SA_NODEFER,
- * SA_RESETHAND). They may leave with longjmp. They may also pass a signal on to ours, which then
- * takes its default effect.
+ * SA_RESETHAND). They may leave with longjmp. They may also pass a signal on to our handler; the
+ * signal then has its default effect.
  *
  * A fiber set belongs to one worker. Fiber 0 always exists; more come with hdi_fibers_reserve and
  * are kept for the next block. All sets together own at most HDI_FIBER_LIMIT fibers beyond the
@@ -91,8 +91,8 @@ bool hdi_fault_prepare_thread(void);
 
 /* ---- fibers ---- */
 
-/* Each fiber takes two mappings; the system allows a process 65530 by default. A block may use half
- * as many threads. Sleeping sets may keep the other half. */
+/* Each fiber takes two mappings, and the system allows a process 65530 mappings by default. A block
+ * may use half of the fibers. Sleeping sets may keep the other half. */
 #ifndef HDI_FIBER_LIMIT
 #define HDI_FIBER_LIMIT 16384u
 #endif
@@ -140,7 +140,7 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count);
  * frees them when all sets together own more than half of the limit. */
 void hdi_fibers_yield(hdi_fiber_set *set, bool idle);
 
-/* The next unused fiber, which must exist. It calls run(fiber) when it is switched to. */
+/* Returns the next unused fiber, which must exist. The first switch to it calls run(fiber). */
 hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *));
 
 /* On the worker's own stack: runs `fiber` until some fiber switches to &set->main, or until a
@@ -159,8 +159,8 @@ void hdi_fiber_begin(hdi_fiber *fiber);
 /* On the worker's own stack: makes all fibers unused, whatever they were doing. */
 void hdi_fibers_abandon(hdi_fiber_set *set);
 
-/* In the child of a fork: drops all accounts of fibers. Their sets belong to threads that do not
- * exist in the child. */
+/* In the child of a fork: resets the counts and lists of fibers. Their sets belong to threads that
+ * do not exist in the child. */
 void hdi_fibers_after_fork(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* cpu_run.c - runs the blocks of all launches on the CPU: the pool of workers, and their jobs.
  * cpu_core.c runs the threads of one block.
  *
- * The pool is one worker smaller than the number of processors. A launch is put on a list from
- * which workers take launches. The thread that called hdi_cpu_run works on its own launch too, so a
- * launch makes progress whatever the workers do. An atomic counter hands out blocks in small runs.
- * A worker with nothing to do sleeps.
+ * The pool has one worker less than there are processors. Launches are in a list from which workers
+ * take them. The thread that called hdi_cpu_run works on its own launch, too, so a launch makes
+ * progress whatever the workers do. An atomic counter hands out blocks in small runs. A worker
+ * without work sleeps.
  *
  * Threads: workers are made on first use, detached, and stay as long as the process. They block all
  * signals except those that their own code raises. The pool prevents the unloading of the code that
@@ -13,7 +13,7 @@
  * it.
  * Blocking: hdi_cpu_run returns after the last helper leaves its launch. Cores may wait for memory
  * and fibers (cpu_core.h).
- * Always: a job is touched by its caller, and by workers that are counted in its `helpers`.
+ * Always: only a job's caller, and the workers that its `helpers` counts, access the job.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -304,7 +304,7 @@ static void cpu_pool_start(void)
     }
 }
 
-/* A core for the calling thread. NULL: out of memory. */
+/* Gets a core for the calling thread. NULL: out of memory. */
 static hdi_cpu_core *cpu_pool_take_core(void)
 {
     hdi_keep_loaded();

@@ -1,7 +1,7 @@
 /* cpu_run.h - runs the blocks of one launch on the CPU: the "multiprocessors" of the host devices.
  *
- * Each process has one pool of worker threads, made on first use. The pool is one thread smaller
- * than the number of processors, since the calling thread works too. All host devices share it.
+ * Each process has one pool of worker threads, made on first use. The pool has one thread less than
+ * there are processors, since the calling thread works, too. All host devices share the pool.
  * Blocks of a launch are handed out to all workers, and several launches (of several streams and
  * devices) run at the same time.
  * Inside a block every thread is a fiber on one worker. Barriers switch fibers; a kernel without
@@ -33,8 +33,8 @@ typedef struct hdi_cpu_storage {
     const void *image;   /* its first bytes; the rest may hold any value */
     size_t image_bytes;
     /* The module, if the system keeps the storage; NULL: the worker keeps it.
-     * The system makes a thread's storage at its first use, and ends the process if it runs out of
-     * memory. So free memory is checked just before. */
+     * The system makes a thread's storage at the first use, and ends the process if memory runs
+     * out. So the worker checks just before that enough memory is free. */
     void *by_system;
 } hdi_cpu_storage;
 
@@ -58,9 +58,9 @@ typedef struct hdi_cpu_launch {
     char *reason;
 } hdi_cpu_launch;
 
-/* For a thread that will run launches and copies: reserves their minimum of memory from now on. So
- * a lack of memory shows before any is accepted. Otherwise it would cost the device later. Any
- * thread may prepare for another one. False: out of memory. */
+/* Reserves the minimum of memory that a thread needs for launches and copies. So a lack of memory
+ * shows before the thread accepts work, and does not cost the device later. Any thread may prepare
+ * for another one. False: out of memory. */
 bool hdi_cpu_prepare(void);
 /* Undoes hdi_cpu_prepare for a thread that ends or did not start. */
 void hdi_cpu_unprepare(void);
@@ -79,14 +79,14 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address);
  * Errors: ILLEGAL_ADDRESS (it touched unmapped memory), OUT_OF_MEMORY. */
 hdcu_result hdi_cpu_guarded(void (*copy)(void *), void *data, uintptr_t *fault_address);
 
-/* The next number of a simple generator; *state may be anything. */
+/* Returns the next number of a simple generator; *state may be anything. */
 uint64_t hdi_random(uint64_t *state);
-/* A multiplier below 2^32 that shares no divisor with n > 0, so that i -> (i * multiplier + offset)
- * % n visits everything. */
+/* Returns a multiplier below 2^32 that shares no divisor with n > 0. So i -> (i * multiplier +
+ * offset) % n takes every value below n. */
 uint32_t hdi_random_multiplier(uint64_t *state, uint64_t n);
 
-/* The limit of a launch's dynamic shared memory: at first, and the most that cuFuncSetAttribute may
- * set. */
+/* The limit of a launch's dynamic shared memory: the first value, and the largest one that
+ * cuFuncSetAttribute may set. */
 #define HDI_CPU_SHARED_BYTES_DEFAULT (48 * 1024)
 #define HDI_CPU_SHARED_BYTES_MAX (96 * 1024)
 

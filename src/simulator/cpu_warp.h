@@ -1,5 +1,5 @@
-/* cpu_warp.h - the warps of the block that a worker runs: their threads, and the values that these
- * bring to a meeting.
+/* cpu_warp.h - the warps of the block that a worker runs: their threads, and the values that the
+ * threads bring to a meeting.
  *
  * These functions only count. cpu_core.c parks the threads and continues them.
  * Threads: warps are used by one thread at a time. Locks: none.
@@ -16,8 +16,8 @@ typedef struct hdi_warp {
     uint32_t what;    /* HD_WARP_* of the meeting */
     uint32_t turn;
     hdi_fiber *waiting[32]; /* the fibers of the lanes that arrived */
-    /* The lanes take their results from one of them, and may come to the next meeting meanwhile. No
-     * lane gets further before all arrive there. */
+    /* The lanes take the results of a meeting from one of the two, while others already come to the
+     * next meeting. No lane leaves the next meeting before all lanes are there. */
     hd_warp_values values[2];
 } hdi_warp;
 
@@ -30,7 +30,7 @@ typedef struct hdi_warps {
 bool hdi_warps_make(hdi_warps *warps, uint32_t n_threads);
 void hdi_warps_destroy(hdi_warps *warps);
 
-/* The number of a thread in its block. */
+/* Returns the number of a thread in its block. */
 uint32_t hdi_thread_number(const hd_kernel_thread *thread);
 
 static inline void hdi_warps_add(hdi_warps *warps, uint32_t number)
@@ -38,7 +38,7 @@ static inline void hdi_warps_add(hdi_warps *warps, uint32_t number)
     warps->of[number / 32].alive |= (uint32_t)1 << number % 32;
 }
 
-/* The lane comes to the meeting. Returns the place of the results. */
+/* Notes that the lane came to the meeting. Returns the place of the results. */
 hd_warp_values *hdi_warp_arrive(hdi_warp *warp, uint32_t lane, uint32_t what, uint64_t value, hdi_fiber *fiber);
 
 /* True if all living lanes are there. */

@@ -2,11 +2,10 @@
  * and device faults.
  *
  * Threads: any. Locks: the host lock.
- * Blocking: the last release of a context waits for its running work; a retain waits while a
- * context is taken down.
- * Always: a device has at most one context object. While the context is taken down (retained == 0),
- * a retain waits until that is over. The stacks hold handles, so a context that is gone is detected
- * and not used. A thread uses one stack, from its first context to its end.
+ * Blocking: the last release of a context waits for the context's running work. A retain waits
+ * while the context is taken down (retained == 0).
+ * Always: a device has at most one context object. The stacks hold handles, so a look-up notices a
+ * context that is gone. A thread uses one stack, from its first context to its end.
  */
 #include <stdio.h>
 #include <stdlib.h>

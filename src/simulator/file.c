@@ -1,9 +1,9 @@
 /* file.c - the memory files of host devices: one descriptor per device stands for the physical
  * memory of any number of pieces.
  *
- * A file is sparse, and as large as the system permits. Each piece takes new offsets, which are
- * never used again; freed pages are given back. A limit on the size of files (ulimit -f) may
- * prevent such a file. Then each piece gets its own file of its size.
+ * A file is sparse, and as large as the system permits. Each piece takes new offsets, which no
+ * later piece gets; freed pages go back to the system. A limit on the size of files (ulimit -f) may
+ * prevent such a file. In that case each piece gets a file of its own.
  *
  * An export is a descriptor whose position names the piece (offset and size, in granules). A read
  * lock on the bytes of a piece shows that something holds the piece. Each process that exported or
@@ -13,8 +13,8 @@
  *
  * Threads: any. Locks: all but hdi_host_piece_clear runs under the host lock. Blocking: none.
  * Always: a file is open here as long as this process holds a piece of it. Its size is sealed, so
- * no process makes another one fault. Pages of a process that was killed stay until no process
- * holds a piece of their file.
+ * no process can make another process fault by shrinking it. Pages of a process that was killed
+ * stay until no process holds a piece of their file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ struct hdi_host_file {
 
 static hdi_host_file *files; /* files of which this process holds a piece */
 
-/* A new entry. NULL: no memory, and the descriptor is closed. */
+/* Makes an entry. NULL: no memory, and the descriptor is closed. */
 static hdi_host_file *host_file_add(int descriptor, int device, const struct stat *facts)
 {
     hdi_host_file *f = calloc(1, sizeof *f);
@@ -163,7 +163,7 @@ int hdi_host_piece_export(hdi_host_piece *piece)
     return descriptor;
 }
 
-/* The device of the descriptor's memory, if a host provider made that memory; else -1. */
+/* Returns the device of the descriptor's memory, if a host provider made that memory; else -1. */
 static int host_file_imported_device(int descriptor)
 {
     char path[64], name[128];

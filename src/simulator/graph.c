@@ -6,9 +6,9 @@
  * points take the host lock, and all else runs under it. It is released while a node does its work.
  * Blocking: a launch waits while its stream is full.
  * Always: a capture begins in one stream and spreads to streams that wait for an event recorded in
- * it. It ends in the stream that it began in, when every node leads there. A misuse makes it
- * invalid; it then ends without a graph. A stream's tails are the nodes that its next node waits
- * for.
+ * the capture. A capture ends in the stream in which it began, and every node must lead to that
+ * stream's last nodes. A misuse makes the capture invalid, and it ends without a graph. A stream's
+ * tails are the nodes for which its next node waits.
  * A graph does not change while executable graphs or queued launches refer to it. It lives until
  * its handle, its executable graphs and its queued launches are all gone. An executable graph whose
  * nodes are set gets its own copy of the graph. While launches of that copy are queued, it gets
@@ -29,8 +29,9 @@ typedef struct graph_node {
     uint64_t handle;
 } graph_node;
 
-/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. If
- * anything besides its handle refers to a graph, only the handle may change. */
+/* Nodes in the order of capture or addition: each node comes after the nodes for which it waits. If
+ * anything besides its handle refers to a graph, the graph may not change, but its handle may
+ * go. */
 struct hdi_host_graph {
     /* 0: the graph is destroyed, still being captured, or owned by an executable graph */
     uint64_t handle;
@@ -117,8 +118,7 @@ void hdi_host_capture_abandon(hdi_host_stream *stream)
     }
 }
 
-/* A copy of a list of nodes. NULL: the list is empty, or no memory is left for the copy
- * (*failed). */
+/* Copies a list of nodes. NULL: the list is empty, or no memory is left for the copy (*failed). */
 static size_t *host_graph_copy_list(const size_t *list, size_t count, bool *failed)
 {
     size_t *copy = count ? malloc(count * sizeof *copy) : NULL;
@@ -442,7 +442,7 @@ static hdcu_result cuStreamIsCapturing(hdcu_stream handle, int *status)
 
 typedef struct executable {
     uint64_t handle;
-    hdi_host_graph *origin; /* the graph that it was made of */
+    hdi_host_graph *origin; /* the graph from which it was made */
     /* The graph that its launches run: `origin`, or a copy with other parameters. */
     hdi_host_graph *graph;
     hdi_host_point *last; /* the end of its last launch; NULL: not launched */
@@ -599,7 +599,7 @@ static hdi_host_graph *host_graph_copy(const hdi_host_graph *graph)
     return copy;
 }
 
-/* The node's number in the graph; graph->count if the node is not in it. */
+/* Returns the node's number in the graph; graph->count if the node is not in it. */
 static size_t host_graph_find_node(const hdi_host_graph *graph, hdcu_graphnode node)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
 /* host.h - declarations that the files of the host provider share: its one lock, its objects, and
- * the functions by which they call each other.
+ * the functions of one file that other files call.
  *
  * The host provider implements the driver's entry points on the CPU, as asynchronous devices. Every
  * stream is an in-order queue with a thread of its own, which starts with the stream's first work.
@@ -113,8 +113,8 @@ void hdi_host_wait(pthread_cond_t *condition);
 /* Releases the resources, and frees their owner, once the lock is released. */
 void hdi_host_discard(hdi_host_garbage *garbage);
 bool hdi_host_device_valid(hdcu_device device);
-/* Marks that the calling thread runs a host function. Entry points refuse meanwhile.
- * Thread-local. */
+/* Marks that the calling thread runs a host function, or no longer does. Meanwhile entry points
+ * refuse calls of this thread. */
 void hdi_host_set_in_function(bool inside);
 
 typedef enum hdi_host_kind {
@@ -131,11 +131,11 @@ typedef enum hdi_host_kind {
 
 /* Makes a handle for the object. 0: out of memory. */
 uint64_t hdi_host_handle_make(hdi_host_kind kind, void *object);
-/* NULL for a handle that is unknown, stale, or of another kind. */
+/* Returns the object of a handle. NULL: the handle is unknown, stale, or of another kind. */
 void *hdi_host_handle_find(hdi_host_kind kind, uint64_t handle);
 void hdi_host_handle_drop(uint64_t handle);
-/* The next live object of this kind at or after *position, which is moved past it and starts at 0.
- * NULL: none are left. */
+/* Returns the next live object of this kind at or after *position, and moves *position past it.
+ * Begin with 0. NULL: no object is left. */
 void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position);
 
 /* ---- device.c: primary contexts ---- */
@@ -198,9 +198,9 @@ typedef struct hdi_host_set {
 
 extern hdi_host_set hdi_host_mappings, hdi_host_reservations;
 
-/* Index of the first span that ends after `address`. */
+/* Returns the index of the first span that ends after `address`. */
 size_t hdi_host_set_seek(const hdi_host_set *set, uintptr_t address);
-/* The object whose span contains `address`; NULL: none. */
+/* Returns the object whose span contains `address`; NULL: none. */
 void *hdi_host_set_find(const hdi_host_set *set, uintptr_t address);
 bool hdi_host_set_overlaps(const hdi_host_set *set, uintptr_t address, size_t bytes);
 bool hdi_host_set_insert(hdi_host_set *set, hdi_host_span *span); /* false: out of memory */
@@ -214,13 +214,13 @@ typedef enum hdi_host_reach {
     HDI_HOST_UNREACHABLE /* memory of the provider, but not accessible to this device */
 } hdi_host_reach;
 
-/* How far `device` may access these bytes. Device -1: access by any device is enough, as for
- * copies, which the driver stages. */
+/* Returns how far `device` may access these bytes. Device -1: access by any device is enough, as
+ * for copies, which the driver stages. */
 hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes);
 
 /* True if `device` may access the mapping. */
 bool hdi_host_may_access(const hdi_host_mapping *m, int device);
-/* The device that owns the memory at an address; -1: none. */
+/* Returns the device that owns the memory at an address; -1: none. */
 int hdi_host_owner_of(uintptr_t address);
 
 /* Releases all that a context leaves at its end. `all`: no context is left, so imports and
@@ -229,21 +229,22 @@ void hdi_host_virtual_release(int device, bool all);
 
 /* ---- file.c: memory files ---- */
 
-/* False: out of memory or of descriptors. */
+/* Makes a piece. False: out of memory or of descriptors. */
 bool hdi_host_piece_make(int device, size_t bytes, hdi_host_piece *out);
-/* The descriptor by which to map the piece, at its offset. */
+/* Returns the descriptor with which to map the piece, at its offset. */
 int hdi_host_piece_descriptor(const hdi_host_piece *piece);
-/* A new descriptor that names the piece; -1: none. */
+/* Makes a descriptor that names the piece; -1: it failed. */
 int hdi_host_piece_export(hdi_host_piece *piece);
-/* Finds the piece that such a descriptor names, and its device. Errors: INVALID_VALUE,
+/* Finds the piece that an exported descriptor names, and its device. Errors: INVALID_VALUE,
  * NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY. */
 hdcu_result hdi_host_piece_import(int descriptor, int *device, hdi_host_piece *out);
 /* Takes back an import of a piece that this process already holds. */
 void hdi_host_piece_forget(hdi_host_piece *piece);
-/* The size of the piece that a descriptor names; 0: it names none. Without the host lock. */
+/* Returns the size of the piece that a descriptor names; 0: it names none. Call it without the host
+ * lock. */
 uint64_t hdi_host_export_bytes(int descriptor);
 bool hdi_host_piece_same(const hdi_host_piece *a, const hdi_host_piece *b);
-/* Ends a piece, which is not mapped. Call drop first, then clear without the host lock. Clear gives
+/* End a piece that is not mapped. Call drop first, then clear without the host lock. Clear gives
  * the pages back if no process holds them. */
 void hdi_host_piece_drop(hdi_host_piece *piece);
 void hdi_host_piece_clear(hdi_host_piece *piece);
@@ -298,8 +299,8 @@ void hdi_host_modules_release(hdi_host_context *context);
 
 /* ---- stream.c: points, operations and streams ---- */
 
-/* A moment in one stream or several. It came when every operation that records it ran, or
- * was dropped. */
+/* A moment in one or several streams. The moment is reached when every operation that records it
+ * has run or was dropped. */
 typedef struct hdi_host_point {
     unsigned references, pending;
     hdcu_result error; /* the error of the context that dropped a record */
@@ -403,7 +404,7 @@ const void *hdi_host_op_data_of(const hdi_host_op *op);
  * `error`. */
 void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 
-/* The stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the
+/* Finds the stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the
  * current context.
  * Errors: INVALID_HANDLE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's
  * fault. */
@@ -413,8 +414,8 @@ hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
 /* Finds the stream for a call that submits work, and waits until the stream has room. The lock is
  * released meanwhile. */
 hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
-/* Appends the operation to the stream's queue, or to the graph that the stream captures. Takes the
- * operation over, even if this fails. */
+/* Appends the operation to the stream's queue, or to the graph that the stream captures. Takes over
+ * the operation, even if the call fails. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
 /* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock
  * is released meanwhile. */
@@ -438,10 +439,10 @@ void hdi_host_perturb(uint64_t random);
 hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
 
 /* Performs one operation on the calling thread. The lock is held at the call and on return, and
- * released meanwhile. The context takes a fault. */
+ * released meanwhile. Records a fault in the context. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
 
-/* The option host_corrupt as a table. 0: nothing happens. Errors: OPTION. */
+/* Parses the option host_corrupt into a table. 0: the writes arrive. Errors: OPTION. */
 hd_status hdi_host_corrupt_parse(const char *text, int devices,
                                  uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
 
@@ -475,8 +476,8 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph);
 
 /* ---- the entry points ---- */
 
-/* Each file's own entries; all others are NULL in it. state.c makes the provider's table of
- * them. */
+/* The entries of each file, with NULL for all other entries. state.c makes the provider's table
+ * from these tables. */
 extern const hdi_driver hdi_host_device_entries, hdi_host_memory_entries, hdi_host_alloc_entries,
     hdi_host_stream_entries, hdi_host_graph_entries, hdi_host_module_entries, hdi_host_run_entries;
 

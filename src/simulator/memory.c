@@ -3,23 +3,23 @@
  *
  * Threads: any. Locks: entry points take the host lock, and all else runs under it. Blocking: none.
  * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every
- * mapping made by cuMemMap lies inside one reservation. Physical memory is pages of a memory file.
- * It is charged to its device from creation until its handles are released and nothing maps it. A
- * reservation is inaccessible to the processor, too, except for the parts that some device may
+ * mapping made by cuMemMap lies inside one reservation. Physical memory consists of pages of a
+ * memory file. It counts towards its device from creation until its handles are released and
+ * nothing maps it. The processor can access only the parts of a reservation that some device may
  * access. So a stray kernel or copy faults as it would on a GPU.
  *
  * Peers: a context's peer bits name only devices that the setting host_peers allows. These bits
- * open memory of cuMemAlloc; mappings of cuMemMap have their own access tables. By both together, a
- * device may access the memory of at most HDI_HOST_PEERS_MAX other devices.
+ * give access to memory of cuMemAlloc; each mapping of cuMemMap has its own bits. Both together may
+ * give a device access to the memory of at most HDI_HOST_PEERS_MAX other devices.
  *
  * Files: a device's physical memory lies in one memory file (file.c), so that many small pieces do
  * not need many descriptors.
  *
  * Imports are memory that the host provider of another process made, or that this process made and
- * released. An import belongs to the device that its file names, and is charged to its maker. It
- * needs no context of that device in this process. It ends when it is released and unmapped, or
- * with the last context of this process, whichever comes first. The pages live as long as any
- * process holds them, also after the end of the process that made them.
+ * released. An import belongs to the device that its file names, and counts only in the process
+ * that made the memory. It needs no context of that device in this process. It ends when it is
+ * released and unmapped, or with the last context of this process, whichever comes first. The pages
+ * live as long as any process holds them, also after the end of the process that made them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -160,7 +160,7 @@ static bool host_peer_is_possible(int device, int peer)
 }
 
 /* Behaves like driver 580: memory of cuMemAlloc counts as accessible for each device that could
- * enable the peer, even if it has not. */
+ * enable access to it, even if the device has not. */
 static bool host_mapping_states_access(const hdi_host_mapping *m, int device)
 {
     return hdi_host_may_access(m, device) ||
@@ -209,8 +209,8 @@ static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_devic
     return hdi_host_leave(r);
 }
 
-/* True if `device` may get access to memory of `owner`: it already has it, or it may access one
- * more device. */
+/* True if `device` may get access to memory of `owner`: the device already has access, or it may
+ * access one more device. */
 static bool host_peer_fits(int device, int owner)
 {
     if (hdi_host.device_count <= HDI_HOST_PEERS_MAX + 1) {
@@ -530,8 +530,8 @@ static hdcu_result cuMemExportToShareableHandle(void *shareable, hdcu_memhandle 
     return hdi_host_leave(r);
 }
 
-/* The live physical memory of this piece. NULL: it is new to this process, or is released and
- * unmapped here. */
+/* Returns the live physical memory of this piece. NULL: the piece is new to this process, or is
+ * released and unmapped here. */
 static hdi_host_physical *host_physical_of(const hdi_host_piece *piece)
 {
     uint32_t position = 0;
@@ -550,8 +550,8 @@ static hdi_host_physical *host_physical_of(const hdi_host_piece *piece)
     return NULL;
 }
 
-/* Physical memory for an imported piece: an existing or a new one. NULL: no memory. Takes the piece
- * over. */
+/* Returns the physical memory of an imported piece, or makes it. NULL: no memory. Takes over the
+ * piece. */
 static hdi_host_physical *host_physical_of_import(hdi_host_piece *piece, int device)
 {
     hdi_host_physical *p = host_physical_of(piece);
@@ -566,7 +566,7 @@ static hdi_host_physical *host_physical_of_import(hdi_host_piece *piece, int dev
         hdi_host_piece_drop(piece);
         hdi_host_piece_clear(piece);
     }
-    return p; /* charged to its maker */
+    return p; /* the process that made the memory counts it */
 }
 
 static hdcu_result host_physical_import(int descriptor, hdcu_memhandle *handle)
@@ -615,7 +615,7 @@ static hdcu_result cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset,
     }
     hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
     reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
-    /* The real driver accepts no offset but 0. */
+    /* NVIDIA's driver accepts no offset but 0. */
     if (!p || !v || bytes == 0 || bytes % HDI_HOST_GRANULE != 0 || pointer % HDI_HOST_GRANULE != 0 || offset != 0 ||
         bytes > p->piece.bytes || flags != 0 || bytes > v->span.start + v->span.bytes - pointer ||
         hdi_host_set_overlaps(&hdi_host_mappings, pointer, bytes)) {
@@ -753,7 +753,7 @@ static hdcu_result cuMemGetAccess(unsigned long long *flags, const hdcu_mem_loca
 }
 
 /* Describes the memory at an address: the span that one call of the driver made, and the span of
- * one mapping. False: it is no memory, or not in use. */
+ * one mapping. False: there is no memory at the address, or it is not in use. */
 static bool host_mapping_describe(uintptr_t address, const hdi_host_mapping *m, hdi_host_span *range,
                                   hdi_host_span *mapping)
 {

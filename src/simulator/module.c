@@ -3,7 +3,7 @@
  * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking:
  * loading writes the image to a memory file and calls the dynamic loader.
  * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch
- * refers to it. Its descriptor stays open as long as that, because the dynamic loader identifies an
+ * refers to it. The module's descriptor stays open until then: the dynamic loader identifies an
  * object by its name, which contains the descriptor's number.
  */
 #include <dlfcn.h>
@@ -111,7 +111,7 @@ static jit_log jit_log_of(unsigned count, const int *options, void **values)
     return log;
 }
 
-/* Writes the text. The numbers of bytes written replace the sizes, as the driver does. */
+/* Writes the text. As in NVIDIA's driver, the numbers of written bytes replace the sizes. */
 static void jit_log_write(const jit_log *log, const char *text)
 {
     size_t written = 0;
@@ -163,8 +163,8 @@ static bool host_image_is_elf(const unsigned char *b)
     return b[0] == ELFMAG0 && b[1] == ELFMAG1 && b[2] == ELFMAG2 && b[3] == ELFMAG3;
 }
 
-/* The size of the image, if it is a shared object for this machine. *why is the reason of a
- * failure.
+/* Finds the size of the image, which must be a shared object for this machine. *why is the reason
+ * of a failure.
  * Errors: NO_BINARY_FOR_GPU (it is code for GPUs), INVALID_IMAGE. */
 static hdcu_result host_image_bytes(const void *image, size_t *bytes, const char **why)
 {
@@ -229,8 +229,8 @@ static void host_module_find_storage(const char *image, void *library, const hd_
     }
 }
 
-/* True if the process can open and map an object of that size. The dynamic loader reports that only
- * in a text, which may be translated. */
+/* True if the process can open and map an object of that size. The dynamic loader reports a failure
+ * only in a text, which may be translated. */
 static bool host_module_has_room(int descriptor, size_t bytes)
 {
     void *maps[SEGMENTS];
@@ -439,7 +439,7 @@ static hdcu_result cuFuncGetName(const char **name, hdcu_function function)
     return hdi_host_leave(r);
 }
 
-/* Nothing to do: code is at its place from the start. */
+/* Does nothing, because all code of a module is loaded from the start. */
 static hdcu_result cuFuncLoad(hdcu_function function)
 {
     hdi_host_function *f;

@@ -3,9 +3,9 @@
  *
  * Threads: entry points run on any thread, hdi_host_run on stream threads. Locks: the host lock,
  * which hdi_host_run releases for the work itself. The option host_corrupt is parsed without it.
- * Blocking: hdi_host_run as long as the work takes. Calls that use hdi_host_enter_work wait while
- * their stream is full. Pageable copies behave like those of the real driver. A source of up to 64
- * KiB is read before the call returns; other copies return when they are done.
+ * Blocking: hdi_host_run returns when the work is done. Calls that use hdi_host_enter_work wait
+ * while their stream is full. Pageable copies behave like those of NVIDIA's driver. They read a
+ * source of up to 64 KiB before they return; other copies return when they are done.
  * Always: pointers are looked up at the call and again when the work starts. Copies, fills and
  * kernels touch memory under the fault guard, so freed or unmapped memory is a device fault and not
  * a crash. With several rows, all bytes between the first and the last one are looked up. Copies
@@ -13,10 +13,11 @@
  * Fills reach the memory that their device may access. Argument values are copied during the call,
  * and a queued launch keeps its module loaded.
  *
- * With the option host_corrupt, peers fail on purpose, so that tests can see whether the test of
- * peer access detects it. Only a device's writes to another device's memory are affected. Stores of
- * kernels are undone afterwards, from a copy of all memory of the other device that the writer may
- * access. So other writes to that memory at the same time may be undone, too.
+ * With the option host_corrupt, peer access fails on purpose, so that tests can see whether the
+ * test of peer access detects the failure. The option affects only a device's writes to another
+ * device's memory. To lose a kernel's stores, this file copies all memory of the other device that
+ * the writer may access, and restores it after the kernel. So other writes to that memory at the
+ * same time may get lost, too.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -32,11 +33,11 @@
 /* The effect on one device's writes to the memory of another. */
 typedef enum corruption {
     CORRUPT_NONE,
-    CORRUPT_LOST,    /* they are lost */
+    CORRUPT_LOST,    /* all writes are lost */
     CORRUPT_COPIES,  /* only writes of copies are lost */
     CORRUPT_STORES,  /* only writes of kernels are lost */
     CORRUPT_ATOMICS, /* only writes of kernels to buffers that they also read are lost */
-    CORRUPT_HANG,    /* they never end */
+    CORRUPT_HANG,    /* writes never end */
     CORRUPT_FAULT,   /* the writing device faults */
     CORRUPT_CRASH,   /* the process that runs the writing device is killed */
     CORRUPT_SLOW     /* copies take long */
@@ -123,8 +124,8 @@ hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_
 
 /* ---- writes that fail ---- */
 
-/* How writes of `device` to this address fail. Copies to memory that it may not access are staged,
- * and arrive. */
+/* Returns how writes of `device` to this address fail. Copies to memory that the device may not
+ * access are staged, and arrive. */
 static corruption corrupt_kind_of(int device, uintptr_t address)
 {
     int owner = hdi_host_owner_of(address);
@@ -143,7 +144,7 @@ static void corrupt_hang(int device)
     hdi_host_lock();
 }
 
-/* The kinds that are the same for copies and kernels. Returns the fault. */
+/* Handles the kinds that are the same for copies and kernels. Returns the fault. */
 static hdcu_result corrupt_misbehave(int device, corruption kind)
 {
     if (kind == CORRUPT_HANG) {
@@ -365,8 +366,8 @@ static hdcu_result host_op_run_kernel(int device, uint64_t random, const hdi_hos
         memcpy(hdi_host.devices[device].reason, reason, sizeof reason);
     }
     snapshot_restore(kept);
-    /* A lack of host memory comes too late for a refusal: the launch is lost, so the code must be a
-     * sticky one. */
+    /* If host memory runs out here, it is too late to refuse the launch. The launch is lost, so the
+     * code must be a sticky one. */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
 }
 
@@ -441,7 +442,7 @@ static hdcu_result host_op_look_up_and_submit(hdi_host_stream *stream, hdi_host_
         return r;
     }
     if (!stream->capture && hdi_host_owner_of(op->u.copy.dst) < 0 && hdi_host_owner_of(op->u.copy.src) < 0) {
-        /* as driver 580 does between host memory and host memory, even if both are pinned */
+        /* driver 580 does the same for copies within host memory, even if both sides are pinned */
         wait = true;
     } else if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
         void *data;
@@ -471,8 +472,8 @@ static hdcu_result host_op_submit_copy(hdi_host_stream *stream, uintptr_t dst, s
     return host_op_look_up_and_submit(stream, &op, dst_side, src_side, wait);
 }
 
-/* One side of a copy of rows: the address of the first row, and the kind of memory allowed there.
- * False: the type is not supported. */
+/* Finds one side of a copy of rows: the address of the first row, and the kind of memory allowed
+ * there. False: the type is not supported. */
 static bool host_op_side_of(int type, const void *host, hdcu_deviceptr device, size_t x, size_t y, size_t pitch,
                             uintptr_t *at, side *kind)
 {

@@ -2,12 +2,12 @@
  * handles, and the table.
  *
  * Threads: any. Locks: the host lock, which is defined here. Blocking: none.
- * Always: settings change only while no primary context is live. So everything made under one
- * configuration ends under it. A process forked from one with the driver started never touches the
- * lock: a thread that does not exist in the child may hold it. There, locking and unlocking do
- * nothing, and entry points end before they read any state.
+ * Always: settings change only while no primary context is live. So all objects end with the
+ * settings with which they were made. If a process forks after the start of the driver, the child
+ * never touches the lock: a thread of the parent may hold it. In the child, locking and unlocking
+ * do nothing, and entry points end before they read any state.
  * A handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object goes.
- * So a stale handle is not found again until 2^32 objects have used the slot. No handle is a small
+ * So a look-up refuses a stale handle until 2^32 objects have used the slot. No handle is a small
  * number, since the driver uses 0, 1 and 2 for its own streams.
  */
 #include <dlfcn.h>
@@ -270,8 +270,8 @@ const hdi_provider hdi_provider_host = {
     .name = "host",
     .is_host = true,
     .code = HDI_CODE_CPU,
-    .chains_eager = true, /* on the CPU chains cost and save nothing */
-    /* With more bytes, a processor's copies behave the same. */
+    .chains_eager = true, /* on the CPU, chains neither cost nor save time */
+    /* More bytes would show nothing new: a processor copies them in the same way. */
     .peer_test_bytes = ((uint64_t)2 << 20) + 64,
     /* A copy runs on one thread, so other work of the processor slows it down more than it slows
      * two threads that take turns. */

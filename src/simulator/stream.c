@@ -25,8 +25,8 @@ struct hdi_host_item {
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
-/* The most operations that wait in a stream, like the limit of a GPU. Points and waits do not
- * count. A thread that submits more waits until one ends. */
+/* The most operations that wait in a stream, like the limit of NVIDIA's driver. Points and waits do
+ * not count. A thread that submits more operations waits until one ends. */
 enum { QUEUE_MOST = 1021 };
 
 static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
@@ -134,8 +134,8 @@ void hdi_host_perturb(uint64_t random)
     hdi_host_lock();
 }
 
-/* Items kept for reuse. That is cheaper than the heap, since one thread makes them and another one
- * frees them. */
+/* Items kept for reuse. That is faster than the heap, since one thread makes the items and another
+ * thread frees them. */
 enum { SPARE_ITEMS_MAX = 1024 };
 
 static hdi_host_item *spare_items;
@@ -592,7 +592,8 @@ static bool host_stream_is_there(const hdi_host_context *context, uint64_t handl
     return s != NULL;
 }
 
-/* The thread of a stream without work ends at once, and is joined here. Others are joined later. */
+/* The thread of a stream without work ends at once, and this call joins it. Other threads are
+ * joined later. */
 static hdcu_result cuStreamDestroy(hdcu_stream stream)
 {
     hdcu_result r = hdi_host_enter();
@@ -634,7 +635,7 @@ static hdcu_result cuStreamGetId(hdcu_stream handle, unsigned long long *out)
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        *out = stream->handle; /* no other stream ever gets that number */
+        *out = stream->handle; /* no other stream ever gets this number */
     }
     return hdi_host_leave(r);
 }
