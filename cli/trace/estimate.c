@@ -1,11 +1,11 @@
 /* estimate.c - estimates when operations without a device time ran, from measured operations of
  * their kind. See model.h.
  *
- * The host saw when such an operation was issued and when it was done, but the latter often much
- * too late and together with others. The estimate begins when the operation was issued and all its
- * waits had ended. It lasts the mean time of the kind. A kind is the same work of about the same
- * size on a device. So operations of several lanes that the host saw done at once keep their order,
- * and concurrent ones still overlap.
+ * The host saw when such an operation was issued. It also saw the operation done, but often much
+ * too late, and together with others. The estimate begins when the operation was issued and all its
+ * waits had ended. It lasts the mean time of the operation's kind. A kind is the same work of about
+ * the same size on a device. So operations of several lanes that the host saw done at once keep
+ * their order, and concurrent operations still overlap.
  *
  * Threads, Locks: see model.h.
  * Always: an estimate ends no later than the host saw its operation done, and no later than the

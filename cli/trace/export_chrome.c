@@ -3,9 +3,9 @@
  *
  * For Perfetto a device is a process and a lane is a thread; the program is a process with its
  * threads. Arrows lead from a submit to its run, and from an operation to those that waited for it.
- * Memory is a counter. For HTA a file is one rank. There streams count from 1, each run names its
- * launch, and launches use the names of CUDA's runtime. Runs without times of their own are left
- * out of it, so that no time is invented.
+ * Memory is a counter. For HTA a file is one rank. In such a file, streams count from 1, each run
+ * names its launch, and launches use the names of CUDA's runtime. The file leaves out runs without
+ * times of their own, so that no time is invented.
  *
  * Threads, Locks: see model.h.
  * Always: times are decimal microseconds, computed with integers. A stretch whose operations have

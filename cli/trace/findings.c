@@ -148,11 +148,11 @@ static void trace_finding_put_gaps(trace_finding *one, const trace *t, const gap
         : waits             ? ", in which "
                             : ", before ",
         g->op == TRACE_NONE ? "" : trace_op_name(t, g->op, name), waits ? " waited for " : "",
-        waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", where the event for it stands" : "");
+        waits ? trace_op_name(t, g->holder, holder) : "", behind ? ", because its lane has no earlier event" : "");
 }
 
-/* Adds the finding that device `d` waited for many devices, for none of them long. `other`: the one
- * it waited for longest. */
+/* Adds the finding that device `d` waited for many devices, but not long for any of them. `other`:
+ * the device for which it waited longest. */
 static void trace_finding_put_many(finder *f, int d, int other, int n, int64_t ns)
 {
     char time[HDI_AMOUNT_BYTES];
@@ -166,9 +166,8 @@ static void trace_finding_put_many(finder *f, int d, int other, int n, int64_t n
     PUT(one->title, "device %d stood still for %s (%d %%), waiting for %d other devices in turn", d,
         trace_time_text(ns, time), trace_finding_percent(ns, f->window), n);
     PUT(one->remedy,
-        "Divide the work so that device %d needs less of what others make, and name with hd_in_range only the bytes "
-        "that "
-        "are used. Submit first, on each device, what others wait for.",
+        "Divide the work so that device %d needs fewer results of other devices, and name only the bytes in use with "
+        "hd_in_range. On each device, submit first the work that other devices wait for.",
         d);
 }
 
@@ -201,14 +200,14 @@ static void trace_finding_idle_for_devices(finder *f, int d)
             PUT(one->title, "devices %d and %d take turns: each waits for the other for %s (%d %%) or more", d, e,
                 trace_time_text(trace_least(ns, back), time), trace_finding_percent(trace_least(ns, back), f->window));
             PUT(one->remedy,
-                "Divide the work so that neither needs the other's last result, for example into two halves. With "
-                "hd_in_range and hd_out_range an operation waits only for the bytes that it uses.");
+                "Divide the work so that neither device needs the last result of the other one, for example into two "
+                "halves. With hd_in_range and hd_out_range an operation waits only for the bytes that it uses.");
         } else {
             PUT(one->title, "device %d stood still for %s (%d %%), waiting for device %d", d, trace_time_text(ns, time),
                 trace_finding_percent(ns, f->window), e);
             PUT(one->remedy,
-                "Submit on device %d first what device %d needs, in smaller parts, and name with hd_in_range "
-                "only the bytes that are used.",
+                "On device %d, submit first the work that device %d needs, in smaller parts. Name only the bytes in "
+                "use with hd_in_range.",
                 e, d);
         }
     }
@@ -284,8 +283,8 @@ static void trace_finding_put_own(finder *f, int d, const own_time *own, int64_t
         calls, own->gaps, trace_time_text(own->longest.part, most), alone > 0 ? "; their copies ran alone for " : "",
         alone > 0 ? TRACE_NS(alone) : "");
     PUT(one->remedy,
-        "Allocate that memory with hd_alloc_host, or hand it over with hd_import_host, and use hd_copy, which returns "
-        "at once. The content of a pinned buffer needs no copy: hd_map gives it.");
+        "Allocate that memory with hd_alloc_host, or pass it to hd_import_host, and use hd_copy, which returns at "
+        "once. The program can use a pinned buffer without a copy: hd_map returns its address.");
 }
 
 /* Finds copies that ran alone, if computing could have hidden them and their path is not the
@@ -330,12 +329,12 @@ static void trace_finding_idle_for_copies(finder *f, int d)
             trace_finding_longer(&one->gap, d, p, trace_finding_is_copy_alone(f->t, p) ? p->end - p->begin : 0);
         }
         PUT(one->evidence,
-            "copies ran alone, or were on their way, for %s; computing took %s, and standing still for copies "
-            "elsewhere %s",
+            "copies ran alone, or were on their way, for %s. Computing took %s. The device stood still for copies "
+            "elsewhere for %s",
             trace_time_text(ran + way, time), TRACE_NS(device->compute), trace_time_text(waits, wait));
     }
-    PUT(one->remedy, "Use two buffers in turn: hd_copy for the next step before the launch of this one. Copies have "
-                     "lanes of their own, so the two overlap.");
+    PUT(one->remedy, "Use two buffers in turn: submit the hd_copy of the next step before the launch of this step. "
+                     "Copies run in lanes of their own, so the copy and the launch overlap.");
 }
 
 /* The device whose full lanes explain most of the idle time of device `d` for room, if it is
@@ -362,16 +361,16 @@ static void trace_finding_idle_for_rest(finder *f, int d)
         const char *id, *why, *remedy;
     } kinds[] = {
         {TRACE_CAUSE_CLAIM, "idle-for-claim", "its work waited for bytes that the program had claimed",
-         "End the claim as soon as its bytes are free (hd_claim_end), or claim a smaller range. A function of "
-         "hd_launch_host claims what it uses: let it return sooner, or name fewer bytes."},
+         "End the claim as soon as the program no longer uses its bytes (hd_claim_end), or claim a smaller range. A "
+         "function of hd_launch_host claims its bytes until it returns: let it return sooner, or name fewer bytes."},
         {TRACE_CAUSE_RING, "ring-full", "a thread waited for room in a lane's ring",
-         "Submit from a thread for each device. Or raise the option lane_slots (HEDDLE_LANE_SLOTS), or submit fewer "
-         "and larger operations. Where the other device only has more work, divide it anew."},
+         "Use a submitting thread for each device, raise the option lane_slots (HEDDLE_LANE_SLOTS), or submit fewer "
+         "and larger operations. If the other device only has more work, divide the work in another way."},
         {TRACE_CAUSE_MEMORY, "memory-pauses", "a thread waited for memory",
-         "Allocate before the loop, and keep buffers of the same sizes. Where the device's memory is full, raise "
-         "memory_limit or use less."},
-        {TRACE_CAUSE_UNKNOWN, "missing-waits", "the trace does not have all that its work waited for",
-         "Start the trace while nothing is under way. Where records had no room, raise the options trace_memory and "
+         "Allocate before the loop, and reuse buffers of the same sizes. If the device's memory is full, raise "
+         "memory_limit or use less memory."},
+        {TRACE_CAUSE_UNKNOWN, "missing-waits", "the trace lacks some waits of its work",
+         "Start the trace while no work is under way. If records had no room, raise the options trace_memory and "
          "trace_limit, or record less with trace_detail=edges."},
     };
     const trace_device *device = &f->t->devices[d];
@@ -421,8 +420,10 @@ static void trace_finding_find_losses(finder *f)
         one->gap = trace_finding_gaps_of(f, d, TRACE_CAUSE_LOSS, TRACE_NONE).longest;
         PUT(one->title, "device %d was lost %d time%s, and was away for %s", d, n, n == 1 ? "" : "s",
             trace_time_text(down, time));
-        PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first one has no message");
-        PUT(one->remedy, "Look at the operation that the message names; HEDDLE_LAUNCH_WAIT=on finds the one to blame.");
+        PUT(one->evidence, "%.380s", first->message[0] ? first->message : "the first loss has no message");
+        PUT(one->remedy,
+            "Check the operation that the message names. HEDDLE_LAUNCH_WAIT=on finds the launch that causes "
+            "the loss.");
     }
 }
 
@@ -455,11 +456,11 @@ static void trace_finding_find_failed(finder *f)
         one->op = first;
         PUT(one->title, "%" PRIu64 " operation%s of device %d never ran, from %.80s on", n, n == 1 ? "" : "s", d,
             trace_op_name(t, first, name));
-        PUT(one->evidence, "that one failed %s into the window; a lane passes over what stands behind a failure",
+        PUT(one->evidence, "that operation failed %s into the window; after a failure, a lane skips its later work",
             TRACE_NS(trace_most(0, t->ops[first].issued - t->begin)));
         PUT(one->remedy,
-            "hd_wait and hd_lane_wait return its error, and hd_message the reason: the program does not look, or "
-            "goes on. hd_lane_reset lets the lane take work again.");
+            "Check the results of hd_wait and hd_lane_wait, which return the error; hd_message gives the reason. "
+            "hd_lane_reset lets the lane accept work again.");
     }
 }
 
@@ -517,15 +518,15 @@ static void trace_finding_put_slow_link(finder *f, const trace_link *l, double p
         l->peak > 0 ? "the peak is that of --peaks" : "the peak is the best large copy of this trace");
     if (small) {
         PUT(one->remedy,
-            "Join small copies: rows of one buffer with hd_copy_box, several arrays by packing them into one.");
+            "Join small copies: copy rows of one buffer with hd_copy_box, and pack several arrays into one.");
     } else {
         PUT(one->remedy,
-            "`heddle p2p` measures this path and names what slows it down; other transfers on it at the same "
-            "time do, too.");
+            "`heddle p2p` measures this path and names the causes. Other transfers on the path at the same time slow "
+            "it down, too.");
     }
 }
 
-/* The path without copies through chunks. */
+/* Returns the path without the copies through chunks. */
 static trace_link trace_finding_own_part_of_link(const trace_link *l)
 {
     trace_link own = *l;
@@ -541,8 +542,8 @@ static int trace_finding_compare_paths(const void *a, const void *b)
     return p - q;
 }
 
-/* By link, the idle time while copies of the link were on their way to the device. NULL: out of
- * memory. The links are sorted. */
+/* Returns, for each link, the idle time while its copies were on their way to the device. NULL: out
+ * of memory. The links are sorted. */
 static int64_t *trace_finding_ways_of_copies(finder *f)
 {
     const trace *t = f->t;
@@ -640,7 +641,7 @@ static void trace_finding_sum_staged(finder *f)
     }
 }
 
-/* The number of copies of the same pair and direction that did not pass through the host's
+/* Returns the number of copies of the same pair and direction that did not pass through the host's
  * memory. */
 static uint64_t trace_finding_count_direct(const trace *t, const trace_link *staged)
 {
@@ -649,8 +650,8 @@ static uint64_t trace_finding_count_direct(const trace *t, const trace_link *sta
     return link ? link->count : 0;
 }
 
-/* A path is in use from its first half on. That includes the way to the device, which shows as
- * idle time for its halves. */
+/* A staged path is in use from the first half of a copy on. Its time includes the idle time while
+ * the halves are on their way to the device. */
 static void trace_finding_find_staged(finder *f, const trace_link *l, uint8_t device, int64_t open)
 {
     const trace *t = f->t;
@@ -676,10 +677,10 @@ static void trace_finding_find_staged(finder *f, const trace_link *l, uint8_t de
         PUT(others, "; %" PRIu64 " other%s of this pair went directly", direct, direct == 1 ? "" : "s");
     }
     PUT(one->evidence, "%" PRIu64 " cop%s, %s, %.1f GB/s, busy for %s%s%s%s", l->count, l->count == 1 ? "y" : "ies",
-        TRACE_BYTES(l->bytes), l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; standing still for them took " : "",
+        TRACE_BYTES(l->bytes), l->rate / 1e9, TRACE_NS(l->busy), idle > 0 ? "; devices stood still for them for " : "",
         idle > 0 ? TRACE_NS(idle) : "", others);
     if (direct > 0) {
-        PUT(one->remedy, "The first copies of a pair pass through the host's memory while it is tested: call "
+        PUT(one->remedy, "The first copies of a pair pass through the host's memory while Heddle tests the pair: call "
                          "hd_peers_check before the loop.");
         return;
     }
@@ -754,7 +755,7 @@ static void trace_finding_find_imbalance(finder *f)
     }
     const trace_device *light = &t->devices[least];
     int64_t waits = light->cause[TRACE_CAUSE_DEVICE];
-    /* the device lacks only work */
+    /* the device only has too little work */
     bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2;
     if (!lacks) {
         return;
@@ -774,8 +775,8 @@ static void trace_finding_find_imbalance(finder *f)
                  least, TRACE_NS(waits));
     }
     PUT(one->remedy,
-        "Give each device the same time of work: parts in proportion to the devices' speed, or smaller parts "
-        "that whichever device is free takes next.");
+        "Give each device work of the same duration: parts in proportion to the devices' speed, or smaller parts that "
+        "the next free device takes.");
 }
 
 /* ---- whole ---- */

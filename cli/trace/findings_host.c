@@ -21,12 +21,12 @@
 /* If a thread submits later than this after a wait, it did something else first. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
-/* Operations that compute this long are not too short: no driver takes a twentieth of it for
- * each. */
+/* Operations that compute this long are not too short: no driver needs a twentieth of this time for
+ * an operation. */
 enum { LONG_OPERATION_NS = 1000000 };
 
-/* If another device works for this share of the idle time, it may be the cause. For example, only
- * this shows that threads share a lock. */
+/* If another device works for this share of the idle time, it may be the cause. For example,
+ * nothing else in a trace shows that threads share a lock. */
 enum { TURNS_PERCENT = 80 };
 
 /* Every program has first launches. In a short, healthy program they take a few milliseconds,
@@ -288,8 +288,8 @@ static void trace_finding_host_put_turns(finder *f, int d, int e, int n, int64_t
     PUT(one->evidence, "the thread that submits to device %d was in hd_wait, hd_read or hd_map for %s meanwhile", d,
         whom);
     PUT(one->remedy,
-        "Submit the work of all devices first, and wait afterwards. Dependencies need no waiting: an operation "
-        "waits on the devices for the bytes that it uses.");
+        "Submit the work of all devices first, and wait afterwards. The program need not wait for dependencies: the "
+        "devices wait for the bytes that an operation uses.");
 }
 
 /* Short waits for several devices count together. */
@@ -323,8 +323,8 @@ static void trace_finding_host_put_host_wait(finder *f, int d, int64_t ns, const
     PUT(one->evidence, "%" PRIu64 " gaps of %s each, from the end of work that a thread waited for to the next submit",
         n, trace_time_text(ns / (int64_t)(n > 0 ? n : 1), each));
     PUT(one->remedy,
-        "Submit the next operations before hd_wait. Instead of hd_read, hd_copy into pinned memory and look with "
-        "hd_done.");
+        "Submit the next operations before hd_wait. Instead of hd_read, call hd_copy into pinned memory, and ask "
+        "hd_done whether the copy is finished.");
 }
 
 static uint64_t trace_finding_host_count_operations(const trace *t, int d)
@@ -378,8 +378,8 @@ static void trace_finding_host_put_launches(finder *f, int d, int64_t ns, int64_
     PUT(one->evidence, "%s; %s on the way to the device, and %" PRIu64 " short gaps before submits", computing,
         trace_time_text(on_the_way, way), s->n_brief);
     PUT(one->remedy,
-        "Do more in each launch: larger grids, or one kernel for several steps. Submit from several threads "
-        "where one cannot keep up, and leave the option chains on.");
+        "Do more in each launch: larger grids, or one kernel for several steps. If one thread cannot keep up, submit "
+        "from several threads. Leave the option chains on.");
 }
 
 /* For long operations, some of which took long to reach the device. `ns`: includes short gaps
@@ -401,8 +401,8 @@ static void trace_finding_host_put_long_ways(finder *f, int d, const sums *s, in
     }
     PUT(one->evidence, "%" PRIu64 " operations with %s of computing each, and %" PRIu64 " short gaps before submits%s",
         launches, trace_time_text(trace_finding_host_mean_computing(t, d, launches), each), s->n_brief, way);
-    PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map): their way passes "
-                     "while the device computes. `--all` shows how long launches take to reach the device.");
+    PUT(one->remedy, "Submit the next operations before the thread waits (hd_wait, hd_read, hd_map). They then reach "
+                     "the device while it computes. `--all` shows how long launches take to reach the device.");
 }
 
 /* For few operations with slow driver calls. */
@@ -418,8 +418,8 @@ static void trace_finding_host_put_ways(finder *f, int d, const sums *s)
         trace_finding_host_count_operations(f->t, d), trace_op_name(f->t, s->call_op, name),
         trace_time_text(s->call_gap.part, most));
     PUT(one->remedy,
-        "Submit the next operations while the device still computes: the calls pass meanwhile. `--all` shows how long "
-        "launches take to reach the device.");
+        "Submit the next operations while the device still computes: the driver calls then overlap its work. `--all` "
+        "shows how long launches take to reach the device.");
 }
 
 /* Finds the device that worked longest while device `d` had no work, and for how long; or
@@ -462,8 +462,8 @@ static void trace_finding_host_put_rest(finder *f, int d, const sums *s, int64_t
     PUT(one->evidence, "%" PRIu64 " gaps, the longest one %s%s%s", s->n_rest,
         trace_time_text(s->rest_gap.part, longest), range, turns);
     PUT(one->remedy,
-        "Submit ahead of the program's own work, or do that on another thread (hd_launch_host). hd_range_push "
-        "and hd_range_pop name what the program does meanwhile.");
+        "Submit operations before the program does its own work, or do that work on another thread "
+        "(hd_launch_host). With hd_range_push and hd_range_pop, the trace shows what the program does meanwhile.");
 }
 
 /* `first`: the part of the time from first launches. */
@@ -475,7 +475,7 @@ static void trace_finding_host_put_code(finder *f, int d, const sums *s, int64_t
     PUT(one->title, "device %d had nothing to do for %s (%d %%): kernels' code was being loaded", d,
         trace_time_text(ns, time), trace_finding_percent(ns, f->window));
     one->gap = first > s->code ? s->first_gap : s->code_gap;
-    PUT(one->evidence, "code is loaded onto a device when its kernel is first used there");
+    PUT(one->evidence, "a device loads the code of a kernel at the kernel's first use there");
     if (first > 0) {
         const trace_op *op = &t->ops[s->first_op];
         one->op = s->first_op;
@@ -483,15 +483,15 @@ static void trace_finding_host_put_code(finder *f, int d, const sums *s, int64_t
             PUT(most, ", the longest of %" PRId32, s->n_first);
         }
         PUT(one->evidence,
-            "code is loaded onto a device when its kernel is first used there; the first launch of %.100s was on its "
-            "way for %s%s",
+            "a device loads the code of a kernel at the kernel's first use there; the first launch of %.100s was on "
+            "its way for %s%s",
             op->kind == HDI_RECORD_OP_MATMUL ? "a matrix product" : trace_name(t, op->kernel),
             trace_time_text(s->first_most, way), most);
     }
     PUT(one->remedy,
-        "Launch each kernel once before the loop, and make a product there, too: the first one opens a library, which "
-        "loads its own code. With the option module_loading=eager (HEDDLE_MODULE_LOADING) hd_module_load loads the "
-        "code of modules.");
+        "Launch each kernel once before the loop, and compute a product there, too: the first product opens a "
+        "library, which loads its own code. With the option module_loading=eager (HEDDLE_MODULE_LOADING), "
+        "hd_module_load loads the code of modules.");
 }
 
 /* Returns the part of the way to the device that the functions explain. */
@@ -506,10 +506,10 @@ static int64_t trace_finding_host_put_functions(finder *f, int d, const sums *s)
     one->gap = s->held_gap;
     PUT(one->title, "device %d stood still for %s (%d %%) while functions of hd_lane_run_native ran", d,
         trace_time_text(s->held, time), trace_finding_percent(s->held, f->window));
-    PUT(one->evidence, "the device gets nothing meanwhile; of %" PRIu64 " long functions the longest one took %s: %s",
+    PUT(one->evidence, "meanwhile the device gets no work; the longest of %" PRIu64 " long functions took %s: %s",
         s->n_held, trace_time_text(s->held_most, most), trace_op_name(f->t, s->held_op, name));
-    PUT(one->remedy, "Let such a function give the driver its work and return. What waits or computes belongs before "
-                     "hd_lane_run_native, or into hd_launch_host, which has a thread of its own.");
+    PUT(one->remedy, "Such a function should only give its work to the driver, and return. Wait or compute before "
+                     "hd_lane_run_native, or in hd_launch_host, which runs on a thread of its own.");
     return s->held;
 }
 

@@ -1,7 +1,8 @@
 /* findings_memory.c - findings on full memory and on moved memory. See findings.h.
  *
- * The pauses of threads give the reason, and the idle time within the pauses is the cost. As a
- * thread may feed several devices, a pause for memory of one device may leave another without work.
+ * The pauses of threads give the reason, and the idle time within the pauses is the cost. A thread
+ * may submit to several devices, so a pause for memory of one device may leave another device
+ * without work.
  * `memory-pauses` excludes idle time that a finding here explains.
  *
  * Threads, Locks: see model.h.
@@ -22,7 +23,7 @@ typedef struct reasons {
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
-/* REASONS: neither. */
+/* Returns the reason of a pause; REASONS: it has neither. */
 static reason trace_finding_memory_reason_of(const trace *t, const trace_pause *p)
 {
     bool moves = p->kind == HDI_RECORD_PAUSE_MAP && p->detail == HDI_RECORD_MAP_MOVED;
@@ -96,8 +97,8 @@ static void trace_finding_memory_put(finder *f, int d, reasons *r)
         PUT(one->title, "memory of device %d was full: threads waited %s for it", d,
             trace_time_text(r->paused[d][FULL], time));
         trace_finding_memory_put_use(one, &t->devices[d], most, limit);
-        PUT(one->remedy, "Free what is not needed, give a callback with hd_memory_on_reclaim, or raise memory_limit. "
-                         "`heddle trace --all` has the holders by label.");
+        PUT(one->remedy, "Free memory that the program no longer needs, install a callback with hd_memory_on_reclaim, "
+                         "or raise memory_limit. `heddle trace --all` lists memory by label.");
     }
     if (trace_finding_counts(f, r->gain[d][MOVED], 3)) {
         trace_finding *one =
@@ -107,11 +108,11 @@ static void trace_finding_memory_put(finder *f, int d, reasons *r)
         PUT(one->title, "memory of device %d was moved for %s to make room in one piece", d,
             trace_time_text(r->paused[d][MOVED], time));
         trace_finding_memory_put_use(one, &t->devices[d], most, 0);
-        PUT(one->remedy, "Allocate the large and lasting buffers first, and keep sizes alike.");
+        PUT(one->remedy, "Allocate large and long-lived buffers first, and use few different sizes.");
     }
 }
 
-/* By device, reason and thread, then by begin. */
+/* Orders pauses by device, reason and thread, then by begin. */
 static int trace_finding_memory_compare_pauses(const void *a, const void *b)
 {
     const trace_pause *x = a, *y = b;
@@ -125,8 +126,8 @@ static int trace_finding_memory_compare_pauses(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* How long threads were held up within the window. A thread's pauses may nest, for example if
- * memory runs out and the thread asks the program. Nested time counts once. */
+/* Returns how long threads were held up within the window. A thread's pauses may nest, for example
+ * if memory runs out and the thread asks the program. Nested time counts once. */
 static bool trace_finding_memory_sum_pauses(const trace *t, reasons *r, bool *any)
 {
     trace_pause *list = trace_table(t->n_pauses, sizeof *list);

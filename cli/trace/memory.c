@@ -4,12 +4,12 @@
  * A buffer's number can be reused as soon as the buffer is gone, and times of two threads may be
  * out of order. So each thread's rows keep the order of its records. If a number seems to be reused
  * before its free, the allocation is moved a little later. Runtimes in one file use the same
- * numbers, so number and runtime together identify a buffer. A new label adds two rows: the bytes
- * leave the sum of the old label, and join that of the new one.
+ * numbers, so number and runtime together identify a buffer. A new label adds two rows: one
+ * subtracts the bytes from the old label, and the other one adds them to the new label.
  *
  * Threads, Locks: see model.h.
- * Always: the rows of a buffer that count alternate: the first one adds bytes, the next one removes
- * them.
+ * Always: of the rows of a buffer that count, the first one adds bytes, the next one removes them,
+ * and so on.
  */
 #include <stdlib.h>
 #include "cli/trace/parts.h"
@@ -171,8 +171,8 @@ static void trace_memory_rename_row(trace *t, int32_t old, int32_t renamed)
     to->thread = from->counts ? t->memory[from->other].thread : to->thread;
 }
 
-/* A failed allocation has no buffer. Without its ALLOC, a buffer's bytes are not known to have
- * been added, so its rows do not count. */
+/* A failed allocation has no buffer. If a buffer's ALLOC is missing, its bytes were never added, so
+ * its rows do not count. */
 static void trace_memory_join_buffers(trace *t, reference *list)
 {
     trace_memory_sort_by_buffer(t, list);

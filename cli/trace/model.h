@@ -68,7 +68,8 @@ typedef struct trace_op {
     uint64_t bytes;
     /* TRACE_UNSEEN: not in the trace. */
     int64_t submitted, issued, began, ended, done;
-    /* when the driver's call for it returned; CALL: when the program's function returned */
+    /* when the driver call for the operation returned; CALL: when the program's function
+     * returned */
     int64_t returned;
     uint32_t first_wait, n_waits; /* range in `waits` */
     /* index of the operation before it in its lane, of the same runtime, or TRACE_NONE */
@@ -374,7 +375,7 @@ typedef struct trace {
     int64_t along[TRACE_ALONG]; /* ns along the critical path; they add up to the window */
 } trace;
 
-/* Output of `heddle p2p --json`, with which transfers are compared. */
+/* Output of `heddle p2p --json`, for a comparison with transfers. */
 typedef struct trace_peaks {
     const char *file; /* for messages */
     const char *text;
@@ -384,10 +385,10 @@ typedef struct trace_peaks {
 /* Reads and analyses a file. False: `error` is one line. `peaks`: a file of `heddle p2p --json`,
  * or NULL. Each file is opened once. */
 bool trace_read(const char *file, const char *peaks, trace *out, char error[512]);
-/* Like trace_read, for a file's content. `peaks` may be NULL. */
+/* Works like trace_read, for a file's content. `peaks` may be NULL. */
 bool trace_read_content(const char *file, const void *bytes, size_t n, const trace_peaks *peaks, trace *out,
                         char error[512]);
-/* Like trace_read, for bytes that belong to no file. */
+/* Works like trace_read, for bytes that belong to no file. */
 bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512]);
 void trace_release(trace *t);
 
@@ -395,10 +396,10 @@ void trace_release(trace *t);
  * indices of ops. Returns their number. */
 size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most);
 
-/* The operation of the lane that ends at the position, or TRACE_NONE. */
+/* Returns the operation of the lane that ends at the position, or TRACE_NONE. */
 int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position);
 
-/* The lane with this number, or NULL. */
+/* Returns the lane with this number, or NULL. */
 const trace_lane *trace_find_lane(const trace *t, uint32_t lane);
 
 /* True if buffers take much memory without a row in the table, beyond rounded sizes and small

@@ -1,8 +1,8 @@
 /* parts.h - shared by the files that build a trace's model. Other files include model.h.
  *
  * Threads: one at a time. Locks: none.
- * Always: a function returns false only if memory runs out. Other faults of a file are counted in
- * the trace.
+ * Always: a function returns false only if memory runs out. The trace counts other faults of a
+ * file.
  */
 #ifndef CLI_TRACE_PARTS_H
 #define CLI_TRACE_PARTS_H
@@ -106,20 +106,20 @@ static inline hdi_record trace_record(const trace_source *s, size_t index)
     memcpy(&r, s->bytes + index * HDI_RECORD_BYTES, sizeof r);
     return r;
 }
-/* The text behind a record, without control characters for a terminal. */
+/* Returns the text behind a record, without control characters for a terminal. */
 void trace_text(const trace_source *s, size_t index, char *out, size_t room);
-/* Converts a clock time to ns since the beginning. TRACE_UNSEEN, counted as ignored, if it is
- * invalid. */
+/* Converts a clock time to ns since the beginning. An invalid time becomes TRACE_UNSEEN, and counts
+ * as ignored. */
 int64_t trace_time(trace_source *s, int64_t clock);
-/* The device of a lane, or TRACE_NONE for an invalid number. */
+/* Returns the device of a lane, or TRACE_NONE for an invalid number. */
 int trace_lane_device(uint32_t lane);
 uint64_t trace_position(const trace_source *s, uint64_t position);
 
-/* Call before each pass over the records: starts with the first runtime. */
+/* Call it before each pass over the records. It starts with the first runtime. */
 void trace_first_run(trace_source *s);
 /* True if a TRACE record starts another runtime's records; `run` then advances. */
 bool trace_next_run(trace_source *s, const hdi_record *r);
-/* The runtime in a position. */
+/* Returns the runtime in a position. */
 static inline uint64_t trace_run_of(uint64_t position)
 {
     return position >> TRACE_POSITION_BITS;
@@ -127,7 +127,7 @@ static inline uint64_t trace_run_of(uint64_t position)
 
 /* records.c: names, and the tables without lanes. */
 bool trace_read_names(trace_source *s);
-/* The meaning of a number in the current runtime. */
+/* Returns the meaning of a number in the current runtime. */
 int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64_t time);
 bool trace_read_tables(trace_source *s);
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time);
@@ -170,7 +170,7 @@ const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
 #define TRACE_NS(ns) trace_time_text(ns, (char[HDI_AMOUNT_BYTES]){0})
 #define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
-/* The number of a finding's id, or TRACE_NONE. */
+/* Returns the number of a finding's id, or TRACE_NONE. */
 enum { TRACE_FINDING_IDS = 21 };
 int trace_finding_number(const char *id);
 
@@ -180,11 +180,12 @@ int trace_finding_number(const char *id);
 /* calloc of at least one item; NULL: out of memory. */
 void *trace_table(size_t n, size_t item);
 
-/* Like qsort, but stable, and fast for a table of a few sorted runs. */
+/* Works like qsort, but is stable, and fast for a table of a few sorted runs. */
 void trace_sort(void *items, size_t n, size_t item, int (*compare)(const void *a, const void *b));
 /* `spare` has room for n times. */
 void trace_sort_times(int64_t *times, size_t n, int64_t *spare);
-/* The value at or below which a share of the sorted times lies; 0 for none. */
+/* Returns the smallest of the sorted times that is at least as long as a share of them; 0 for no
+ * times. */
 int64_t trace_quantile(const int64_t *times, size_t n, double share);
 
 /* The first operation of the device, or of a later one. Operations are sorted by device. */
@@ -204,7 +205,8 @@ static inline int64_t trace_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The end, but not before `begin`, because times of one thread may be slightly out of order. */
+/* Returns the end, but not a time before `begin`: times of one thread may be slightly out of
+ * order. */
 static inline int64_t trace_end_of(int64_t begin, int64_t end)
 {
     return end < begin && end >= begin - TRACE_THREADS_NS ? begin : end;

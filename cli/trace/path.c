@@ -2,10 +2,10 @@
  * model.h.
  *
  * The critical path goes backwards from the work that ended last. An operation's predecessor is the
- * one that it waited for. If the predecessor had ended before the operation was submitted, the path
- * continues with the submitting thread, and with what that thread had waited for. Calls wait for
- * operations, which their pauses name. A read ends with its last copy. An allocation waits for any
- * operation that frees memory of its device.
+ * one for which it waited. If the predecessor had ended before the operation was submitted, the
+ * path continues in the submitting thread. There it goes on to the operation for which that thread
+ * had waited. Calls wait for operations, which their pauses name. A read ends with its last copy.
+ * An allocation waits for any operation that frees memory of its device.
  *
  * Threads, Locks: see model.h.
  * Always: both walks go back in time, and take at most as many steps as there are operations.
@@ -38,7 +38,7 @@ static int trace_path_compare_stays(const void *a, const void *b)
     return x->thread != y->thread ? (x->thread < y->thread ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
 }
 
-/* The last operation of a lane up to a position, of the same runtime, or TRACE_NONE. */
+/* Returns the last operation of a lane up to a position, of the same runtime, or TRACE_NONE. */
 static int32_t trace_path_op_up_to(const trace *t, uint32_t number, uint64_t position)
 {
     const trace_lane *lane = trace_find_lane(t, number);
@@ -82,7 +82,7 @@ static ending *trace_path_sort_endings(const trace *t, size_t *n)
     return all;
 }
 
-/* The work of a device that ended last before a time, or NULL. */
+/* Returns the work of a device that ended last before a time, or NULL. */
 static const ending *trace_path_ended_last(const ending *all, size_t n, int device, bool to_host, int64_t time)
 {
     const ending wanted = {.device = device, .to_host = to_host, .ended = time + TRACE_THREADS_NS};
@@ -195,8 +195,8 @@ static trace_along trace_path_kind_of(const trace *t, const trace_op *op)
                                               : TRACE_ALONG_COMPUTE;
 }
 
-/* The operation that the thread waited for before it submitted, or TRACE_NONE. An operation that
- * ended before the thread began to wait did not hold it up. */
+/* Returns the operation for which the thread waited before it submitted, or TRACE_NONE. An
+ * operation that ended before the thread began to wait did not hold the thread up. */
 static int32_t trace_path_before_submit(walker *w, const trace_op *op)
 {
     size_t i = trace_path_waits_before(w->waits, w->n_waits, op->thread, op->submitted);

@@ -2,18 +2,20 @@
  *
  * A line is a rule: FIGURE COMPARISON VALUE. A # starts a comment. Comparisons are < <= > >= == !=.
  *    compute  transfer  idle  overlap   share of the window (%), or a time (ns, us, ms, s)
- *    idle.CAUSE                         loss, device, copy, claim, ring, memory, overhead, nothing,
- *                                       unknown: the same
+ *    idle.CAUSE                         the same, for the causes loss, device, copy, claim, ring,
+ *                                       memory, overhead, nothing and unknown
  *    gap.max                            the longest idle time; a time
  *    queue.mean queue.most              operations submitted and not ended; numbers
  *    submit-to-issue.p50 .p99           of launches; times
  *    issue-to-begin.p50 .p99            of launches; times
  *    memory.peak                        the most that buffers took; bytes, KiB, MiB, GiB
- *    FIGURE.DEVICE                      of one device; without it, of each one with operations
+ *    FIGURE.DEVICE                      of one device; without .DEVICE, of each device that has
+ *                                       operations
  *    critical.KIND                      compute, transfer, claim, way, host, unknown along the
  *                                       critical path; as idle
- *    transfer.rate(A->B)                of every path from A to B (a number or host): MB/s or GB/s
- *    transfer.share(A->B)               the same: % of its peak
+ *    transfer.rate(A->B)                of every path from A to B (a device's number, or host);
+ *                                       MB/s or GB/s
+ *    transfer.share(A->B)               the same, as a share of the path's peak (%)
  *    findings  finding.ID  dropped  ignored  losses  failed  launches  operations    numbers
  *    window                             a time
  *
@@ -107,7 +109,7 @@ static void trace_rule_judge_value(checker *c, const char *of, double value)
     }
 }
 
-/* A part of the window, as a share or a time, by the unit of the rule. */
+/* Judges a part of the window, as a share or a time, by the unit of the rule. */
 static void trace_rule_judge_part(checker *c, const char *of, int64_t ns)
 {
     int64_t window = c->t->end - c->t->begin;
@@ -164,7 +166,7 @@ static bool trace_rule_delay_figure(checker *c, const char *name, const trace_de
         if (of && figures[i].count > 0) {
             trace_rule_judge_value(c, of, (double)figures[i].ns);
         } else if (of) {
-            trace_rule_report_broken(c, "the trace does not have it of %s", of);
+            trace_rule_report_broken(c, "the trace lacks this figure of %s", of);
         }
         return c->r->unit == UNIT_TIME;
     }
@@ -361,7 +363,7 @@ static bool trace_rule_parse_path(const char **at, rule *out)
     return trace_rule_parse_end(at, &out->dst) && *(*at)++ == ')';
 }
 
-/* A number after the last dot is a device. */
+/* Parses the number after the last dot, which is a device. */
 static void trace_rule_parse_device(rule *out)
 {
     char *dot = strrchr(out->name, '.'), *end = NULL;
@@ -449,13 +451,12 @@ static void trace_rule_trim_line(char *line)
 static const char *trace_rule_explain_line(const rule *r, bool parsed)
 {
     if (strncmp(r->name, "finding.", 8) == 0 && trace_finding_number(r->name + 8) == TRACE_NONE) {
-        return "no finding has that name; `heddle trace` prints those that there are";
+        return "no finding has that name; `heddle trace` prints the name of each finding";
     }
-    return parsed ? "there is no such figure, or it is not in that unit; write it as in idle.device < 5 % or gap.max < "
-                    "1 ms"
+    return parsed ? "the figure does not exist, or has another unit; write a rule such as idle.device < 5 % or "
+                    "gap.max < 1 ms"
                   : "write FIGURE < VALUE, such as idle.device < 5 %; units are %, ns, us, ms, s, bytes, KiB, MiB, "
-                    "GiB, MB/s "
-                    "and GB/s";
+                    "GiB, MB/s and GB/s";
 }
 
 /* Checks all lines of a file. Returns the number of rules, or -1 for an invalid line. `out`
@@ -491,7 +492,7 @@ int trace_check(const trace *t, const char *rules, FILE *out, char error[512])
     bool broken = false;
     int count = trace_rule_check_lines(t, rules, NULL, &broken, error);
     if (count == 0) {
-        snprintf(error, 512, "it has no rule; write FIGURE < VALUE, such as idle.device < 5 %%, on a line of it");
+        snprintf(error, 512, "it has no rule; write one in each line, such as idle.device < 5 %%");
     }
     if (count <= 0) {
         return CLI_USAGE;

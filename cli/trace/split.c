@@ -3,12 +3,14 @@
  *
  * A gap is explained from the operations that were submitted on the device but had not begun. In
  * each lane only the first such operation counts, because a lane runs in order. A walk backwards in
- * time finds what held this operation up. Before the operation was ready, the one of its waits that
- * ended last held it up. If that operation ran, it is the cause. If it had not begun, the walk
- * continues with its own holder, and so on to the far end. If nothing held an operation up, it was
- * on its way to the device. If no operation was submitted, threads are examined. If an operation's
- * waits are incomplete, it may not have been on its way, and the cause is unknown. The same holds
- * if the engine dropped records and no record shows the operation's end, because it may have run.
+ * time finds the operation that held this one up, its holder. Until an operation is ready, its
+ * holder is the operation that ended last among those for which it waits. If the holder ran, it is
+ * the cause. If the holder had not begun, the walk continues with the holder's own holder, and so
+ * on to the far end. If nothing held an operation up, it was on its way to the device. If no
+ * operation was submitted, the split looks at the threads. If an operation's waits are incomplete,
+ * it may not have been on its way, and the cause is unknown. The cause is also unknown if the
+ * engine dropped records and no record shows the operation's end, because the operation may have
+ * run.
  *
  * Threads, Locks: see model.h.
  * Always: pieces follow each other from the window's begin to its end. A walk takes a bounded
@@ -332,7 +334,7 @@ static int32_t trace_split_find_head(splitter *s, size_t lane, int64_t begin)
     return TRACE_NONE;
 }
 
-/* The cause at a time, and the earliest time at which it may change. */
+/* Returns the cause at a time, and the earliest time at which it may change. */
 static trace_cause trace_split_cause_at(splitter *s, int64_t time, int64_t *until, cover *out)
 {
     /* a thread that waits for room is a cause only if no operation waits, because more room would

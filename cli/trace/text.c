@@ -76,15 +76,14 @@ static void trace_text_put_notes(const trace *t, FILE *out)
     if (t->unknown_ops > 0) {
         fprintf(out,
                 "note: %" PRIu64 " waits are missing, and %" PRIu64
-                " operations waited for more than the trace has; idle time that this may explain is 'unknown'\n",
+                " operations waited for more than the trace contains; idle time that this may explain is 'unknown'\n",
                 t->lost_waits, t->unknown_ops);
     }
     if (t->unplaced > 0) {
-        fprintf(
-            out,
-            "note: %" PRIu64
-            " operations have no times of their device; theirs are by others of their kind, or as the host saw them\n",
-            t->unplaced);
+        fprintf(out,
+                "note: %" PRIu64 " operations have no times of their device; other operations of their kind, or the "
+                "host, give their times\n",
+                t->unplaced);
     }
     trace_text_put_clock_note(t, out);
     if (!t->ended) {
@@ -98,7 +97,7 @@ static void trace_text_put_reported(const trace *t, FILE *out)
     if (t->n_activities > 0) {
         fprintf(out,
                 "CUPTI reported %zu kernels, copies and fills, %" PRIu64
-                " of them are of operations and give their times\n",
+                " of which match operations and give their times\n",
                 t->n_activities, t->n_reported);
     }
 }
@@ -425,7 +424,7 @@ static void trace_text_put_reason(const trace *t, int32_t op, FILE *out)
     const char *label = trace_name(t, w->label);
     fprintf(out, "  %s bytes %" PRIu64 " to %" PRIu64 " of %s%.80s%s%s:\n", w->reads ? "it reads" : "it overwrites",
             w->low, w->high, label[0] ? "the buffer '" : "a buffer without a label", label, label[0] ? "'" : "",
-            w->behind ? ", and waits for what is behind them in that lane: the event stands there" : "");
+            w->behind ? "; the next event in that lane comes only after this operation" : "");
 }
 
 bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512])
@@ -451,6 +450,7 @@ bool trace_put_why(const trace *t, const char *where, FILE *out, char error[512]
             trace_text_put_reason(t, chain[i], out);
         }
     }
-    fprintf(out, n == CHAIN_SHOWN ? "the chain goes on\n" : "that one waited for nothing that the trace has\n");
+    fprintf(out,
+            n == CHAIN_SHOWN ? "the chain goes on\n" : "that operation waited for nothing that the trace contains\n");
     return true;
 }

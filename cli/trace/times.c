@@ -12,16 +12,16 @@
  * span begins when the operation reaches the device. The engine measured the delay from the call's
  * return until then. The same holds for a lane that becomes idle during the call.
  *
- * An operation without a DONE may still be over. A loss ends all operations that the device had not
- * done. If an engine dropped the DONE, the lane's next DONE covers the operation. If the file ran
- * out of room, unfinished work runs until the trace ends.
+ * An operation without a DONE may still have ended. A loss ends all operations that the device had
+ * not done. If an engine dropped the DONE, the lane's next DONE covers the operation. If the file
+ * ran out of room, unfinished work counts as running until the trace ends.
  *
- * A device's clock is only known to a limit. A span may seem to end after the engine saw the span's
- * last operation done, or to begin after it saw the first one done. Then the device's clock is off
- * by the difference, and both times are shifted back.
+ * A device's clock is only known up to an error. A span may seem to end after the engine saw the
+ * span's last operation done, or to begin after it saw the first one done. In that case the
+ * device's clock is off by the difference, and both times are shifted back.
  *
  * An end by the engine's clock is slightly late. If it is later than the event before the lane's
- * next span, the lane had ended at that event.
+ * next span, the span ended at that event.
  *
  * Threads, Locks: see model.h.
  * Always: in a lane stretches begin in the order of their positions. Spans of a lane do not

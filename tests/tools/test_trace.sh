@@ -56,9 +56,9 @@ printf '%s\n' 'trace devices=2' 'lane 0.1' 'lane 1.1' 'name label 7 weights' 'na
     'op 0.1:1 launch at=0 span=2-30 clock=3 done=31' 'op 1.1:3 launch at=10 wait=0.1:1 label=7 bytes=9 span=8000-9000 clock=3 done=9001' \
     'op 0.1:2 launch at=20 span=30-7990 clock=3 done=7991' 'behind 1.1:2 at=25 other=0.1:2' 'restart 1 at=40-50' 'loss 1 at=35 gone' 'end at=9100' |
     "$maker" script >"$work/behind" || exit 1
-prints 'of the buffer '"'weights'"', and waits for what is behind them in that lane: the event stands there' "$work/behind" --why 1.1:3
+prints 'of the buffer '"'weights'"'; the next event in that lane comes only after this operation' "$work/behind" --why 1.1:3
 prints 'waited for 0.1:2' "$work/behind" --why 1.1:3
-prints 'waited for 0.1:2 launch, where the event for it stands' "$work/behind"
+prints 'waited for 0.1:2 launch, because its lane has no earlier event' "$work/behind"
 prints '"spans_by_clock": 3' "$work/behind" --json
 prints '3 stretches end when the engine saw the end' "$work/behind" --all
 prints 'was lost 1 time, and was away for 15 us' "$work/behind" --all
@@ -96,7 +96,7 @@ printf '%s\n' 'trace devices=1' 'lane 0.1' 'clock 0 at=0 own=0' 'op 0.1:1 launch
     "$maker" script >"$work/bare" || exit 1
 printf '%s\n' 'submit-to-issue.p99 < 1 ms' >"$work/rules"
 "$tool" trace "$work/bare" --check "$work/rules" >"$work/out" 2>"$work/err" && fail "a figure that the trace does not have keeps a rule"
-grep -qF 'does not have it of device 0' "$work/out" || fail "a figure that is missing: $(cat "$work/out")"
+grep -qF 'lacks this figure of device 0' "$work/out" || fail "a figure that is missing: $(cat "$work/out")"
 prints 'queue of device 1: ' "$work/trace" --all
 prints '"queue_most": 50' "$work/trace" --json
 prints '"submit_to_issue_p50_ns": null' "$work/bare" --json
@@ -112,7 +112,7 @@ done
 printf '%s\n' 'finding.nonsense == 0' >"$work/rules"
 refused 2 'no finding has that name' "$work/trace" --check "$work/rules"
 printf '%s\n' 'idle < 20' >"$work/rules"
-refused 2 'not in that unit' "$work/trace" --check "$work/rules"
+refused 2 'has another unit' "$work/trace" --check "$work/rules"
 printf '%s\n' 'memory.peak < 1 B' >"$work/rules"
 refused 2 'units are %' "$work/trace" --check "$work/rules"
 # a trace without work, and a file without rules
