@@ -1,5 +1,5 @@
-/* embed.S - the files of the report's page as bytes of the tool. The build gives their folder with -I. The scripts are one script,
- * in this order. */
+/* embed.S - the files of the report's page as bytes of the tool. The build gives their folder with -I. Together, in this order, the
+ * scripts form one script. */
 #ifdef __CET__
 #include <cet.h> /* so that nothing here breaks the protection of jumps and returns */
 #endif

@@ -1,4 +1,4 @@
-/* files.c - finds out what each file of a report is by its content, and converts it to JSON.
+/* files.c - recognises each file of a report by its content, and converts it to JSON.
  *
  * Threads: the tool's first. Locks: none.
  * Always: a file is opened once, because it may be a pipe. The strict reader has checked all JSON
@@ -122,7 +122,7 @@ static bool report_page_file_judge_snapshot(page_file *file, const char *content
     doctor_release(&s);
     file->kind = PAGE_DOCTOR;
     if (!ok) {
-        snprintf(error, PAGE_ERROR, "%.200s: there is no memory for its findings; give fewer files",
+        snprintf(error, PAGE_ERROR, "%.200s: no memory is left for its findings; give fewer files",
                  cli_file_name(file->path));
     }
     return ok;
@@ -165,10 +165,11 @@ static bool report_page_file_read_json(page_file *file, char *content, size_t by
         return true;
     }
     free(content);
-    return report_page_file_put_unknown(file, whole ? "it has no member that names what it is" : reason, error);
+    return report_page_file_put_unknown(file, whole ? "it has no member that tells its kind" : reason, error);
 }
 
-/* True if a file that begins so may be shown in a report. Reading a device might never end. */
+/* True if a report may show a file that begins with these bytes. Other files are not read on, since
+ * reading a device might never end. */
 static bool report_page_file_may_be_shown(const void *begin, size_t bytes, void *unused)
 {
     const char *text = begin;
@@ -185,7 +186,7 @@ static bool report_page_file_read(page_file *file, char *error)
     size_t bytes = 0;
     char *content = cli_read_file_if(file->path, &bytes, sizeof(hdi_record), report_page_file_may_be_shown, NULL);
     if (!content && errno == 0) {
-        return report_page_file_put_unknown(file, "it begins as neither", error);
+        return report_page_file_put_unknown(file, "it begins like neither of them", error);
     }
     if (!content) {
         snprintf(error, PAGE_ERROR, "%.200s: cannot be read: %s", cli_file_name(file->path), strerror(errno));

@@ -1,6 +1,6 @@
 /* parts.h - the parts of `heddle report`: the input files, and the page that shows them.
  *
- *    files.c      finds out what each file is, by its content
+ *    files.c      recognises each file by its content
  *    pack.c       columns of numbers as text
  *    trace.c      a trace as JSON and columns
  *    page.c       the page: its own files (page/, by embed.S), then the data

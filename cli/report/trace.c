@@ -165,7 +165,7 @@ static void report_page_trace_begin_element(FILE *out, const char *id, const cha
     fprintf(out, "<script type=\"application/octet-stream\" id=\"%s-%s_%s\">", id, table, field);
 }
 
-/* Each piece begins where the one before ends, so their begins are enough. */
+/* Each piece begins at the end of the piece before, so the begins describe the pieces. */
 static const char *const piece_fields[] = {"begin", "state", "cause", "other", "op", "holder", "wait"};
 
 static int64_t report_page_trace_piece_value(const trace_piece *p, int field)
@@ -250,7 +250,7 @@ static void report_page_trace_put_tables(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
-/* Writes the percentiles. One to which no launch contributed is null. */
+/* Writes the percentiles. A percentile is null if no launch contributed to it. */
 static void report_page_trace_put_delays(hdi_json *j, const trace_delays *d)
 {
     report_page_trace_put_signed(j, "issue_p50", d->issued > 0 ? d->issue_p50 : TRACE_UNSEEN);
