@@ -12,7 +12,7 @@
 
 void cli_complain_list(const char *command_name, const char *format, va_list arguments)
 {
-    fflush(stdout); /* what was printed before comes first, also in a file or a pipe */
+    fflush(stdout); /* earlier output comes first, also in a file or a pipe */
     fprintf(stderr, "heddle%s%s: ", command_name[0] ? " " : "", command_name);
     vfprintf(stderr, format, arguments);
     fprintf(stderr, "\n");

@@ -158,8 +158,8 @@ typedef struct trace_stretch {
     int64_t began, ended;
     int32_t first_op, last_op;
     uint8_t op;
-    /* approximate: it has no device time, but one estimated from others of its kind or seen by the
-     * host */
+    /* approximate: it has no device time. Its time is an estimate from others of its kind, or the
+     * time that the host saw */
     bool one, approximate;
     bool coarse; /* its ends come from two clocks, whose offset is too uncertain for its length */
     int64_t off; /* it took at most this much longer than its ends show; unknown if approximate */

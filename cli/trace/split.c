@@ -37,7 +37,7 @@ typedef struct splitter {
     trace *t;
     int device;
     covers cause[TRACE_CAUSES]; /* in the current gap */
-    /* for the whole window: LOSS, COPY, RING, MEMORY, from what threads did */
+    /* for the whole window: LOSS, COPY, RING and MEMORY, from the activity of threads */
     covers threads[TRACE_CAUSES];
     /* for each lane of the device: its first operation that had not begun */
     size_t *next;

@@ -212,7 +212,7 @@ static void trace_text_put_findings(const trace *t, bool all, FILE *out)
         return;
     }
     size_t kinds = 0;
-    fprintf(out, "findings, by what can be gained at most:\n");
+    fprintf(out, "findings, largest possible gain first:\n");
     for (size_t i = 0; i < t->n_findings; i++) {
         const trace_finding *f = &t->findings[i];
         bool again = !all && f->first != (int32_t)i;

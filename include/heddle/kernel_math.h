@@ -589,8 +589,8 @@ HD_DEVICE float hd_math_cospif(float x)
 {
     return (float)hd_math_cospi((double)x);
 }
-/* The quotient 1 / square root and one Newton step, whose residual is exact but for the last
- * bit. */
+/* Divides 1 by the square root, and makes one Newton step. The residual of that step is exact up to
+ * its last bit. */
 HD_DEVICE double hd_math_rsqrt(double x)
 {
     double y = 1 / sqrt(x), root = x * y, rest = fma(x, y, -root);

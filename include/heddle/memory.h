@@ -165,8 +165,8 @@ HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context
 /* ---- keeping memory where it is -------------------------------------------------------------- */
 
 /* A hold keeps the memory of its buffers where it is, until the program destroys the hold. Holds
- * are for memory that a CUDA graph of the program, or other work, uses by its address for a long
- * time. hd_free ends the handle of a held buffer, but Heddle does not reuse, move or release its
+ * are for memory whose address a CUDA graph of the program, or other work, uses for a long time.
+ * hd_free ends the handle of a held buffer, but Heddle does not reuse, move or release the buffer's
  * memory. */
 typedef struct hd_hold hd_hold;
 
@@ -179,7 +179,7 @@ HD_API hd_status hd_hold_create(hd_runtime *runtime, hd_hold **out);
 HD_API hd_status hd_hold_add(hd_hold *hold, hd_buffer *buffer);
 
 /* Destroys a hold. If the program has freed a buffer in the hold, the memory of that buffer becomes
- * free. Before the call, all work that uses this memory by its address must be finished. If `hold`
+ * free. Before the call, all work that uses the address of this memory must be finished. If `hold`
  * is NULL, nothing happens. The call blocks only with the option memory_debug, as hd_free does.
  * Errors: HANDLE (the hold was destroyed before). */
 HD_API hd_status hd_hold_destroy(hd_hold *hold);

@@ -235,7 +235,7 @@ hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captur
 
 /* During a capture the driver (580.159) refuses these calls, and each of them invalidates the
  * capture:
- * - allocating and freeing memory, and pinning memory by the older calls
+ * - allocating and freeing memory, and pinning memory with the older calls
  * - queries of events and streams
  * - unloading modules
  * It permits mapping memory, loading modules, making streams and submitting work.

@@ -20,7 +20,7 @@ prints() {
 
 prints '1. idle-for-device: device 1' "$work/trace"
 prints '"id": "idle-for-device"' "$work/trace" --json
-prints 'findings, by what' "$work/trace" --json "$work/json"
+prints 'findings, largest possible gain first:' "$work/trace" --json "$work/json"
 grep -q '"compute_ns"' "$work/json" || fail "--json OUT has no figures"
 prints 'note: ' "$work/large"
 [ "$(wc -l <"$work/out")" -le 40 ] || fail "$(wc -l <"$work/out") lines"
