@@ -88,7 +88,7 @@ void cli_system_read_chain(const char *root, const char *bus_id, system_chain *o
 /* the bits that redirect requests, completions and traffic from below upwards */
 enum { SYSTEM_ACS_REDIRECT = 0x1c };
 
-/* Returns the control word of a bridge's Access Control Services. 0: the bridge has no such
+/* Returns the control word of a bridge's Access Control Services. 0: the bridge lacks these
  * services. -1: the word cannot be read. */
 int cli_system_read_acs(const char *root, const char *bridge);
 

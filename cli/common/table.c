@@ -146,7 +146,7 @@ static const char *cli_table_text(const hdi_json_value *object, const char *key)
 /* Members that name an object, the best first. */
 static const char *const table_names[] = {"text", "name", "id", "kind", "kernel", NULL};
 
-/* Returns the name of an object; NULL: it has no name. */
+/* Returns the name of an object; NULL: none. */
 static const char *cli_table_name(const hdi_json_value *object)
 {
     const char *name = NULL;

@@ -41,7 +41,7 @@ static bool doctor_driver_judge_missing(doctor_case *c)
            doctor_is(c, "no", "module.nvidia");
 }
 
-/* The module takes every device that it can start. If NVML opens the device, the driver has it,
+/* The module takes every device that it can start. If NVML opens the device, the driver drives it,
  * whatever /sys shows. */
 static bool doctor_driver_judge_refused(doctor_case *c)
 {
@@ -326,7 +326,8 @@ const doctor_rule doctor_rules_driver[] = {
     {"driver-refused", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver is loaded, but does not drive the device",
      "the driver could not start the device. The firmware may have left no room for the device's memory window "
      "(\"BAR1 is 0M\"), or the driver does not support devices of this kind",
-     "dmesg | grep -i nvrm shows the reason. If a window has no room, turn on \"above 4G decoding\" in the firmware, "
+     "dmesg | grep -i nvrm shows the reason. If there is no room for a window, turn on \"above 4G decoding\" in the "
+     "firmware, "
      "or start the kernel with pci=realloc. Give a virtual machine more 64-bit MMIO space",
      true, doctor_driver_judge_refused, DOCTOR_NO_CAUSE, 0},
     {"device-log", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver has logged a failure of the device",

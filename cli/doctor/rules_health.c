@@ -270,7 +270,7 @@ static bool doctor_health_judge_shared(doctor_case *c)
     return doctor_number(c, 0, "gpu.%d.compute_processes", c->a) > 1 && doctor_is_not(c, "yes", "mps.server");
 }
 
-/* If the only device has a display, no other device can drive the display. Without a display, a
+/* If the only device drives a display, no other device can drive the display. Without a display, a
  * window server is unnecessary. */
 static bool doctor_health_judge_graphics(doctor_case *c)
 {
@@ -318,7 +318,7 @@ const doctor_rule doctor_rules_health[] = {
      "virtual machine more 64-bit MMIO space",
      true, doctor_health_judge_window_failed, DOCTOR_NO_CAUSE, 0},
     {"ecc", DOCTOR_WARNING, DOCTOR_GPU, AREA,
-     "the device has had uncorrectable memory errors since the driver was loaded",
+     "the device reports uncorrectable memory errors since the driver was loaded",
      "each error ended the work that used the memory",
      "nvidia-smi -i " DOCTOR_BUS " -q -d ECC,ROW_REMAPPER shows them; reset the device and watch the counter", true,
      doctor_health_judge_ecc, DOCTOR_NO_CAUSE, 0},
@@ -355,7 +355,7 @@ const doctor_rule doctor_rules_health[] = {
      "the requested mode is not in force yet", "nvidia-smi -i " DOCTOR_BUS " --gpu-reset", true,
      doctor_health_judge_mig_pending, DOCTOR_NO_CAUSE, 0},
     {"shared", DOCTOR_WARNING, DOCTOR_GPU, AREA, "several processes compute on the device",
-     "they take turns, and each process has its own context in the device's memory",
+     "they take turns, and each process keeps its own context in the device's memory",
      "use one process for each device, or the multi-process service (nvidia-cuda-mps-control -d)", false,
      doctor_health_judge_shared, DOCTOR_NO_CAUSE, 0},
     {"clocks-power", DOCTOR_NOTE, DOCTOR_GPU, CLOCKS, "the power limit holds the clocks down",

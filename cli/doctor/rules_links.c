@@ -168,7 +168,7 @@ const doctor_rule doctor_rules_links[] = {
      "a card with so few links has one bridge, which connects all of the links",
      "nvidia-smi nvlink -s -i " DOCTOR_BUS "; reseat the bridge, and look for Xid 74 in dmesg", false,
      doctor_links_judge_nvlink_part, DOCTOR_NO_CAUSE, 0},
-    {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot has an older PCIe generation than the device",
+    {"slot-slow", DOCTOR_NOTE, DOCTOR_GPU, AREA, "the slot supports only an older PCIe generation than the device",
      "the link cannot be faster than its slower end", "", false, doctor_links_judge_slot_slow, DOCTOR_NO_CAUSE, 0},
     {"numa-unknown", DOCTOR_NOTE, DOCTOR_GPU, NUMA, "the firmware does not report the device's NUMA node",
      "Heddle cannot place threads and pinned memory near the device",

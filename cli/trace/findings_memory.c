@@ -23,7 +23,7 @@ typedef struct reasons {
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
-/* Returns the reason of a pause; REASONS: it has neither. */
+/* Returns the reason of a pause; REASONS: neither. */
 static reason trace_finding_memory_reason_of(const trace *t, const trace_pause *p)
 {
     bool moves = p->kind == HDI_RECORD_PAUSE_MAP && p->detail == HDI_RECORD_MAP_MOVED;

@@ -343,7 +343,7 @@ static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_h
     return r;
 }
 
-/* Takes the host lock and finds the stream. Fails while the stream captures: the simulator has no
+/* Takes the host lock and finds the stream. Fails while the stream captures: the simulator lacks
  * graph nodes for allocations. */
 static hdcu_result mempool_enter_stream(hdcu_stream handle, hdi_host_stream **stream)
 {

@@ -65,7 +65,7 @@ void hdi_cpu_core_flush(hdi_cpu_core *core);
 /* Calls copy(data) on a fiber, with the results of hdi_cpu_guarded. */
 hdcu_result hdi_cpu_core_run_guarded(hdi_cpu_core *core, void (*copy)(void *), void *data, uintptr_t *fault_address);
 
-/* Waits a moment for memory. The device has already accepted the work: without the wait, a short
+/* Waits a moment for memory. The device already accepted the work: without the wait, a short
  * lack of memory would lose the device. False: the wait was long enough. *tries must be 0 at
  * first. */
 bool hdi_cpu_wait_for_memory(int *tries);

@@ -10,12 +10,12 @@
  * The handlers are installed for the process on first use, and stay. So their code must stay
  * loaded, which the pool ensures (cpu_run.c). Each thread that runs kernels gets an alternate
  * signal stack, so that an overflow of a fiber's stack is a fault like the others.
- * A signal outside a frame, or one sent by kill(), goes to the previous handler, or has its default
- * effect. A handler that the program installs later replaces ours. The next launch installs ours
- * over it, and passes signals that are not ours to that handler.
- * Handlers of the program are called as the system would call them (their masks, SA_NODEFER,
- * SA_RESETHAND). They may leave with longjmp. They may also pass a signal on to our handler; the
- * signal then has its default effect.
+ * A signal outside a frame, or one sent by kill(), goes to the previous handler, or causes its
+ * default effect. A handler that the program installs later replaces ours. The next launch installs
+ * ours over it, and passes signals that are not ours to that handler. Handlers of the program are
+ * called as the system would call them (their masks, SA_NODEFER, SA_RESETHAND). They may leave with
+ * longjmp. They may also pass a signal on to our handler; the signal then causes its default
+ * effect.
  *
  * A fiber set belongs to one worker. Fiber 0 always exists; more come with hdi_fibers_reserve and
  * are kept for the next block. All sets together own at most HDI_FIBER_LIMIT fibers beyond the

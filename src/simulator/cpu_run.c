@@ -1,10 +1,10 @@
 /* cpu_run.c - runs the blocks of all launches on the CPU: the pool of workers, and their jobs.
  * cpu_core.c runs the threads of one block.
  *
- * The pool has one worker less than there are processors. Launches are in a list from which workers
- * take them. The thread that called hdi_cpu_run works on its own launch, too, so a launch makes
- * progress whatever the workers do. An atomic counter hands out blocks in small runs. A worker
- * without work sleeps.
+ * The pool contains one worker less than there are processors. Launches are in a list from which
+ * workers take them. The thread that called hdi_cpu_run works on its own launch, too, so a launch
+ * makes progress whatever the workers do. An atomic counter hands out blocks in small runs. A
+ * worker without work sleeps.
  *
  * Threads: workers are made on first use, detached, and stay as long as the process. They block all
  * signals except those that their own code raises. The pool prevents the unloading of the code that

@@ -1,11 +1,10 @@
 /* cpu_run.h - runs the blocks of one launch on the CPU: the "multiprocessors" of the host devices.
  *
- * Each process has one pool of worker threads, made on first use. The pool has one thread less than
- * there are processors, since the calling thread works, too. All host devices share the pool.
+ * Each process has one pool of worker threads, made on first use. The pool contains one thread less
+ * than there are processors, since the calling thread works, too. All host devices share the pool.
  * Blocks of a launch are handed out to all workers, and several launches (of several streams and
- * devices) run at the same time.
- * Inside a block every thread is a fiber on one worker. Barriers switch fibers; a kernel without
- * barriers runs as a plain loop.
+ * devices) run at the same time. Inside a block every thread is a fiber on one worker. Barriers
+ * switch fibers; a kernel without barriers runs as a plain loop.
  * Threads: hdi_cpu_run is called on a stream's own thread. It unblocks the four signals below in
  * that thread and gives it an alternate signal stack, until the thread ends.
  * Locks: those of cpu_run.c and cpu_fiber.c; none is held while a kernel runs. Blocking:

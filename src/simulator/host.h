@@ -253,7 +253,7 @@ void hdi_host_piece_clear(hdi_host_piece *piece);
 
 typedef struct hdi_host_slot hdi_host_slot;
 
-/* Call it when a stream has passed or dropped a cuMemFreeAsync of the slot. */
+/* Call it when a stream passed or dropped a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
 /* Gets the span of the live cuMemAllocAsync slot that contains an address. False: none. */
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
@@ -300,7 +300,7 @@ void hdi_host_modules_release(hdi_host_context *context);
 /* ---- stream.c: points, operations and streams ---- */
 
 /* A moment in one or several streams. The moment is reached when every operation that records it
- * has run or was dropped. */
+ * ran or was dropped. */
 typedef struct hdi_host_point {
     unsigned references, pending;
     hdcu_result error; /* the error of the context that dropped a record */

@@ -9,8 +9,8 @@
  * access. So a stray kernel or copy faults as it would on a GPU.
  *
  * Peers: a context's peer bits name only devices that the setting host_peers allows. These bits
- * give access to memory of cuMemAlloc; each mapping of cuMemMap has its own bits. Both together may
- * give a device access to the memory of at most HDI_HOST_PEERS_MAX other devices.
+ * give access to memory of cuMemAlloc; each mapping of cuMemMap uses its own bits. Both together
+ * may give a device access to the memory of at most HDI_HOST_PEERS_MAX other devices.
  *
  * Files: a device's physical memory lies in one memory file (file.c), so that many small pieces do
  * not need many descriptors.
@@ -209,7 +209,7 @@ static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_devic
     return hdi_host_leave(r);
 }
 
-/* True if `device` may get access to memory of `owner`: the device already has access, or it may
+/* True if `device` may get access to memory of `owner`: the device can already access it, or may
  * access one more device. */
 static bool host_peer_fits(int device, int owner)
 {
