@@ -327,14 +327,12 @@ const doctor_rule doctor_rules_driver[] = {
      "the driver could not start the device. The firmware may have left no room for the device's memory window "
      "(\"BAR1 is 0M\"), or the driver does not support devices of this kind",
      "dmesg | grep -i nvrm shows the reason. If there is no room for a window, turn on \"above 4G decoding\" in the "
-     "firmware, "
-     "or start the kernel with pci=realloc. Give a virtual machine more 64-bit MMIO space",
+     "firmware, or start the kernel with pci=realloc. Give a virtual machine more 64-bit MMIO space",
      true, doctor_driver_judge_refused, DOCTOR_NO_CAUSE, 0},
     {"device-log", DOCTOR_ERROR, DOCTOR_GPU, AREA, "the driver has logged a failure of the device",
      "the driver's message is the reason why the device does not start",
      "search the web for the message; dmesg | grep -i nvrm shows the lines after it. Turn the machine off and on to "
-     "see "
-     "whether the failure returns",
+     "see whether the failure returns",
      true, doctor_driver_judge_device_log, DOCTOR_NO_CAUSE, 0},
     {"driver-log", DOCTOR_ERROR, DOCTOR_MACHINE, AREA, "the driver has logged a failure, and CUDA does not start",
      "the driver's message is the reason",

@@ -429,8 +429,7 @@ const doctor_rule doctor_rules_peers[] = {
     {"registry", DOCTOR_WARNING, DOCTOR_PAIR, AREA, "settings of the kernel module force a kind of peer access",
      "the driver may give access that the hardware does not support, or refuse access that works",
      "heddle p2p --verdicts. If bytes get lost with the keys, remove the keys from /etc/modprobe.d, and load the "
-     "module "
-     "nvidia again; pairs that work may need the keys",
+     "module nvidia again; pairs that work may need the keys",
      true, doctor_peers_judge_registry, DOCTOR_KEYS, 0},
     {"window-sisters", DOCTOR_WARNING, DOCTOR_GPU, AREA,
      "the memory window (BAR1) is much smaller than that of another device of this kind",
