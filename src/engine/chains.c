@@ -81,7 +81,7 @@ void hdi_chains_start(hdi_engine *engine)
     bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams;
     engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
     engine->chains_eager = rt->provider->chains_eager;
-    engine->chains_lack = true;
+    atomic_store_explicit(&engine->chains_lack, true, memory_order_relaxed);
 }
 
 /* `driver` is NULL if no call may be made any more. */
@@ -223,7 +223,7 @@ void hdi_chains_provide(hdi_engine *engine, const hdi_stream *asks, const hdi_co
     uint32_t lanes;
     hdi_launch like;
     if (engine->chains_like && chains_may_be_made(engine, asks, &lanes)) {
-        engine->chains_lack = false;
+        atomic_store_explicit(&engine->chains_lack, false, memory_order_relaxed);
         if (hdi_launch_read(engine->device, engine->chains_like, &like) && like.params.function) {
             chains_make(engine, lanes < SETS_LEAST ? SETS_LEAST : lanes > SETS_MOST ? SETS_MOST : lanes, &like);
         }
@@ -277,7 +277,7 @@ hdi_chain *hdi_chain_get(hdi_engine *engine, hdi_stream *stream, uint32_t size_l
         chains_take_back(engine, stream, engine->now - TIDY_NS);
     }
     if (!*spare) {
-        engine->chains_lack = true;
+        atomic_store_explicit(&engine->chains_lack, true, memory_order_relaxed);
         return NULL;
     }
     *own = *spare;
@@ -327,7 +327,7 @@ static void chains_unmake(hdi_engine *engine, const hdi_driver *driver, hdi_chai
         }
         *list = c->next;
         chain_unmake(engine, driver, c, size);
-        engine->chains_lack = true;
+        atomic_store_explicit(&engine->chains_lack, true, memory_order_relaxed);
     }
 }
 

@@ -477,7 +477,7 @@ static void engine_end_thread(hdi_engine *engine)
 /* Makes chains that lanes lack, while no lane has work. */
 static void engine_make_chains(hdi_engine *engine)
 {
-    if (__builtin_expect(engine->chains_lack, 0)) {
+    if (__builtin_expect(atomic_load_explicit(&engine->chains_lack, memory_order_relaxed), 0)) {
         hdi_chains_provide(engine, NULL, NULL);
         if (engine->chain_fatal) {
             hdi_engine_lose(engine, engine->chain_fatal);

@@ -347,7 +347,7 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
     if (!engine->chain_most || engine->now < engine->chains_again) {
         return 0;
     }
-    if (__builtin_expect(engine->chains_lack, 0)) {
+    if (__builtin_expect(atomic_load_explicit(&engine->chains_lack, memory_order_relaxed), 0)) {
         hdi_chains_provide(engine, stream, hdi_command_at(&engine->device->channel, stream->number, stream->issued));
     }
     hdi_mutex_lock(&engine->chaining);

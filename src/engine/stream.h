@@ -172,10 +172,10 @@ struct hdi_engine {
     hdi_mutex chaining;   /* guards executable graphs while they are used */
     /* The driver's fatal code in a call for chains; 0: none. */
     int chain_fatal;
-    uint32_t chain_most; /* launches in a chain; 0: no chains */
-    bool chains_eager;   /* chains are as long as possible */
-    bool chains_used;    /* some lane has chains */
-    bool chains_lack;    /* there are none yet, or some lane found none */
+    uint32_t chain_most;      /* launches in a chain; 0: no chains */
+    bool chains_eager;        /* chains are as long as possible */
+    bool chains_used;         /* some lane has chains */
+    _Atomic bool chains_lack; /* there are none yet, or some lane found none: only a hint */
     struct hdi_chain *chains_spare[HDI_CHAIN_SIZES];
     hdi_command *chains_like; /* a launch: nodes of new chains are like it; NULL: none is known */
     uint64_t chain_bytes;     /* of all chains */
