@@ -70,7 +70,10 @@ bool hdi_rest_is_near(hdi_rest *rest, const hd_runtime *rt)
     }
     if (!near && rest->lanes) {
         int64_t now = hdi_clock_ns();
-        rest->since = rest->since ? rest->since : now;
+        /* between looks that are far apart, a lane may have finished something and then stood */
+        bool is_first = rest->since == 0 || now - rest->looked > PATIENCE_NS;
+        rest->since = is_first ? now : rest->since;
+        rest->looked = now;
         near = rest_lanes_move(rest, rt, now);
     }
     if (near) {

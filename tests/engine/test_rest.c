@@ -207,12 +207,38 @@ static void nobody_unpins_beside_held_work(void **state)
     assert_int_equal(sem_destroy(&gate), 0);
 }
 
+/* Looks that are far apart do not show that lanes keep moving. */
+static void a_later_look_begins_anew(void **state)
+{
+    (void)state;
+    scene s = scene_begin("");
+    hd_arg use = hd_inout(s.buffer);
+    hd_buffer *pinned;
+    size_t freed;
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    assert_ok(hd_alloc_host(s.runtime, 1 << 20, &pinned));
+    hd_free(pinned);
+    for (int i = 0; i < 2; i++) { /* the lane finishes something between the two looks */
+        atomic_store(&held, true);
+        assert_ok(hd_lane_run_native(s.lane, hold_stream, NULL, &use, 1, NULL));
+        conf_sleep_ms(i == 0 ? 0 : 2000);
+        assert_ok(hd_memory_trim(s.runtime, HD_DEVICE_HOST, 0, &freed));
+        assert_int_equal(freed, 0);
+        assert_int_equal(atomic_load(&unpinned_while_held), 0);
+        atomic_store(&held, false);
+        assert_int_equal(sem_post(&gate), 0);
+        assert_ok(hd_lane_wait(s.lane, HD_FOREVER));
+    }
+    scene_end(&s);
+    assert_int_equal(sem_destroy(&gate), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(held_work_is_not_waited_for),          cmocka_unit_test(busy_lanes_are_no_reason_to_keep_it),
         cmocka_unit_test(idle_memory_stays_while_work_is_held), cmocka_unit_test(room_of_freed_imports_is_waited_for),
-        cmocka_unit_test(nobody_unpins_beside_held_work),
+        cmocka_unit_test(nobody_unpins_beside_held_work),       cmocka_unit_test(a_later_look_begins_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
