@@ -339,15 +339,6 @@ typedef struct host_request {
     hdi_points *inherited;
 } host_request;
 
-static bool host_memory_has_work(const hd_runtime *rt)
-{
-    bool any = false;
-    for (int i = 0; i < rt->n_devices && !any; i++) {
-        any = !hdi_device_is_drained(rt->devices[i]);
-    }
-    return any;
-}
-
 /* Frees idle chunks. Then finds the ways in which more memory can become free. */
 static prospect host_memory_look(const host_request *r)
 {
@@ -362,7 +353,7 @@ static prospect host_memory_look(const host_request *r)
     }
     uint64_t unpinned;
     bool unpins = hdi_regions_unpin(rt, &unpinned);
-    bool held = info.idle_bytes != 0 && host_memory_has_work(rt);
+    bool held = info.idle_bytes != 0 && !hdi_rest_is_reached(rt);
     return (prospect){.comes_back = freed.of_work || in_use || unpins || held,
                       .held = held,
                       .claimed = freed.of_claims != 0,

@@ -233,8 +233,10 @@ static hd_status import_pin(hdi_region *e, uint64_t low, uint64_t high, uint64_t
     hdi_attempt attempt; /* a failure before a wait with success leaves no message */
     hdi_attempt_begin(&attempt);
     hdi_memory_wait wait = hdi_memory_wait_begin(rt);
+    uint64_t seen, unpinned;
+    hdi_regions_unpin(rt, &seen);
     hd_status status;
-    for (uint64_t seen = 0, unpinned;; seen = unpinned) {
+    for (;; seen = unpinned) {
         bool more = hdi_regions_unpin(rt, &unpinned);
         if (unpinned != seen) {
             hdi_memory_wait_moved(&wait);

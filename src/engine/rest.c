@@ -25,7 +25,7 @@ struct hdi_rest_lane {
     int64_t moved; /* clock time of the look that found `done` */
 };
 
-static bool rest_is_reached(const hd_runtime *rt)
+bool hdi_rest_is_reached(const hd_runtime *rt)
 {
     bool reached = true;
     for (int d = 0; d < rt->n_devices && reached; d++) {
@@ -64,7 +64,7 @@ static bool rest_lanes_move(hdi_rest *rest, const hd_runtime *rt, int64_t now)
 
 bool hdi_rest_is_near(hdi_rest *rest, const hd_runtime *rt)
 {
-    bool near = rest_is_reached(rt);
+    bool near = hdi_rest_is_reached(rt);
     if (!near && !rest->lanes) {
         rest->lanes = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *rest->lanes);
     }

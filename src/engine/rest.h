@@ -15,6 +15,9 @@ typedef struct hdi_rest {
     struct hdi_rest_lane *lanes;
 } hdi_rest;
 
+/* True if no device has work. */
+bool hdi_rest_is_reached(const hd_runtime *rt);
+
 /* Looks at all lanes. True: no device has work, or all work is moving (rest.c). The caller looks
  * again and again until then. A look more than a second after the last one counts as the first. */
 bool hdi_rest_is_near(hdi_rest *rest, const hd_runtime *rt);
