@@ -1,4 +1,5 @@
-/* heddle.h - the whole public API of Heddle: one program, every GPU, at full speed.
+/* heddle.h - the whole public API of Heddle, a library by which one process drives all GPUs of a
+ * machine.
  *
  * Include this header alone. It includes these parts, one for each concept:
  *
@@ -28,9 +29,9 @@
  * Language: C99 or C++11, with the attributes of GNU C. Kernel source is C11. C++17 programs can
  * use heddle.hpp.
  *
- * Structures that begin with `size` may gain fields in later releases. A program sets `size` to
- * sizeof the structure, and sets the fields that it does not use to 0. The program then works with
- * older and newer libraries (docs/abi.md).
+ * Structures that begin with `size` may gain fields in later releases. A program sets `size` to the
+ * sizeof of the structure, and sets the fields that it does not use to 0. The program then works
+ * with older and newer libraries (docs/abi.md).
  *
  * Threads: any thread may call any function at any time, unless the comment of the function
  * restricts that.

@@ -9,8 +9,9 @@
  *     hd::launch(lane, axpy, hd::blocks(n, 256), 256, hd::inout(y), hd::in(x), 2.0f,
  *                std::uint64_t(n));
  *
- * These headers wrap the C headers, which are the reference. The comment of each call names the C
- * call that it makes, and says how the two differ. Errors, waits and order are those of the C call.
+ * These headers wrap the C headers, which are the reference. The comment of each C++ call names the
+ * C call that it makes, and states the differences between the two. Errors, waits and order are
+ * those of the C call.
  *
  *   - heddle/cpp/result.hpp   failures: thrown as hd::error, or returned as hd::expected with
  *                             HEDDLE_NO_EXCEPTIONS
@@ -28,12 +29,13 @@
  *   - heddle/cpp/peer.hpp     which device can use the memory of which other device
  *   - heddle/cpp/tensor.hpp   shapes and strides, layouts, matrix products
  *   - heddle/cpp/dlpack.hpp   exchange of tensors with other libraries
+ *   - heddle/cpp/mpi.hpp      operands of MPI; only if the program includes this header itself
  *   - heddle/cpp/tools.hpp    kernel files, the driver's own entry points
  *
  * Threads: as in C, any thread may call any function at any time, unless the comment of the
  * function restricts that.
  * Locks: none.
- * Always: all code is in the headers, and the library contains none of it.
+ * Always: all code of the C++ API is in these headers; the library contains only the C API.
  */
 #ifndef HEDDLE_HPP
 #define HEDDLE_HPP

@@ -1,9 +1,9 @@
 /* heddle/deprecated.h - functions of release 0.2 that have other names now.
  *
- * Each function does exactly what the function with the new name does. Release 0.4 removes the
- * former names. heddle.h includes this header; a program that includes single headers must include
- * it, too. To compile without all former names, also those of constants and of heddle.hpp, define
- * HD_NO_DEPRECATED before the first include.
+ * Each function here does exactly what the function with the new name does. Release 0.4 removes the
+ * former names. heddle.h includes this header; a program that includes single headers must also
+ * include this one. To compile without all former names, including those of constants and of
+ * heddle.hpp, define HD_NO_DEPRECATED before the first include.
  *
  * Threads: any.
  * Blocking: as the functions with the new names.

@@ -1,14 +1,15 @@
 /* heddle/dlpack.h - exchange of tensors with other libraries, without a copy: DLPack in C.
  *
- * NumPy, PyTorch, CuPy, JAX and others hand tensors to each other through DLPack: a producer gives
- * a tensor to a consumer. A DLPack tensor is a structure with an address, a type, a shape and
- * strides. It also contains the deleter, a function that the consumer calls when it no longer uses
- * the tensor. Heddle gives and takes the versioned form of DLPack 1, and the older form without a
- * version. The structures are those of DLPack's own header, dlpack.h. A program that uses their
- * fields includes dlpack.h, before or after this header.
+ * NumPy, PyTorch, CuPy, JAX and other libraries exchange tensors through DLPack: a producer gives a
+ * tensor to a consumer. A DLPack tensor is a structure with an address, a type, a shape and
+ * strides. The structure also contains the deleter, a function that the consumer calls when it no
+ * longer uses the tensor. Heddle exports and imports the form of DLPack 1, which contains a
+ * version, and the older form without a version. DLPack's own header, dlpack.h, defines the
+ * structures of both forms. A program that uses their fields must include dlpack.h, before or after
+ * this header.
  *
- * DLPack defines numbers for streams. The consumer passes one of these numbers to tell where it
- * uses the tensor:
+ * DLPack defines numbers for streams. By one of these numbers, the consumer states where it uses
+ * the tensor:
  *   - 1 is CUDA's legacy default stream, 2 is the default stream of the calling thread, and a
  *     larger number is a cudaStream_t
  *   - HD_DLPACK_UNORDERED: Heddle orders nothing, and the program must order the uses itself
@@ -60,20 +61,21 @@ typedef struct hd_dlpack_options {
 /* Gives a tensor to a consumer. `stream` is a stream of the consumer. `options` may be NULL. The
  * consumer owns *out, and calls its deleter once, from any thread. Until the consumer calls the
  * deleter, a claim covers the tensor's bytes, from the first element to the last (heddle/claim.h).
- * The claim is for reading and writing, or only for reading with HD_DLPACK_READ_ONLY. The
- * consumer's work therefore runs after earlier work, and later work waits for the deleter.
- *   - With a stream, the export makes its claim as hd_claim_begin_stream does. Later work also
- *     waits for the work that is in the stream when the consumer calls the deleter.
+ * The claim is for reading and writing, or with HD_DLPACK_READ_ONLY only for reading. The
+ * consumer's work therefore runs after earlier work of Heddle, and later work of Heddle waits until
+ * the consumer calls the deleter.
+ *   - With a stream, the export makes its claim as hd_claim_begin_stream does. Later work of Heddle
+ *     also waits for the work that is in the stream when the consumer calls the deleter.
  *   - With HD_DLPACK_CPU, the call waits until earlier work on the bytes is finished (option
  *     transfer_timeout).
- *   - With HD_DLPACK_UNORDERED, there is no claim. A hold keeps the memory in place until the
- *     consumer calls the deleter, even after hd_free (hd_hold_add). Use HD_DLPACK_UNORDERED for
- *     tensors that live long. The program must order each use by a claim of its own. The consumer
- *     must call the deleter before hd_close. If not, hd_close returns TIMEOUT, and leaves the
- *     memory as it is until the program ends.
+ *   - With HD_DLPACK_UNORDERED, the export makes no claim. A hold keeps the memory in place until
+ *     the consumer calls the deleter, even after hd_free (hd_hold_add). Use HD_DLPACK_UNORDERED if
+ *     the consumer keeps the tensor for a long time. The program must order each use by a claim of
+ *     its own. The consumer must call the deleter before hd_close. Otherwise hd_close returns
+ *     TIMEOUT, and leaves the memory as it is until the program ends.
  *
- * Each claim takes one of the 160 lanes that its device provides for claims. Without a free lane,
- * the call fails with LIMIT. The consumer gets these kinds of memory:
+ * Each claim takes one of the 160 lanes that its device provides for claims. If open claims occupy
+ * all of them, the call fails with LIMIT. The consumer gets these kinds of memory:
  *   - Device memory of a GPU becomes CUDA memory, with the driver's number of the device.
  *   - A unified buffer becomes its pinned memory with HD_DLPACK_CPU, and its device memory with a
  *     stream. Heddle refuses a unified buffer with HD_DLPACK_UNORDERED.
@@ -85,8 +87,8 @@ typedef struct hd_dlpack_options {
  * the claim ends when the capture is over. With stream 2, the thread that called hd_dlpack_export
  * should also call the deleter. If another thread calls the deleter, the claim also waits for the
  * earlier work in the default streams of all threads. The message of hd_close names exports whose
- * deleter was not called. Calling a deleter after hd_close is still safe. The export of a tensor
- * without elements contains no address, and makes no claim.
+ * deleter was not called. The consumer may still call a deleter after hd_close. The export of a
+ * tensor without elements contains no address, and makes no claim.
  * Errors: ARGUMENT (a stream that does not fit the memory; strides that are no multiples of the
  * element's size), HANDLE, RANGE, NO_DEVICE, LIMIT, FAILED, DEVICE_LOST, ACCESS, TIMEOUT, MEMORY,
  * HOST_MEMORY, DRIVER, UNSUPPORTED (placement=process: device memory, streams; a stream that is
@@ -110,28 +112,28 @@ HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, i
 /* ---- from others ---- */
 
 /* Takes a tensor from a producer, and makes a tensor *out over the same bytes. The buffer of *out
- * is like a buffer from hd_import or hd_import_host: the caller owns it, and frees it with
- * hd_free(out->buffer). After a success the producer's tensor belongs to Heddle. Heddle calls the
- * deleter once, when Heddle no longer uses the memory (hd_released_function). After a failure the
+ * is like a buffer from hd_import or hd_import_host: the caller owns the buffer, and frees it with
+ * hd_free(out->buffer). After a success, the producer's tensor belongs to Heddle, which calls the
+ * deleter once, when it no longer uses the memory (hd_released_function). After a failure, the
  * producer's tensor still belongs to the caller.
  *
  * `stream` is the stream that the caller named when it asked the producer for the tensor. Heddle's
- * uses of the bytes run after the work that is in that stream now. With HD_DLPACK_UNORDERED, and
- * for CPU memory with HD_DLPACK_CPU, the bytes must be ready: Heddle waits for nothing. `options`
- * may be NULL.
+ * uses of the bytes run after the work that is in this stream at the time of the call. With
+ * HD_DLPACK_UNORDERED, and for CPU memory with HD_DLPACK_CPU, Heddle waits for nothing, so the
+ * bytes must be ready. `options` may be NULL.
  *   - CUDA memory must belong to a device of the runtime. out->buffer is memory of that device.
  *     Managed memory becomes memory of options->device.
  *   - CPU memory and pinned memory become a pinned buffer. The driver pins whole pages, and may
- *     refuse a second small array in the same page. Host devices take all memory that the CPU can
- *     use.
+ *     refuse a second small array in the same page. With host devices, any memory that the CPU can
+ *     use becomes a pinned buffer.
  *   - Elements of type bool become u8. Strides may be negative or 0.
- *   - To import a read-only tensor, pass HD_DLPACK_READ_ONLY. Operations must not write the tensor,
- *     but Heddle does not check them.
- *   - Heddle does not import the memory of a tensor without elements. The buffer is one byte of
- *     Heddle's own memory, and hd_dlpack_import itself calls the deleter.
+ *   - To import a read-only tensor, pass HD_DLPACK_READ_ONLY. The program must not submit
+ *     operations that write the tensor; Heddle does not check this.
+ *   - If a tensor contains no elements, Heddle does not import its memory. The buffer is then one
+ *     byte of Heddle's own memory, and hd_dlpack_import itself calls the deleter.
  *
- * The same bytes can be imported only once at a time. Memory of Heddle itself cannot be imported:
- * use its buffer.
+ * Only one import of the same bytes can exist at a time. The call refuses memory of Heddle itself:
+ * use the buffer of this memory instead.
  * Errors: ARGUMENT (null; an impossible stream, shape or address; another type than that of the
  * options; memory that hd_import refuses), HANDLE, ACCESS (a read-only tensor), NO_DEVICE (a device
  * that the runtime does not have), UNSUPPORTED (another major version than 1; a type, a number of

@@ -1,9 +1,9 @@
 /* heddle/driver.h - the driver's own entry points, for benchmarks and for programs that also call
  * the driver themselves.
  *
- * The functions are those of the CUDA driver API. Host devices provide functions with the same
- * signatures. Heddle works in the primary contexts of the devices. Heddle does not track the calls
- * that a program makes through these functions.
+ * The entry points are functions of the CUDA driver API. For host devices, Heddle provides
+ * functions with the same signatures. Heddle works in the primary contexts of the devices. If a
+ * program calls these functions itself, Heddle does not order the work of these calls.
  *
  * Threads: any.
  * Blocking: the first call of hd_driver_entry loads the driver and may start it, which can take a

@@ -1,5 +1,5 @@
-/* heddle/kernel.h - the header for kernel source. One C source is compiled twice: to PTX for GPUs,
- * and for the CPU.
+/* heddle/kernel.h - the header for kernel source: C source that `heddle cc` compiles for GPUs and
+ * for the CPU.
  *
  *     #include <heddle/kernel.h>
  *
@@ -11,14 +11,16 @@
  *         }
  *     }
  *
- * `heddle cc` compiles such a file for GPUs and for the CPU. It packs both results into a kernel
- * file, which hd_module_load loads. Write kernels in the part of C that is also C++ (clang compiles
- * PTX as C++), and without the C library.
+ * `heddle cc` compiles such a file twice: to PTX for GPUs, and to a shared object for the CPU. It
+ * puts both results into a kernel file, which hd_module_load loads. Write kernels in the part of C
+ * that is also valid C++, because the compilers for GPUs compile them as C++. Do not use the C
+ * library.
  *
  * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). HD_IN is a
- * buffer that the kernel reads, HD_OUT one that it writes, and HD_INOUT one that it reads and
- * writes. In the kernel these three are pointers; HD_IN is a pointer to const. HD_VALUE is a number
- * or a structure by value. A kernel takes at most 32 parameters, of 4096 bytes together.
+ * buffer that the kernel reads. HD_OUT is a buffer that the kernel writes. HD_INOUT is a buffer
+ * that the kernel reads and writes. In the kernel, these three are pointers; HD_IN is a pointer to
+ * const. HD_VALUE is a number or a structure by value. A kernel takes at most 32 parameters, which
+ * take at most 4096 bytes together.
  *
  *     HD_KERNEL(name, ...)                  begins a kernel with these parameters
  *     HD_KERNEL_BOUNDS(name, threads, ...)  begins a kernel for blocks of at most `threads` threads
@@ -32,7 +34,8 @@
  *                                           sets its size
  *
  * These functions return the position of the calling thread, and the extents of its block and grid.
- * hd_global_x(), _y() and _z() return 64 bits, and the others return 32 bits:
+ * hd_global_x(), _y() and _z() return numbers of 64 bits. The other functions return numbers of 32
+ * bits:
  *
  *     hd_thread_x(), _y(), _z()             the thread in its block
  *     hd_block_x(), _y(), _z()              the block in the grid
@@ -43,7 +46,8 @@
  * The threads of a block meet at a barrier:
  *
  *     hd_barrier()                          waits for the other threads of the block that still
- *                                           run; afterwards each sees what the others wrote before
+ *                                           run; afterwards each thread sees the earlier writes of
+ *                                           the others
  *
  * There are three kinds of variables outside of kernels. HD_CONSTANT begins a constant whose value
  * is in the source. HD_GLOBAL and HD_GLOBAL_CONSTANT begin variables that the program can read and
@@ -54,8 +58,8 @@
  *     HD_GLOBAL_CONSTANT float coefficients[16];
  *     HD_GLOBAL uint32_t hits;
  *
- * Ordinary C and C++ code may include this header, too, and gets the structures below. In C, the
- * macros define CPU kernels. In C++, there are no macros for writing kernels.
+ * Ordinary C and C++ code may also include this header, and gets the structures below. In C, the
+ * macros define CPU kernels. In C++, the header defines no macros for kernels.
  */
 #ifndef HEDDLE_KERNEL_H
 #define HEDDLE_KERNEL_H
@@ -69,7 +73,7 @@
 #define HD_KERNEL_GPU 0
 #endif
 
-#ifdef __CUDACC_RTC__ /* NVRTC defines these things, but only under other names */
+#ifdef __CUDACC_RTC__ /* NVRTC defines these, but only under other names */
 #define __asm__ asm
 template <class T> struct hd_plain_type {
     typedef T type;
@@ -161,13 +165,13 @@ struct hd_kernel_thread;
 /* The values that the threads of a warp brought to a meeting, as bits (heddle/kernel_warp.h). */
 typedef struct hd_warp_values {
     uint64_t of[32];
-    uint32_t present; /* a bit for each lane that takes part; values of others are unspecified */
+    uint32_t present; /* a bit for each lane that takes part; other values are unspecified */
 } hd_warp_values;
 
 /* Functions that the caller of a kernel's entry provides for the kernel's threads
  * (heddle/kernel_warp.h, heddle/kernel_print.h). */
 typedef struct hd_cpu_services {
-    /* Returns when all threads of the warp that still run have called this function. All threads
+    /* Returns after all threads of the warp that still run called this function. All threads
      * pass the same `what`, which is HD_WARP_*. The result is valid until the thread's next
      * call. */
     const hd_warp_values *(*meet)(struct hd_kernel_thread *self, uint32_t what, uint64_t value);
@@ -176,13 +180,14 @@ typedef struct hd_cpu_services {
     void (*failed)(struct hd_kernel_thread *self, const char *text, const char *file, int line);
 } hd_cpu_services;
 
-/* The data of one thread of a block. The caller of a kernel's entry makes and owns it. */
+/* The data of one thread of a block. The caller of a kernel's `entry` makes and owns this
+ * structure. */
 typedef struct hd_kernel_thread {
     struct {
         uint32_t x, y, z;
     } thread, block, block_dim, grid_dim;
     void *dynamic_shared; /* aligned to 16 bytes; the same for all threads of a block */
-    /* Returns when all threads of the block that still run have called this function. */
+    /* Returns after all threads of the block that still run called this function. */
     void (*barrier)(struct hd_kernel_thread *self);
     const hd_cpu_services *services; /* for modules of version 3 */
 } hd_kernel_thread;
@@ -303,8 +308,8 @@ typedef struct hd_cpu_module {
 #define hd_grid_dim_y() (hd_self->grid_dim.y)
 #define hd_grid_dim_z() (hd_self->grid_dim.z)
 
-/* Every thread of the block waits here for the others, except those that returned from the kernel.
- * Afterwards each thread sees what the others wrote before. */
+/* Every thread of the block waits here for the other threads, except those that returned from the
+ * kernel. Afterwards each thread sees the earlier writes of the others. */
 #define hd_barrier() (hd_self->barrier(hd_self))
 
 #ifdef HD_CPU_MODULE

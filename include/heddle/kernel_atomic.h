@@ -10,18 +10,18 @@
  *                                     to `expected`
  *
  * `pointer` points to memory of a buffer or to shared memory, aligned to the size of the type. An
- * operation is atomic for all threads of the device; on a host device, for all threads of the
- * program. Operations are relaxed: they do not order accesses to other memory. To order these
- * accesses, use a fence:
+ * operation is atomic for all threads of the device. On a host device, an operation is atomic for
+ * all threads of the program. The operations are relaxed: they do not order accesses to other
+ * memory. To order other accesses, use a fence:
  *
  *     hd_thread_fence_block(), _device(), _system()
  *
- * A fence holds for the other threads of the block, of the device or of the system. They see the
- * calling thread's writes before the fence no later than its writes after the fence. The fence
- * orders the thread's reads, too.
+ * A fence works for the other threads of the block, of the device or of the system. If such a
+ * thread sees a write that the calling thread makes after the fence, it also sees the writes before
+ * the fence. The fence orders the calling thread's reads in the same way.
  *
- * Sums of floating-point numbers depend on the order in which the threads add. No device promises
- * an order.
+ * Sums of floating-point numbers depend on the order in which the threads add. This order may
+ * differ from launch to launch.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -199,8 +199,8 @@ HD_DEVICE void hd_thread_fence_system(void)
 
 /* ---- GPU and CPU: operations made from compare and exchange ---- */
 
-/* `word` is an integer type as large as `type`. `keeps` is true if the value in memory, `now`, need
- * not change. */
+/* `word` is an integer type as large as `type`. `now` is the value in memory. `keeps` is true if
+ * this value need not change. */
 #define HD_ATOMIC_LOOP(name, suffix, type, word_suffix, word, keeps, value)                                            \
     HD_DEVICE type hd_atomic_##name##_##suffix(type *p, type v)                                                        \
     {                                                                                                                  \

@@ -10,7 +10,7 @@
  *                                         the bits of a floating-point number, and the number with
  *                                         these bits
  *
- * On a GPU each takes one or two instructions.
+ * On a GPU, each of these functions takes one or two instructions.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 

@@ -1,9 +1,9 @@
 /* kernel_half.h - kernel source: numbers of 16 bits, hd_f16 and hd_bf16. heddle/kernel.h includes
  * it.
  *
- * hd_f16 is IEEE binary16: 11 bits of precision, up to 65504. hd_bf16 is the upper half of a float:
- * 8 bits of precision and a float's range. In a buffer each takes 2 bytes. T stands for f16 and
- * bf16:
+ * hd_f16 is IEEE binary16, with 11 bits of precision and numbers up to 65504. hd_bf16 is the upper
+ * half of a float, with 8 bits of precision and a float's range. In a buffer, a number of either
+ * type takes 2 bytes. T stands for f16 and bf16:
  *
  *     hd_T_from_f32(x), hd_T_from_f64(x), hd_T_from_i32(x)
  *     hd_T_to_f32(h), hd_T_to_f64(h)                      exact
@@ -20,9 +20,9 @@
  *                                                         two numbers at once, with one instruction
  *                                                         of a GPU
  *
- * Every function rounds its result once, to the nearest number, ties to even, and flushes no
- * subnormal numbers to 0. GPUs and host devices therefore return the same bits, except for those of
- * a NaN.
+ * Every function rounds its result once, to the nearest number (ties to even), and does not replace
+ * subnormal numbers by 0. Therefore GPUs and host devices return the same bits, except for the bits
+ * of a NaN.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -61,8 +61,8 @@ HD_DEVICE uint32_t hd_half_bits_of(float f)
     return bits;
 }
 
-/* Returns a float that can be rounded once more, to fewer bits. If the float is inexact, it is the
- * neighbour with an odd last bit. */
+/* Returns a float that the caller can round once more, to fewer bits. If no float is exact, the
+ * result is the neighbouring float with an odd last bit. */
 HD_DEVICE float hd_half_odd_of_f64(double x)
 {
     float f = (float)x;
@@ -160,8 +160,8 @@ HD_DEVICE hd_f16x2 hd_f16x2_fma(hd_f16x2 a, hd_f16x2 b, hd_f16x2 c)
     __builtin_memcpy(&a, &x, sizeof a);
     return a;
 }
-/* Returns a * b + c as a float that can be rounded once more. If the sum is no float, rounding down
- * and up give different floats. */
+/* Returns a * b + c as a float that the caller can round once more. If the sum is no float,
+ * rounding down and rounding up give different floats. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
     float low, high, zero, near;
@@ -241,9 +241,9 @@ HD_DEVICE float hd_half_quotient(float a, float b)
 {
     return a / b;
 }
-/* Returns a * b + c as a float that can be rounded once more. The product is exact as a double;
- * `rest` is the part that the sum lacks. A compiler that fuses products with sums therefore changes
- * nothing. */
+/* Returns a * b + c as a float that the caller can round once more. The product is exact as a
+ * double; `rest` is the part that the rounded sum lacks. Therefore the result is the same if the
+ * compiler fuses the product with the sum. */
 HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
 {
     double wide = (double)c, p = (double)a * (double)b, s = p + wide, other = s - p;
@@ -258,8 +258,8 @@ HD_DEVICE float hd_half_odd_fma(float a, float b, float c)
     }
     return hd_half_odd_of_f64(s);
 }
-/* A float has more than twice as many bits. Rounding a sum or a product to a float first therefore
- * does not change the final result. */
+/* A float has more than twice as many bits of precision as these types. So the final result does
+ * not change if a sum or a product is first rounded to a float. */
 HD_DEVICE hd_f16 hd_f16_add(hd_f16 a, hd_f16 b)
 {
     return hd_f16_from_f32(hd_half_sum(hd_f16_to_f32(a), hd_f16_to_f32(b)));

@@ -17,20 +17,20 @@
  * instructions, which are faster and less exact. On the CPU they are the functions of the C
  * library.
  *
- * On GPUs, square root, division, fma, and rounding to whole numbers use instructions, and their
- * results are correctly rounded. `heddle cc` adds a library of LLVM bitcode: libdevice of a CUDA
- * toolkit, or libclc. Most functions without an instruction come from this library. nvcc brings its
- * own versions of these functions. On the CPU, most functions come from libm. The libraries define
- * the algorithms of their functions. Where this header defines an algorithm, a comment describes it
- * or names its source. DLMF is NIST's Digital Library of Mathematical Functions.
+ * On GPUs, square root, division, fma, and rounding to whole numbers use instructions of the GPU,
+ * and their results are correctly rounded. Most other functions come from LLVM bitcode that `heddle
+ * cc` adds: libdevice of a CUDA toolkit, or libclc. nvcc contains its own versions of these
+ * functions. On the CPU, most functions come from libm. If this header itself defines the algorithm
+ * of a function, a comment describes the algorithm or names its source. DLMF is NIST's Digital
+ * Library of Mathematical Functions.
  *
- * Except hd_fast_, the functions are within the bounds of the chapter "Mathematical Functions" of
- * the CUDA C++ Programming Guide. On the CPU, some double functions of glibc 2.36 are not
- * (docs/kernels.md). tests/kernel/math/functions.h lists the bounds. docs/benchmarks.md gives the
- * measured errors.
+ * The errors of all functions except hd_fast_ are within the bounds of the chapter "Mathematical
+ * Functions" of the CUDA C++ Programming Guide. The exceptions are some functions for double of
+ * glibc 2.36, on the CPU (docs/kernels.md). tests/kernel/math/functions.h lists the bounds.
+ * docs/benchmarks.md lists the measured errors.
  *
- * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC. Without either macro, the code calls
- * external functions whose symbols begin with hd_math_.
+ * `heddle cc` defines HD_MATH_LIBDEVICE or HD_MATH_LIBCLC, by the library that it adds. If neither
+ * macro is defined, the code calls external functions whose symbols begin with hd_math_.
  */
 #ifndef HEDDLE_KERNEL_MATH_H
 #define HEDDLE_KERNEL_MATH_H

@@ -8,15 +8,15 @@
  * In source that `heddle cc` compiles, `printf` and `assert` are other names of these two.
  *
  * On a host device, a call writes its whole text, up to 4095 bytes, to the program's standard
- * output without a break. The text is there when the launch ends. On a GPU, the driver keeps the
- * text in a buffer of 1 MiB by default, where new text replaces the oldest. The driver chooses when
- * it writes the text: at hd_close at the latest.
+ * output without a break. When a launch has ended, all of its text is written. On a GPU, the driver
+ * keeps the text in a buffer, of 1 MiB by default. If the buffer is full, new text replaces the
+ * oldest text. The driver decides when it writes the text, at hd_close at the latest.
  *
  * On a host device a failed assertion reports this line:
  *     kernel 'k', block (3, 0, 0), thread (17, 0, 0): assertion 'i < n' failed at file.c:12
  *
- * On a GPU, the driver writes the same facts to standard error, and the failure of the launch names
- * the kernel.
+ * On a GPU, the driver writes these facts to standard error, and the message of the failed launch
+ * names the kernel.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -32,8 +32,8 @@ extern "C" __attribute__((device, noreturn)) void __assertfail(const char *asser
 
 #if HD_KERNEL_GPU && defined(__clang__)
 
-/* The driver provides this function, too. It takes the values in one piece, each promoted as in C
- * and aligned to its size. */
+/* The driver also provides this function. It takes the values in one block of memory, each promoted
+ * as in C and aligned to its size. */
 extern "C" __attribute__((device)) int vprintf(const char *format, const char *values);
 
 template <typename T> struct hd_print_promoted {
@@ -86,8 +86,8 @@ template <typename... Values> HD_DEVICE int hd_print(const char *format, Values.
 #endif
 
 #if HD_KERNEL_GPU || !defined(__cplusplus)
-/* Both take the text of the condition. If one called the other, the text would show expanded
- * macros. */
+/* Both macros use the text of the condition. If one macro called the other one, this text would
+ * contain expanded macros. */
 #ifdef NDEBUG
 #define hd_assert(condition) ((void)0)
 #else

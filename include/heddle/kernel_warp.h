@@ -1,9 +1,9 @@
 /* kernel_warp.h - kernel source: functions that the threads of a warp call together.
  * heddle/kernel.h includes it.
  *
- * A warp is 32 threads of a block with consecutive numbers. A thread's number in its block is x +
- * y * block_dim.x + z * block_dim.x * block_dim.y. Its lane is this number modulo 32. The last warp
- * of a block may be smaller. T is i32, u32, i64, u64, f32 or f64:
+ * A warp is 32 threads of a block with consecutive numbers. A thread's number in its block is x + y
+ * * block_dim.x + z * block_dim.x * block_dim.y. Its lane is this number modulo 32. The last warp
+ * of a block may contain fewer threads. T is i32, u32, i64, u64, f32 or f64:
  *
  *     hd_warp_size                                  32
  *     hd_lane_index()                               the thread's lane
@@ -25,20 +25,21 @@
  *     hd_warp_reduce_add_T(value), _min_T, _max_T   sum, least or greatest value of all lanes; each
  *                                                   lane gets the result; a NaN is neither least
  *                                                   nor greatest
- *     hd_warp_barrier()                             afterwards each thread of the warp sees what
- *                                                   the others wrote before
+ *     hd_warp_barrier()                             afterwards each thread of the warp sees the
+ *                                                   earlier writes of the others
  *     hd_block_reduce_add_T(value), _min_T, _max_T  the same over all threads of the block; also a
  *                                                   barrier of the block
  *
  * All threads of the warp that are still in the kernel must call such a function, at the same place
- * of the program. Threads that returned before take no part. Neither do lanes without a thread, in
- * the last warp. In a shuffle, the value of such a lane is unspecified. The other functions leave
- * it out. All threads of the block must call hd_block_reduce_*, and none may have returned before.
+ * in the program. A lane takes no part if its thread returned from the kernel. The same holds for
+ * lanes of the last warp that have no thread. In a shuffle, the value of a lane that takes no part
+ * is unspecified. The other functions ignore this lane. All threads of the block must call
+ * hd_block_reduce_*, and all of them must still be in the kernel.
  *
- * If some threads of a warp do not make the call, the behaviour of a GPU is undefined: it may wait
- * for ever. A host device ends the launch: the device is lost, and the message names the kernel,
- * the block and two threads. GPUs and host devices add floating-point numbers in the same order.
- * The bits of the sums are therefore equal.
+ * If some threads of a warp do not make the call, the behaviour of a GPU is undefined: for example,
+ * it may wait forever. On a host device, the launch ends and the device is lost; the message names
+ * the kernel, the block and two threads. GPUs and host devices add floating-point numbers in the
+ * same order, so the bits of their sums are equal.
  */
 #include <heddle/kernel.h> /* first: it includes this file, too */
 
@@ -65,8 +66,8 @@
 
 /* ---- GPU: clang or nvcc ---- */
 
-/* The instructions wait for those lanes of a mask that have not returned. The mask can therefore be
- * all lanes. */
+/* The instructions wait only for those lanes of a mask whose threads are still in the kernel.
+ * Therefore the mask may contain all lanes. */
 #define HD_WARP_LANES "0xffffffff"
 
 HD_DEVICE uint32_t hd_lane_index(void)
@@ -149,8 +150,8 @@ HD_WARP_SHUFFLE(xor, "bfly", "0x1f")
 #undef HD_WARP_SHUFFLE
 #undef HD_WARP_SHUFFLE_OF
 
-/* If all lanes take part, they combine their values in a butterfly. Otherwise the values are
- * combined one after another. */
+/* If all lanes take part, they combine their values pairwise, in a butterfly. Otherwise they
+ * combine the values one after another. */
 #define HD_WARP_REDUCE(op, suffix, type)                                                                               \
     HD_DEVICE type hd_warp_reduce_##op##_##suffix(type value)                                                          \
     {                                                                                                                  \
@@ -230,8 +231,8 @@ HD_WARP_SHUFFLE_OF(f32, float)
 HD_WARP_SHUFFLE_OF(f64, double)
 #undef HD_WARP_SHUFFLE_OF
 
-/* Combines values in the order of a GPU's first lane: by halves if all lanes take part, else one
- * after another. */
+/* Combines the values in the order of the first lane on a GPU: pairwise, by halves, if all lanes
+ * take part, otherwise one after another. */
 #define HD_WARP_REDUCE(op, suffix, type)                                                                               \
     HD_DEVICE type hd_warp_cpu_reduce_##op##_##suffix(HD_SELF, type value)                                             \
     {                                                                                                                  \

@@ -1,38 +1,39 @@
-/* heddle/peer.h - which device can use the memory of which other device directly: Heddle moves
- * bytes to find out.
+/* heddle/peer.h - tests of peer access: which device can use the memory of which other device
+ * directly.
  *
- * A driver may report peer access that does not work. Writes may get lost, be visible to the writer
- * alone, or arrive slower than through pinned memory. Heddle therefore tests an ordered pair of
- * devices when the program first needs it. In the pair (device, owner), `device` uses memory of
- * `owner`. The test runs in another process, so that a hang or a fault leads to a verdict and harms
- * nothing else.
+ * A driver can report peer access that does not work. Writes can get lost, can be visible only to
+ * the device that writes, or can arrive more slowly than through pinned memory. Heddle therefore
+ * tests an ordered pair of devices when the program first needs peer access for this pair. In the
+ * pair (device, owner), `device` uses memory of `owner`. The result of the test is a verdict. The
+ * test runs in another process, so that a hang or a fault of the test does not harm the program.
  *
- * In the test, `device` writes to the owner's memory and reads from it, in several sizes. The test
- * uses copy engines and kernels for both. Only the device on which the bytes arrive checks the
- * bytes. If the driver reports that atomic operations between the two devices work, kernels of
- * `device` also increment a counter in the owner's memory. Then the test times copies to the owner:
- * directly, and through pinned memory.
+ * In the test, `device` writes to the owner's memory and reads from this memory, in several sizes,
+ * by copy engine and by kernel. The device on which the bytes arrive checks the bytes. If the
+ * driver reports that atomic operations between the two devices work, kernels of `device` also
+ * increment a counter in the owner's memory. Then the test measures the time of copies to the
+ * owner, directly and through pinned memory.
  *
- * A file in the user's cache folder keeps the results (option cache). A result counts until the
- * machine boots again, or until the driver, the devices or the command line of the system's kernel
- * change. With the option peers=trust, Heddle relies on the driver's report instead of a test. With
- * peers=off, it never uses peer access. The option peer_timeout limits a test.
+ * Heddle keeps the results in a file in the user's cache folder (option `cache`). A result is valid
+ * until the machine boots again, or until the driver, the devices or the command line of the Linux
+ * kernel change. With the option peers=trust, Heddle relies on the driver's report instead of a
+ * test. With peers=off, Heddle never uses peer access.
  *
  * A copy between two devices does not wait for the test. The first copy starts the test on a thread
- * of the library. Copies go through pinned memory until there is a verdict. If the verdict is
- * "usable", later copies go directly. With placement=inline, which starts no threads, the first
- * copy runs the test itself. These calls need the verdict and wait for it: hd_peer_check,
- * hd_peers_check, and a launch or a matrix product with a buffer of another device. If a program
- * needs its first copies to go directly, it calls hd_peer_check or hd_peers_check before them.
+ * of the library. Copies go through pinned memory until the verdict is known. If the verdict is
+ * "usable", later copies go directly. With placement=inline, the first copy runs the test itself,
+ * because the library starts no thread for it. Other calls wait for the verdict: hd_peer_check,
+ * hd_peers_check, and a launch or a matrix product with a buffer of another device. If even the
+ * first copies must go directly, call hd_peer_check or hd_peers_check first.
  *
- * Threads: any. Two threads that need the same pair wait for one test. If two processes need a
- * test, one runs the test, and the other waits for the results. The waiting process tests by itself
- * if no result arrives for the time of the option peer_timeout.
- * Blocking: a call that waits for a test usually waits for about a second. The test of a pair takes
- * at most the time of the option peer_timeout. Before the test, opening the devices may take up to
- * peer_timeout, too. Heddle tests both directions of a pair together. A test does not hold up
- * running or submitted work. hd_close stops a running test, which then gives no verdict. Calls that
- * wait for the test then fail with HANDLE.
+ * Threads: any. If two threads need the verdict of the same pair, both wait for one test. If two
+ * processes need a test, the first one runs the test, and the second one waits for the results. If
+ * no result arrives for the time of the option peer_timeout, the second process runs the test
+ * itself.
+ * Blocking: a call that waits for a test usually waits for about a second. The opening of the
+ * devices may take as long as the option peer_timeout states. The test of each pair may then take
+ * this long, too. Heddle tests both directions of a pair together. A test does not hold up running
+ * or submitted work. hd_close stops a running test, which then gives no verdict; calls that wait
+ * for the test fail with HANDLE.
  */
 #ifndef HEDDLE_PEER_H
 #define HEDDLE_PEER_H
@@ -44,14 +45,14 @@ HD_BEGIN_DECLS
 /* The result of the test of a pair. */
 typedef enum hd_peer_verdict {
     HD_PEER_UNKNOWN = 0, /* not tested */
-    HD_PEER_USABLE,      /* bytes arrive, no slower than through pinned memory */
-    /* Bytes arrive, but copies through pinned memory are faster. Kernels use the owner's memory
-     * directly, but hd_copy does not. */
+    HD_PEER_USABLE,      /* bytes arrive, and HD_PEER_SLOW does not apply */
+    /* Bytes arrive, but copies through pinned memory are over 25 % faster (on host devices, over 8
+     * times as fast). Kernels use the owner's memory directly, but hd_copy does not. */
     HD_PEER_SLOW,
     HD_PEER_REFUSED, /* the driver returned an error (`driver_code`), or reports no access */
     HD_PEER_CORRUPT, /* bytes did not arrive as the test sent them, or the test hung or crashed */
-    /* The pair could not be tested, or something killed the test. Heddle does not use the pair's
-     * peer access. */
+    /* Heddle could not test the pair, or something killed the test. Heddle does not use peer access
+     * between the two devices. */
     HD_PEER_INCONCLUSIVE
 } hd_peer_verdict;
 
@@ -67,7 +68,7 @@ typedef struct hd_peer_info {
     hd_peer_verdict verdict;
     /* The driver's code if it refused the pair or failed during the test; 0: none. */
     int driver_code;
-    /* The test found that atomic operations on the owner's memory count right. */
+    /* In the test, atomic operations on the owner's memory gave right results. */
     bool atomics;
     bool remembered; /* an earlier process found the result */
     /* speed of copies by `device` into the owner's memory; 0: not measured */
@@ -80,20 +81,21 @@ typedef struct hd_peer_info {
 /* Describes how `device` can use memory of `owner`. Both are numbers of devices of the runtime. If
  * the verdict is not known, the call tests the pair and waits for the test. If `device` and `owner`
  * are the same device, the verdict is HD_PEER_USABLE.
- * Errors: ARGUMENT, HANDLE, HOST_MEMORY. If the pair cannot be used or tested, that is a verdict
- * and no error. */
+ * Errors: ARGUMENT, HANDLE, HOST_MEMORY. If the pair cannot be used or tested, the call returns
+ * HD_OK and a verdict. */
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
 
 /* A function that hd_peers_check calls after each ordered pair, on the thread that called
- * hd_peers_check. `done` of `total` pairs are done. The function may call anything but
- * hd_peers_check and hd_close. While the function runs, pairs that are not done yet count as
- * HD_PEER_UNKNOWN for its calls, and Heddle does not use them. */
+ * hd_peers_check. `done` of `total` pairs are done. The function may call everything except
+ * hd_peers_check and hd_close. In the function, hd_peer_check tests nothing: if a pair has no
+ * verdict yet, the call returns HD_PEER_UNKNOWN. Until the pair has a verdict, Heddle does not
+ * begin to use peer access for it. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 
 /* Flags of hd_peers_check. */
 typedef enum hd_peers_flags {
-    /* Test pairs with a known verdict, too. A pair in use stays in use unless the test finds it
-     * corrupt. */
+    /* Also test pairs with a known verdict. If Heddle already uses peer access for a pair, this use
+     * goes on unless the test finds the pair corrupt. */
     HD_PEERS_AGAIN = 1
 } hd_peers_flags;
 

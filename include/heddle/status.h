@@ -1,13 +1,15 @@
 /* heddle/status.h - what calls return, and how to learn more about a failure.
  *
- * Functions that can fail return an hd_status: HD_OK (0), or a negative value. If a function
- * returns something else, its comment says which result reports a failure. Outputs come last in the
- * argument list, and a function writes them only if it succeeds.
+ * Most functions that can fail return an hd_status: HD_OK (0), or a negative value. If a function
+ * returns another type, its comment states which result reports a failure. Results that a call
+ * returns through pointers come last in the argument list, and the call writes them only if it
+ * succeeds. The last rule does not hold for copies into memory of the program (heddle/copy.h).
  *
  * Each failure leaves one line of text for the calling thread (hd_message), and the same facts as
- * fields (hd_last_error). A success changes neither of them. The library never aborts the program.
- * It prints only what an option asks for (such as stats). If the environment contains HEDDLE_...
- * variables that name no option, it also prints one line about them (option environment_check).
+ * fields (hd_last_error). A call that succeeds changes neither of them. The library never aborts
+ * the program. The library prints only the texts that an option asks for (such as `stats`). One
+ * exception is a line about HEDDLE_... variables in the environment that name no option (option
+ * environment_check).
  *
  * Threads: any. Each thread keeps its own last failure.
  * Blocking: never.
@@ -29,7 +31,7 @@ HD_BEGIN_DECLS
     X(ERROR_MEMORY, -3, "out of device memory")                                                                        \
     X(ERROR_HOST_MEMORY, -4, "out of host memory")                                                                     \
     X(ERROR_RANGE, -5, "bytes outside the buffer")                                                                     \
-    X(ERROR_ACCESS, -6, "memory or argument used in a way it does not allow")                                          \
+    X(ERROR_ACCESS, -6, "this memory or argument does not allow this use")                                             \
     X(ERROR_UNREACHABLE, -7, "the device cannot reach this memory")                                                    \
     X(ERROR_LIMIT, -8, "more than the device or the library allows")                                                   \
     X(ERROR_TIMEOUT, -9, "the time limit passed")                                                                      \
@@ -52,10 +54,11 @@ typedef enum hd_status {
 #undef HD_STATUS_ENUM
 } hd_status;
 
-/* The facts of a failure. The fields describe the operation that failed. After a TIMEOUT, they
- * describe the operation that the call waited for last. After the loss of a device, the message
- * lists the operations that may have caused it, and the fields describe the likeliest one. Fields
- * that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
+/* The facts of a failure. The fields describe the operation that failed. After a TIMEOUT, the
+ * fields describe the unfinished operation at the end of the chain of waits. After the loss of a
+ * device, the message lists the operations that may have caused the loss, and the fields describe
+ * the likeliest one. Fields that do not apply are -1 (numbers), 0 (ticket, driver_code) or ""
+ * (strings). */
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
@@ -63,7 +66,8 @@ typedef struct hd_error {
     int device;      /* device index in the runtime */
     int lane;        /* lane number on that device */
     uint64_t ticket; /* sequence number of the failed operation in that lane */
-    /* "launch", "copy", "fill", "matrix product", or the driver entry point that failed */
+    /* "launch", "copy", "fill", "matrix product", "call", "wait" or "claim", or the driver entry
+     * point that failed */
     char operation[64];
     char kernel[128];  /* kernel name, for a launch */
     char message[512]; /* the line that hd_message() returns */
@@ -81,6 +85,13 @@ HD_API const char *hd_status_text(hd_status status);
  * string belongs to the library and stays valid until the same thread's next failure. Cannot
  * fail. */
 HD_API const char *hd_message(void);
+
+/* Makes `message` the calling thread's last failure, with this status, and returns the status. For
+ * layers on top of Heddle, such as heddle/mpi.h and language bindings: their failures then read
+ * like those of Heddle. The call copies at most 511 bytes of the message; control characters become
+ * spaces. If `message` is NULL, the text of the status takes its place. HD_OK changes nothing.
+ * Errors: ARGUMENT (`status` is no hd_status). */
+HD_API hd_status hd_error_set(hd_status status, const char *message);
 
 /* Writes the fields of the calling thread's last failure to *out, at most out->size bytes. If `out`
  * is NULL, nothing happens. Cannot fail. */

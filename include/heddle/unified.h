@@ -1,27 +1,30 @@
 /* heddle/unified.h - buffers that the CPU and the GPU both use.
  *
  * A unified buffer consists of memory on its device and as much pinned memory of the host. Heddle
- * moves newer bytes to the side that needs them. Heddle moves bytes to the device before the
- * operation that uses them, in a lane of the library. Heddle moves bytes to the host when the
- * program calls hd_map or accesses an element. Kernels therefore run at the speed of device memory,
- * and the CPU reads at the speed of its own memory, in every placement.
+ * moves newer bytes to the side that needs them. Before an operation on the device, Heddle moves
+ * newer bytes from the host to the device, in a lane of the library. If the program calls hd_map or
+ * accesses an element, Heddle moves newer bytes from the device to the host. In every placement,
+ * kernels therefore run at the speed of device memory, and the CPU reads at the speed of its own
+ * memory.
  *
- * Heddle moves whole chunks, and only chunks that are used and are newer on the other side. The
- * size of a chunk is a power of two of at least 64 KiB, and a buffer consists of at most 64 chunks.
- * Heddle does not move chunks that an operation overwrites completely.
+ * Heddle moves whole chunks of a buffer. The size of a chunk is a power of two of at least 64 KiB,
+ * and a buffer consists of at most 64 chunks. Heddle moves a chunk only if one side needs the chunk
+ * and its bytes are newer on the other side. If an operation overwrites a chunk completely, Heddle
+ * does not move the chunk.
  *
  * hd_map moves the whole buffer to the host, even for writing, so bytes that the program does not
- * overwrite stay as they were. From a hd_map for writing until the last hd_unmap, every operation
+ * overwrite stay as they were. From an hd_map for writing until the last hd_unmap, every operation
  * that uses the buffer fails with ACCESS. While the buffer is mapped only for reading, operations
  * may read it, but operations that write it fail with ACCESS.
  *
  * If a move of bytes fails, Heddle repeats the move at the next use of these bytes. If an operation
- * that writes the buffer fails, later reads of the chunks that it writes fail, too, on the host and
- * on devices. Bytes can be read again once hd_write, hd_fill, hd_copy or a kernel has written them.
+ * that writes the buffer fails, later reads of the written chunks also fail, on the host and on
+ * devices. The program can read bytes again after hd_write, hd_fill, hd_copy or a kernel wrote
+ * these bytes.
  *
- * hd_buffer_address returns the address of the device memory. Work outside of Heddle that uses this
- * address does not see newer bytes of the host. A unified buffer of a lost device is lost, like any
- * other buffer.
+ * hd_buffer_address returns the address of the device memory. If work outside of Heddle uses this
+ * address, this work does not see newer bytes of the host. A unified buffer of a lost device is
+ * lost, like any other buffer.
  *
  * Threads: any.
  * Blocking: hd_alloc_unified waits as hd_alloc and hd_alloc_host do. hd_element and the functions
@@ -54,9 +57,10 @@ HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
  * TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API void *hd_element(hd_buffer *buffer, size_t offset, size_t bytes, hd_access access);
 
-/* Read an element by its index (hd_get_f32 and so on), or write it (hd_put_f32 and so on). These
- * functions return true on success, unlike functions with a status, whose HD_OK is 0. On failure
- * they return false, set hd_message, and change nothing. */
+/* Read an element by its index (hd_get_f32 and so on), or write it (hd_put_f32 and so on). Like
+ * hd_element, whose pointer is NULL on failure, these functions return no status: they return true
+ * on success, whereas HD_OK is 0. On failure they return false, set hd_message, and change nothing;
+ * hd_last_error gives the status. */
 #define HD_ELEMENT_FUNCTIONS(NAME, TYPE)                                                                               \
     static inline bool hd_get_##NAME(hd_buffer *buffer, size_t index, TYPE *out)                                       \
     {                                                                                                                  \

@@ -1,13 +1,14 @@
 /* cancel.h - no thread of the program is cancelled inside a call.
  *
  * pthread_cancel ends a thread while it waits, reads or writes. If that happened inside the
- * library, the thread would keep its locks, and hd_close would wait for it. So calls hold a
+ * library, the thread would keep its locks, and hd_close would wait for it. So calls hold
  * cancellation off until they return:
- * - HDI_INSIDE holds it off for the whole call.
- * - Calls that programs make by the million do not hold it off as a whole. In such a call, only
- *   waits hold it off, and the few other places that could end the thread (wait.h, lock.h,
- *   driver/current.h, functions with HDI_UNCANCELLED). Waits on futexes are no cancellation points.
- *   Asynchronous cancellation is not supported, as in most functions of the C library.
+ * - HDI_INSIDE holds cancellation off for the whole call.
+ * - Calls that programs make by the million do not hold cancellation off as a whole. Such a call
+ *   holds cancellation off only in waits, and in the few other places where cancellation could end
+ *   the thread. See wait.h, lock.h, driver/current.h, and functions with HDI_UNCANCELLED. Waits on
+ *   futexes are no cancellation points. Like most functions of the C library, the library does not
+ *   support asynchronous cancellation.
  *
  * Threads: any. Locks: none. Blocking: none.
  * Always: a thread leaves a call with the cancellation state with which it entered.

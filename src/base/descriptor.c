@@ -3,9 +3,9 @@
  *
  * The placeholder for a free number is a descriptor of "/" as a path only (O_PATH). So reading and
  * writing it fails as with a closed descriptor. Of several threads that make descriptors, the first
- * one occupies the free numbers, and the last one gives them back. If the program closes one of the
- * three meanwhile, the system can still return that number. Then the descriptor is copied to a
- * higher number.
+ * one occupies the free numbers, and the last one gives them back. If the program closes 0, 1 or 2
+ * meanwhile, the system can still return that number. Then the descriptor is copied to a higher
+ * number.
  */
 #include "base/descriptor.h"
 #include <dlfcn.h>
@@ -23,12 +23,12 @@
 
 static hdi_mutex lock = HDI_MUTEX_INIT(DESCRIPTORS);
 static int users;               /* the number of calls that are making descriptors */
-static bool occupied[STANDARD]; /* by this file */
+static bool occupied[STANDARD]; /* true: the library occupies this number */
 
 static void descriptors_vacate(void)
 {
     for (int n = 0; n < STANDARD; n++) {
-        /* the number may have another descriptor by now, if the program put one there */
+        /* the program may have put another descriptor there, which must stay open */
         if (occupied[n] && (fcntl(n, F_GETFL) & O_PATH)) {
             close(n);
         }
@@ -96,7 +96,7 @@ void hdi_descriptors_release(bool held)
     }
     int code = errno;
     hdi_mutex_lock(&lock);
-    if (users > 0 && --users == 0) { /* 0: this is a child that was forked meanwhile */
+    if (users > 0 && --users == 0) { /* 0: this process is a child that was forked meanwhile */
         descriptors_vacate();
     }
     hdi_mutex_unlock(&lock);
@@ -115,7 +115,7 @@ static int descriptor_lift(int descriptor)
     return high;
 }
 
-/* Lifts both or none. */
+/* Lifts both descriptors of a pair, or closes both. */
 static int descriptor_lift_pair(int result, int ends[2])
 {
     if (result != 0) {
@@ -205,7 +205,7 @@ static void descriptor_lift_received(struct msghdr *message)
         if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
             continue;
         }
-        int *at = (int *)(void *)CMSG_DATA(head); /* aligned for it */
+        int *at = (int *)(void *)CMSG_DATA(head); /* aligned for an int */
         size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof *at;
         for (size_t i = 0; i < count; i++) {
             at[i] = descriptor_lift(at[i]);
@@ -261,7 +261,8 @@ void hdi_descriptors_fill(void)
 {
     for (int n = 0; n < STANDARD; n++) {
         if (fcntl(n, F_GETFD) < 0) {
-            /* this gets the lowest free number, which is n: only one thread runs */
+            /* this descriptor gets the lowest free number, which is n, since only one thread
+             * runs */
             open("/", O_PATH);
         }
     }

@@ -1,16 +1,16 @@
 /* descriptor.h - makes every descriptor of the library: none is ever 0, 1 or 2.
  *
- * A service may have closed these three. If the library got their numbers, the service's output
- * could go into memory or sockets of the library. The system always returns the lowest free number.
- * So while a call makes a descriptor, the library occupies those of the three numbers that are
- * free. If a thread of the program reads or writes such a placeholder, that fails as with a closed
- * descriptor (EBADF). The placeholders are closed when the call returns.
+ * A service may have closed these three descriptors. If the library got their numbers, the
+ * service's output could go into memory or sockets of the library. The system always returns the
+ * lowest free number. So while a call makes a descriptor, the library occupies each of the three
+ * numbers that is free. If a thread of the program reads or writes such a placeholder, the call
+ * fails as with a closed descriptor (EBADF). The placeholders are closed when the call returns.
  *
  * All descriptors are close-on-exec. tools/check-layers finds files that make descriptors
  * themselves.
  *
- * Threads: any. Locks: a separate lock, not held while a call runs. Blocking: as the call that
- * makes the descriptor.
+ * Threads: any. Locks: one lock, which is not held while the system call runs. Blocking: as the
+ * call that makes the descriptor.
  */
 #ifndef HDI_BASE_DESCRIPTOR_H
 #define HDI_BASE_DESCRIPTOR_H
@@ -44,14 +44,14 @@ void *hdi_descriptor_library(const char *name, int how);
 void hdi_descriptor_library_stays(const char *name);
 
 /* For calls of a driver, which opens descriptors itself and returns some. Between hold and release,
- * the process opens none of the three numbers. Pass the result to hdi_descriptors_release, on any
- * thread. */
+ * no new descriptor gets one of the three numbers. Pass the result to hdi_descriptors_release, on
+ * any thread. */
 bool hdi_descriptors_hold(void);
 void hdi_descriptors_release(bool held);
 
-/* For `main` of the library's helper programs, before they start threads. Occupies the closed ones
- * of the three numbers for good, also in programs that the process starts. Reading and writing them
- * fails as before. */
+/* For `main` of the library's helper programs, before they start threads. Occupies for good each of
+ * the three numbers that is closed, even in programs that the process starts. Reading and writing
+ * these descriptors still fails. */
 void hdi_descriptors_fill(void);
 
 #endif

@@ -2,10 +2,10 @@
  * names of statuses.
  *
  * Threads: any; each keeps its own state, so there are no locks. A thread's first failure makes the
- * state, and the thread's end frees it. Without memory, the thread takes one of a few states that
- * always exist. If those are taken, too, the thread uses a state with a constant text. Always: the
- * state is one finished hd_error, whose message is one zero-terminated line. Only a failure outside
- * of attempts changes it.
+ * state, and the thread's end frees it. Without memory, the thread takes one of a few spare states
+ * that always exist. If all spares are taken, the thread uses a state with a constant text. Always:
+ * the state is one finished hd_error, whose message is one zero-terminated line. Only a failure
+ * outside of attempts changes it.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@
 
 typedef struct state {
     hd_error last;
-    char name[96]; /* of hdi_error_name */
+    char name[96]; /* the text of hdi_error_name */
     bool is_spare;
     atomic_bool is_taken; /* for a spare state: some thread took it */
 } state;
@@ -35,7 +35,7 @@ typedef struct state {
 #define SPARES 16
 
 static const hd_error blank = {.size = sizeof(hd_error), .status = HD_OK, .device = -1, .lane = -1};
-/* the constant state of all threads without a state of their own */
+/* the constant state, for all threads that got no state of their own */
 static state untold = {.last = {.size = sizeof(hd_error),
                                 .status = HD_ERROR_HOST_MEMORY,
                                 .device = -1,
@@ -45,16 +45,16 @@ static state spares[SPARES];
 
 /* NULL: no failure yet; &untold: no memory for the failure */
 static _Thread_local state *own;
-static _Thread_local hdi_attempt *attempts; /* the innermost */
+static _Thread_local hdi_attempt *attempts; /* the innermost attempt */
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
-/* not 0: the program uses all keys, so no state is given back when a thread ends */
+/* not 0: the program uses all keys of threads, so no state is given back when a thread ends */
 static int own_error;
 
 static void error_state_give_back(state *s)
 {
     if (s->is_spare) {
-        /* pairs with the acquire of the next thread that takes it */
+        /* pairs with the acquire of the next thread that takes the spare */
         atomic_store_explicit(&s->is_taken, false, memory_order_release);
     } else {
         /* Every state of `spares` has is_spare set. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
@@ -133,8 +133,8 @@ const char *hdi_call_name(void)
     return hdi_presence_here.call != NULL ? hdi_presence_here.call : "";
 }
 
-/* Puts text, a colon and a space in front of the message from `at` on. Cuts off its end if there is
- * no room. */
+/* Puts text, a colon and a space in front of the message from `at` on. Cuts off the end of the
+ * message if there is no room. */
 static void error_put_in_front(hd_error *error, size_t at, const char *text)
 {
     size_t room = sizeof error->message - 1 - at, length = strlen(text) + 2;
@@ -173,7 +173,8 @@ hd_error hdi_error_blank(hd_status status)
 
 hd_status hdi_fail(hd_status status, const char *format, ...)
 {
-    /* built in a copy, because an argument may be the present message (hd_message) */
+    /* the message is built in a copy, because an argument may be the present message
+     * (hd_message) */
     hd_error e = hdi_error_blank(status);
     va_list arguments;
     va_start(arguments, format);
@@ -287,6 +288,21 @@ const char *hdi_error_name(const char *format, ...)
 const char *hd_message(void)
 {
     return error_last_failure()->message;
+}
+
+hd_status hd_error_set(hd_status status, const char *message)
+{
+    const char *call = hdi_presence_here.call;
+    hd_status result = status;
+    if (!hdi_status_is_known(status)) {
+        hdi_call_continue("hd_error_set");
+        result = hdi_fail(HD_ERROR_ARGUMENT, "%d is no status; pass one of hd_status", (int)status);
+    } else if (status != HD_OK) {
+        hdi_call_continue(NULL); /* the message names the call of the layer, not one of Heddle */
+        hdi_fail(status, "%s", message != NULL ? message : hd_status_text(status));
+    }
+    hdi_presence_here.call = call;
+    return result;
 }
 
 void hd_last_error(hd_error *out)

@@ -45,14 +45,15 @@ hd_status hdi_fail_about(hd_status status, const char *format, ...) __attribute_
         hdi_result_ ? hdi_fail_about(hdi_result_, __VA_ARGS__) : HD_OK;                                                \
     })
 
-/* The public call that the calling thread is in; "" outside of calls. */
+/* The name of the public call that the calling thread makes; "" outside of calls. */
 const char *hdi_call_name(void);
 
 /* Notes that the calling thread, a thread of the library, works for the call of this name from here
  * on. */
 void hdi_call_continue(const char *name);
 
-/* An hd_error with every field that does not apply set as status.h defines. */
+/* Returns an hd_error with this status. Every other field has the value that status.h defines for
+ * "does not apply". */
 hd_error hdi_error_blank(hd_status status);
 
 /* Returns a short text for use in a message, such as a name for an object without one. The text
@@ -60,14 +61,14 @@ hd_error hdi_error_blank(hd_status status);
  * fail. */
 const char *hdi_error_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Gets the calling thread's last failure, or that of its current attempt. */
+/* Gets the last failure of the calling thread, or of its current attempt. */
 void hdi_error_get(hd_error *out);
 
 /* A step that may fail without making the call fail, or cleanup after a failure. Attempts may nest,
  * and end in reverse order. */
 typedef struct hdi_attempt {
     struct hdi_attempt *outer;
-    hd_error error; /* HD_OK: nothing failed, and the other members are not set */
+    hd_error error; /* status HD_OK: nothing failed, and the other members are not set */
 } hdi_attempt;
 
 void hdi_attempt_begin(hdi_attempt *attempt);
@@ -75,12 +76,13 @@ void hdi_attempt_begin(hdi_attempt *attempt);
 /* Ends an attempt. A failure within it is dropped. */
 void hdi_attempt_end(hdi_attempt *attempt);
 
-/* Ends an attempt with a status, and returns that status. If it is a failure, the failure within
- * the attempt becomes the thread's last failure. If it is HD_OK, a failure within is dropped. */
+/* Ends an attempt with a status, and returns that status. If the status is a failure, the failure
+ * within the attempt becomes the thread's last failure. If the status is HD_OK, a failure within
+ * the attempt is dropped. */
 hd_status hdi_attempt_result(hdi_attempt *attempt, hd_status status);
 
-/* Returns `status`, which is a failure. A function uses it to return the result of another function
- * that only fails. So the static analyzer knows that the caller gets a failure, too. */
+/* Returns `status`, which is a failure. Use it to return the result of a function that always
+ * fails. It tells the static analyzer that this result is a failure. */
 static inline hd_status hdi_fail_pass(hd_status status)
 {
     assert(status != HD_OK);
@@ -88,8 +90,8 @@ static inline hd_status hdi_fail_pass(hd_status status)
 }
 
 #ifdef __clang_analyzer__
-/* For the static analyzer, which cannot see into error.c, and does not follow deep calls. These use
- * their arguments, and return the given status, which is a failure. */
+/* For the static analyzer, which cannot see into error.c, and does not follow deep calls. The
+ * macros below use their arguments, and return the given status, which is a failure. */
 int hdi_error_uses(int first, ...) __attribute__((pure));
 #define hdi_fail(status, ...) ((void)hdi_error_uses(0, __VA_ARGS__), (status))
 #define hdi_fail_driver(status, ...) ((void)hdi_error_uses(0, __VA_ARGS__), (status))

@@ -40,8 +40,8 @@ static void quiet_begin(quiet_state *quiet)
     pthread_sigmask(SIG_BLOCK, &both, &quiet->before);
 }
 
-/* `error`: the errno of a failure in between, or 0. Removes the signal of that failure, unless it
- * was already pending for the program. Keeps errno. */
+/* `error`: the errno of a failure in between, or 0. Removes the signal of that failure, unless this
+ * signal was already pending for the program. Keeps errno. */
 static void quiet_end(const quiet_state *quiet, int error)
 {
     int saved = errno;
@@ -112,7 +112,7 @@ static bool file_write_all(int descriptor, const char *text, size_t length, int6
 
 bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
 {
-    /* needed, since a call that does not hold cancellation off may report something */
+    /* needed, since even calls that do not hold cancellation off write reports */
     HDI_UNCANCELLED;
     quiet_state quiet;
     quiet_begin(&quiet);
@@ -124,8 +124,8 @@ bool hdi_write_quietly(int descriptor, const char *text, size_t length, int64_t 
 /* ---- replaced as a whole ---- */
 
 #define SUFFIX ".XXXXXX"
-#define NAMES 64 /* this many names are tried; mostly the first one is free */
-/* leftovers are deleted after this many seconds, since no write takes that long */
+#define NAMES 64 /* this many names are tried; mostly the first name is free */
+/* leftovers are deleted after this many seconds, since no writer takes so long */
 #define LEFT_AFTER 60
 
 /* Splits a path into the folder and the file's own name. */

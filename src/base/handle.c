@@ -1,9 +1,9 @@
-/* handle.c - stable memory, and the number that distinguishes handles of this process from those of
- * the process that forked it.
+/* handle.c - stable memory, and the salt: the number that distinguishes handles of this process
+ * from handles of the process that forked it.
  *
- * Threads: any; the number changes in the child's only thread, right after a fork. Locks: the lock
- * of stable memory; no lock is taken under it.
- * Always: the number grows with every generation of forks, so no handle of an ancestor fits.
+ * Threads: any; the salt changes in the child's only thread, right after a fork. Locks: the lock of
+ * stable memory; no lock is taken under it.
+ * Always: the salt grows with every generation of forks, so handles of ancestors are never valid.
  * Addresses of stable memory never serve anything else.
  */
 #include <pthread.h>
@@ -74,7 +74,7 @@ static void *stable_cut(size_t bytes)
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         size_t wanted = bytes > YARD_BYTES ? bytes : YARD_BYTES;
         void *more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
-        /* the system limits addresses, so this takes no more than needed */
+        /* the system limits addresses, so the second try takes no more than needed */
         if (more == MAP_FAILED && wanted > bytes) {
             wanted = bytes;
             more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);

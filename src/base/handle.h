@@ -6,7 +6,7 @@
  * the word does not match, and the call refuses the handle. So a call never follows a handle into
  * memory that is gone. An object whose generations are used up is not used again. After a fork,
  * handles of the parent are stale in the child. User-space addresses fit in 48 bits on every
- * supported system; the system gives out wider ones only on request.
+ * supported system; the system gives out wider addresses only on request.
  *
  * Threads: any. Locks: none for handles. A separate mutex for stable memory, also across fork(); no
  * lock is taken under it.
@@ -31,7 +31,7 @@ typedef struct hdi_handle_head {
     _Atomic uint64_t word;
 } hdi_handle_head;
 
-/* The magics of kinds. Those of kernels and modules are the same numbers as in kernel/module.h. */
+/* The magics of kinds. kernel/module.h uses the same numbers for kernels and modules. */
 #define HDI_LANE_MAGIC 0x4c414e45u
 #define HDI_RUNTIME_MAGIC 0x52554e54u
 #define HDI_MODULE_MAGIC 0x4d4f4455u
@@ -51,12 +51,12 @@ enum {
     3
 };
 
-/* A part of every head and every comparison, which has another value in each forked process.
- * Changes only in the child of a fork, before anything else runs there. */
+/* Every head contains this value, and every comparison uses it. The value differs between forked
+ * processes. Changes only in the child of a fork, before anything else runs there. */
 extern uint32_t hdi_handle_salt;
 
-/* From here on, handles become stale in children that this process forks. Any thread may call it;
- * one call is enough. */
+/* From here on, handles become stale in children that this process forks. Any thread may call this
+ * function; one call is enough. */
 void hdi_handle_guard_forks(void);
 
 static inline uint64_t hdi_handle_word(uint32_t magic, uint16_t generation, int state)
@@ -90,7 +90,7 @@ static inline int hdi_handle_head_is(const hdi_handle_head *head, uint32_t magic
     return (uint32_t)atomic_load_explicit(&head->word, memory_order_acquire) == (magic ^ hdi_handle_salt);
 }
 
-/* Makes all handles so far stale. False: that was the last generation, so do not use the object
+/* Makes all handles so far stale. False: the object used up its generations, so do not use it
  * again. */
 static inline bool hdi_handle_end(hdi_handle_head *head, uint32_t magic)
 {
@@ -137,8 +137,8 @@ static inline bool hdi_handle_word_is_good(uint64_t word, uint64_t before)
     return word == before || ((word ^ before) << 16 == 0 && (word >> 48 & 3) == HDI_HANDLE_CAREFUL);
 }
 
-/* Fails with HANDLE. Whatever the handle is, this reads only stable memory. If `kind` is "buffer",
- * for example, the message is one of
+/* Fails with HANDLE. Whatever the handle is, this function reads only stable memory. If `kind` is
+ * "buffer", for example, the message is one of
  *   - "FUNCTION: this is a lane, not a buffer"
  *   - "FUNCTION: the buffer is null"
  *   - "FUNCTION: not a buffer, or REASON" */
@@ -197,7 +197,8 @@ static inline void hdi_self_set(hdi_self *self, uint64_t word)
 /* Changes the word from `from` to `to`. Fails if the object holds another word by now. */
 static inline int hdi_self_change(hdi_self *self, uint64_t from, uint64_t to)
 {
-    /* seq_cst: hd_free then reads a lock, which others take before they read the word */
+    /* seq_cst: hd_free then loads whether a lock is taken, and others take that lock before they
+     * load the word */
     return atomic_compare_exchange_strong_explicit(&self->word, &from, to, memory_order_seq_cst, memory_order_acquire);
 }
 
@@ -211,9 +212,9 @@ static inline void hdi_self_close(hdi_self *self)
 /* ---- stable memory: its addresses are never used for anything else ----
  *
  * So a call may read the memory behind a stale handle as long as the process lives. While the
- * runtime is open, the handle leads to its structure, whose head no longer matches. Afterwards it
- * leads to zeros, which no handle matches. The price is addresses: some hundred kilobytes for each
- * closed runtime, without memory behind them. */
+ * runtime is open, the handle leads to the structure of the former object, whose head no longer
+ * matches. Afterwards the handle leads to zeros, which match no handle. The price is addresses
+ * without memory: some hundred kilobytes for each closed runtime. */
 
 typedef struct hdi_stable hdi_stable;
 
@@ -224,19 +225,20 @@ hdi_stable *hdi_stable_create(void);
  * no memory. */
 void *hdi_stable_take(hdi_stable *stable, size_t bytes);
 
-/* Makes all of it read-only and read as zeros from here on. Frees `stable`; NULL is ignored. */
+/* From here on, all of the memory is read-only and contains zeros. Frees `stable`; NULL is
+ * ignored. */
 void hdi_stable_clear(hdi_stable *stable);
 
 /* ---- handover: fields that the thread sanitizer must not report ----
  *
- * The library writes them when a structure loses its owner or gets a new one. At the same time a
- * thread with an old handle may read them.
+ * The library writes these fields when a structure loses its owner or gets a new owner. At the same
+ * time a thread with an old handle may read them.
  *
  * A call reads an object's fields, and then checks the handle again under the lock that protects
  * the object. If the structure belongs to another object by then, the call is refused and its reads
  * do not count. The sanitizer would report such a read. So these fields, and no others, are written
- * between HDI_HANDOVER_BEGIN and HDI_HANDOVER_END, which switch its checks off. Data that is valid
- * only under a lock, such as a use record, is written outside of them.
+ * between HDI_HANDOVER_BEGIN and HDI_HANDOVER_END, which switch the sanitizer's checks off. Data
+ * that is valid only under a lock, such as a use record, is written outside of these macros.
  *
  * The two macros are used in pairs in one thread. Without the sanitizer they compile to nothing. */
 

@@ -73,7 +73,7 @@ static void json_write_string(FILE *f, const char *value)
     for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
         int length = hdi_utf8_length(s);
         if (length == 0) {
-            /* the bytes are no text, so this writes the replacement character */
+            /* the bytes are no text, so the replacement character stands for them */
             fputs("\\ufffd", f);
             s++;
         } else if (*s == '"' || *s == '\\') {

@@ -21,7 +21,7 @@ typedef struct reader {
     int line;
     hdi_json_value *values; /* room for all values that the text can contain */
     size_t used;
-    /* the unfinished arrays and objects; the latest element of each */
+    /* the unfinished arrays and objects, and the latest element of each */
     hdi_json_value *open[HDI_JSON_DEPTH], *last[HDI_JSON_DEPTH];
     int depth;
     locale_t plain; /* the decimal point of the program's locale may differ */
@@ -40,8 +40,8 @@ static bool json_refuse(reader *r, const char *format, ...)
     return false;
 }
 
-/* The largest number of values that a text can contain: one, one more for each opening bracket, and
- * one more for each comma. */
+/* The largest number of values that a text can contain: one for the document, one for each opening
+ * bracket, and one for each comma. */
 static size_t json_count_values(const char *text, size_t bytes)
 {
     size_t n = 1;
@@ -175,7 +175,7 @@ static const char *json_read_string(reader *r)
         r->at += length;
     }
     r->at++;
-    *out = 0; /* this is at the closing quote, or before it */
+    *out = 0; /* `out` is at the closing quote, or before it */
     return first;
 }
 

@@ -37,12 +37,13 @@ typedef struct held {
     uint64_t of[HELD_MOST];
 } held;
 
-/* these are never freed: after the end of its thread, one serves another thread */
+/* the records of all threads; they are never freed: after its thread ended, a record serves another
+ * thread */
 static _Atomic(held *) every;
 
 _Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
 
-/* This is no thread-local storage, which is scarce in programs that load the library. */
+/* A key instead of thread-local storage, which is scarce in programs that load the library. */
 static pthread_key_t held_key;
 static pthread_once_t held_once = PTHREAD_ONCE_INIT;
 static bool has_held_key;
@@ -180,15 +181,16 @@ void hdi_rank_released(const void *lock)
 /* ---- for short sections: a thread that found the lock taken ----
  *
  * Threads of the queue get the lock in the order in which they queued up. A waiting thread first
- * looks again for about as long as a section lasts. Then it yields, so that a holder without a
- * processor gets one. Then it queues up. The first of the queue stays awake and keeps newcomers out
- * until it gets the lock. The others sleep for a while each, and meanwhile the lock is open to all.
- * So no open lock is left unused while threads sleep, and no thread waits forever. */
+ * checks the lock again and again, for about as long as a section lasts. Then it yields, so that a
+ * holder without a processor gets one. Then it queues up. The first of the queue stays awake and
+ * keeps newcomers out until it gets the lock. The others sleep, for a short time at once. If the
+ * next thread of the queue still sleeps when its turn comes, any thread may take the lock
+ * meanwhile. So no open lock is left unused while threads sleep, and no thread waits forever. */
 
 enum { PAUSES = 100, YIELDS = 8, SLEEP_FIRST_NS = 5000, SLEEP_LAST_NS = 50000 };
 
-/* Looks before it tries, so that waiting threads share the cache line instead of pulling it from
- * the holder. */
+/* Loads the lock before it tries to take it, so that waiting threads share the cache line instead
+ * of taking it from the holder. */
 static bool lock_try_when_open(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_take_open(lock);
@@ -260,8 +262,8 @@ static long biased_membarrier(int command)
     return syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Registers the process. Repeating that costs nothing, and a child of fork() may need to register
- * itself. */
+/* Registers the process with the system for membarrier. A second registration costs nothing, and a
+ * child of fork() may need its own. */
 static bool biased_register_process(void)
 {
     return !FENCED && biased_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
@@ -335,7 +337,8 @@ void hdi_biased_enter_slow(hdi_biased_lock *lock)
         hdi_mutex_lock(&lock->visit); /* held until the visit is over */
         atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
         hdi_mutex_unlock(&lock->visit);
-        /* Another visitor may have come in between; the mutex makes it see `busy`. */
+        /* Another visitor may have come in between; because of the mutex, that visitor sees
+         * `busy`. */
     } while (atomic_load_explicit(&lock->wanted, memory_order_seq_cst));
     hdi_rank_taken(lock, lock->visit.rank);
 }

@@ -4,7 +4,7 @@
  * hdi_lock is for sections of some tens of nanoseconds: one locked instruction to take, a plain
  * store to release. hdi_mutex is a pthread_mutex_t with a rank, for sections that may call the
  * driver, allocate or sleep. hdi_biased_lock is for data that one thread uses all the time and
- * others hardly ever: its owner pays two plain stores.
+ * other threads hardly ever: the owner pays two plain stores.
  *
  * Threads: any. Locks: themselves, none of them recursive; rank.h lists their order. Always: a
  * debug build asserts the order of rank.h.
@@ -26,8 +26,8 @@
  * take an open lock, except while the first of the queue asks for it. In that case all others let
  * the first one go before them. So every thread in the queue gets its turn.
  *
- * Zero-initialised is open. Never hold one across a driver call. Hold one across a system call or
- * an allocation only on a rare path. */
+ * A lock of zeros is open. Never hold an hdi_lock across a driver call. Hold it across a system
+ * call or an allocation only on a rare path. */
 
 typedef struct hdi_lock {
     atomic_int taken;
@@ -80,7 +80,7 @@ static inline bool hdi_lock_take_open(hdi_lock *lock)
 }
 
 /* Call it after a change of something that holders of the lock read. False: every thread that takes
- * the lock from now on sees the change, and every earlier holder has released the lock. Both sides
+ * the lock from now on sees the change, and every earlier holder released the lock. Both sides
  * are sequentially consistent. */
 static inline bool hdi_lock_is_taken(const hdi_lock *lock)
 {
@@ -96,7 +96,7 @@ static inline void hdi_lock_take(hdi_lock *lock)
     hdi_rank_taken(lock, HDI_LOCK_RANK(lock));
 }
 
-/* False: another thread holds it, or gets it next. */
+/* False: another thread holds the lock, or gets it next. */
 static inline bool hdi_lock_try(hdi_lock *lock)
 {
     bool taken = hdi_lock_take_open(lock);
@@ -152,7 +152,7 @@ static inline void hdi_mutex_lock_at_fork(hdi_mutex *mutex)
     hdi_rank_taken(mutex, mutex->rank);
 }
 
-/* False: another thread holds it. */
+/* False: another thread holds the mutex. */
 static inline bool hdi_mutex_try(hdi_mutex *mutex)
 {
     bool taken = pthread_mutex_trylock(&mutex->mutex) == 0;
@@ -168,7 +168,7 @@ static inline void hdi_mutex_unlock(hdi_mutex *mutex)
     pthread_mutex_unlock(&mutex->mutex);
 }
 
-/* False: another thread held it until the deadline, in the time of hdi_clock_ns (INT64_MAX:
+/* False: another thread held the mutex until the deadline, in the time of hdi_clock_ns (INT64_MAX:
  * none). */
 static inline bool hdi_mutex_lock_until(hdi_mutex *mutex, int64_t deadline)
 {
@@ -198,14 +198,14 @@ static inline void hdi_mutex_wait(hdi_mutex *mutex, pthread_cond_t *cond)
 /* ---- for one owner ----
  *
  * The owner enters and leaves without a locked instruction. A visitor announces itself, and makes
- * every processor that runs this process see that (membarrier). Then it waits until the owner is
- * outside. Without membarrier, and under the thread sanitizer, which does not model it, the owner
- * pays for a fence instead.
+ * every processor that runs this process see the announcement (membarrier). Then it waits until the
+ * owner is outside. If membarrier is missing, the owner pays for a fence instead. The same is true
+ * under the thread sanitizer, which does not model membarrier.
  *
  * Without this lock, a pair of hd_alloc and hd_free would take two more locked exchanges; `heddle
  * bench alloc` measures the pair. Such locks are known as biased locks, see also membarrier(2).
  *
- * presence.h uses the barrier alone, and so do engines that are about to sleep (engine.h).
+ * Without a lock, the barrier serves presence.h, and engines that are about to sleep (engine.h).
  *
  * One owner, any number of visitors. The owner leaves soon, usually within some tens of
  * nanoseconds; visitors may stay as long as they like. */
@@ -226,11 +226,11 @@ static inline bool hdi_biased_fenced(void)
     return __builtin_expect(how != 1, 0) && (how ? how : hdi_biased_look()) == 2;
 }
 /* Makes every processor that runs this process see this thread's earlier stores. If owners fence,
- * this is only a fence. */
+ * the function is only a fence. */
 void hdi_biased_barrier(void);
 
 /* hdi_biased_barrier_everywhere is the same barrier for all processes that joined. hdi_biased_join
- * joins the calling process. False: this system lacks it. */
+ * joins the calling process. False: this system lacks such a barrier. */
 bool hdi_biased_join(void);
 bool hdi_biased_barrier_everywhere(void);
 
@@ -266,7 +266,7 @@ static inline void hdi_biased_enter(hdi_biased_lock *lock)
 static inline void hdi_biased_leave(hdi_biased_lock *lock)
 {
     hdi_rank_released(lock);
-    /* pairs with the visitor's acquire load: it sees the owner's stores */
+    /* pairs with the visitor's acquire load: the visitor sees the owner's stores */
     atomic_store_explicit(&lock->busy, false, memory_order_release);
 }
 

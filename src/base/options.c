@@ -30,7 +30,7 @@ typedef struct entry {
     hdi_option_row row;
     kind kind;
     size_t offset;          /* of the field in hdi_options */
-    const char *low, *high; /* as a user writes them */
+    const char *low, *high; /* the limits, as a user writes them */
 } entry;
 
 #define WORD(option, name, text, meaning) "|" text
@@ -102,7 +102,7 @@ static const hdi_option_row *option_without_prefix(const char *name)
 
 /* ---- former names ---- */
 
-/* Options of release 0.2 that have other names and words now. They go with release 0.4. */
+/* Options of release 0.2 that have other names and words now. Release 0.4 drops them. */
 static const struct former {
     const char *name, *environment, *now;
     struct {
@@ -143,6 +143,13 @@ static const char *option_former_word(const struct former *f, const char *value)
     return value;
 }
 
+/* Options of release 0.2 that are gone. Settings may name them until release 0.4, without effect,
+ * so that compiled programs go on. */
+static bool option_is_gone(const char *name)
+{
+    return strcmp(name, "chain_memory") == 0 || strcmp(name, "trace_memory") == 0;
+}
+
 /* ---- parsing ---- */
 
 static bool option_is_separator(char c)
@@ -165,7 +172,7 @@ static hd_status option_fail_unknown(const char *name)
                     name);
 }
 
-/* The number of `value` among the words in "a|b|c"; -1: none of them. */
+/* The index of `value` among the words in "a|b|c"; -1: none of them. */
 static int option_choice_of(const char *choices, const char *value)
 {
     size_t length = strlen(value);
@@ -229,7 +236,8 @@ static bool option_parse_bytes(const char *text, int64_t *out)
     text += fraction;
     for (; fraction && *text >= '0' && *text <= '9'; text++) {
         digits = true;
-        if (scale < UINT64_C(1000000000000000000)) { /* further digits amount to less than a byte */
+        /* all further digits amount to less than a byte */
+        if (scale < UINT64_C(1000000000000000000)) {
             part = part * 10 + (uint64_t)(*text - '0');
             scale *= 10;
         }
@@ -250,7 +258,8 @@ static bool option_parse_bytes(const char *text, int64_t *out)
 typedef struct setting {
     const entry *e;
     const struct former *former; /* NULL: the name is not a former one */
-    const char *name;            /* of the variable, if the environment has the value */
+    /* the name of the variable, if the value comes from the environment */
+    const char *name;
     const char *value;
     hd_option_source source;
 } setting;
@@ -363,7 +372,8 @@ static hd_status option_set(hdi_options *out, const setting *s)
 }
 
 /* Reads the next "name=value" of a settings string. `copy` is as long as the string and receives
- * name and value, unquoted. *at moves behind it. At the end of the string *name is NULL. */
+ * name and value, unquoted. *at moves behind the setting. At the end of the string *name is
+ * NULL. */
 static hd_status option_next_setting(const char **at, char *copy, char **name, char **value)
 {
     const char *s = *at;
@@ -426,7 +436,7 @@ static hd_status options_apply_settings(const char *settings, hdi_options *out)
         int index = option_index(f != NULL ? f->now : name);
         if (index < COUNT) {
             status = option_set(out, &(setting){&table[index], f, name, value, HD_OPTION_FROM_SETTINGS});
-        } else {
+        } else if (!option_is_gone(name)) {
             status = option_fail_unknown(name);
         }
         if (status != HD_OK) {

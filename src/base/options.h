@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <heddle/runtime.h>
 
-/* The words of options with a choice: X(OPTION, WORD, "word", "meaning"). A parsed option holds
- * a word's number in its list, such as HDI_DRIVER_AUTO. */
+/* The words of options with a choice: X(OPTION, WORD, "word", "meaning"). A parsed option holds the
+ * index of a word in this list, such as HDI_DRIVER_AUTO. */
 #define HDI_CHOICES_DRIVER(X)                                                                                          \
     X(DRIVER, AUTO, "auto", "nvidia where it works, else host")                                                        \
     X(DRIVER, NVIDIA, "nvidia", "GPUs, with NVIDIA's driver")                                                          \
@@ -60,7 +60,7 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
 
 /* X(field, ENVIRONMENT, kind, default, low, high, help)
  * The setting's name is the field's name. Kinds:
- *   - CHOICE: low is its list of words
+ *   - CHOICE: `low` is its list of words
  *   - INTEGER: low..high
  *   - BYTES: in the format of option_parse_bytes (options.c), low..high
  *   - AMOUNT: as BYTES, or a share in percent: "80%"
@@ -83,8 +83,6 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
       "milliseconds that hd_close waits for work in flight, functions of hd_launch_host and ends of claims")           \
     X(chains, "HEDDLE_CHAINS", INTEGER, "32", "0", "32",                                                               \
       "launches of a lane that an engine gives to the driver together, at most; 0: each by itself")                    \
-    X(chain_memory, "HEDDLE_CHAIN_MEMORY", BYTES, "64M", "0", "1T",                                                    \
-      "memory of each device that chains of launches may take, as far as can be counted")                              \
     X(watchdog, "HEDDLE_WATCHDOG", INTEGER, "0", "0", "86400000",                                                      \
       "milliseconds that an operation at the front of its lane may take before its device counts as lost; 0: no "      \
       "limit")                                                                                                         \
@@ -122,7 +120,7 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
       "memory, but no device memory")                                                                                  \
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", HDI_CHOICES_PEERS, 0, "access to other devices' memory")                \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", "100", "86400000",                                        \
-      "milliseconds that the test of a pair of devices may take without a sign of progress")                           \
+      "milliseconds that the peer test may take to open the devices, and then for each pair of devices")               \
     X(probe, "HEDDLE_PROBE", TEXT, "", 0, 0,                                                                           \
       "path of the program that tests peer access; empty: heddle-probe beside the library")                            \
     X(cache, "HEDDLE_CACHE", TEXT, "", 0, 0,                                                                           \
@@ -145,13 +143,14 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
     X(trace, "HEDDLE_TRACE", TEXT, "", 0, 0,                                                                           \
       "file for a trace from hd_open to hd_close (heddle/trace.h); further runtimes, also of other processes "         \
       "meanwhile, write FILE.2, FILE.3; empty: none")                                                                  \
+    X(trace_rank, "HEDDLE_TRACE_RANK", INTEGER, "-1", "-1", "2147483647",                                              \
+      "number of this process among the ranks of the program, which hd_mpi_runtime_open sets; the trace's file "       \
+      "run.trace becomes run.3.trace; -1: none")                                                                       \
     X(trace_detail, "HEDDLE_TRACE_DETAIL", CHOICE, "edges", HDI_CHOICES_TRACE_DETAIL, 0, "device times in a trace")    \
     X(cupti, "HEDDLE_CUPTI", TEXT, "auto", 0, 0,                                                                       \
       "library of trace_detail=cupti: auto (libcupti of the CUDA toolkit), or a path")                                 \
     X(trace_limit, "HEDDLE_TRACE_LIMIT", BYTES, "4G", "64K", "64T",                                                    \
       "bytes of a trace's file; what comes later is left out, and counted")                                            \
-    X(trace_memory, "HEDDLE_TRACE_MEMORY", BYTES, "64M", "4M", "64G",                                                  \
-      "memory of the program's threads for what is not in the file yet, 2 MiB for each; threads beyond share one")     \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", "1", "64", "number of host devices")                          \
     X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", "2M", "64T", "memory of each host device")                       \
     X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", HDI_CHOICES_HOST_PEERS, 0,                                       \
@@ -179,7 +178,7 @@ enum { HDI_CHOICES_ENVIRONMENT_CHECK(HDI_CHOICE_NUMBER) };
 #define HDI_OPTION_VALUES_AMOUNT(low, high) "; " low " to " high ", or a share such as 80%"
 #define HDI_OPTION_VALUES_TEXT(low, high)
 
-/* The types of parsed settings. CHOICE is the number of the word in its list; TEXT is a string that
+/* The types of parsed settings. CHOICE is the index of the word in its list; TEXT is a string that
  * the table owns. */
 typedef int hdi_option_CHOICE;
 typedef const char *hdi_option_TEXT;
@@ -190,7 +189,7 @@ typedef struct hdi_option_AMOUNT {
     double share;  /* 0 < share <= 1: the amount as a share of the option's whole */
 } hdi_option_AMOUNT;
 
-/* HDI_OPTION_AT_NAME: an option's place in the table. */
+/* HDI_OPTION_AT_NAME: an option's index in the table. */
 enum {
 #define HDI_OPTION_AT(field, env, kind, def, low, high, help) HDI_OPTION_AT_##field,
     HDI_OPTION_MAP(HDI_OPTION_AT)
@@ -226,7 +225,7 @@ bool hdi_options_format(const hdi_options *options, char *out, size_t bytes);
 
 typedef struct hdi_option_row {
     const char *name, *environment, *default_text;
-    const char *help;     /* that of HDI_OPTION_HELP */
+    const char *help;     /* the text of HDI_OPTION_HELP */
     const char *kind;     /* "choice", "integer", "bytes", "amount", "text" */
     const char *choices;  /* "a|b|c" or NULL */
     const char *meanings; /* "a: its meaning; b: ..." or NULL */
@@ -237,17 +236,17 @@ const hdi_option_row *hdi_option_row_at(int index);
 
 enum { HDI_OPTION_NAME = 64 };
 
-/* True if the variable "NAME=value" begins like an option's variable, but is none. Then this
- * returns its name, and the option that was probably meant, or NULL. A name that is no word does
- * not count as a mistake. */
+/* True if the variable "NAME=value" begins like an option's variable, but is none. Then the
+ * function returns the variable's name, and the option that was probably meant, or NULL. A name
+ * that is no word does not count as a mistake. */
 bool hdi_option_is_unknown(const char *variable, char name[HDI_OPTION_NAME], const hdi_option_row **meant);
 
 /* Writes the line about variables HEDDLE_... of an environment that are no options. Returns its
  * length; 0: there are no such variables. */
 size_t hdi_option_unknown_variables(char **environment, char *out, size_t room);
 
-/* Writes that line for this process's environment to stderr, once. It writes nothing if the
- * environment belongs to another user (AT_SECURE). */
+/* Writes the line of hdi_option_unknown_variables for this process's environment to stderr, once.
+ * Writes nothing if the environment belongs to another user (AT_SECURE). */
 void hdi_option_check_environment(void);
 
 #endif

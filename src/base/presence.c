@@ -47,7 +47,7 @@ static void presence_in_parent(void)
     hdi_mutex_unlock(&lock);
 }
 
-/* In the child only this thread exists. */
+/* In the child only this thread exists, so all other records are free. */
 static void presence_in_child(void)
 {
     for (hdi_presence *p = all; p; p = p->next) {
@@ -91,7 +91,7 @@ static hdi_presence *presence_make(void)
     pthread_once(&once, presence_prepare);
     hdi_presence *own = presence_take();
     if (own && !key_error && pthread_setspecific(key, own) != 0) {
-        presence_thread_ends(own); /* without this, the record would never be given back */
+        presence_thread_ends(own); /* without a key, the record would never be given back */
         own = NULL;
     }
     if (!own) {
@@ -118,8 +118,8 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
     if (!inside.before) {
-        /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread
-         * sees the stale handle */
+        /* seq_cst with the barrier in hdi_presence_await: either the closing thread sees this
+         * store, or this thread sees the stale handle */
         atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst);
     }
     return inside;
@@ -173,7 +173,7 @@ void hdi_presence_together(hdi_apart apart)
     hdi_cancel_restore(&apart.cancel);
 }
 
-/* True if the calling thread owns a record: it owns those from fenced_own outwards. */
+/* True if the calling thread owns a record: it owns fenced_own and all outer records. */
 static bool presence_is_own(const hdi_presence *p)
 {
     const hdi_presence *own = fenced_own;
@@ -185,7 +185,7 @@ static bool presence_is_own(const hdi_presence *p)
 
 bool hdi_presence_has_others(void)
 {
-    bool found = atomic_load(&some_lack); /* threads without a record may or may not live */
+    bool found = atomic_load(&some_lack); /* a thread without a record may still live */
     hdi_mutex_lock(&lock);
     for (const hdi_presence *p = all; p && !found; p = p->next) {
         found = p->taken && !p->library && !presence_is_own(p);
@@ -203,8 +203,8 @@ bool hdi_presence_is_inside(const void *runtime)
     return found;
 }
 
-/* True once the thread was seen outside. It may call again and again, and then is outside only for
- * moments. */
+/* True once the thread was seen outside. A thread that makes call after call is outside only for
+ * moments, so this function looks many times. */
 static bool presence_is_seen_outside(const hdi_presence *p, const void *runtime)
 {
     bool outside = false;
@@ -217,9 +217,9 @@ static bool presence_is_seen_outside(const hdi_presence *p, const void *runtime)
 bool hdi_presence_await(const void *runtime, int64_t deadline)
 {
     hdi_biased_barrier();
-    /* A thread without a record finds the handle stale. A thread that was outside once since the
-     * barrier does, too, whatever it does later. So this waits for each record by itself. Records
-     * are never freed, and new ones come in front. */
+    /* A thread without a record finds the handle stale. The same is true of a thread that was
+     * outside once since the barrier. So the loop waits for one record after the other. Records are
+     * never freed, and new records come in front. */
     hdi_mutex_lock(&lock);
     const hdi_presence *p = all;
     hdi_mutex_unlock(&lock);

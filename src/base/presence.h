@@ -1,9 +1,9 @@
-/* presence.h - the calls in progress: each thread notes the runtime whose call it is in, and
- * hd_close waits until no thread is in one.
+/* presence.h - the calls in progress. Each thread records the runtime on which it makes a call, and
+ * hd_close waits until no thread is in a call on the closing runtime.
  *
  * A thread enters with a plain store, before it reads a handle. The closing thread makes the
- * handles stale, and makes every processor that runs this process see that (hdi_biased_barrier).
- * Then it watches each thread until it has seen that thread outside once. From there on the thread
+ * handles stale, and makes every processor that runs this process see this (hdi_biased_barrier).
+ * Then it watches each thread until it saw that thread outside once. From there on the thread
  * finds the handle stale, however often it calls.
  *
  * There are two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that programs
@@ -13,12 +13,13 @@
  * A call within a call on the same runtime changes nothing. The handles of the inner call may be
  * stale by then, and a stale handle leads to no runtime.
  *
- * In a function of hd_lane_run_native a thread may hold the engine's lock, and the engine waits for
- * it. So in such a function, HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the call. The
- * thread's own record is hidden then, so each call takes the slow way in, which makes this check.
+ * In a function of hd_lane_run_native, the thread may hold the engine's lock, and the engine waits
+ * for the function. So in such a function, HDI_INSIDE and HDI_INSIDE_BRIEFLY return HANDLE from the
+ * call. The thread's own record is hidden then, so each call takes the slow way in, which makes
+ * this check.
  *
  * Both ways note the call's name for the texts of failures (error.h). HDI_CALL notes the name
- * alone. A call within a call keeps the name of the outer one.
+ * alone. A call within a call keeps the name of the outer call.
  *
  * Threads: any; only a thread itself writes its record.
  * Locks: one for the list of records. A thread takes it at its first call, at its end and around a
@@ -40,7 +41,8 @@
 #endif
 
 typedef struct hdi_presence {
-    _Atomic(const void *) inside; /* a runtime, only for comparison; NULL: none */
+    /* the runtime on which the thread makes a call, only for comparison; NULL: none */
+    _Atomic(const void *) inside;
     struct hdi_presence *next;
     struct hdi_presence *outer; /* for a callback: the record of the call that made it */
     bool taken;                 /* a thread uses this record; under the lock, like the next field */
@@ -63,8 +65,8 @@ typedef struct hdi_inside {
     const void *before;
 } hdi_inside;
 
-/* Used if hdi_presence_here.own is NULL. Without memory for a record, it returns a record that all
- * such threads share, and for which no thread waits. */
+/* The slow way in, if hdi_presence_here.own is NULL. Without memory for a record, it returns a
+ * record that all such threads share, and for which no thread waits. */
 hdi_inside hdi_presence_enter_slow(const void *runtime);
 
 /* True if the thread is in a function of hd_lane_run_native. Then its hdi_presence_here.own is
@@ -115,8 +117,8 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
     const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
         hdi_presence_enter(runtime, name)
 
-/* For the rest of the block the thread is inside a call on this runtime. A function of
- * hd_lane_run_native must not make it. */
+/* For the rest of the block the thread is inside a call on this runtime. If a function of
+ * hd_lane_run_native makes the call, the call returns HANDLE. */
 #define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
 #define HDI_INSIDE_AS(runtime, name)                                                                                   \
     HDI_REFUSE_IN_LANE(name)                                                                                           \
@@ -128,12 +130,12 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
     HDI_REFUSE_IN_LANE(__func__)                                                                                       \
     HDI_IS_INSIDE(runtime, __func__)
 
-/* HDI_INSIDE for functions of the library that calls use, and for its threads: the name of the call
- * stays. */
+/* HDI_INSIDE for functions of the library that calls use, and for its threads. Keeps the name of
+ * the call, and refuses nothing. */
 #define HDI_INSIDE_STILL(runtime) HDI_IS_INSIDE(runtime, NULL)
 
 /* hdi_presence_enter for a call that no other public call contains, so there is no outer call.
- * *slow: it took the slow way, which is the only one that refuses calls. */
+ * *slow: the thread took the slow way in, which is the only way that refuses calls. */
 static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call, bool *slow)
 {
     if (call) {
@@ -148,13 +150,14 @@ static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, cons
     assert(!atomic_load_explicit(&own->inside, memory_order_relaxed) && "a brief call within a call");
 #endif
     atomic_store_explicit(&own->inside, runtime, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst); /* as above */
+    atomic_signal_fence(memory_order_seq_cst); /* as in hdi_presence_enter */
     return own;
 }
 
 static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
 {
-    atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
+    /* as in hdi_presence_leave */
+    atomic_store_explicit(&(*own)->inside, NULL, memory_order_release);
 }
 
 #define HDI_IS_INSIDE_BRIEFLY(runtime, name)                                                                           \
@@ -176,7 +179,7 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
  * may make it. */
 #define HDI_INSIDE_QUERY(runtime) HDI_IS_INSIDE_BRIEFLY(runtime, NULL)
 
-/* For a call on no runtime, and for one that notes its name only before it may fail. The library
+/* For a call on no runtime, and for a call that notes its name only before it may fail. The library
  * itself makes no such call. */
 #define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
 
@@ -196,11 +199,11 @@ hdi_apart hdi_presence_apart_in_lane(void);
 void hdi_presence_together(hdi_apart apart);
 
 /* Waits until each other thread was outside of calls on the runtime, whose handles are already
- * stale. False: some never were, until the deadline. */
+ * stale. False: some thread was never seen outside until the deadline. */
 bool hdi_presence_await(const void *runtime, int64_t deadline);
 
-/* True if another living thread that is not of the library has ever made a call on any runtime.
- * Takes the lock. */
+/* True if another thread of the program still lives and ever made a call on any runtime. Takes the
+ * lock. */
 bool hdi_presence_has_others(void);
 
 /* True if the calling thread is inside a call on the runtime. */

@@ -8,11 +8,11 @@
 #include <cpuid.h>
 #endif
 
-#define TRIES 5             /* the number of tries, of which the shortest counts */
+#define TRIES 5             /* tries for one measurement; the shortest try counts */
 #define LEAST_NS 1000000    /* the shortest time for the first rate */
-#define AGAIN_NS 1000000000 /* the rate is measured over the last one to two of these times */
-/* A relation is good for this multiple of the time of its measurement. The two ends of the
- * measurement are exact to some 50 ns. */
+#define AGAIN_NS 1000000000 /* the rate is measured over one to two times this time */
+/* A relation is good for this multiple of the time over which its rate was measured. The two ends
+ * of the measurement are exact to some 50 ns. */
 #define GOOD_FOR 2
 #define JUMP 0.001 /* after a larger change of the rate, the counter or the clock jumped */
 
@@ -82,7 +82,8 @@ static void quick_put_relation(hdi_quick_clock *clock, hdi_quick_moment now, dou
     atomic_store_explicit(&r->ns, now.ns, memory_order_relaxed);
     atomic_store_explicit(&r->rate, (int64_t)(rate * (double)((int64_t)1 << HDI_QUICK_SHIFT)), memory_order_relaxed);
     atomic_store_explicit(&r->good, good, memory_order_relaxed);
-    atomic_store_explicit(&clock->turn, turn, memory_order_release); /* pairs with hdi_quick_ns */
+    /* pairs with the loads in hdi_quick_ns */
+    atomic_store_explicit(&clock->turn, turn, memory_order_release);
 }
 
 static void quick_measure_anew(hdi_quick_clock *clock, hdi_quick_moment now)

@@ -1,14 +1,14 @@
 /* quick_clock.h - the one clock (wait.h) for threads that read it at every submission: exact to 200
- * ns, for about half of the cost.
+ * ns, at about half of the clock's cost.
  *
  * The processor's time-stamp counter gives ticks, and one thread relates them to the clock now and
  * then. If the counter differs between processors, or no relation is fresh, a read uses the clock
  * itself.
  *
- * Threads: any thread calls hdi_quick_ns; one thread at a time calls the others. Locks: none.
- * Always: if a relation is replaced while a thread reads it, the thread does not use it. A relation
- * expires before its rate becomes inexact, even if the relating thread is held up. After a jump of
- * the counter, for example because the machine slept, its rate is measured anew.
+ * Threads: any thread calls hdi_quick_ns; only one thread at a time calls the other functions.
+ * Locks: none. Always: if a relation is replaced while a thread reads it, the thread does not use
+ * it. A relation expires before its rate becomes inexact, even if the relating thread is held up.
+ * After a jump of the counter, for example because the machine slept, its rate is measured anew.
  */
 #ifndef HDI_BASE_QUICK_CLOCK_H
 #define HDI_BASE_QUICK_CLOCK_H
@@ -33,11 +33,11 @@ typedef struct hdi_quick_moment {
 
 /* All zeros: every read uses the clock. */
 typedef struct hdi_quick_clock {
-    _Atomic uint32_t turn; /* the relation in force; 0: none */
+    _Atomic uint32_t turn; /* the number of the relation in force; 0: none */
     hdi_quick_relation relations[HDI_QUICK_RELATIONS];
     /* the counter is usable; only for the relating thread */
     bool usable;
-    /* the rate is measured from `from` on; later `next` takes its place */
+    /* the rate is measured from `from` on; later `next` replaces `from` */
     hdi_quick_moment from, next;
     double rate; /* the last rate, in nanoseconds per tick; 0: none */
 } hdi_quick_clock;

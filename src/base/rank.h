@@ -98,7 +98,8 @@ typedef enum hdi_rank {
 #undef HDI_RANK_ENTRY
 } hdi_rank;
 
-/* A rank and, among locks of one rank, a key from 0 to 255: they are taken by rising key. */
+/* A rank and, among locks of one rank, a key from 0 to 255: locks of one rank are taken by rising
+ * key. */
 #define HDI_RANKED(rank, key) ((uint32_t)(rank) << 16 | (uint32_t)(key))
 
 #ifdef HDI_DEBUG

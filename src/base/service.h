@@ -1,13 +1,13 @@
 /* service.h - a background thread of a runtime.
  *
- * The thread starts when it is first needed, and ends with the runtime. It runs a function when it
- * is woken or at a time.
+ * The thread starts when it is first needed, and ends with the runtime. It runs a function each
+ * time that it is woken, and at the times that the function itself requests.
  *
- * Threads: any; each service's own.
+ * Threads: any. The function runs only on the service's own thread.
  * Locks: one for each service (rank SERVICE), never held while the function runs.
  * Blocking: hdi_service_stop, until the function returns.
- * Always: a wake is never lost: the function begins once more after each wake. After the stop it
- * does not run.
+ * Always: a wake is never lost: the function begins once more after each wake. After the stop the
+ * function does not run.
  */
 #ifndef HDI_BASE_SERVICE_H
 #define HDI_BASE_SERVICE_H
@@ -32,11 +32,11 @@ typedef struct hdi_service {
 
 void hdi_service_init(hdi_service *service, hdi_service_function *run, void *context);
 
-/* The service is stopped, or never started. */
+/* Call it only after the service was stopped, or if it was never started. */
 void hdi_service_destroy(hdi_service *service);
 
-/* Starts the thread unless it runs. False: it cannot be started. True after the stop, too: then the
- * end of the runtime does the remaining work. */
+/* Starts the thread unless it runs. False: the thread cannot be started. True after the stop, too:
+ * then the end of the runtime does the remaining work. */
 bool hdi_service_start(hdi_service *service);
 
 /* Lets the function run soon, if the thread runs. The caller may hold any lock above SERVICE. */

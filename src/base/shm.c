@@ -1,7 +1,7 @@
 /* shm.c - memory that can be shared with another process.
  *
- * Threads: any; no locks. Always: the file keeps its initial size. So no process can shorten it,
- * which would make other processes that map it fault.
+ * Threads: any; no locks. Always: the file keeps its initial size. If a process could shorten it,
+ * other processes that map it would fault.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "base/shm.h"
 #include "base/text.h"
 
-/* Fails with the errno of the call `what`, after it gives the descriptor back. */
+/* Closes the descriptor, and fails with the errno of the call `what`. */
 static hd_status shm_fail(const char *what, const char *name, size_t bytes, int descriptor)
 {
     int code = errno;

@@ -20,10 +20,11 @@ typedef struct hdi_shm {
     bool keeps_addresses; /* the addresses stay taken after the memory's release */
 } hdi_shm;
 
-/* `name` shows in /proc/PID/maps. Errors: SYSTEM, HOST_MEMORY. */
+/* /proc/PID/maps shows `name`. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out);
 /* Maps the file that another process made with hdi_shm_create. Takes the descriptor over, also on
- * failure. Errors: SYSTEM (also if its size differs or it could be shortened), HOST_MEMORY. */
+ * failure. Errors: SYSTEM (also if the file has another size or could be shortened),
+ * HOST_MEMORY. */
 hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out);
 
 /* Makes whole pages of the mapping read-only from here on, from `from` up to `to`. Errors:

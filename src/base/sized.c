@@ -53,7 +53,7 @@ void hdi_sized_give(void *out, const void *from, size_t known)
     if (size <= sizeof size) {
         return;
     }
-    /* only hd_last_error, which cannot fail, can pass another size here */
+    /* only hd_last_error can pass a larger size here, since it cannot fail */
     size = size <= HDI_SIZED_MOST ? size : known;
     size_t both = size < known ? size : known;
     memcpy((char *)out + sizeof size, (const char *)from + sizeof size, both - sizeof size);

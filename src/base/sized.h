@@ -1,7 +1,7 @@
 /* sized.h - structures that grow from release to release, and begin with `size`, which the program
  * sets (docs/abi.md).
  *
- * Threads: any. Locks: none. Always: no byte beyond the program's `size` is read or written. If
+ * Threads: any. Locks: none. Always: no byte behind the program's `size` is read or written. If
  * only the program or only the library knows a field, the field is 0 for the other one.
  */
 #ifndef HDI_BASE_SIZED_H
@@ -23,7 +23,7 @@
 #include <heddle/tensor.h>
 #include <heddle/trace.h>
 
-/* X(structure, the last field of its first release). New fields always come behind that one, so
+/* X(structure, the last field of its first release). New fields always come behind that field, so
  * this table does not change with them. */
 #define HDI_SIZED_MAP(X)                                                                                               \
     X(hd_error, message)                                                                                               \
@@ -42,15 +42,18 @@
     X(hd_memory_block, lost)                                                                                           \
     X(hd_finding, message)                                                                                             \
     X(hd_matmul_info, reason)                                                                                          \
+    X(hd_parameter_info, name)                                                                                         \
     X(hd_compile_options, n_kernels)                                                                                   \
     X(hd_claim_options, label)                                                                                         \
     X(hd_import_options, context)                                                                                      \
     X(hd_export, fabric)                                                                                               \
     X(hd_dlpack_options, label)                                                                                        \
     X(hd_trace_options, file_limit)                                                                                    \
-    X(hd_trace_info, bytes)
+    X(hd_trace_info, bytes)                                                                                            \
+    X(hd_trace_rank, within_ns)                                                                                        \
+    X(hd_trace_message, ended_ns)
 
-/* The least `size` of each: no program was ever compiled with less. */
+/* The least `size` of each structure: no program was ever compiled with a smaller one. */
 enum {
 #define HDI_SIZED_LEAST(structure, last)                                                                               \
     HDI_LEAST_##structure = offsetof(structure, last) + sizeof(((structure *)0)->last),
@@ -83,9 +86,9 @@ static inline const void *hdi_sized_take(const char *structure, const void *give
     return hdi_sized_convert(structure, given, room, known, least);
 }
 
-/* An input in the library's format: `given`, or `room` if the program is older. NULL: it is refused
- * (ARGUMENT), because the size was not set, or because a newer program requests a feature that this
- * library lacks. */
+/* An input in the library's format: `given`, or `room` if the program is older. NULL: the input is
+ * refused (ARGUMENT), because the size was not set, or because a newer program requests a feature
+ * that this library lacks. */
 #define HDI_SIZED_IN(structure, given, room)                                                                           \
     ((const structure *)hdi_sized_take(#structure, given, room, sizeof(structure), HDI_LEAST_##structure))
 

@@ -76,7 +76,7 @@ size_t hdi_utf8_fit(const char *text, size_t most)
     if (n < most || text[n] == 0) {
         return n;
     }
-    /* looks for the begin of a character that may continue behind n */
+    /* finds the begin of a character that may continue behind n */
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         const unsigned char *at = (const unsigned char *)text + n - back;
         if ((*at & 0xc0) != 0x80) {

@@ -35,8 +35,8 @@ void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
 /* Number of bytes of the character at s in a text that ends with a zero; 0: none. */
 int hdi_utf8_length(const unsigned char *s);
 
-/* The largest number of bytes of a text, up to `most`, that ends with a whole character. Text that
- * is not UTF-8 is cut anywhere. */
+/* How many bytes of a text to keep: at most `most`, and no part of a character at the end. Text
+ * that is not UTF-8 is cut anywhere. */
 size_t hdi_utf8_fit(const char *text, size_t most);
 
 /* Copies as much of the text as fits, and fills the rest of `out` with zeros, at least one. */
@@ -63,8 +63,8 @@ typedef struct hdi_text {
 FILE *hdi_text_open(hdi_text *text);
 
 /* Closes the FILE and returns the written text, with a zero behind it, which the caller frees.
- * False: there was not enough memory, and nothing is returned. It may also be called after
- * hdi_text_open failed. */
+ * False: there was not enough memory, and nothing is returned. Call it even after hdi_text_open
+ * failed: it then returns false. */
 bool hdi_text_close(hdi_text *text, char **out, size_t *length);
 
 #endif

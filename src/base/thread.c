@@ -30,8 +30,7 @@ typedef struct start {
 static _Thread_local bool is_own;
 _Thread_local uint8_t hdi_calling_here;
 
-/* This is not thread-local, since programs that load the library offer little room for such
- * storage. */
+/* A key instead of thread-local storage, which is scarce in programs that load the library. */
 static pthread_key_t caller_key;
 static pthread_once_t caller_once = PTHREAD_ONCE_INIT;
 static bool has_caller_key;
@@ -51,7 +50,7 @@ void hdi_caller_note(hdi_caller *caller)
 
 hdi_caller *hdi_caller_here(void)
 {
-    /* a caller has noted itself, so the key exists */
+    /* only a thread that noted itself as a caller has this kind, so the key exists */
     bool may_be = hdi_calling_here == HDI_CALLS_HOST;
     return may_be && has_caller_key ? pthread_getspecific(caller_key) : NULL;
 }
@@ -77,6 +76,9 @@ static void *thread_run_own(void *context)
     start s = *(start *)context;
     free(context);
     is_own = true;
+    /* A function of the program may cancel the thread on which the library calls it. The thread
+     * must still end the call. */
+    hdi_cancel_hold_off();
     return s.run(s.context);
 }
 
@@ -161,8 +163,8 @@ static void own_file_find_once(void)
     dl_iterate_phdr(own_file_visit_object, &self);
 }
 
-/* This searches once, since the library stays at its place. A child of fork() must not ask the
- * loader, because a thread of the parent may have held the loader's lock. */
+/* Searches once, since the library stays at its place. A child of fork() must not ask the loader,
+ * because a thread of the parent may have held the loader's lock. */
 static const own_object *own_file_find(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -173,7 +175,7 @@ static const own_object *own_file_find(void)
 const char *hdi_own_file_name(void)
 {
     const own_object *s = own_file_find();
-    /* the name of the program is empty */
+    /* the loader's name of the program itself is empty */
     return s->name != NULL && s->name[0] != '\0' ? s->name : NULL;
 }
 

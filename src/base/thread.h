@@ -3,7 +3,7 @@
  *
  * Threads: any.
  * Locks: the dynamic loader's lock, to keep code loaded.
- * Always: code that a thread may still enter is never unloaded. That also holds if the library is
+ * Always: code that a thread may still enter is never unloaded. This also holds if the library is
  * linked statically into a shared object that the program closes. If the system does not report a
  * fact about processors, the fact is "unknown", and nothing fails.
  *
@@ -37,9 +37,10 @@ bool hdi_thread_is_own(void);
 /* Which kind of function of the program the thread is in, if the library called one. */
 typedef enum hdi_calling {
     HDI_CALLS_NONE,
-    HDI_CALLS_LANE, /* an engine called it, and waits meanwhile, so it must not wait for anything */
-    /* a thread of the library called it (src/claim/host_call.c), and it may wait for other such
-     * functions */
+    /* an engine called the function, and waits meanwhile, so it must not wait for anything */
+    HDI_CALLS_LANE,
+    /* a thread of the library called the function (src/claim/host_call.c), which may wait for other
+     * such functions */
     HDI_CALLS_HOST
 } hdi_calling;
 extern _Thread_local uint8_t hdi_calling_here;
@@ -53,11 +54,12 @@ typedef struct hdi_caller {
 /* Notes that the calling thread is this caller from here on. Without memory for the note, the
  * thread counts as a caller that never waits. */
 void hdi_caller_note(hdi_caller *caller);
-/* The caller that the calling thread is; NULL: it is none. */
+/* Returns the hdi_caller that the calling thread noted; NULL: the thread is no caller. */
 hdi_caller *hdi_caller_here(void);
 
-/* For the rest of the block the thread waits for work that another such function may need to do
- * first. So other functions may run meanwhile. The thread holds no lock behind CALLERS (rank.h). */
+/* For the rest of the block the thread waits for work that may depend on another function of the
+ * program (HDI_CALLS_HOST). So other functions may run meanwhile. The thread holds no lock behind
+ * CALLERS (rank.h). */
 #define HDI_CALLER_WAITS()                                                                                             \
     hdi_caller *const hdi_caller_that_waits __attribute__((cleanup(hdi_caller_goes_on), unused)) =                     \
         hdi_caller_begins_to_wait()
@@ -115,12 +117,12 @@ bool hdi_cpus_common(const hdi_cpus *a, const hdi_cpus *b, hdi_cpus *out);
 
 /* Requests a cache line for writing. A prefetch for reading gets only a shared copy of the line.
  * Then the first store waits until other processors give up their copies. The compiler's own
- * prefetch is one for reading, unless it may assume a newer processor than the oldest x86-64. It
- * affects only the time, so any address is allowed. */
+ * prefetch is for reading, unless the compiler may assume a newer processor than the oldest x86-64.
+ * A prefetch affects only the time, so any address is allowed. */
 static inline void hdi_prefetch_to_write(const void *address)
 {
 #if defined(__x86_64__)
-    /* Every x86-64 processor decodes the instruction, and one that does not support it does
+    /* Every x86-64 processor decodes the instruction; a processor that does not support it does
      * nothing. */
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)address));
 #else

@@ -1,7 +1,7 @@
 /* wait.h - the one clock, and waiting: futexes that work across processes, condition variables, and
  * the pause of a spin loop.
  *
- * Threads: any. Locks: none. A word that is waited on may live in memory shared between processes.
+ * Threads: any. Locks: none. A futex word may be in memory that processes share.
  */
 #ifndef HDI_BASE_WAIT_H
 #define HDI_BASE_WAIT_H
@@ -70,7 +70,7 @@ bool hdi_cond_wait(pthread_cond_t *cond, hdi_mutex *mutex, int64_t deadline_ns);
 void hdi_sleep_for(int64_t ns);
 
 /* One turn of a spin loop. With few processors (fewer than 4) it yields the processor, because the
- * awaited work may need it. With more it only pauses. */
+ * awaited work may need it. With more processors it only pauses. */
 void hdi_spin_turn(void);
 
 /* The time that a wait spins before it sleeps, in nanoseconds, from the option spin_us (-1: 200 us

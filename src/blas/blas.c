@@ -1,8 +1,8 @@
 /* blas.c - opens the library that makes a provider's matrix products, as the option blas names it.
  *
- * With blas=auto it tries the names of libraries in order. It collects the reasons why libraries
- * were not taken.
- * Threads: any. Locks: none. Blocking: opening, as in blas.h.
+ * With blas=auto this file tries the names of libraries in order. It collects the reasons why
+ * libraries were not used.
+ * Threads: any. Locks: none. Blocking: a call that opens a library waits, as blas.h describes.
  * Always: all signals are blocked while a library is opened. Threads that the library starts
  * inherit the blocked signals, so they take no signals of the program.
  */
@@ -30,8 +30,8 @@ void hdi_blas_say(char *why, const char *format, ...)
     va_end(arguments);
 }
 
-/* Adds the first line of the loader's message. The message may begin with the name, which is not
- * repeated. */
+/* Adds the first line of the loader's message. If the message begins with the library's name,
+ * leaves the name out, since the line already contains it. */
 static void blas_say_why_not(char *why, const char *name, const char *text)
 {
     char line[192];
@@ -47,7 +47,7 @@ static void blas_say_why_not(char *why, const char *name, const char *text)
 
 void *hdi_blas_load(const char *name, char *why)
 {
-    /* Lazily: binding tens of thousands of functions takes long, and some of them need other
+    /* RTLD_LAZY: to bind tens of thousands of functions takes long, and some of them need other
      * libraries that are not installed. */
     void *library = hdi_descriptor_library(name, RTLD_LAZY | RTLD_LOCAL);
     if (library == NULL) {
@@ -87,7 +87,7 @@ static hdcu_result blas_open_some(const hdi_blas_config *config, hdi_blas **out,
         hdi_blas_say(why, "driver=%s has no library for matrix products", config->driver->provider->name);
         return HDCU_SUCCESS;
     }
-    if (config->library[0] == '\0') { /* the loader would open the program itself */
+    if (config->library[0] == '\0') { /* for "", the loader would open the program itself */
         hdi_blas_say(why, "no library is named");
         return HDCU_SUCCESS;
     }
@@ -122,7 +122,7 @@ hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_bla
     }
     if (r == HDCU_SUCCESS) {
         if (blas != NULL) {
-            /* The reason is appended to the reasons why earlier libraries were not taken. */
+            /* Appends the reason to the reasons why earlier libraries were not used. */
             char *why = blas->facts.why;
             if (why[0] != '\0') {
                 hdi_blas_say(told.why, "%s", why);

@@ -1,10 +1,11 @@
 /* cublas.c - matrix products by cuBLAS, whose ABI cublas.h declares.
  *
- * If cublas_v2.h is present, tests/blas/cublas_check.c compares it with our declarations.
- * Threads: any; one thread at a time uses a handle. Locks: none. Blocking: opening, as in blas.h;
- * closing waits for the device.
+ * If cublas_v2.h is installed, tests/blas/cublas_check.c compares cublas.h with it.
+ * Threads: any; one thread at a time uses a handle. Locks: none. Blocking: to open cuBLAS takes
+ * long, as in blas.h; to close it waits for the device.
  * Always: a handle gets its stream first and its workspace afterwards, since setting the stream
- * takes the workspace away. With the workspace, no product allocates or waits.
+ * takes the workspace away. Since the handle gets a workspace, no product allocates memory or
+ * waits.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #define BIT(type) ((uint32_t)1 << (type))
 
 #define WORKSPACE_BYTES ((uint64_t)4 << 20)
-/* cuBLAS's own default from compute capability 9.0 on */
+/* the default of cuBLAS itself from compute capability 9.0 on */
 #define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20)
 
 typedef struct cublas {
@@ -43,8 +44,8 @@ static const char *cublas_status_name(hdcublas_status status)
     }
 }
 
-/* The driver's code for a status. A failure of the device also shows in the stream, whose code is
- * more exact. */
+/* The driver's code for a status of cuBLAS. After a failure of the device, the stream's own code is
+ * more exact, so the function returns that. */
 static hdcu_result cublas_code_of(const cublas *c, hdcublas_status status)
 {
     switch (status) {
@@ -162,7 +163,8 @@ static hdcu_result cublas_product(hdi_blas *blas, const hdi_product *p)
     int compute = wide ? HDCUBLAS_COMPUTE_64F : HDCUBLAS_COMPUTE_32F;
     int type = cublas_data_type_of(p->type);
     if (!cublas_is_narrow(p) && blas->facts.most == INT32_MAX) {
-        return HDCU_ERROR_NOT_SUPPORTED; /* the planner makes no call of another type */
+        /* not reached, since plans contain no calls of another type */
+        return HDCU_ERROR_NOT_SUPPORTED;
     }
     return cublas_code_of(c, cublas_is_narrow(p) ? cublas_call_narrow(c, p, &alpha, &beta, type, compute)
                                                  : cublas_call_wide(c, p, &alpha, &beta, type, compute));
@@ -181,8 +183,8 @@ static void cublas_close(hdi_blas *blas, bool driver_usable)
 
 static const hdi_blas_calls calls = {.product = cublas_product, .close = cublas_close};
 
-/* Searches the loader's places, then the usual folders of the toolkit. On success the reasons of
- * failed attempts are removed. */
+/* Searches the loader's places, then the usual folders of the toolkit. On success, removes the
+ * reasons of failed attempts from `why`. */
 static void *cublas_load(const char *name, char *why)
 {
     size_t said = strlen(why);
@@ -213,7 +215,8 @@ static const char *cublas_find_entries(cublas *c, void *library)
     return missing;
 }
 
-/* Makes the handle and sets it up. *call names the last step, which is the one that failed. */
+/* Makes the handle and sets it up. *call names the last step; if the function fails, this step
+ * failed. */
 static hdcublas_status cublas_prepare(cublas *c, const hdi_blas_config *config, int *version, const char **call)
 {
     *call = "cublasCreate_v2";
@@ -301,8 +304,8 @@ static uint64_t cublas_workspace_bytes(int compute_major)
     return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
 }
 
-/* The names, in the order of the attempts. If a cuBLAS is too new for the driver, making its handle
- * fails, and the next name is tried. */
+/* The names, in the order of the attempts. If a cuBLAS is too new for the driver, cublasCreate_v2
+ * fails, and Heddle tries the next name. */
 static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
 
 const hdi_blas_source hdi_blas_cublas = {.names = names, .open = cublas_open, .workspace = cublas_workspace_bytes};

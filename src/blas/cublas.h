@@ -1,6 +1,6 @@
 /* cublas.h - the types, numbers and entry points of cuBLAS that the library uses, declared here so
- * that no header of cuBLAS is needed. The names are those of cuBLAS, with `hdcublas_`/`HDCUBLAS_`,
- * so that both can be included together (tests/blas/cublas_check.c does).
+ * that Heddle needs no header of cuBLAS. The names are those of cuBLAS with the prefix `hdcublas_`
+ * or `HDCUBLAS_`. So a program can include both headers, as tests/blas/cublas_check.c does.
  */
 #ifndef HDI_BLAS_CUBLAS_H
 #define HDI_BLAS_CUBLAS_H

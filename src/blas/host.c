@@ -1,18 +1,17 @@
 /* host.c - products on host devices by an installed BLAS, in a stream like any other work.
  *
- * It calls the Fortran entries (sgemm_ and the like), since every BLAS has them. They take sizes by
- * address, so the call is the same for 32-bit and 64-bit sizes. That works on little-endian
- * machines, for sizes that fit 32 bits.
- * The number of the library's threads is set in worker processes only. Elsewhere the program may
- * use the same library.
- * Threads: any thread opens; a product runs on its stream's own thread.
+ * This file calls the Fortran entries (sgemm_ and the like), since every BLAS provides them. These
+ * entries take sizes by address. So on little-endian machines, one call serves libraries with
+ * 32-bit and with 64-bit sizes, if the sizes fit into 32 bits. Only worker processes set the number
+ * of the library's threads. In the program's own process, the program may also use the library.
+ * Threads: any thread opens a library; a product runs on its stream's own thread.
  * Locks: `opening` guards the list of libraries. `at_work` is held during a product that the BLAS
- * spreads over threads of its own. So lanes and devices take turns at the processors instead of
- * competing for them. The host lock is released during a product.
- * Blocking: opening reads the library from disk; a product may wait for `at_work`.
- * Always: an open library stays. A product uses memory that its device may access from end to end,
- * which is checked when it runs. The product runs without the guard against faults, since a jump
- * out of the BLAS would leave its locks held.
+ * spreads over threads of its own. So such products run one after the other, and do not compete for
+ * the processors. A product releases the simulator's host lock.
+ * Blocking: to open a library reads it from disk; a product may wait for `at_work`.
+ * Always: an open library stays in the process. When a product runs, this file first checks that
+ * the device may access all the product's memory. The product runs without the guard against
+ * faults: a jump out of the BLAS would leave the library's locks held.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -31,7 +30,7 @@ typedef void fortran_gemm(const char *op_a, const char *op_b, const int64_t *m, 
                           const void *alpha, const void *a, const int64_t *lda, const void *b, const int64_t *ldb,
                           const void *beta, void *c, const int64_t *ldc, size_t length_a, size_t length_b);
 
-/* Never freed. */
+/* A library that is open; never freed. */
 struct hdi_host_blas {
     struct hdi_host_blas *next;
     void *library;
@@ -51,9 +50,9 @@ static struct hdi_host_blas *libraries; /* under `opening` */
 static hdi_mutex at_work = HDI_MUTEX_INIT(HOST_PRODUCT);
 
 #if defined(__SANITIZE_THREAD__)
-/* The thread sanitizer does not see how a library's own threads wait for each other. It does see
- * their writes through the C library, and must not report those. A program may define its own list
- * instead. */
+/* The thread sanitizer does not see how a library's own threads wait for each other, but it sees
+ * their writes through the C library. This list keeps it from reporting these writes. A program may
+ * define its own list instead. */
 extern const char *__tsan_default_suppressions(void);
 __attribute__((weak, visibility("default"))) const char *__tsan_default_suppressions(void)
 {
@@ -108,7 +107,7 @@ static void host_blas_run(const struct hdi_host_blas *library, const hdi_product
     }
 }
 
-/* As hdi_host_product_fn. */
+/* Implements hdi_host_product_fn. */
 static hdcu_result host_blas_run_product(int device, const hdi_host_op *op)
 {
     const hdi_product *p = hdi_host_op_data_of(op);
@@ -118,7 +117,8 @@ static hdcu_result host_blas_run_product(int device, const hdi_host_op *op)
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     hdi_host_unlock();
-    /* Nothing overflows: sizes are below 2^31, and k is multiplied only if m n is small. */
+    /* No product overflows: sizes are below 2^31, and the code multiplies by k only if m n is
+     * small. */
     bool alone = !library->optimized || (p->m * p->n < ALONE_FLOPS && p->m * p->n * p->k < ALONE_FLOPS);
     if (!alone) {
         hdi_mutex_lock(&at_work);
@@ -193,7 +193,7 @@ static void host_blas_identify(struct hdi_host_blas *l)
     }
 }
 
-/* In a worker process the library gets a share of the processors. */
+/* Gives the library of a worker process its share of the processors. */
 static void host_blas_limit_threads(const struct hdi_host_blas *l, int share)
 {
     int threads = hdi_cpu_count() / share;
@@ -210,8 +210,8 @@ static bool host_blas_find_entries(struct hdi_host_blas *l)
            hdi_blas_entry(l->library, "cgemm_", &l->cgemm) && hdi_blas_entry(l->library, "zgemm_", &l->zgemm);
 }
 
-/* Finds or opens the library, under `opening`. NULL: none, and `why` gives the reason, or *r is the
- * failure. */
+/* Finds or opens the library, under `opening`. NULL: no library opens, and `why` gives the reason,
+ * or *r is the failure. */
 static const struct hdi_host_blas *host_blas_find_library(const char *name, char *why, hdcu_result *r)
 {
     void *library = hdi_blas_load(name, why);
@@ -220,7 +220,7 @@ static const struct hdi_host_blas *host_blas_find_library(const char *name, char
     }
     for (struct hdi_host_blas *l = libraries; l != NULL; l = l->next) {
         if (l->library == library) {
-            dlclose(library); /* undoes the count of this opening */
+            dlclose(library); /* end this dlopen: the library was already open */
             return l;
         }
     }

@@ -7,15 +7,15 @@
  * out-of-memory fallback follows (limit.c).
  *
  * Threads: any.
- * Locks: the fast path takes no lock, except that hd_free takes the order lock if another thread
- * holds it. The slow path takes the locks of the arena and of the list of buffers, and the device's
- * order lock, one at a time.
+ * Locks: the fast path takes no lock, with one exception: if another thread holds the order lock,
+ * hd_free takes it, too. The slow path takes the locks of the arena and of the list of buffers, and
+ * the device's order lock, one at a time.
  * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, and
  * for a restart that restores the buffer. For a guarded buffer, hd_free also waits for the work on
  * the buffer, unless a claim is open (guard.c).
  * Always: if work still uses memory, the next owner's use record contains the points of that work.
- * The record of a buffer in a magazine contains points of one lane only: the magazine's lane, or a
- * copy lane. So the buffer's next owner waits at most for a copy lane.
+ * All points in the record of a buffer in a magazine belong to one lane: the magazine's lane, or a
+ * copy lane. So the buffer's next owner waits for no other lane of the program.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@
 
 static void alloc_release_items(void *context, int device, hdi_item *items);
 
-#define REFILL_BYTES ((size_t)64 << 10) /* bytes that an empty magazine gets at once */
+#define REFILL_BYTES ((size_t)64 << 10) /* the bytes that an empty magazine gets at once */
 #define REFILL_MOST 8
 /* if magazines hold more than 1/RELIEVE_SHARE of the mapped memory, they are emptied before more
  * memory is mapped */
@@ -56,7 +56,8 @@ static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_point last = {0, 0};
-    /* The lock is needed because records of several segments are in a ring (uses.h). */
+    /* The function takes the order lock because records of several segments form a ring
+     * (uses.h). */
     hdi_record_lock(b);
     bool one_lane =
         !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||
@@ -76,15 +77,17 @@ static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
         return HDI_NO_LANE;
     }
     if (hdi_lane_at(rt->devices[b->owner], last.lane % HDI_LANES_MAX)->is_copy) {
-        /* No program allocates in a copy lane. The next owner waits for the copy, which ends soon
-         * unless it waits for work of the program. */
+        /* Only a copy lane still uses the memory. The buffer goes into the magazine of its own
+         * lane, since no program allocates in a copy lane. Its next owner waits for the copy, which
+         * ends soon unless it waits for work of the program (parked.h). */
         return hdi_point_is_parked(rt, last) ? HDI_NO_LANE : own_lane;
     }
     return last.lane; /* the lane that still uses the memory */
 }
 
-/* The lane whose magazine gets the buffer: the lane of its allocation, or the one other lane whose
- * work still uses it. HDI_NO_LANE: several lanes use it, or the record is still long. */
+/* The lane whose magazine gets the buffer: the lane of its allocation, or another lane if only that
+ * lane's work still uses the buffer. HDI_NO_LANE: no magazine gets the buffer, since several lanes
+ * or another device use it, or since its record is too long. */
 static inline uint32_t alloc_magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;
@@ -145,8 +148,8 @@ static inline struct hd_buffer *alloc_take_cached(hd_lane *lane, size_t bytes, c
     hdi_count(&counts->allocations, 1);
     hdi_count(&counts->from_magazine, 1);
     hdi_count(&counts->allocated_bytes, bytes);
-    /* This comes before the thread leaves its cache. A loss first drains the magazines and then
-     * marks the device's buffers, so it finds this buffer live. */
+    /* The buffer becomes live before the thread leaves its cache. A loss first drains the magazines
+     * and then marks all live buffers of the device, so it marks this buffer. */
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
     hdi_thread_cache_leave(cache);
     if (hdi_records(&rt->recorder)) {
@@ -160,7 +163,7 @@ static inline bool alloc_put_cached(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_thread_cache *cache = hdi_thread_cache_own_first;
-    /* The analyzer does not see that the first operand excludes a null cache.
+    /* The analyzer does not see that the first condition excludes a null cache.
      * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     if (__builtin_expect((b->special != 0) | (cache == NULL), 0) || __builtin_expect(cache->runtime_id != rt->id, 0)) {
         return false;
@@ -174,8 +177,9 @@ static inline bool alloc_put_cached(struct hd_buffer *b)
     hdi_device *device = rt->devices[b->owner];
     hdi_thread_cache_enter(cache);
     b->item.lane = lane;
-    /* This load is between enter and leave, because a loss raises `losses` before it drains the
-     * magazines. */
+    /* This thread loads `losses` inside its cache. A loss raises `losses` before it visits the
+     * cache to drain it. So a buffer that the loss made useless enters no magazine after the
+     * drain. */
     bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
                (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_thread_cache_put(cache, &b->item)
                                                                      : hdi_thread_cache_put_large(cache, &b->item));
@@ -215,7 +219,8 @@ static void alloc_count_free(hd_runtime *rt, const struct hd_buffer *b)
     }
 }
 
-/* Gives the buffer the memory at `address`. The caller keeps the points. */
+/* Gives the buffer the memory at `address`. The caller still owns `inherited`. False: no host
+ * memory. */
 static bool alloc_settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
                             const hdi_points *inherited, uint64_t losses)
 {
@@ -273,15 +278,15 @@ hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t byte
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
     hd_status status = hdi_take_or_wait(device, taken, losses, alloc_take_block, &to);
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
-        /* the message of the loss gives the reason */
+        /* the message of the device's loss gives the reason */
         return hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     }
     if (status) {
         return status;
     }
     if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
-        /* The device was lost meanwhile, and perhaps restarted. The arena ignores a block that it
-         * no longer owns. */
+        /* The device was lost during the allocation, and perhaps restarted. The arena ignores a
+         * block that it no longer owns. */
         hdi_arena_free(device->arena, to.address, hdi_points_data(&to.inherited), to.inherited.count);
         hdi_points_release(&to.inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
@@ -345,8 +350,8 @@ static void alloc_refill(hd_lane *lane, const struct hd_buffer *like)
     }
 }
 
-/* Gives blocks that had to leave this thread's magazines back to the arena, where the allocation
- * under way may find them. */
+/* Gives the large blocks that left this thread's cache (`leaving`) back to the arena, so that
+ * allocations can take them. */
 static void alloc_flush_leaving(hd_runtime *rt)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
@@ -440,7 +445,7 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
             return HD_OK;
         }
     }
-    HDI_CALL(); /* the call is noted only here, since it cannot fail before */
+    HDI_CALL(); /* notes the call only here, since the fast path cannot fail */
     return hdi_alloc_of_kind(handle, bytes, NULL, NULL, __builtin_return_address(0), out);
 }
 
@@ -480,8 +485,8 @@ hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *o
 
 /* ---- giving memory back ---- */
 
-/* Collects the points of unfinished work on a buffer without a handle. Detaches a long record for
- * that, so that the lock is not held for long. */
+/* Collects the points of unfinished work on a buffer without a handle. If the record is long, the
+ * function first detaches it. So it does not hold the lock for long. */
 static size_t alloc_pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
     hdi_record_lock(b);
@@ -506,14 +511,16 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
     *points = on_stack;
     size_t n = alloc_pending(b, on_stack, room);
     if (n > room) {
-        /* `n` may count a lane twice, so this is enough room. No new uses come. */
+        /* This is enough room, since a buffer without a handle gets no new uses. `n` may count a
+         * lane twice. */
         room = n;
         hdi_point *many = malloc(room * sizeof *many);
         if (many) {
             *points = many;
             n = alloc_pending(b, many, room);
         } else {
-            /* No memory for the list of unfinished uses: wait until none is left. */
+            /* There is no memory for the list of unfinished uses. So this loop waits until no use
+             * is unfinished. */
             while ((n = alloc_pending(b, on_stack, HDI_POINTS_ON_STACK)) > 0) {
                 hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
             }
@@ -587,7 +594,8 @@ static hd_status alloc_caches_create(hd_runtime *rt)
 
 const hdi_lifetime hdi_thread_caches_lifetime = {.create = alloc_caches_create, .release = hdi_thread_caches_destroy};
 
-/* Gives half of the buffer's magazine back to make room, then tries again. */
+/* Gives half of the buffer's magazine back to make room. Then tries again to put the buffer into
+ * the magazine. */
 static bool alloc_put_into_full(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
@@ -613,7 +621,7 @@ static void __attribute__((noinline)) alloc_end_buffer(struct hd_buffer *b)
     if (alloc_put_into_full(b)) {
         return;
     }
-    /* while blocks wait to leave the thread's cache, no other blocks can enter it */
+    /* make room for large blocks, since the blocks in `leaving` count against the cache's limit */
     alloc_flush_leaving(rt);
     bool on_device = hdi_buffer_is_of_arena(b) || hdi_buffer_is_piece(b);
     if (on_device) {
@@ -629,8 +637,8 @@ static void __attribute__((noinline)) alloc_end_buffer(struct hd_buffer *b)
     }
 }
 
-/* Waits for a thread that submits work on the buffer, and that found the handle good before. Either
- * that thread holds the order lock, and this function waits for it. Or that thread takes the lock
+/* Another thread may submit work on the buffer, and may have found the handle good before. If that
+ * thread holds the order lock, this function waits for it. Otherwise that thread takes the lock
  * later, checks the handle again (hdi_use.word), and refuses the work. */
 static inline void alloc_await_submitters(struct hd_buffer *b)
 {
@@ -641,7 +649,7 @@ static inline void alloc_await_submitters(struct hd_buffer *b)
     }
 }
 
-/* hd_free of a handle that does not belong to a live buffer. */
+/* The part of hd_free for a handle that does not belong to a live buffer. */
 static hd_status __attribute__((noinline))
 alloc_free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
 {
@@ -675,15 +683,15 @@ alloc_free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_si
     }
 }
 
-/* Frees a buffer. `call`: the name of the public call, which is noted only if it may fail; NULL:
- * none. */
+/* Frees a buffer. `call`: the name of the public call; NULL: none. This function notes the name
+ * only once the call may fail. */
 static inline hd_status alloc_free_buffer(struct hd_buffer *b, hd_buffer *handle, const char *call,
                                           const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
-    /* The load comes first, because a compare-and-swap writes even if it fails, and a bad handle
-     * may lead to read-only memory. If several threads free the same handle, exactly one of them
-     * succeeds. */
+    /* A plain load checks the handle first. A compare-and-swap writes even if it fails, and a bad
+     * handle may lead to read-only memory. If several threads free the same handle, exactly one of
+     * them succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
         if (call) {
@@ -702,6 +710,30 @@ static inline hd_status alloc_free_buffer(struct hd_buffer *b, hd_buffer *handle
         alloc_end_buffer(b);
     }
     return HD_OK;
+}
+
+void hdi_buffer_end_borrowed(hd_buffer *handle)
+{
+    struct hd_buffer *b = hdi_self_object(handle);
+    bool ours = false;
+    for (uint64_t word; !ours && ((word = hdi_self_get(&b->self)) & ~HDI_SELF_LOST) == hdi_self_word(handle);) {
+        ours = word & HDI_SELF_LOST ? hdi_buffer_take_lost_handle(b, handle) == HDI_TAKEN
+                                    : hdi_self_change(&b->self, word, hdi_self_after(b, word));
+    }
+    if (!ours) {
+        return; /* hd_close ended the handle */
+    }
+    alloc_await_submitters(b);
+    hdi_point on_stack[HDI_POINTS_ON_STACK];
+    hdi_point *points;
+    size_t n = hdi_buffer_pending(b, on_stack, &points);
+    for (size_t i = 0; i < n; i++) {
+        hdi_wait_position(b->runtime, points[i].lane, points[i].position, INT64_MAX);
+    }
+    if (points != on_stack) {
+        free(points);
+    }
+    alloc_end_buffer(b);
 }
 
 void hdi_free(hd_buffer *handle)

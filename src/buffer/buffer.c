@@ -5,13 +5,13 @@
  * Locks: the mutex of the list of buffers. Under it, losses and labels take order locks. A buffer's
  * order lock guards its use record. Operations on all buffers also take the locks of the thread
  * caches.
- * Blocking: hdi_buffer_settle and hd_buffer_wait wait until work on the buffer is done. A thread
- * that takes a record's lock waits while another thread has detached the record.
+ * Blocking: hdi_buffer_settle and hd_buffer_wait wait until work on the buffer is done. If another
+ * thread detached a record, a thread that takes the record's lock waits.
  * Always: structures live in slabs of the runtime's stable memory, so a stale handle can be
- * recognised. A structure without a good handle is in the free list, a magazine (thread_cache.h) or
- * a hold, or one thread works on it. A thread walks a record only after it found, under the order
- * lock, that the handle is good. hd_free first makes the handle stale, and then waits for the
- * thread that holds the order lock (alloc.c).
+ * recognised. A structure without a good handle is in the free list, in a magazine
+ * (thread_cache.h), in a hold, or in the hands of one thread. Before a thread reads a use record,
+ * it takes the order lock and checks that the handle is good. hd_free first makes the handle stale,
+ * and then waits for the thread that holds the order lock (alloc.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,34 +30,16 @@
 /* ---- the list ---- */
 
 #define SLAB_BUFFERS 64
-#define SLABS_AT_ONCE 16 /* slabs that are walked before other threads may take the lock */
+#define SLABS_AT_ONCE 16 /* after this many slabs, a walk releases the lock for other threads */
 
-typedef struct slab {
+typedef struct hdi_slab {
     _Alignas(HDI_SELF_ALIGN) struct {
         _Alignas(HDI_SELF_ALIGN) struct hd_buffer buffer;
     } places[SLAB_BUFFERS];
-    struct slab *next;
+    struct hdi_slab *next;
 } slab;
 
-struct hdi_buffers {
-    hdi_mutex lock;
-    slab *slabs;
-    struct hd_buffer *free_list;
-    uint32_t made; /* counts pinned buffers, to spread them over the order locks */
-};
-
-static hd_status buffers_create(hd_runtime *rt)
-{
-    hdi_buffer_of(rt)->buffers = calloc(1, sizeof *hdi_buffer_of(rt)->buffers);
-    if (!hdi_buffer_of(rt)->buffers) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&hdi_buffer_of(rt)->buffers->lock, HDI_RANK_BUFFERS);
-    rt->on_loss = hdi_buffers_lose;
-    return HD_OK;
-}
-
-static void buffers_add_slab(hd_runtime *rt, struct hdi_buffers *list)
+static void buffers_add_slab(hd_runtime *rt, hdi_buffers *list)
 {
     slab *s = hdi_stable_take(rt->stable, sizeof *s);
     if (!s) {
@@ -79,7 +61,7 @@ static void buffers_add_slab(hd_runtime *rt, struct hdi_buffers *list)
 
 struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
 {
-    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
+    hdi_buffers *list = &hdi_buffer_of(rt)->buffers;
     hdi_mutex_lock(&list->lock);
     if (!list->free_list) {
         buffers_add_slab(rt, list);
@@ -119,10 +101,10 @@ void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b)
     if (hdi_self_generation(hdi_self_get(&b->self)) == 0) {
         return;
     }
-    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
-    b->next = hdi_buffer_of(rt)->buffers->free_list;
-    hdi_buffer_of(rt)->buffers->free_list = b;
-    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers.lock);
+    b->next = hdi_buffer_of(rt)->buffers.free_list;
+    hdi_buffer_of(rt)->buffers.free_list = b;
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers.lock);
 }
 
 bool hdi_buffer_of_now(const struct hd_buffer *b)
@@ -133,18 +115,18 @@ bool hdi_buffer_of_now(const struct hd_buffer *b)
 
 void hdi_buffer_make_live(struct hd_buffer *b)
 {
-    hdi_mutex_lock(&hdi_buffer_of(b->runtime)->buffers->lock);
-    /* Either this function sees that the device is lost, or hdi_buffers_lose sees the buffer. */
+    hdi_mutex_lock(&hdi_buffer_of(b->runtime)->buffers.lock);
+    /* Either this function sees that the device is lost, or buffers_lose sees the buffer. */
     bool lost = b->owner != HDI_OWNER_HOST && (hdi_device_lost(b->runtime->devices[b->owner]) || !hdi_buffer_of_now(b));
     uint64_t word = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     hdi_self_set(&b->self, lost ? word | HDI_SELF_LOST : word);
     b->making = false;
-    hdi_mutex_unlock(&hdi_buffer_of(b->runtime)->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(b->runtime)->buffers.lock);
 }
 
 hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle)
 {
-    struct hdi_buffers *list = hdi_buffer_of(b->runtime)->buffers;
+    hdi_buffers *list = &hdi_buffer_of(b->runtime)->buffers;
     uint64_t word = hdi_self_word(handle);
     hdi_taken taken = HDI_TAKEN_STALE;
     hdi_mutex_lock(&list->lock);
@@ -162,15 +144,16 @@ static bool buffer_has_memory(const struct hd_buffer *b)
     return b->handed || !(hdi_self_get(&b->self) & HDI_SELF_DEAD);
 }
 
-void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context)
+/* Does the work of hdi_buffers_each. `own`: also visits the library's own buffers. */
+static void buffers_visit(hd_runtime *rt, bool own, bool (*visit)(void *context, struct hd_buffer *b), void *context)
 {
-    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
+    hdi_buffers *list = &hdi_buffer_of(rt)->buffers;
     bool more = true;
     /* a buffer that enters or leaves a magazine does not take the list's lock */
     hdi_thread_caches_freeze(rt);
     hdi_mutex_lock(&list->lock);
     int slabs = 0;
-    /* Slabs are only added in front, and stay. */
+    /* New slabs come in front of the others, and slabs are never removed. */
     for (slab *s = list->slabs; s && more; s = s->next) {
         if (++slabs % SLABS_AT_ONCE == 0) {
             hdi_mutex_unlock(&list->lock);
@@ -180,7 +163,7 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
         }
         for (int i = 0; i < SLAB_BUFFERS && more; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
-            if (buffer_has_memory(b) && !(b->special & HDI_BUFFER_OWN)) {
+            if (buffer_has_memory(b) && (own || !(b->special & HDI_BUFFER_OWN))) {
                 more = visit(context, b);
             }
         }
@@ -189,27 +172,55 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
     hdi_thread_caches_thaw(rt);
 }
 
+void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context)
+{
+    buffers_visit(rt, false, visit, context);
+}
+
+/* The list's lock is held, so no buffer in a hold ends. If another thread frees any other buffer
+ * now, that thread waits for the order lock, or this function sees that the handle changed. */
+static bool buffer_settle_record(void *context, struct hd_buffer *b)
+{
+    bool *settled = context;
+    uint64_t word = hdi_self_get(&b->self);
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order);
+    bool same = atomic_load_explicit(&b->self.word, memory_order_seq_cst) == word;
+    if (same && hdi_uses_detached(&b->uses)) {
+        *settled = false;
+    } else if (same && buffer_has_memory(b)) {
+        hdi_uses_settle(b->runtime, &b->uses, 0, b->uses.parts ? hdi_parts_end(b->uses.parts) : b->bytes);
+    }
+    hdi_lock_release(order);
+    return *settled;
+}
+
+bool hdi_buffers_settle(hd_runtime *rt)
+{
+    bool settled = true;
+    buffers_visit(rt, true, buffer_settle_record, &settled);
+    return settled;
+}
+
 void hdi_buffers_lock(hd_runtime *rt)
 {
-    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers.lock);
 }
 
 void hdi_buffers_unlock(hd_runtime *rt)
 {
-    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers.lock);
 }
 
-void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
+/* Marks all buffers of a lost device as lost. Any thread may call it. */
+static void buffers_lose(hd_runtime *rt, hdi_device *device)
 {
-    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
-    if (!list) {
-        return;
-    }
-    /* From here on no buffer of the device leaves a magazine. A buffer that left one before is
-     * live, and the loop below finds it. */
+    hdi_buffers *list = &hdi_buffer_of(rt)->buffers;
+    /* From here on no buffer of the device leaves a magazine. A buffer that left a magazine before
+     * is live, and the loop below finds it. */
     hdi_thread_caches_drain(rt, device->index);
     hdi_mutex_lock(&list->lock);
-    /* under the lock, so that no operation of the device sees only a part of the loss */
+    /* under the lock, so that no submission sees a loss of which only some buffers are marked */
     hdi_lock_take(&device->order);
     for (slab *s = list->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
@@ -238,7 +249,7 @@ static bool buffer_is_to_restore(struct hd_buffer *b, int device)
 
 struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after)
 {
-    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
+    hdi_buffers *list = &hdi_buffer_of(rt)->buffers;
     struct hd_buffer *found = NULL;
     bool behind = after == NULL;
     hdi_mutex_lock(&list->lock);
@@ -258,38 +269,42 @@ struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const 
 
 void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
 {
-    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers.lock);
     b->restoring = false;
-    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers.lock);
 }
 
 static void buffers_close(hd_runtime *rt)
 {
     /* a buffer that leaves a magazine changes its word without the lock */
     hdi_thread_caches_freeze(rt);
-    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers->lock);
-    for (slab *s = hdi_buffer_of(rt)->buffers->slabs; s; s = s->next) {
+    hdi_mutex_lock(&hdi_buffer_of(rt)->buffers.lock);
+    for (slab *s = hdi_buffer_of(rt)->buffers.slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             hdi_self_close(&s->places[i].buffer.self);
         }
     }
-    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->buffers.lock);
     hdi_thread_caches_thaw(rt);
+}
+
+static void buffers_init(hd_runtime *rt)
+{
+    hdi_mutex_init(&hdi_buffer_of(rt)->buffers.lock, HDI_RANK_BUFFERS);
+    rt->on_loss = buffers_lose;
 }
 
 static void buffers_release(hd_runtime *rt)
 {
-    struct hdi_buffers *list = hdi_buffer_of(rt)->buffers;
-    if (!list) {
-        return;
-    }
+    hdi_buffers *list = &hdi_buffer_of(rt)->buffers;
     for (slab *s = list->slabs, *next; s; s = next) {
         next = s->next;
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
             hdi_uses_release(&b->uses); /* also frees the records of buffers in magazines */
             if (buffer_has_memory(b) && b->kind && b->kind->forget) {
-                /* `forget` leaves the kind's pinned buffers alone: this loop finds them, too */
+                /* `forget` does not end the pinned buffers of the kind, since this loop also visits
+                 * those buffers */
                 b->kind->forget(b);
             }
         }
@@ -298,12 +313,9 @@ static void buffers_release(hd_runtime *rt)
         hdi_parts_group_release(&hdi_buffer_of(rt)->parts[i]);
     }
     hdi_mutex_destroy(&list->lock);
-    free(list);
-    hdi_buffer_of(rt)->buffers = NULL;
 }
 
-const hdi_lifetime hdi_buffers_lifetime = {
-    .create = buffers_create, .close = buffers_close, .release = buffers_release};
+const hdi_lifetime hdi_buffers_lifetime = {.init = buffers_init, .close = buffers_close, .release = buffers_release};
 
 /* ---- handles ---- */
 
@@ -380,8 +392,8 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
 
 #define DETACHED_SLEEP_NS 10000
 
-/* True if the handle still stands for this buffer, even if it was lost. The order lock is held.
- * Seq_cst, like hd_free's change of the handle. */
+/* True if the handle still leads to this buffer, even if the buffer was lost. The order lock is
+ * held. Seq_cst, like hd_free's change of the handle. */
 static bool buffer_is_still(const struct hd_buffer *b, const hd_buffer *handle)
 {
     uint64_t word = atomic_load_explicit(&b->self.word, memory_order_seq_cst);
@@ -390,8 +402,8 @@ static bool buffer_is_still(const struct hd_buffer *b, const hd_buffer *handle)
 
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
 {
-    /* If the buffer is gone, this may be another buffer's lock. If the handle is good under the
-     * lock, the lock is the right one. */
+    /* If another buffer uses the structure by now, `order` may name the wrong lock. If the handle
+     * is still good after the thread took the lock, the lock is the right one. */
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     hdi_lock_take(order);
     bool still = buffer_is_still(b, handle);
@@ -428,23 +440,24 @@ void hdi_record_release(struct hd_buffer *b)
 
 #define WAITED_AT_ONCE 64
 
-/* One look at a buffer's record. */
+/* The arguments and results of one check of a buffer's record. */
 typedef struct look {
     struct hd_buffer *b;
     const hd_buffer *handle;
     uint64_t low, high;
     unsigned access;
-    hdi_point pending[WAITED_AT_ONCE]; /* not done, at most one per lane */
+    hdi_point pending[WAITED_AT_ONCE]; /* unfinished uses, at most one per lane */
     size_t n;
-    hdi_point failed; /* if nothing is pending: a failed writer of some of the bytes */
+    hdi_point failed; /* a failed writer of some of the bytes; only if nothing is pending */
 } look;
 
-/* Called if nothing is pending and the host replaces the bytes. Clears their failed writer in the
- * record. The lock is held. */
+/* Called if nothing is pending, and the host replaces the bytes. Removes the failed writer of these
+ * bytes from the record. The lock is held. */
 static void buffer_drop_failed(const look *l, hdi_leaf **garbage)
 {
     struct hd_buffer *b = l->b;
-    /* If there is no memory for the split, the failed writer stays in the record, which is safe. */
+    /* If there is no memory to split the segment, the failed writer stays in the record. Later
+     * reads then fail, which is safe. */
     if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high, true)) {
         hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_point){0, 0}, garbage);
     }
@@ -547,6 +560,9 @@ hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, &b);
     status = status ? status : hdi_access_check(access);
+    if (!status && timeout_ns < HD_FOREVER) {
+        return hdi_limit_refused(timeout_ns);
+    }
     return status ? status
                   : hdi_buffer_settle(b, handle, 0, b->bytes, access, timeout_ns ? hdi_deadline(timeout_ns) : 0);
 }
@@ -566,8 +582,8 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     }
     hdi_buffers_lock(b->runtime);
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    /* hd_free waits for this lock; without it, the next owner of the structure might get the
-     * label */
+    /* hd_free waits for this lock; without the lock, this thread could set the label of the
+     * structure's next owner */
     hdi_lock_take(order);
     bool there = atomic_load_explicit(&b->self.word, memory_order_seq_cst) == hdi_self_word(handle);
     if (there) {
@@ -588,7 +604,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
 }
 
 typedef struct copy {
-    hd_memory_block *blocks; /* NULL: only counts */
+    hd_memory_block *blocks; /* NULL: the walk only counts the buffers */
     size_t count, room;
 } copy;
 

@@ -1,14 +1,16 @@
-/* collect.h - finds the dependencies of an operation: turns the use records of its buffers into
- * waits for lanes, and into sources.
+/* collect.h - finds the dependencies of an operation: turns the use records of the operation's
+ * buffers into waits for lanes, and into sources. A source is a result that the operation reads,
+ * and that is not known to have succeeded.
  *
- * For the order, one wait per lane is enough: the wait for the last position that matters. The
- * sources of a read are all results that it reads and that may still fail. If a lane refuses work
- * after a failure, the last result in the lane stands for all results before.
+ * For the order, one wait per lane is enough: the wait for the last position in the lane that the
+ * operation depends on. For failures, one position per lane is not enough: the operation must fail
+ * if any of its sources fails. If a lane refuses work after a failure, its last result stands for
+ * all its earlier results.
  *
- * Threads: any. submit_slow.c includes this file: these functions are its hot path.
+ * Threads: any. Only submit_slow.c includes this file. Its hot path consists of these functions.
  * Locks: callers hold the order locks of the buffers and, unless `apart` is set, the order lock of
- * the lane. For a detached record they hold no lock.
- * Always: a collector fails if a result that the operation reads has already failed. A result that
+ * the lane. Callers of the functions for detached records hold no lock.
+ * Always: a collector fails if a result that the operation reads already failed. A result that
  * may still fail becomes a source, so the operation fails if that result fails. Collecting drops
  * finished points from the records.
  */
@@ -35,19 +37,22 @@ typedef struct collector {
     hd_runtime *rt;
     hd_lane *lane; /* the operation's lane */
     hdi_waits *waits;
-    /* the global number of the lane whose order makes waits unnecessary; HDI_NO_LANE: none */
+    /* the global number of the operation's lane. HDI_NO_LANE if the operation also needs waits for
+     * earlier work in its own lane */
     uint32_t own;
-    /* Collect waits that the lane made before, too: its order lock is not held, or all roots are
-     * wanted (parked.h). */
+    /* Set: also collect waits that the lane already made. The caller sets it if it does not hold
+     * the lane's order lock, or if it needs all roots (parked.h). */
     bool apart;
 } collector;
 
-/* For two unfinished results of a lane: true if any failure of `earlier` also fails `later`. That
- * holds if the lane refuses work after a failure, and did not resume in between. */
+/* For two unfinished results of the same lane: true if a failure of `earlier` always makes `later`
+ * fail. This is the case if the lane refuses work after a failure, and did not accept work again
+ * between both results. */
 static bool collect_speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)
 {
     const hd_lane *other = hdi_lane_at(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
-    /* relaxed: `later` was noted under a lock, which makes an earlier resumption visible */
+    /* relaxed: `later` was noted under a lock, and taking that lock made an earlier resumption
+     * visible */
     return later == earlier || (later > earlier && other->sticky_failure &&
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
 }
@@ -101,7 +106,19 @@ static inline bool collect_claim_is_over(hd_runtime *rt, hdi_point point)
     return other->claim && hdi_claim_is_over(other, point.position);
 }
 
-/* *over: the operation of the point is finished and, for a source, did not fail. */
+/* Collects a result that failed, so that the operation fails later. But if this failure may
+ * leave the log, the engine may not find it. In that case the submission itself fails. */
+static collected __attribute__((noinline)) collect_failed_result(const collector *g, hdi_point point)
+{
+    const hd_lane *other = hdi_lane_at(hdi_lane_owner(g->rt, point.lane), point.lane % HDI_LANES_MAX);
+    if (point.position > atomic_load_explicit(&other->failures_leaving, memory_order_relaxed)) {
+        return collect_add_result(g->rt, g->waits, point);
+    }
+    return hdi_position_status(g->rt, point.lane, point.position) ? COLLECTED_FAILURE : COLLECTED;
+}
+
+/* Collects one point, if the operation must wait for it. *over: the operation of the point is
+ * finished. If `source` is set, that operation also succeeded. */
 static inline __attribute__((always_inline)) collected collect_look_at(const collector *g, hdi_point point, bool source,
                                                                        bool ours, bool *over)
 {
@@ -117,7 +134,7 @@ static inline __attribute__((always_inline)) collected collect_look_at(const col
     if (source && __builtin_expect(atomic_load_explicit(&other->failure_changes, memory_order_acquire) != 0, 0)) {
         hdi_failure failure;
         if (ours && hdi_failure_find(g->rt, point.lane, point.position, &failure)) {
-            return collect_add_result(g->rt, g->waits, point);
+            return collect_failed_result(g, point);
         }
         if (!ours && hdi_position_status(g->rt, point.lane, point.position)) {
             return COLLECTED_FAILURE;
@@ -127,13 +144,13 @@ static inline __attribute__((always_inline)) collected collect_look_at(const col
         *over = true;
         return COLLECTED;
     }
-    /* Work in the same lane needs no wait. But if the lane's failures are not sticky, its results
-     * are sources. */
+    /* Earlier work in the operation's own lane needs no wait. But if failures of this lane are not
+     * sticky, the results that the operation reads are sources. */
     if (own && (lane->sticky_failure || !source)) {
         return COLLECTED;
     }
-    /* A lane does not repeat a wait. But a result that may still fail needs one wait as a
-     * source. */
+    /* A lane does not repeat a wait. If the operation reads the result, the earlier wait is enough
+     * only if it also named the result as a source. */
     if (!own && !g->apart) {
         uint64_t seen = source ? lane->seen_source[point.lane] : lane->seen[point.lane];
         if (source ? seen && lane->sticky_failure && collect_speaks_for(g->rt, point.lane, seen, point.position)
@@ -144,16 +161,16 @@ static inline __attribute__((always_inline)) collected collect_look_at(const col
     return collect_add_wait(g->rt, g->waits, point, source);
 }
 
-/* Collects one earlier use. `source`: the operation reads the result of that use. `ours`: see
- * hdi_linked. */
+/* Collects one earlier use. `source`: the operation reads the result of the earlier use. `ours`:
+ * see hdi_linked. */
 static collected collect_point(const collector *g, hdi_point point, bool source, bool ours)
 {
     bool over;
     return point.position ? collect_look_at(g, point, source, ours, &over) : COLLECTED;
 }
 
-/* True if the point is an unfinished operation of the lane, and the lane refuses work after its
- * failure. */
+/* True if the point is an unfinished operation of the operation's own lane, and this lane refuses
+ * work after a failure. */
 static inline bool collector_speaks_for_lane(const collector *g, hdi_point point)
 {
     const hd_lane *lane = g->lane;
@@ -185,8 +202,8 @@ static bool collector_has_read_all(const collector *g, const hdi_use *use)
 
 /* ---- the segments of a use ---- */
 
-/* Drops finished readers from the segment: at each use if the readers are few, otherwise now and
- * then. */
+/* Drops finished readers from the segment. If there are few readers, it does so at each use,
+ * otherwise only now and then. */
 static inline void collect_settle_readers(const collector *g, hdi_segment *s)
 {
     if (s->room != 0) {
@@ -246,7 +263,7 @@ typedef struct collect_walk {
     const hdi_use *use;
     bool ours;
     bool over; /* nothing more to collect */
-    bool room; /* every segment of the use can take one more reader */
+    bool room; /* each segment of the use has room for one more reader */
     collected result;
 } collect_walk;
 
@@ -293,8 +310,8 @@ static collected collect_all(const collector *g, const hdi_use *use, bool ours)
 }
 
 /* Collects all waits of one use of a buffer.
- * Finished points leave the record as in hdi_uses_settle. A read waits for no reader, so it drops
- * finished readers of many lanes only now and then.
+ * Finished points leave the record as in hdi_uses_settle. A read waits for no reader. So if a
+ * segment has many readers, a read drops the finished ones only now and then.
  * *room: the argument `room` of hdi_uses_prepare. */
 static collected collect_use(const collector *g, const hdi_use *use, bool ours, bool *room)
 {
@@ -315,7 +332,7 @@ static collected collect_use(const collector *g, const hdi_use *use, bool ours, 
 }
 
 /* Collects all waits of one use of a buffer whose record is detached. The record has several
- * segments, and finished uses were dropped from it. `g->apart` is set. */
+ * segments, and contains no finished uses any more. `g->apart` is set. */
 static collected collect_apart(const collector *g, const hdi_use *use)
 {
     return collect_all(g, use, false);
@@ -323,8 +340,8 @@ static collected collect_apart(const collector *g, const hdi_use *use)
 
 /* Collects the waits of all uses in one pass, and makes room for the uses in the records. Each use
  * must cover a whole buffer whose record is one segment. The buffer must be unchanged since its
- * handle was checked. Otherwise *plain is false, and the collected waits do not count. `ours`: as
- * in hdi_linked. */
+ * handle was checked. If any of this is not true, *plain becomes false, and the caller must ignore
+ * the collected waits. `ours`: as in hdi_linked. */
 static collected collect_plain(const collector *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain)
 {
     collected result = COLLECTED;
@@ -348,7 +365,8 @@ static collected collect_plain(const collector *g, const hdi_use *uses, size_t n
     return result;
 }
 
-/* Repeats, under the lane's lock, the waits that were collected apart. */
+/* Under the lane's lock, collects again the waits in `apart`, which were collected without the
+ * lock. */
 static collected collect_again(const collector *g, const hdi_waits *apart)
 {
     collected result = COLLECTED;

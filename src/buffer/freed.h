@@ -1,10 +1,10 @@
-/* freed.h - memory that was freed while claims of the program, or work, still use it.
+/* freed.h - freed memory that claims of the program, or unfinished work, still use.
  *
  * Threads: any.
  * Locks: the locks of the arena, of the pool and of the list of regions, one at a time.
  * Blocking: a call waits for these locks.
- * Always: a library thread ends some claims, after it called the program. Such claims count as
- * work.
+ * Always: some claims belong to a call of a function of the program, and a library thread ends
+ * them. Such claims count as work.
  */
 #ifndef HDI_BUFFER_FREED_H
 #define HDI_BUFFER_FREED_H
@@ -15,7 +15,7 @@
 #include <heddle/memory.h>
 #include "engine/runtime.h"
 
-/* Freed memory of a device, or pinned memory (HD_DEVICE_HOST). */
+/* About the freed memory of a device, or about freed pinned memory (HD_DEVICE_HOST). */
 typedef struct hdi_freed {
     uint64_t of_claims;         /* bytes that claims of the program use */
     uint64_t of_work;           /* bytes that only work uses */

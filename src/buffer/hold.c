@@ -1,25 +1,28 @@
 /* hold.c - holds, which keep memory in place after hd_free.
  *
- * Recordings and captured graphs need holds, since they use memory by its address. Calls that use
- * memory in several steps, and users of the memory outside of the library, also need holds.
+ * Recordings, captured graphs, calls that use memory in several steps, and consumers outside of the
+ * library need holds. They use memory by its address for longer than one operation.
  *
  * Threads: any.
  * Locks: the lock of the buffer list guards a buffer's count of holds; a mutex guards the holds. A
  * thread takes the mutex first.
  * Blocking: if hd_hold_destroy ends the last hold of a guarded buffer, it waits for the work on the
  * buffer (guard.c).
- * Always: a structure with holds is in no magazine and no free list. If no hold is left at hd_free,
- * hd_free gives the memory back. Otherwise the thread that ends the last hold gives it back. The
- * choice is made under the lock of the list.
+ * Always: a structure with holds is in no magazine and no free list. If a buffer is in no hold,
+ * hd_free gives the memory back. Otherwise the thread that ends the last hold gives the memory
+ * back. The lock of the list guards this choice.
  */
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/lock.h"
 #include "buffer/buffer.h"
 #include "buffer/part.h"
 #include "engine/engine.h"
+
+enum { NAMED_MOST = 3 }; /* how many exports the message of hd_close names at most */
 
 struct hd_hold {
     hdi_handle_head head;
@@ -32,47 +35,31 @@ struct hd_hold {
     char label[HD_LABEL_BYTES];
 };
 
-struct hdi_holds {
-    hdi_mutex lock;
-    struct hd_hold *all;
-    struct hd_hold *free_list;
-};
-
-static hd_status holds_create(hd_runtime *rt)
+static void holds_init(hd_runtime *rt)
 {
-    hdi_buffer_of(rt)->holds = calloc(1, sizeof *hdi_buffer_of(rt)->holds);
-    if (!hdi_buffer_of(rt)->holds) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&hdi_buffer_of(rt)->holds->lock, HDI_RANK_HOLDS);
-    return HD_OK;
+    hdi_mutex_init(&hdi_buffer_of(rt)->holds.lock, HDI_RANK_HOLDS);
 }
 
 static void holds_release(hd_runtime *rt)
 {
-    struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
-    if (!holds) {
-        return;
-    }
+    hdi_holds *holds = &hdi_buffer_of(rt)->holds;
     for (struct hd_hold *h = holds->all, *next; h; h = next) {
         next = h->next;
         free(h->buffers);
     }
     hdi_mutex_destroy(&holds->lock);
-    free(holds);
-    hdi_buffer_of(rt)->holds = NULL;
 }
 
 static void holds_close(hd_runtime *rt)
 {
-    hdi_mutex_lock(&hdi_buffer_of(rt)->holds->lock);
-    for (struct hd_hold *h = hdi_buffer_of(rt)->holds->all; h; h = h->next) {
+    hdi_mutex_lock(&hdi_buffer_of(rt)->holds.lock);
+    for (struct hd_hold *h = hdi_buffer_of(rt)->holds.all; h; h = h->next) {
         hdi_handle_close(&h->head);
     }
-    hdi_mutex_unlock(&hdi_buffer_of(rt)->holds->lock);
+    hdi_mutex_unlock(&hdi_buffer_of(rt)->holds.lock);
 }
 
-const hdi_lifetime hdi_holds_lifetime = {.create = holds_create, .close = holds_close, .release = holds_release};
+const hdi_lifetime hdi_holds_lifetime = {.init = holds_init, .close = holds_close, .release = holds_release};
 
 /* For HDI_INSIDE, which runs before the handle is checked. Only compare the result. */
 static const void *hold_runtime(const hd_hold *handle)
@@ -92,11 +79,11 @@ static void hold_set_dead(struct hd_hold *h, uint16_t generation)
     hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, HDI_HANDLE_DEAD);
 }
 
-/* `label`: the name of a hold for a consumer outside of the library; NULL: it is an ordinary
- * hold. */
+/* `label`: the name of a hold for a consumer outside of the library; NULL: the hold is not for such
+ * a consumer. */
 static hd_status hold_make(hd_runtime *rt, const char *label, hd_hold **out)
 {
-    struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
+    hdi_holds *holds = &hdi_buffer_of(rt)->holds;
     hdi_mutex_lock(&holds->lock);
     struct hd_hold *h = holds->free_list;
     if (h) {
@@ -137,27 +124,46 @@ hd_status hdi_hold_create_outside(hd_runtime *rt, const char *label, hd_hold **o
     return hdi_runtime_is_open(rt) ? hold_make(rt, label, out) : hdi_runtime_refused(rt);
 }
 
-bool hdi_holds_abandon(hd_runtime *rt, hd_error *first)
+/* Writes the message about exports that are still out, whose labels are `names`. If hd_close
+ * already left something else, adds the message to that report. */
+static void holds_tell(const char *names, uint32_t count, uint32_t named, hd_error *left)
 {
-    bool any = false;
-    struct hdi_holds *holds = hdi_buffer_of(rt)->holds;
-    if (!holds) {
-        return false;
+    char more[32] = "";
+    if (left->status == HD_OK) {
+        *left = hdi_error_blank(HD_ERROR_TIMEOUT);
     }
+    if (count > named) {
+        snprintf(more, sizeof more, " and %u more", (unsigned)(count - named));
+    }
+    size_t length = strlen(left->message);
+    snprintf(left->message + length, sizeof left->message - length,
+             "%sexport%s %s%s of DLPack without order %s still out: %s not called; %s memory is left as it is until "
+             "the program ends",
+             length ? "; " : "", count > 1 ? "s" : "", names, more, count > 1 ? "are" : "is",
+             count > 1 ? "their deleters were" : "its deleter was", count > 1 ? "their" : "its");
+}
+
+bool hdi_holds_abandon(hd_runtime *rt, hd_error *left)
+{
+    char names[NAMED_MOST * (HD_LABEL_BYTES + 4)] = "";
+    size_t length = 0;
+    uint32_t count = 0;
+    hdi_holds *holds = &hdi_buffer_of(rt)->holds;
     hdi_mutex_lock(&holds->lock);
     for (const struct hd_hold *h = holds->all; h; h = h->next) {
-        bool in_use = h->outside && h->count != 0;
-        if (in_use && first && first->status == HD_OK) {
-            *first = hdi_error_blank(HD_ERROR_TIMEOUT);
-            snprintf(first->message, sizeof first->message,
-                     "export '%s' of DLPack without order is still out: its deleter was not called; "
-                     "its memory is left as it is until the program ends",
-                     h->label);
+        if (!h->outside || h->count == 0) {
+            continue;
         }
-        any |= in_use;
+        if (count < NAMED_MOST) {
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s'%s'", count ? ", " : "", h->label);
+        }
+        count++;
     }
     hdi_mutex_unlock(&holds->lock);
-    return any;
+    if (count && left && (left->status == HD_OK || left->status == HD_ERROR_TIMEOUT)) {
+        holds_tell(names, count, count < NAMED_MOST ? count : NAMED_MOST, left);
+    }
+    return count != 0;
 }
 
 static bool hold_has_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
@@ -165,14 +171,15 @@ static bool hold_has_word(const struct hd_buffer *b, uint64_t word, uint64_t asi
     return word == 0 || (atomic_load_explicit(&b->self.word, memory_order_seq_cst) & ~aside) == word;
 }
 
-/* Adds one hold. The list's lock is held. False: the handle with that word is stale. `aside`: bits
- * of the word to ignore. */
+/* Adds one hold. The list's lock is held. False: the handle whose word is `word` is stale. `aside`:
+ * bits of the word to ignore. */
 static bool hold_add_one(struct hd_buffer *b, uint64_t word, uint64_t aside)
 {
     bool good = hold_has_word(b, word, aside);
     if (good && !(b->special & HDI_BUFFER_HELD)) {
-        /* Either hd_free, which changes the handle first, sees HELD and calls hdi_hold_keeps. Or
-         * this thread sees that the handle is stale. */
+        /* hd_free first makes the handle stale, and then checks HELD. This thread first sets HELD,
+         * and then checks the handle. So either hd_free sees HELD and calls hdi_hold_keeps, or this
+         * thread sees the stale handle. */
         b->special |= HDI_BUFFER_HELD;
         good = hold_has_word(b, word, aside);
     }
@@ -222,7 +229,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
                               "the buffer is a variable of a module, which keeps its address until hd_module_unload; "
                               "it takes no hold");
     }
-    struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
+    hdi_holds *holds = &hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
     if (!hold_from_handle(handle)) {
         hdi_mutex_unlock(&holds->lock);
@@ -231,7 +238,8 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
     bool room = again || hold_make_room(h);
     bool stale = false;
-    /* a program may add a buffer again for each launch of a recording; that needs no more room */
+    /* a program may add the same buffer for each launch of a recording; only the first addition
+     * needs room */
     if (room && !again) {
         hdi_buffers_lock(h->runtime);
         stale = !hold_add_one(b, hdi_self_word(buffer), 0);
@@ -248,7 +256,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
 }
 
 /* Adds to the count of the device's held bytes. The list's lock is held. Buffers lost with their
- * device do not count (hdi_buffers_lose). */
+ * device do not count (buffers_lose). */
 static void hold_count_bytes(const struct hd_buffer *b, uint64_t more)
 {
     if (hdi_buffer_is_of_arena(b) && hdi_buffer_losses(b) != HDI_LOST) {
@@ -307,7 +315,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     if (!h) {
         return handle ? hold_fail_stale(handle) : HD_OK;
     }
-    struct hdi_holds *holds = hdi_buffer_of(h->runtime)->holds;
+    hdi_holds *holds = &hdi_buffer_of(h->runtime)->holds;
     hdi_mutex_lock(&holds->lock);
     bool ours = hold_from_handle(handle) != NULL;
     if (ours) {

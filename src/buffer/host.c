@@ -1,14 +1,15 @@
 /* host.c - memory for the host: access by hd_map, hd_unmap and hd_element, and pinned buffers from
  * the pool of blocks (host_pool.h).
  *
- * If the buffer's `readable` or `writable` shows that no work is pending (buffer.h), hd_element
- * takes a few loads. Otherwise hd_element waits for the work, and then sets the two fields.
+ * The fields `readable` and `writable` of a buffer (buffer.h) show whether work is pending. If no
+ * work is pending, hd_element needs only a few loads. Otherwise hd_element waits for the work, and
+ * then sets the two fields.
  *
  * Threads: any.
  * Locks: the pool's locks, the order lock of a pinned buffer (for its use record), and the mirror's
  * lock of a unified buffer.
  * Blocking: hd_map and hd_element wait until work on the bytes is done (option transfer_timeout).
- * An allocation at the limit waits for work that still uses freed memory, and until other threads
+ * An allocation at the limit waits until work no longer uses freed memory, or until other threads
  * free memory (limit.h).
  * Always: hd_element takes no lock while no work is pending. If work still uses a block, the next
  * owner's use record contains the points of that work.
@@ -41,12 +42,13 @@ static hd_status host_buffer_fail_device(const struct hd_buffer *b, const hd_buf
         return hdi_buffer_refused(handle);
     }
     return hdi_fail(HD_ERROR_ACCESS,
-                    "this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it; memory of "
-                    "hd_alloc_unified both can use",
+                    "this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it; both can "
+                    "use memory of hd_alloc_unified",
                     owner);
 }
 
-/* The access for hdi_buffer_settle: if the host only writes bytes, it replaces them. */
+/* The access for hdi_buffer_settle: with HD_WRITE alone the host replaces the bytes, so it does not
+ * matter if their last writer failed. */
 static unsigned host_buffer_access(hd_access access)
 {
     return access == HD_WRITE ? HD_WRITE | HDI_ACCESS_REPLACES : (unsigned)access;
@@ -99,23 +101,28 @@ hd_status hd_unmap(hd_buffer *handle)
         return hdi_buffer_refused(handle);
     }
     const hdi_buffer_ops *kind = b->kind;
-    if (kind && kind->unmap && hdi_hold_begin(b, hdi_self_word(handle))) {
-        kind->unmap(b);
+    if (!kind || !kind->map) {
+        return host_buffer_fail_device(b, handle);
+    }
+    bool mapped = true; /* pinned memory does not count its mappings */
+    if (kind->unmap && hdi_hold_begin(b, hdi_self_word(handle))) {
+        mapped = kind->unmap(b);
         hdi_hold_end(b);
     }
-    return HD_OK;
+    return mapped ? HD_OK : hdi_fail(HD_ERROR_ARGUMENT, "the buffer is not mapped; call hd_unmap once for each hd_map");
 }
 
 /* ---- elements ---- */
 
-/* Notes how the program may access a pinned buffer, if nothing is pending anywhere in it. */
+/* Sets `readable` and `writable` of a pinned buffer, as far as no pending work forbids it. */
 static void host_buffer_note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 {
     if (!hdi_record_lock_of(b, handle)) {
         return;
     }
-    /* A record of several segments is not walked for every element. Each call prunes a part of it,
-     * so it is one segment again when all work is done. */
+    /* If the record has several segments, a walk over all of them for each element would take too
+     * long. So each call prunes only a few segments. After some calls, the record of a buffer
+     * without work is one segment again. */
     hdi_uses_prune(b->runtime, &b->uses, b->order);
     unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
     /* these stores pair with the acquire loads of hd_element, which then sees the results of the
@@ -210,8 +217,8 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 
 /* ---- the pool ---- */
 
-/* True if the work of a point no longer uses its memory. If a device was lost in this process, its
- * work counts as done, but may still run. */
+/* True if the work of a point no longer uses its memory. After a loss of a device in this process,
+ * the device's work counts as done, but may still run. */
 static bool host_memory_is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;
@@ -274,7 +281,8 @@ static hd_status host_memory_ready(hd_runtime *rt)
         .pinned = hdi_memory_of(rt)->pinned,
         .limit_bytes = host_memory_limit(rt),
         .finished = host_memory_is_finished,
-        /* a worker ends before its device counts as lost */
+        /* with worker processes, a lost device writes nothing, since its worker ended before the
+         * device counted as lost */
         .lost = rt->is_process ? NULL : host_memory_lost_devices,
         .may_unpin = host_memory_may_unpin,
         .context = rt,
@@ -282,8 +290,8 @@ static hd_status host_memory_ready(hd_runtime *rt)
     return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
 }
 
-/* Pinned memory that a closed runtime left to the program, because the program never ended a claim.
- * The list keeps the memory reachable, so that leak checkers do not report it. */
+/* The pool of a closed runtime whose program never ended a claim. The program may still use the
+ * pool's memory. This list keeps the pool reachable, so that leak checkers do not report it. */
 typedef struct left_pool {
     struct left_pool *next;
     hdi_host_pool *pool;
@@ -294,7 +302,7 @@ static _Atomic(left_pool *) left_pools;
 static void host_memory_leave(hdi_host_pool *pool)
 {
     left_pool *left = malloc(sizeof *left);
-    if (left) { /* without memory for an entry, the pool is left, too */
+    if (left) { /* without memory for an entry, the pool stays, too, but is not in the list */
         *left = (left_pool){atomic_load_explicit(&left_pools, memory_order_relaxed), pool};
         while (!atomic_compare_exchange_weak(&left_pools, &left->next, left)) {
         }
@@ -320,10 +328,12 @@ const hdi_lifetime hdi_host_lifetime = {.ready = host_memory_ready, .release = h
 
 /* The ways in which memory can become free for an allocation at the limit. */
 typedef struct prospect {
-    bool comes_back; /* work or the library uses memory that comes back without the program */
-    bool held;       /* idle memory cannot be unpinned yet, because devices have work */
-    bool claimed;    /* claims of the program use freed memory */
-    bool live;       /* the program owns buffers that it may free */
+    /* work, or the library itself, uses memory that becomes free without an action of the
+     * program */
+    bool comes_back;
+    bool held;    /* idle memory cannot be unpinned yet, because devices have work */
+    bool claimed; /* claims of the program use freed memory */
+    bool live;    /* the program owns buffers that it may free */
     /* a number that changes when work ends its use of memory, or when memory is freed */
     uint64_t number;
 } prospect;
@@ -332,7 +342,9 @@ typedef struct prospect {
 typedef struct host_request {
     hd_runtime *runtime;
     size_t bytes;
-    bool own;           /* for a transfer, which waits neither for the program nor in the line */
+    /* the library's own request for a transfer; it waits neither in the line nor for the program to
+     * free buffers */
+    bool own;
     hdi_in_line *place; /* NULL: not in the line */
     bool tried;         /* the last attempt had its turn, and set the message */
     hdi_host_block *out;
@@ -380,15 +392,15 @@ static hd_status host_memory_try(host_request *r)
     return status;
 }
 
-/* Waits for memory in use, or for other threads to free memory. Tries again whenever memory was
- * freed. */
+/* Waits until memory in use becomes free, or until other threads free memory. Tries again whenever
+ * memory was freed. */
 static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
 {
     hd_runtime *rt = r->runtime;
     const hdi_line *line = hdi_line_of(rt, HD_DEVICE_HOST);
     uint64_t chances = hdi_line_chances(line);
     prospect seen = host_memory_look(r);
-    /* finds chunks that host_memory_look freed */
+    /* this attempt may get chunks that host_memory_look freed */
     hd_status status = host_memory_try(r);
     while (status == HD_ERROR_HOST_MEMORY && (seen.comes_back || seen.claimed || seen.live || !r->tried) &&
            !hdi_memory_wait_over(p, !seen.comes_back)) {
@@ -408,14 +420,15 @@ static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
         seen = now;
     }
     if (status == HD_ERROR_HOST_MEMORY && (p->end == HDI_MEMORY_WAIT_ALONE || !r->tried)) {
-        /* A thread may have freed memory before it ended. Or earlier allocations still wait, and
-         * the free memory is too little for them. */
+        /* This last attempt ignores the line. A thread may have freed memory just before the wait
+         * ended. Or the free memory is too little for the earlier allocations, but enough for this
+         * one. */
         status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, r->bytes, r->own, r->out, r->inherited);
     }
     return status;
 }
 
-/* Waits in the line, except for a transfer. */
+/* Waits in the line. A request for a transfer waits without the line. */
 static hd_status host_memory_wait_in_line(host_request *r, hdi_memory_wait *p)
 {
     hdi_in_line place;
@@ -435,14 +448,16 @@ static hd_status host_memory_take(hd_runtime *rt, size_t bytes, bool own, bool w
                                   hdi_points *inherited, hdi_memory_wait *p)
 {
     host_request r = {.runtime = rt, .bytes = bytes, .own = own, .out = out, .inherited = inherited};
-    hdi_attempt attempt; /* a failure before a wait with success leaves no message */
+    /* if the call succeeds after a wait, its failed attempts leave no message */
+    hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
     hd_status status = host_memory_try(&r);
-    if (status == HD_ERROR_HOST_MEMORY && hdi_shrink(rt)) {
+    bool possible = hdi_host_pool_allows(hdi_memory_of(rt)->host_pool, bytes);
+    if (status == HD_ERROR_HOST_MEMORY && possible && hdi_shrink(rt)) {
         status = host_memory_try(&r);
     }
-    if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= host_memory_limit(rt)) {
+    if (status == HD_ERROR_HOST_MEMORY && wait && possible) {
         status = host_memory_wait_in_line(&r, p);
     } else if (status == HD_ERROR_HOST_MEMORY && !r.tried) {
         /* sets the message */
@@ -492,9 +507,7 @@ void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uin
     b->special |= HDI_BUFFER_IMPORTED;
 }
 
-/* Fails with the pool's failure, under the name of the call, and adds a remedy and the largest
- * holders. */
-static hd_status host_memory_fail_take(hd_runtime *rt, const hdi_memory_wait *p)
+hd_status hdi_host_fail_take(hd_runtime *rt, uint64_t bytes, const hdi_memory_wait *p)
 {
     if (p->end == HDI_MEMORY_WAIT_CLOSED) {
         return hdi_closed_meanwhile();
@@ -510,16 +523,27 @@ static hd_status host_memory_fail_take(hd_runtime *rt, const hdi_memory_wait *p)
     bool full = error.status == HD_ERROR_HOST_MEMORY;
     hdi_host_pool_info info;
     hdi_host_pool_get_info(hdi_memory_of(rt)->host_pool, &info);
+    /* only a higher limit helps an allocation above the limit */
+    bool possible = hdi_host_pool_allows(hdi_memory_of(rt)->host_pool, bytes);
+    const char *frees = !possible                               ? ""
+                        : info.live_count && info.outside_bytes ? "free buffers or imports, or "
+                        : info.live_count                       ? "free buffers or "
+                        : info.outside_bytes                    ? "free imports or "
+                                                                : "";
     hdi_memory_wait_text(p, why);
-    hdi_freed_text(rt, HD_DEVICE_HOST, freed);
+    freed[0] = 0;
+    if (possible) {
+        hdi_freed_text(rt, HD_DEVICE_HOST, freed);
+    }
     int length = snprintf(text, sizeof text, "%s", error.message);
     if (full && length > 0 && (size_t)length < sizeof error.message) {
         length += snprintf(
             text + length, sizeof text - (size_t)length, "%s%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
-            freed, info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
+            freed, frees, HDI_BYTES(info.limit_bytes),
             p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
     }
-    if (full && length > 0 && (size_t)length < sizeof error.message) {
+    bool held = info.live_count || !info.outside_bytes; /* the list contains no imports */
+    if (full && possible && held && length > 0 && (size_t)length < sizeof error.message) {
         hdi_buffer_of(rt)->on_full(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
     }
     memcpy(error.message, text, sizeof error.message);
@@ -543,7 +567,7 @@ static hd_status host_buffer_make(hd_runtime *rt, size_t bytes, bool own, bool w
         if (!own) {
             hdi_host_pool_count_failure(hdi_memory_of(rt)->host_pool);
         }
-        return hdi_fail_pass(host_memory_fail_take(rt, &waited));
+        return hdi_fail_pass(hdi_host_fail_take(rt, bytes, &waited));
     }
     if (!host_buffer_settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(hdi_memory_of(rt)->host_pool, &block, hdi_points_data(&inherited), inherited.count);

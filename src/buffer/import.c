@@ -46,7 +46,8 @@ static hd_status import_check_at(hdi_device *device, uint64_t address)
     if (!hdi_pin_ask_address(rt->driver, &type, HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &r)) {
         return r == HDCU_ERROR_INVALID_VALUE || r == HDCU_ERROR_NOT_FOUND
                    ? hdi_fail(HD_ERROR_ARGUMENT,
-                              "0x%" PRIx64 " is no memory that the driver has; import what it allocated", address)
+                              "0x%" PRIx64 " is no memory of the driver; import memory that the driver allocated",
+                              address)
                    : hdi_driver_failed(device, r, "cuPointerGetAttribute");
     }
     if (type == HDCU_MEMORYTYPE_HOST) {
@@ -57,11 +58,12 @@ static hd_status import_check_at(hdi_device *device, uint64_t address)
     }
     int owner = import_device_of(rt, ordinal);
     if (owner != device->index) {
-        return owner < 0 ? hdi_fail(HD_ERROR_ARGUMENT,
-                                    "0x%" PRIx64 " is memory of the driver's device %d, which the runtime has not",
-                                    address, ordinal)
-                         : hdi_fail(HD_ERROR_ARGUMENT, "0x%" PRIx64 " is memory of device %d, not %d; import it there",
-                                    address, owner, device->index);
+        return owner < 0
+                   ? hdi_fail(HD_ERROR_ARGUMENT,
+                              "0x%" PRIx64 " is memory of the driver's device %d, which is no device of the runtime",
+                              address, ordinal)
+                   : hdi_fail(HD_ERROR_ARGUMENT, "0x%" PRIx64 " is memory of device %d, not %d; import it there",
+                              address, owner, device->index);
     }
     return HD_OK;
 }
@@ -85,7 +87,8 @@ static hd_status import_check_range(hdi_device *device, uint64_t low, uint64_t h
             return status;
         }
         uint64_t end = hdi_address_end(driver, at);
-        /* if the end of the mapping is unknown, the loop checks the last byte */
+        /* if the end of the mapping is unknown, the only other byte that the loop checks is the
+         * last one of the range */
         at = end > at ? end : high - 1 > at ? high - 1 : high;
     }
     return HD_OK;
@@ -225,16 +228,18 @@ static void import_unpin(hdi_region *e, bool closing)
     hdi_pin_drop(e->runtime, e->pin);
 }
 
-/* Pins the memory. At the limit, waits while freed imports are still to be unpinned (option
- * memory_timeout). */
+/* Pins the memory. If pinned memory is at its limit, waits while the memory of freed imports is not
+ * unpinned yet (option memory_timeout). */
 static hd_status import_pin(hdi_region *e, uint64_t low, uint64_t high, uint64_t *address)
 {
     hd_runtime *rt = e->runtime;
-    hdi_attempt attempt; /* a failure before a wait with success leaves no message */
+    /* if the call succeeds after a wait, its failed attempts leave no message */
+    hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hdi_memory_wait wait = hdi_memory_wait_begin(rt);
     uint64_t seen, unpinned;
     hdi_regions_unpin(rt, &seen);
+    bool possible = hdi_host_pool_allows(hdi_memory_of(rt)->host_pool, high - low);
     hd_status status;
     for (;; seen = unpinned) {
         bool more = hdi_regions_unpin(rt, &unpinned);
@@ -242,12 +247,16 @@ static hd_status import_pin(hdi_region *e, uint64_t low, uint64_t high, uint64_t
             hdi_memory_wait_moved(&wait);
         }
         status = hdi_pin_take(rt, low, high, e->buffer->label, &e->pin, address);
-        if (status != HD_ERROR_HOST_MEMORY || !more || hdi_memory_wait_over(&wait, false)) {
+        if (status != HD_ERROR_HOST_MEMORY || !more || !possible || hdi_memory_wait_over(&wait, false)) {
             break;
         }
         hdi_memory_wait_sleep(&wait);
     }
-    return hdi_attempt_result(&attempt, status);
+    hdi_attempt_result(&attempt, status);
+    hd_error error;
+    hdi_error_get(&error);
+    bool limited = status == HD_ERROR_HOST_MEMORY && error.driver_code == 0;
+    return limited ? hdi_fail_pass(hdi_host_fail_take(rt, high - low, &wait)) : status;
 }
 
 hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,

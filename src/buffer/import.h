@@ -9,7 +9,7 @@
 #include <heddle/import.h>
 #include "buffer/buffer.h"
 
-/* These do the work of hd_import and hd_import_host. Errors: as for these calls. */
+/* These functions do the work of hd_import and hd_import_host. Errors: as for these calls. */
 hd_status hdi_import(hd_runtime *rt, int device, uint64_t address, size_t bytes, const hd_import_options *options,
                      const void *call_site, hd_buffer **out);
 hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,

@@ -2,17 +2,18 @@
  *
  * The arena first tries mapped memory, idle granules and fresh memory up to the limit
  * (hdi_arena_alloc).
- * If that fails, the out-of-memory fallback joins the line of the device (line.h). It takes these
- * steps in order, and attempts the allocation again after each step:
- * - empty the magazines of all threads, which are closed while allocations wait
+ * If that fails, an allocation above the limit fails at once. Otherwise the out-of-memory fallback
+ * joins the line of the device (line.h). The fallback takes these steps in order, and attempts the
+ * allocation again after each step:
+ * - empty the magazines of all threads; magazines are closed while allocations wait
  * - wait for the work in flight, and for freed pieces to come back (piece.c)
  * - call the program's callback, as long as it frees memory
- * - wait for other threads, as long as they free memory or work finishes (limit.h)
+ * - wait for other threads, as long as something is freed or finished (limit.h)
  *
- * One time limit covers both waits together. Only the program can end a claim, so a wait for a
- * claim is a wait for another thread.
+ * One time limit covers both waits together. Only the program can end a claim, so an allocation
+ * waits for claims only in the last step.
  *
- * The waits slow down a producer that is faster than its consumer.
+ * If a producer allocates faster than its consumer frees, these waits slow the producer down.
  *
  * Threads: any.
  * Locks: the lock of the line, for a moment; no lock is held during an attempt, a wait or a call of
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/shortage.h"
 #include "base/presence.h"
 #include "base/text.h"
 #include "base/wait.h"
@@ -43,8 +45,10 @@
 
 #define SLEEP_LEAST_NS 50000
 #define SLEEP_MOST_NS 1000000
-#define SLEEP_SHARE 64        /* of the time since the last move */
-#define ASK_AGAIN_NS 10000000 /* looking at all threads takes a lock */
+/* a sleep takes 1/SLEEP_SHARE of the time since something was last freed or finished */
+#define SLEEP_SHARE 64
+/* the least time between two checks whether other threads are alive */
+#define ASK_AGAIN_NS 10000000
 
 hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt)
 {
@@ -59,14 +63,17 @@ void hdi_memory_wait_moved(hdi_memory_wait *p)
     p->any = true;
 }
 
-void hdi_memory_wait_apart(hdi_memory_wait *p, int64_t began)
+/* Notes that the program's callback ran since the clock time `began`. The time since then does not
+ * count as waiting. */
+static void memory_wait_apart(hdi_memory_wait *p, int64_t began)
 {
     int64_t passed = hdi_clock_ns() - began;
     p->begin += passed;
     p->moved += passed;
 }
 
-/* True if the longest wait is over, or the runtime is being closed. */
+/* True if the wait lasted for the longest time that is allowed in all, or if the runtime is
+ * being closed. */
 static bool memory_wait_is_too_long(const hdi_memory_wait *p)
 {
     return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
@@ -103,7 +110,7 @@ const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_W
     out[0] = 0;
     switch (p->end) {
     case HDI_MEMORY_WAIT_NONE:
-    case HDI_MEMORY_WAIT_CLOSED: /* the call's own text reports that */
+    case HDI_MEMORY_WAIT_CLOSED: /* the message of the call reports that the runtime is closing */
         break;
     case HDI_MEMORY_WAIT_STILL:
         if (allowed == 0) {
@@ -133,7 +140,7 @@ const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_W
 }
 
 /* ---- the out-of-memory fallback ---- */
-/* most calls for one allocation, in case the callback always returns true */
+/* the most calls of the callback for one allocation, since a callback may return true every time */
 
 #define CALLS_MOST 1000
 
@@ -143,17 +150,20 @@ typedef struct climb {
     hdi_take take;
     void *context;   /* of `take` */
     uint64_t losses; /* of the device before the first attempt */
-    bool possible;   /* no more bytes than the limit */
-    bool hopeless;   /* the driver refused, and even all memory of the device is too little */
-    bool in_line;    /* the allocation joined the line at `place` */
-    bool tried;      /* the last attempt had its turn, and set the message */
+    /* the memory limit is at least as high as the bytes that the allocation wants */
+    bool possible;
+    /* the driver refused, and the device's mapped memory is less than the allocation wants */
+    bool hopeless;
+    bool in_line; /* the allocation joined the line at `place` */
+    bool tried;   /* the last attempt had its turn, and set the message */
+    bool waited;  /* the allocation slept at least once */
     hdi_in_line place;
     uint64_t seen, chances; /* values at the last look */
     hdi_memory_wait wait;
 } climb;
 
-/* True if the device was lost since the allocation began. Even if the device is restarted, the
- * memory that the allocation waits for is gone. */
+/* True if the device was lost since the allocation began. The memory that the allocation waits for
+ * is then gone, even if the device was restarted. */
 static bool fallback_is_in_vain(const climb *c)
 {
     return hdi_device_lost_since(c->device, c->losses);
@@ -175,8 +185,8 @@ static hd_status fallback_try_again(climb *c)
     return status;
 }
 
-/* A number that changes when work finishes, memory is freed, or an allocation leaves the line. It
- * covers all devices, since all of them may use this device's memory. */
+/* A number that changes when work finishes, memory is freed, or an allocation leaves the line. The
+ * number covers the work of all devices, since each of them may use this device's memory. */
 static uint64_t fallback_look(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
@@ -203,7 +213,8 @@ static void fallback_note_heads(hd_runtime *rt, uint64_t *heads)
 }
 
 /* True if some work up to `heads` is unfinished, and can end without a thread of the program.
- * Requests completion from the lanes of such work. With placement inline, runs the engines. */
+ * Requests that the lanes of such work publish their ends without delay. With placement inline,
+ * runs the engines. */
 static bool fallback_press(hd_runtime *rt, const uint64_t *heads)
 {
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
@@ -243,10 +254,11 @@ static hd_status fallback_drain_and_try(climb *c)
     hdi_thread_caches_drain(rt, c->device->index);
     hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_CACHES);
     if (rt->is_process) {
-        /* a peer may have released memory that this device held before its restart */
+        /* unmap memory of this device from before its restart, which peers still had mapped */
         hdi_shares_reap(rt);
     }
-    c->seen = fallback_look(c); /* drained memory does not count as a move */
+    /* memory that this function itself drained from magazines does not count as freed */
+    c->seen = fallback_look(c);
     return fallback_try_again(c);
 }
 
@@ -263,8 +275,8 @@ static bool fallback_memory_leaves(const climb *c)
     return leaving > freed.pieces;
 }
 
-/* True if neither finished work nor hd_free can make room: the driver refused the last attempt, and
- * less memory is mapped than is wanted. */
+/* True if the driver refused the last attempt, and the device's mapped memory is less than the
+ * allocation wants. Then neither the end of work nor hd_free can make room. */
 static bool fallback_is_hopeless(const climb *c)
 {
     hd_error error;
@@ -274,8 +286,9 @@ static bool fallback_is_hopeless(const climb *c)
     return c->tried && error.driver_code == HDCU_ERROR_OUT_OF_MEMORY && c->bytes > info.mapped_bytes;
 }
 
-/* Waits for the work in flight and for freed memory that the library gives back; with `others`,
- * also for other threads. Makes an attempt after each event that frees or finishes something. */
+/* Waits for the work in flight, and for freed memory that the library gives back. `others`: also
+ * waits for other threads. Tries the allocation again after each event that frees memory or
+ * finishes work. */
 static hd_status fallback_wait_for(climb *c, bool others)
 {
     hd_runtime *rt = c->device->runtime;
@@ -284,7 +297,6 @@ static hd_status fallback_wait_for(climb *c, bool others)
         return HD_ERROR_MEMORY; /* the last attempt sets the message */
     }
     fallback_note_heads(rt, heads);
-    int64_t begin = hdi_clock_ns();
     hd_status status = HD_ERROR_MEMORY;
     bool waited = false;
     for (;;) {
@@ -300,25 +312,26 @@ static hd_status fallback_wait_for(climb *c, bool others)
         waited = true;
         hdi_memory_wait_sleep(&c->wait);
         if (hdi_thread_caches_cached(rt, c->device->index)) {
-            /* hd_free usually puts a buffer into the magazine of its thread */
+            /* other threads free buffers into their magazines, from where this allocation cannot
+             * take them */
             hdi_thread_caches_drain(rt, c->device->index);
         }
     }
     free(heads);
     if (status == HD_ERROR_MEMORY && !fallback_is_in_vain(c)) {
-        status = fallback_drain_and_try(c); /* finds memory that was freed after the last attempt */
+        /* memory may have been freed after the last attempt, and this attempt finds it */
+        status = fallback_drain_and_try(c);
     }
     if (waited) {
         hdi_record_add_rung(&rt->recorder, HDI_RECORD_RUNG_WAITED);
-        hdi_counts_add(&c->device->memory->waits, 1);
-        hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - begin));
+        c->waited = true;
     }
     return status;
 }
 
 /* ---- the fallback's message ---- */
 
-/* Writes a remedy for the program, or the reason why there is none. */
+/* Writes advice for the program, or the reason why the program cannot get more memory. */
 static void fallback_advise(const climb *c, char *out, size_t room)
 {
     hd_runtime *rt = c->device->runtime;
@@ -331,28 +344,31 @@ static void fallback_advise(const climb *c, char *out, size_t room)
     hdi_error_get(&error);
     /* the driver refused */
     bool refused = c->possible && error.driver_code == HDCU_ERROR_OUT_OF_MEMORY;
-    bool frees = c->possible && !c->hopeless && sums.allocated_bytes > sums.freed_bytes;
+    const char *shortage = refused ? hdi_shortage_text() : NULL;
+    bool frees = !shortage && c->possible && !c->hopeless && sums.allocated_bytes > sums.freed_bytes;
     bool raises = !is_device && !refused;
     bool waited = c->wait.end == HDI_MEMORY_WAIT_STILL && frees;
-    char raise[HDI_AMOUNT_BYTES + 40] = "";
+    char raise[HDI_AMOUNT_BYTES + 56] = "";
     if (raises) {
-        snprintf(raise, sizeof raise, "raise memory_limit (%s)", HDI_BYTES(limit));
+        snprintf(raise, sizeof raise, "%sraise memory_limit (%s)",
+                 c->possible ? "" : "the size exceeds the limit: ", HDI_BYTES(limit));
     }
-    const char *first = frees     ? "free buffers"
-                        : raises  ? raise
-                        : refused ? "others hold the rest of the device"
-                                  : "the device has no more";
+    const char *first = frees      ? "free buffers"
+                        : raises   ? raise
+                        : shortage ? shortage
+                        : refused  ? "others hold the rest of the device"
+                                   : "the device has no more";
     snprintf(out, room, "; %s%s%s%s", first, frees && raises ? " or " : "", frees ? raise : "",
              waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
 }
 
-/* Fails with the arena's message, the reason why the wait ended, freed memory that is in use, a
- * remedy, and the largest holders. */
+/* Fails. Adds to the arena's message the reason why the wait ended, freed memory that is still in
+ * use, a remedy, and the largest holders. */
 static hd_status fallback_fail_full(const climb *c)
 {
     hd_error error;
     hdi_error_get(&error);
-    char why[HDI_MEMORY_WAIT_TEXT], advice[320], freed[HDI_FREED_TEXT], text[sizeof error.message * 2];
+    char why[HDI_MEMORY_WAIT_TEXT], advice[360], freed[HDI_FREED_TEXT], text[sizeof error.message * 2];
     hdi_memory_wait_text(&c->wait, why);
     hdi_freed_text(c->device->runtime, c->device->index, freed);
     fallback_advise(c, advice, sizeof advice);
@@ -360,14 +376,16 @@ static hd_status fallback_fail_full(const climb *c)
                           c->possible ? freed : "", advice);
     if (length > 0 && (size_t)length < sizeof error.message) {
         memcpy(error.message, text, (size_t)length + 1);
-        hdi_buffer_of(c->device->runtime)
-            ->on_full(c->device->runtime, c->device->index, error.message + length,
-                      sizeof error.message - (size_t)length);
+        if (c->possible) {
+            hdi_buffer_of(c->device->runtime)
+                ->on_full(c->device->runtime, c->device->index, error.message + length,
+                          sizeof error.message - (size_t)length);
+        }
     }
     return hdi_fail_error(&error);
 }
 
-/* True if an allocation may still get memory by waiting. */
+/* True if it is possible that an allocation gets memory later. */
 static bool fallback_has_hope(climb *c, hd_status status)
 {
     c->hopeless = status == HD_ERROR_MEMORY && fallback_is_hopeless(c);
@@ -378,6 +396,9 @@ static bool fallback_has_hope(climb *c, hd_status status)
 static hd_status fallback_take_steps(climb *c)
 {
     hdi_device *device = c->device;
+    if (!c->possible) {
+        return HD_ERROR_MEMORY; /* no step can help; the first attempt set the message */
+    }
     hd_status status = fallback_drain_and_try(c);
     if (fallback_has_hope(c, status)) {
         status = fallback_wait_for(c, false);
@@ -387,13 +408,13 @@ static hd_status fallback_take_steps(climb *c)
          attempt++) {
         int64_t began = hdi_clock_ns();
         bool freed = hdi_reclaim_at_limit(device->runtime, device, c->bytes, attempt);
-        hdi_memory_wait_apart(&c->wait, began);
+        memory_wait_apart(&c->wait, began);
         if (!freed) {
             break;
         }
         status = fallback_drain_and_try(c);
         if (fallback_has_hope(c, status)) {
-            status = fallback_wait_for(c, false); /* freed memory may still be in use */
+            status = fallback_wait_for(c, false); /* freed memory may still be in use by work */
         }
     }
     if (status == HD_ERROR_MEMORY && c->possible && !c->hopeless && !fallback_is_in_vain(c)) {
@@ -415,8 +436,14 @@ static hd_status fallback_climb(hdi_device *device, size_t bytes, uint64_t losse
     c.seen = fallback_look(&c);
     c.chances = hdi_line_chances(hdi_line_of(rt, device->index));
     hd_status status = fallback_take_steps(&c);
+    if (c.waited) {
+        /* from the time from which memory_timeout counts, so no wait that failed is shorter */
+        hdi_counts_add(&device->memory->waits, 1);
+        hdi_counts_add(&device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - c.wait.begin));
+    }
     if (c.in_line && status == HD_ERROR_MEMORY && !c.tried && !fallback_is_in_vain(&c)) {
-        /* Earlier allocations still wait: the free memory does not help them. */
+        /* This last attempt ignores the line: the free memory is too little for the earlier
+         * allocations. */
         status = take(device, bytes, context);
     }
     if (c.in_line) {
@@ -428,11 +455,13 @@ static hd_status fallback_climb(hdi_device *device, size_t bytes, uint64_t losse
     return hdi_is_closing(rt) ? hdi_closed_meanwhile() : fallback_fail_full(&c);
 }
 
-/* Makes the first attempt. If other allocations wait, it keeps to the order of the line. */
+/* Makes the first attempt. If other allocations wait, the attempt takes its turn in the line. An
+ * attempt above the limit cannot succeed, and takes no turn. */
 static hd_status fallback_try_first(hdi_device *device, size_t bytes, hdi_take take, void *context)
 {
     hd_runtime *rt = device->runtime;
-    if (hdi_line_is_empty(hdi_line_of(rt, device->index)) || hdi_reclaim_is_inside()) {
+    if (hdi_line_is_empty(hdi_line_of(rt, device->index)) || hdi_reclaim_is_inside() ||
+        bytes > hdi_arena_limit(device->arena)) {
         return take(device, bytes, context);
     }
     if (!hdi_line_enter(rt, device->index, NULL, bytes)) {

@@ -3,8 +3,6 @@
  * Threads, locks, blocking, and guarantees: see line.h.
  */
 #include "buffer/line.h"
-#include <stdlib.h>
-#include "base/error.h"
 #include "base/wait.h"
 #include "buffer/part.h"
 #include "memory/arena.h"
@@ -12,45 +10,32 @@
 #include "memory/part.h"
 #include "memory/thread_cache.h"
 
-struct hdi_lines {
-    hdi_line of[HDI_DEVICES_MAX + 1]; /* by device, pinned memory last */
-};
-
-hdi_line *hdi_line_of(const hd_runtime *rt, int device)
+hdi_line *hdi_line_of(hd_runtime *rt, int device)
 {
-    return &hdi_buffer_of(rt)->lines->of[device == HD_DEVICE_HOST ? HDI_DEVICES_MAX : device];
+    return &hdi_buffer_of(rt)->lines[device == HD_DEVICE_HOST ? HDI_DEVICES_MAX : device];
 }
 
-static hd_status lines_create(hd_runtime *rt)
+static void lines_init(hd_runtime *rt)
 {
-    struct hdi_lines *all = calloc(1, sizeof *all);
-    if (!all) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
     for (int i = 0; i <= HDI_DEVICES_MAX; i++) {
-        hdi_mutex_init(&all->of[i].lock, HDI_RANK_MEMORY_LINE);
+        hdi_mutex_init(&hdi_buffer_of(rt)->lines[i].lock, HDI_RANK_MEMORY_LINE);
     }
-    hdi_buffer_of(rt)->lines = all;
-    return HD_OK;
 }
 
 static void lines_release(hd_runtime *rt)
 {
-    struct hdi_lines *all = hdi_buffer_of(rt)->lines;
-    for (int i = 0; all && i <= HDI_DEVICES_MAX; i++) {
-        hdi_mutex_destroy(&all->of[i].lock);
+    for (int i = 0; i <= HDI_DEVICES_MAX; i++) {
+        hdi_mutex_destroy(&hdi_buffer_of(rt)->lines[i].lock);
     }
-    free(all);
-    hdi_buffer_of(rt)->lines = NULL;
 }
 
-const hdi_lifetime hdi_lines_lifetime = {.create = lines_create, .release = lines_release};
+const hdi_lifetime hdi_lines_lifetime = {.init = lines_init, .release = lines_release};
 
 /* The bytes that allocations could take now. */
 typedef struct room {
     uint64_t limit;
     uint64_t free;  /* in no block */
-    uint64_t whole; /* of the free bytes: in whole granules, or not mapped yet */
+    uint64_t whole; /* those of the free bytes that are in whole granules, or not mapped yet */
 } room;
 
 static uint64_t line_less(uint64_t bytes, uint64_t taken)
@@ -76,11 +61,11 @@ static room line_room(hd_runtime *rt, int device)
                   .whole = line_less(info.limit_bytes, kept)};
 }
 
-/* The bytes that later allocations must leave for `place`. `before`: the bytes for places in front
- * of it. */
+/* The number of bytes that later allocations must leave for the allocation at `place`. `before`:
+ * the number of bytes that they must leave for all places in front of it. */
 static uint64_t line_kept_for(const hd_runtime *rt, const hdi_in_line *place, uint64_t before, room now)
 {
-    /* if the bytes fit, the earlier allocation is about to take them */
+    /* if that many bytes are free, the allocation at `place` is about to take them */
     bool fits = now.whole >= before && now.whole - before >= place->wanted;
     bool long_since = hdi_clock_ns() - place->since >= rt->options.memory_timeout * 1000000;
     uint64_t freed = line_less(place->free_most, place->spare);
@@ -117,7 +102,8 @@ void hdi_line_leave(hd_runtime *rt, int device, const hdi_in_line *place, bool s
     }
     *link = place->next;
     for (hdi_in_line *p = place->next; served && p; p = p->next) {
-        p->free_most = line_less(p->free_most, place->wanted); /* these bytes are taken */
+        /* the allocation that leaves took these bytes */
+        p->free_most = line_less(p->free_most, place->wanted);
     }
     atomic_fetch_sub_explicit(&line->waiting, 1, memory_order_relaxed);
     /* pairs with hdi_line_left */

@@ -1,13 +1,15 @@
 /* parked.c - see parked.h.
  *
- * The list of a library lane gets an entry for a root if the list contains no later position of the
- * root's program lane. The entry stores the position of the first operation that waits for the
- * root. Entries are in the order of these positions. So the entries up to a position are the roots
- * of all operations up to this position. `last` stores the furthest root of each program lane. A
- * submission needs only `last` to decide whether an operation may stand behind all others.
+ * Each library lane has a list of roots (parked.h). A root gets an entry in the list if the list
+ * contains no later position of the root's program lane. The entry stores the position, in the
+ * library lane, of the first operation that waits for the root. Entries are in the order of these
+ * positions. So the entries up to a position contain all roots of the operations up to this
+ * position. `last` stores the furthest root of each program lane. To decide whether an operation
+ * may enter the lane, a submission reads only `last`.
  *
  * A parking lane is made when an operation fits into no existing parking lane. So there are about
- * as many parking lanes as sets of roots that transfers wait for at the same time.
+ * as many parking lanes as there are different sets of roots that transfers wait for at the same
+ * time.
  */
 #include "buffer/parked.h"
 #include <stdlib.h>
@@ -18,7 +20,8 @@
 #include "engine/engine.h"
 
 #define ROOM_FIRST 4
-#define POINTS_MOST 8   /* the most unfinished uses of a buffer that are checked for roots */
+/* if a buffer has more unfinished uses, they are not checked for roots one by one */
+#define POINTS_MOST 8
 #define WITHOUT_ROOTS 0 /* hdi_parking_without_roots */
 
 static hd_lane *parked_lane_of(hd_runtime *rt, uint32_t global)
@@ -26,7 +29,8 @@ static hd_lane *parked_lane_of(hd_runtime *rt, uint32_t global)
     return hdi_lane_at(hdi_lane_owner(rt, global), global % HDI_LANES_MAX);
 }
 
-/* True if work of the program is over, so that nothing waits for it any more. */
+/* True if the work of the program at `root` is over, so that nothing waits for this work any
+ * more. */
 static bool parked_root_is_over(hd_runtime *rt, hdi_point root)
 {
     const hd_lane *other = parked_lane_of(rt, root.lane);
@@ -81,7 +85,8 @@ static void parked_prune(hd_lane *lane)
     hdi_lock_release(&p->lock);
 }
 
-/* The root found for a lane of the program. NULL: none. */
+/* The root in a lane of the program, among the roots that were found. NULL: no root is in that
+ * lane. */
 static hdi_point *parked_root_found(const hdi_roots *found, uint32_t lane)
 {
     uint32_t i = found->index[lane];
@@ -99,8 +104,8 @@ static void parked_add_root(hdi_roots *found, hdi_point root)
     }
 }
 
-/* Adds the roots of an earlier operation: the operation itself if it is work of the program, else
- * its roots. */
+/* Adds the roots that follow from a wait for an earlier operation. If that operation is work of the
+ * program, it is the root. Otherwise its own roots are added. */
 static void parked_add_roots_of(hd_lane *lane, hdi_point point)
 {
     hd_runtime *rt = lane->runtime;
@@ -137,13 +142,14 @@ void hdi_parked_find(hd_lane *lane)
     }
 }
 
-/* True if half of the ring is free, so that the submission does not wait for room. */
+/* True if at least half of the ring is free, so that a submission does not wait for room. */
 static bool parked_lane_is_roomy(const hd_lane *lane)
 {
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask / 2;
 }
 
-/* True if an operation with the roots found may stand behind everything in a lane. */
+/* True if an operation with the roots that hdi_parked_find found may stand behind all operations in
+ * the lane `to`. */
 static bool parked_lane_fits(const hd_lane *to)
 {
     const hdi_parked *p = &to->parked;
@@ -159,6 +165,32 @@ static bool parked_lane_fits(const hd_lane *to)
 bool hdi_parked_fits(hd_lane *lane)
 {
     return (parked_lane_is_roomy(lane) || !hdi_parked_any(lane)) && parked_lane_fits(lane);
+}
+
+/* True if all roots of the operation at `point` are among the roots that were found. */
+static bool parked_roots_cover(const hd_lane *lane, hdi_point point)
+{
+    hd_runtime *rt = lane->runtime;
+    const hdi_roots *found = &lane->device->roots;
+    hdi_parked *p = &parked_lane_of(rt, point.lane)->parked;
+    bool all = true;
+    hdi_lock_take(&p->lock);
+    for (uint32_t i = 0; i < p->n && p->at[p->first + i].position <= point.position && all; i++) {
+        hdi_point root = p->at[p->first + i].root;
+        const hdi_point *own = parked_root_found(found, root.lane);
+        all = (own && own->position >= root.position) || parked_root_is_over(rt, root);
+    }
+    hdi_lock_release(&p->lock);
+    return all;
+}
+
+void hdi_parked_answer(const hd_lane *lane, hdi_probe *probe)
+{
+    probe->root = lane->device->roots.at[0];
+    probe->covered = 0;
+    while (probe->covered < probe->n_ends && !parked_roots_cover(lane, probe->ends[probe->covered])) {
+        probe->covered++;
+    }
 }
 
 bool hdi_parked_reserve(hd_lane *lane)
@@ -188,7 +220,7 @@ void hdi_parked_note(hd_lane *lane, uint64_t position)
             p->last[i] = *root;
         }
         if (root) {
-            root->position = 0; /* earlier work waits for this root, or it is noted already */
+            root->position = 0; /* earlier work in the lane already waits for this root */
         }
     }
     for (uint32_t i = 0; i < found->n; i++) {
@@ -228,7 +260,8 @@ bool hdi_buffer_has_root(struct hd_buffer *b)
     hdi_record_lock(b);
     size_t n = hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, points, POINTS_MOST);
     hdi_record_unlock(b);
-    bool found = n > POINTS_MOST; /* among this many uses, some may have a root */
+    /* with so many uses, this function assumes that some use has a root */
+    bool found = n > POINTS_MOST;
     for (size_t i = 0; i < n && !found; i++) {
         found = hdi_parked_may_be_in(parked_lane_of(rt, points[i].lane)) ? hdi_point_is_parked(rt, points[i])
                                                                          : !parked_root_is_over(rt, points[i]);
@@ -257,8 +290,8 @@ static hd_lane *parking_choose_without_roots(const hdi_device *device)
     return idle ? idle : busy;
 }
 
-/* Chooses a lane for an operation with roots: a lane that already waits for some of them, or else a
- * lane without roots. */
+/* Chooses a lane for an operation with roots. Prefers a lane that already waits for some of these
+ * roots to a lane without roots. */
 static hd_lane *parking_choose_with_roots(const hdi_device *device)
 {
     hd_lane *same = NULL, *blank = NULL;

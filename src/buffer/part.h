@@ -9,31 +9,51 @@
 #ifndef HDI_BUFFER_PART_H
 #define HDI_BUFFER_PART_H
 
+#include "base/lock.h"
+#include "buffer/line.h"
 #include "peer/part.h"
 
 #define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
 
 /* The use records of several segments under one order lock (uses.h). */
 typedef struct hdi_parts_group {
-    struct hdi_parts *ring;  /* all of them, beginning with the next one to prune */
+    /* all these records form a ring; this is the record to prune next */
+    struct hdi_parts *ring;
     struct hdi_parts *spare; /* memory of ended records, linked by `behind` */
     uint32_t n_spare;
 } hdi_parts_group;
+
+/* All structures of buffers (buffer.c). */
+typedef struct hdi_buffers {
+    hdi_mutex lock;
+    struct hdi_slab *slabs;
+    struct hd_buffer *free_list;
+    uint32_t made; /* counts pinned buffers, to spread them over the order locks */
+} hdi_buffers;
+
+/* All holds (hold.c). */
+typedef struct hdi_holds {
+    hdi_mutex lock;
+    struct hd_hold *all;
+    struct hd_hold *free_list;
+} hdi_holds;
 
 struct hdi_use;
 struct hdi_same;
 
 typedef struct hdi_buffer_part {
     hdi_peer_part below; /* first, since all parts share the runtime's address */
-    struct hdi_buffers *buffers;
+    hdi_buffers buffers;
     hdi_lock host_order[HDI_HOST_LOCKS];                     /* use records of pinned host memory */
     hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* by order lock */
     struct hdi_shrinker *shrinkers;
-    struct hdi_lines *lines;             /* of allocations that wait at a limit */
-    struct hdi_reclaim *reclaim;         /* the program's callback, and when to run it */
-    struct hdi_maintenance *maintenance; /* the thread that grows and trims ahead of need */
+    /* lines of allocations that wait: by device, pinned memory last */
+    hdi_line lines[HDI_DEVICES_MAX + 1];
+    struct hdi_reclaim *reclaim; /* the program's callback, and when to run it */
+    /* the thread that maps memory before it is needed, and gives idle memory back */
+    struct hdi_maintenance *maintenance;
     _Atomic bool maintenance_asleep;
-    struct hdi_holds *holds;
+    hdi_holds holds;
     struct hdi_regions *regions;
     const struct hdi_buffer_ops *kept; /* the kind of buffers with HD_ALLOC_KEEP */
     /* for all device memory; NULL if the option memory_debug is off */
@@ -46,13 +66,12 @@ typedef struct hdi_buffer_part {
      * the launch. Errors: as hdi_submit. */
     hd_status (*on_changed)(hd_lane *lane, const struct hdi_use *uses, size_t n_uses, const hdi_command *command,
                             const struct hdi_same *same, hd_ticket *out);
-    /* Called a few times a second while memory is in use. Publishes figures. False: the figures are
-     * incomplete, and the caller calls again soon. */
+    /* Publishes figures. Called a few times a second while memory is in use. False: the figures are
+     * incomplete, and the caller calls this function again soon. */
     bool (*on_tick)(hd_runtime *rt);
 } hdi_buffer_part;
 
-/* The part of a const runtime may still change. */
-static inline hdi_buffer_part *hdi_buffer_of(const hd_runtime *rt)
+static inline hdi_buffer_part *hdi_buffer_of(hd_runtime *rt)
 {
     return (hdi_buffer_part *)rt;
 }

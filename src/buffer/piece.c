@@ -1,19 +1,20 @@
 /* piece.c - buffers that are one piece of physical memory: their allocation, their export, and
  * imports of another process's exports.
  *
- * For each piece, the device's port makes an address range with one mapping; the port may be in a
- * worker process. With worker processes, a piece has the same address in every process (share.h),
- * and peers map it by descriptor, like an arena's mappings. A piece is a region (region.h). So the
- * keeper, a thread of the library, gives back the range of the piece with all mappings.
+ * For each piece, the device's port reserves an address range, and maps the piece there. The port
+ * may be in a worker process. With worker processes, a piece has the same address in every process
+ * (share.h), and peers map it by descriptor, like an arena's mappings. A piece is a region
+ * (region.h). So a thread of the library, the keeper, ends a freed piece. The keeper ends all
+ * mappings of the piece, and gives its address range back.
  *
  * Threads: any.
  * Locks: `linking`, while a peer gains access to a piece or loses its mapping.
- * Blocking: calls wait for requests to ports. An allocation without room waits as hd_alloc does
+ * Blocking: calls wait for requests to ports. An allocation waits for room as hd_alloc does
  * (limit.h).
  * Always: a failed call leaves no buffer, descriptor or address range behind. If the driver does
- * not undo a mapping, the port keeps the mapping and tries again. Before an allocation fails, it
- * gives back idle memory, and may call the program's reclaim callback. A piece of a lost device is
- * never given back to the device's successor.
+ * not undo a mapping, the port records the mapping and tries again later. Before an allocation
+ * fails, it gives back idle memory, and may call the program's reclaim callback. If a piece is
+ * older than the latest restart of its device, nothing is given back to the fresh worker.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,11 +41,12 @@ static bool piece_is_of_now(const hdi_region *r)
     return atomic_load_explicit(&r->runtime->devices[r->owner]->losses, memory_order_acquire) == r->losses;
 }
 
-/* NVIDIA's driver 580 follows a request for an address only if the address is a multiple of this
- * step. It also ignores requests for ranges shorter than a step. */
+/* A piece asks for an address. NVIDIA's driver 580 honours such a request only if the address is a
+ * multiple of this step. The range must also be at least as long as the step. */
 #define ADDRESS_STEP ((uint64_t)32 << 20)
 
-/* The bytes of addresses that a piece reserves. With worker processes they are whole steps. */
+/* The bytes of addresses that a piece reserves. With worker processes, a range consists of whole
+ * steps. */
 static uint64_t piece_range_bytes(const hd_runtime *rt, uint64_t bytes)
 {
     return rt->is_process ? (bytes + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP : bytes;
@@ -58,7 +60,8 @@ static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
 {
     hd_runtime *rt = device->runtime;
     uint64_t range = piece_range_bytes(rt, bytes);
-    /* one step stays free behind the piece, so that an access past its end faults */
+    /* one step of addresses stays free behind the piece, so that an access past the end of the
+     * piece faults */
     uint64_t wanted = rt->is_process ? hdi_regions_take_addresses(rt, range + ADDRESS_STEP) : 0;
     if (rt->is_process && !wanted) {
         return hdi_fail(HD_ERROR_MEMORY,
@@ -67,7 +70,8 @@ static hd_status piece_reserve(hdi_device *device, uint64_t bytes, uint64_t *at)
     hdi_port *port = device->port;
     hdi_answer answer = port->calls->reserve(port, wanted, range, at);
     if (hdi_answered(answer) && wanted && *at != wanted && hdi_regions_have_addresses(*at)) {
-        port->calls->unreserve(port, *at, range); /* another piece may own the wanted addresses */
+        /* the driver chose another address, which the library may later plan for another piece */
+        port->calls->unreserve(port, *at, range);
         answer = (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"};
     }
     if (wanted && (!hdi_answered(answer) || *at != wanted)) {
@@ -103,6 +107,7 @@ static void piece_give_back(hdi_region *r, bool closing)
     hdi_mutex_unlock(&hdi_peer_of(rt)->linking);
     bool now = piece_is_of_now(r);
     if (now || !rt->is_process) {
+        hdi_counts_add(&device->memory->piece_calls, r->own);
         device->port->calls->unreserve(device->port, r->low, range);
     }
     if (rt->is_process) {
@@ -116,8 +121,8 @@ static void piece_give_back(hdi_region *r, bool closing)
     }
 }
 
-/* Called when a piece was freed. The piece counts as leaving until the keeper gives it back, so
- * that an allocation at the limit waits for it. */
+/* Called when a piece was freed. Until the keeper gives the piece back, the piece counts as leaving
+ * (hdi_memory_leaves). So an allocation at the limit waits for the piece. */
 static void piece_leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
     hdi_memory_leaves(b->runtime->devices[b->owner]);
@@ -169,8 +174,8 @@ static hdi_answer piece_grant(hdi_region *r, int from)
 
 /* ---- buffers ---- */
 
-/* Makes a buffer of `bytes` bytes at `offset` in the memory [at, at + piece). If this fails, the
- * caller gives the memory back. */
+/* Makes a buffer of `bytes` bytes, which begins `offset` bytes into the memory [at, at + piece). On
+ * failure the caller gives the memory back. */
 static hd_status piece_settle(hdi_device *device, uint64_t at, uint64_t piece, uint64_t offset, uint64_t bytes,
                               uint64_t losses, const hd_import_options *options, unsigned special, hdi_region **out)
 {
@@ -206,10 +211,12 @@ static uint64_t piece_whole_granules(const hdi_device *device, uint64_t bytes)
 static hd_status piece_map(hdi_device *device, uint64_t at, uint64_t piece)
 {
     hdi_port *port = device->port;
+    hdi_counts_add(&device->memory->piece_calls, 1);
     hdi_answer answer = port->calls->map_piece(port, at, piece);
     if (answer.code == HDCU_ERROR_OUT_OF_MEMORY) {
         hdi_thread_caches_drain(device->runtime, device->index);
         hdi_arena_trim(device->arena, 0, piece, NULL);
+        hdi_counts_add(&device->memory->piece_calls, 1);
         answer = port->calls->map_piece(port, at, piece);
     }
     if (answer.code == HDCU_ERROR_OUT_OF_MEMORY) {
@@ -239,8 +246,8 @@ static hd_status piece_make(hdi_device *device, uint64_t piece, size_t bytes, ui
                             hdi_region **out)
 {
     uint64_t at = 0;
-    /* if the piece is larger than the limit, the allocation below is refused and needs no
-     * addresses */
+    /* if the piece is larger than the limit, no addresses are reserved, since the allocation fails
+     * below */
     bool possible = piece <= hdi_arena_limit(device->arena);
     hd_status status = possible ? piece_reserve(device, piece, &at) : HD_OK;
     if (status) {
@@ -274,7 +281,8 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
         return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
     }
     if (flags != HD_ALLOC_DEDICATED) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x: HD_ALLOC_DEDICATED goes with no other flag", flags);
+        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x: HD_ALLOC_DEDICATED cannot be combined with another flag",
+                        flags);
     }
     hdi_device *device = lane->device;
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
@@ -292,6 +300,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
         hdi_counts_add(&device->memory->failures, 1);
         return status;
     }
+    hdi_counts_add(&device->memory->pieces, 1);
     hdi_buffer_count_allocation(device->runtime, device->index, bytes, r->buffer);
     hdi_region_give_out(r, call_site, out);
     if (hdi_records(&device->runtime->recorder)) {
@@ -310,7 +319,7 @@ static hd_status piece_refuse_kind(const struct hd_buffer *b)
                        : hdi_buffer_is_imported(b) ? "was imported, and only its owner can export it"
                                                    : "may be in several pieces of memory";
     return hdi_fail(HD_ERROR_ARGUMENT,
-                    "the buffer%s%s%s %s; allocate what is exported with hd_alloc_with and HD_ALLOC_DEDICATED",
+                    "the buffer%s%s%s %s; allocate memory for exports with hd_alloc_with and HD_ALLOC_DEDICATED",
                     b->label[0] ? " '" : "", b->label, b->label[0] ? "'" : "", what);
 }
 
@@ -369,7 +378,7 @@ hd_status hd_buffer_export(hd_buffer *buffer, hd_export_kind kind, hd_export *ou
 
 /* ---- import ---- */
 
-/* Fails. The message names the device that owns the memory, if the runtime has it. */
+/* Fails. If the runtime has the device that owns the memory, the message names this device. */
 static hd_status piece_refuse_device(const hdi_device *device, const hd_export *e)
 {
     const hd_runtime *rt = device->runtime;
@@ -385,17 +394,18 @@ static hd_status piece_refuse_device(const hdi_device *device, const hd_export *
                     device->index);
 }
 
-/* Refuses a descriptor whose memory has another size, if the provider can find that out. */
+/* Refuses a descriptor whose memory has another size, if the provider can ask for the size. */
 static hd_status piece_check_size(const hd_runtime *rt, const hd_export *e)
 {
     bool asks = e->kind == HD_EXPORT_DESCRIPTOR && rt->provider->export_bytes;
     uint64_t bytes = asks ? rt->provider->export_bytes(e->descriptor) : 0;
     if (bytes == 0 || bytes == e->piece_bytes) {
-        return HD_OK; /* size unknown: the driver itself refuses a descriptor that is no export */
+        /* the size is unknown, but the driver itself refuses a descriptor that is no export */
+        return HD_OK;
     }
     return hdi_fail(HD_ERROR_ARGUMENT,
                     "descriptor %d is of %" PRIu64 " bytes, and piece_bytes is %" PRIu64
-                    ": that is not what hd_buffer_export wrote",
+                    ": hd_buffer_export did not write this export",
                     e->descriptor, bytes, e->piece_bytes);
 }
 
@@ -409,16 +419,16 @@ static hd_status piece_check_export(const hdi_device *device, const hd_export *e
         e->bytes > e->piece_bytes - e->offset) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%" PRIu64 " bytes at offset %" PRIu64 " of a piece of %" PRIu64
-                        " bytes: that is not what hd_buffer_export wrote",
+                        " bytes: hd_buffer_export did not write this export",
                         e->bytes, e->offset, e->piece_bytes);
     }
     bool here = memcmp(e->uuid, device->facts.uuid, sizeof e->uuid) == 0;
     return here ? piece_check_size(device->runtime, e) : piece_refuse_device(device, e);
 }
 
-/* True if an import may have failed because of the handle or descriptor that the program gave. In
- * that case the driver refuses the handle or its mapping, or the descriptor does not get to the
- * worker. If another call failed, or memory ran out, the reason is a different one. */
+/* True if an import possibly failed because of the handle or descriptor that the program passed.
+ * This is so if the driver refused the handle or its mapping, or if the descriptor did not reach
+ * the worker. If another call failed, or memory ran out, the result is false. */
 static bool piece_export_is_to_blame(hdi_answer answer)
 {
     bool of_driver = strncmp(answer.call, "cu", 2) == 0;

@@ -1,28 +1,29 @@
 /* pin.c - pins of the program's memory, which imports share.
  *
- * A freed import stays pinned until its work is done. A little later, the keeper, a thread of the
- * library, unpins the memory. Before that, the program may import the same bytes again. The driver
- * reports that memory is pinned, but not which code pinned it. So a list in this file records the
- * pins that Heddle made. An import whose bytes lie inside one pin uses that pin, and the last user
- * unpins. An import that shares only some bytes with a pin waits until the work of that pin's freed
- * imports is done. While a thread makes or ends a pin, the pin is busy, and an import that needs
- * some of its pages waits.
+ * The memory of a freed import stays pinned until the import's work is done. A little later, a
+ * thread of the library, the keeper, unpins it. The program may import the same bytes again while
+ * they are still pinned. The driver then reports that the bytes are pinned, but not whether Heddle
+ * or the program pinned them. So a list in this file records the pins that Heddle made. An import
+ * whose bytes lie inside one pin uses that pin, and the last user of a pin unpins the memory. A new
+ * import may share only some bytes with a pin that only freed imports use. Then it waits until
+ * their work is done and the pin ends. While a thread makes or ends a pin, the pin is busy, and
+ * imports that need some of its pages wait.
  *
- * The driver pins memory for the whole process, so the list belongs to the process, too. The last
- * user of a pin in any runtime unpins. A pin ends with the context in which it was made. If the
- * runtime that made the pin closes first, the pin retains the context. Bytes count against the
- * limit of each runtime that uses them.
+ * The driver pins memory for the whole process, so one list serves all runtimes of the process, and
+ * the last user in any runtime unpins. The driver ends a pin together with the context that made
+ * it. If the runtime that made the pin closes while another runtime uses the pin, Heddle retains
+ * this context for the pin. The bytes of a pin count against the limit of each runtime that uses
+ * it.
  *
- * If the device of a pin is lost, the pin may be gone with its context. An import uses such a pin
- * only if the driver reports that the memory is pinned.
+ * If the device that made a pin was lost, the pin may be gone together with the device's context.
+ * An import uses such a pin only if the driver still reports the memory as pinned.
  *
  * Threads: any; the keeper ends uses.
- * Locks: the list's lock, also held during fork(). A thread that holds this lock takes only the
- * lock of a pool, to count bytes. No thread holds it during driver calls, except those that retain
- * a context.
+ * Locks: the list's lock, also held during fork(). Under this lock a thread takes only the lock of
+ * a pool, to count bytes. The only driver calls under this lock are those that retain a context.
  * Blocking: see pin.h.
- * Always: pins do not overlap, except busy pins and pins whose device was lost. Only the thread
- * that made a pin busy changes its bytes.
+ * Always: two pins may overlap only if one of them is busy, or if the device of one was lost. Only
+ * the thread that made a pin busy changes its bytes.
  * In a child made by fork() the list is empty.
  */
 #include <inttypes.h>
@@ -37,7 +38,7 @@
 #include "buffer/pin.h"
 #include "engine/engine.h"
 #include "memory/part.h"
-/* a waiting thread checks at least this often whether the runtime closes */
+/* a waiting thread checks at least this often whether the runtime is being closed */
 
 #define LOOK_NS INT64_C(10000000)
 
@@ -45,7 +46,9 @@
 typedef struct share {
     struct share *next;
     hd_runtime *runtime;
-    int users, live; /* the number of imports, and of imports that are not freed */
+    /* the number of imports that use the pin, and the number of those that the program has not
+     * freed */
+    int users, live;
 } share;
 
 struct hdi_pin {
@@ -53,16 +56,16 @@ struct hdi_pin {
     const hdi_provider *provider;
     uint64_t low, high;
     uint64_t address; /* the address of `low` as devices see it */
-    /* the device whose context made the pin; NULL: its runtime closed, and no other runtime has the
-     * device */
+    /* the device whose context made the pin; NULL: its runtime was closed, and no other runtime
+     * uses this device */
     hdi_device *device;
-    uint64_t losses; /* the device's count of losses when it was pinned */
+    uint64_t losses; /* the device's count of losses when the memory was pinned */
     share *shares;
     bool busy;
     bool stays;                 /* work of a closed runtime may use the pin for ever */
     bool retains;               /* the pin retains the context */
     hdcu_device in;             /* the device of the retained context */
-    char label[HD_LABEL_BYTES]; /* the label of the last import that uses the pin */
+    char label[HD_LABEL_BYTES]; /* the label of the latest import that took the pin */
 };
 
 static struct hdi_pins {
@@ -152,9 +155,9 @@ static bool pin_is_stale(const hdi_pin *p)
     return p->device && p->losses != atomic_load_explicit(&p->device->losses, memory_order_acquire);
 }
 
-/* A pin that overlaps the range, and is not `except`. `pinned`: the driver reported the range as
- * pinned. In that case a pin also counts if it only shares a page, or if it may be gone with a lost
- * device. */
+/* Finds a pin other than `except` that overlaps the range. `pinned`: the driver reported the range
+ * as pinned. Then a pin also counts if it only shares a page with the range, or may be gone with a
+ * lost device. A busy pin always counts if it shares a page with the range. */
 static hdi_pin *pin_find(const hd_runtime *rt, const hdi_pin *except, uint64_t low, uint64_t high, bool pinned)
 {
     for (hdi_pin *p = pins.list; p; p = p->next) {
@@ -197,7 +200,7 @@ static bool pin_is_live(const hdi_pin *p)
     return live;
 }
 
-/* The bytes that count against the limit of each runtime with a share. */
+/* The number of bytes that the pin adds to the count of each runtime with a share. */
 static uint64_t pin_charge_of(const hdi_pin *p)
 {
     return pin_page_up(p->high) - pin_page_down(p->low);
@@ -232,8 +235,7 @@ static hd_status pin_get_address(hdi_device *device, uint64_t low, uint64_t *add
     return r == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, r, "cuMemHostGetDevicePointer");
 }
 
-/* Pins the bytes of a busy pin. *pinned: the bytes are pinned already, or at least the first one
- * is. */
+/* Pins the bytes of a busy pin. *pinned: at least some of the bytes are pinned already. */
 static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
 {
     const hdi_driver *driver = rt->driver;
@@ -271,7 +273,8 @@ static hd_status pin_make(hd_runtime *rt, hdi_pin *p, bool *pinned)
     return status;
 }
 
-/* Uses pins of the program, if they cover all the bytes. */
+/* For memory that the program itself pinned: uses it if the program pinned all the bytes. Otherwise
+ * fails. */
 static hd_status pin_use_theirs(hd_runtime *rt, uint64_t low, uint64_t high, uint64_t *address)
 {
     hdi_scope scope;
@@ -292,8 +295,8 @@ typedef struct request {
     uint64_t low, high;
     const char *label;
     int64_t deadline;
-    uint64_t ended; /* how many pins had ended before the driver was called */
-    share *room;    /* memory for the runtime's share at the first use of a pin */
+    uint64_t ended; /* the number of pins that ended before the driver was called */
+    share *room;    /* memory for a share; the runtime needs it if it does not use the pin yet */
     hdi_pin *pin;
     uint64_t address;
 } request;
@@ -304,8 +307,8 @@ static bool pin_has_all(const hdi_pin *p, const request *q, bool pages)
                  : p->low <= q->low && q->high <= p->high;
 }
 
-/* `counted`: the bytes already count for the runtime. Fails at the limit, and then changes nothing.
- * The lock is held. */
+/* Notes that the import uses the pin. `counted`: the bytes already count against the runtime's
+ * limit. Fails if the limit is too low, and then changes nothing. The lock is held. */
 static hd_status pin_use(hdi_pin *p, request *q, bool counted)
 {
     share *s = pin_share_of(p, q->runtime);
@@ -328,8 +331,8 @@ static hd_status pin_use(hdi_pin *p, request *q, bool counted)
     return HD_OK;
 }
 
-/* Called if a pin covers only a part of the bytes: waits for the end of that pin. The lock is held,
- * and released meanwhile. */
+/* Called if the pin `p` covers only a part of the bytes. Waits for the end of that pin. The lock is
+ * held, and released during the wait. */
 static hd_status pin_await_end(const hdi_pin *p, const request *q)
 {
     if (!p->busy && (pin_is_live(p) || p->stays)) {
@@ -340,7 +343,8 @@ static hd_status pin_await_end(const hdi_pin *p, const request *q)
                         q->high - q->low, q->low, p->high - p->low, p->low, p->label[0] ? " '" : "", p->label,
                         p->label[0] ? "'" : "");
     }
-    /* this thread may be the keeper, which would need to unpin the bytes */
+    /* a thread of the library must not wait, since it may be the keeper, which would have to unpin
+     * the bytes */
     if (!p->busy && hdi_thread_is_own()) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "%" PRIu64 " bytes at 0x%" PRIx64 " share pages in part with a freed import of %" PRIu64
@@ -362,10 +366,9 @@ static hd_status pin_await_end(const hdi_pin *p, const request *q)
     return HD_OK;
 }
 
-/* Uses a pin that covers the bytes, or waits until no pin covers a part of them. q->pin NULL: none.
- * `pinned`: see pin_find. *again: this function waited for a pin, or a pin ended since the driver
- * was asked.
- * The lock is held. */
+/* Uses a pin that covers the bytes, or waits until no pin covers a part of them. If q->pin is NULL
+ * afterwards, no pin covers any of the bytes. `pinned`: see pin_find. *again: this function waited,
+ * or a pin ended after the thread asked the driver. The lock is held. */
 static hd_status pin_search(request *q, bool pinned, bool *again)
 {
     *again = pinned && pins.ended != q->ended;
@@ -391,8 +394,8 @@ static hd_status pin_take_pinned(request *q, bool *again)
     return status || q->pin || *again ? status : pin_use_theirs(q->runtime, q->low, q->high, &q->address);
 }
 
-/* Called if the limit allows no new pin. True if the program pinned the bytes itself. While `p` is
- * busy, no other thread of the library pins them. */
+/* Called if the limit allows no new pin. True if the program pinned the bytes itself. Since the
+ * busy pin `p` covers the bytes, no other thread of the library pins them. */
 static bool pin_take_at_limit(request *q, const hdi_pin *p)
 {
     hdi_mutex_lock(&pins.lock);
@@ -405,8 +408,8 @@ static bool pin_take_at_limit(request *q, const hdi_pin *p)
     return taken;
 }
 
-/* Makes a pin. No lock is held, and the list contains the pin as busy. Counts the pages first, so
- * that the limit is never exceeded. */
+/* Makes a pin. No lock is held, and the list contains the pin as busy. Counts the pages against the
+ * limit before the driver pins them, so that the limit is never exceeded. */
 static hd_status pin_take_new(request *q, hdi_pin *p, bool *again)
 {
     hdi_host_pool *pool = hdi_memory_of(q->runtime)->host_pool;
@@ -440,7 +443,7 @@ static hd_status pin_take_new(request *q, hdi_pin *p, bool *again)
     return pinned ? pin_take_pinned(q, again) : status;
 }
 
-/* One try. *again: the state changed meanwhile. */
+/* One try. *again: the state changed during the try. */
 static hd_status pin_try_take(request *q, bool *again)
 {
     hdi_pin *p = calloc(1, sizeof *p);
@@ -492,8 +495,8 @@ void hdi_pin_freed(hd_runtime *rt, hdi_pin *pin)
     hdi_mutex_unlock(&pins.lock);
 }
 
-/* True if a lost device may have unpinned the bytes of this pin, and a newer pin covers some of
- * them. The lock is held. */
+/* True if the pin may have ended with a lost device, and a newer pin covers some of its bytes. The
+ * lock is held. */
 static bool pin_is_replaced(const hdi_pin *pin)
 {
     for (const hdi_pin *p = pins.list; p; p = p->next) {
@@ -504,8 +507,8 @@ static bool pin_is_replaced(const hdi_pin *pin)
     return false;
 }
 
-/* Unpins if the driver allows it. If all devices are lost, the driver no longer allows it, and
- * unpins the pages when it ends the contexts. */
+/* Unpins, if the driver still accepts calls. If all devices are lost, it does not, and it unpins
+ * the pages when it ends the contexts. */
 static void pin_unpin(hd_runtime *rt, const hdi_pin *pin, bool replaced)
 {
     hdi_scope scope;
@@ -546,7 +549,7 @@ void hdi_pin_drop(hd_runtime *rt, hdi_pin *pin)
     }
     if (gone) {
         free(own);
-        /* this comes before the wake-up, so that a thread that waited sees the lower count */
+        /* lower the count before the wake-up, so that the woken thread sees the lower count */
         hdi_host_pool_count_unpinned(hdi_memory_of(rt)->host_pool, charged);
     }
     if (last) {
@@ -591,8 +594,8 @@ static hd_status pins_create(hd_runtime *rt)
     return HD_OK;
 }
 
-/* Called if the runtime whose device made the pin closes while other runtimes use the pin. The lock
- * is held. */
+/* Called if the runtime whose device made the pin closes while other runtimes use the pin. Retains
+ * the context, and gives the pin to the same device of another runtime. The lock is held. */
 static void pin_hand_over(hd_runtime *rt, hdi_pin *p)
 {
     hdcu_context context;
@@ -611,7 +614,7 @@ static void pin_hand_over(hd_runtime *rt, hdi_pin *p)
     p->losses = p->device ? atomic_load_explicit(&p->device->losses, memory_order_acquire) : 0;
 }
 
-/* Ends the runtime's shares. Pins that its unfinished work may use stay. */
+/* Ends the runtime's shares. Pins stay if unfinished work of the runtime may use them. */
 static void pins_release(hd_runtime *rt)
 {
     hdi_mutex_lock(&pins.lock);
@@ -623,7 +626,7 @@ static void pins_release(hd_runtime *rt)
             free(own);
         }
         if (!p->busy && p->device &&
-            /* a busy pin is left to the thread that ends it or makes it */
+            /* a busy pin is left to the thread that makes or ends it */
             p->device->runtime == rt) {
             pin_hand_over(rt, p);
         }

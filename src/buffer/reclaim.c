@@ -3,30 +3,31 @@
  *
  * The rule for early calls of the callback comes from CUDA.jl (CUDACore/src/memory.jl,
  * maybe_collect).
- * Early calls begin at a pressure of 0.75, or of 0.50 if the thread is about to block. The share of
- * time that the calls may take grows with the pressure, and after a call that freed much. Unlike
- * CUDA.jl, Heddle measures this share per device, and derives the limit from the memory that other
- * programs leave free.
+ * Early calls begin at a pressure of 0.75, or of 0.50 if the thread is about to block. The pressure
+ * is the device's memory in live blocks, divided by the most memory that the device can hold now.
+ * The calls may take a certain share of all time. This share grows with the pressure, and after a
+ * call that freed much. Unlike CUDA.jl, Heddle measures this share per device. Heddle also takes
+ * into account the memory that other programs use.
  *
  * The maintenance thread does three things:
  * - It maps more memory for a growing device whose free memory gets scarce, so that the program
- *   does not wait for it.
- * - It gives back the idle granules of a device that did not grow for a while (option
- *   memory_idle). If nothing was allocated in that time either, magazines go first. Idle pinned
- *   memory is given back, too.
+ *   does not wait for the driver.
+ * - It gives back the idle granules of a device that did not grow for a while (option memory_idle).
+ *   If there were also no allocations on the device during that time, the thread first empties the
+ *   magazines. The thread also unpins idle pinned memory.
  * - It publishes figures for other processes. If a reclaim callback is set, it asks the driver how
  *   much memory is free.
  *
- * Threads: any; one early call per device at a time. Each runtime runs one maintenance thread,
- * which starts with the first allocation. It checks the memory four times a second, or less often
- * if nothing changes. With placement=inline there is no maintenance thread: allocating threads
- * publish the figures, and the program does the other tasks.
+ * Threads: any; one early call per device runs at a time. Each runtime runs one maintenance thread,
+ * which starts with the first allocation. The thread checks the memory four times a second, or less
+ * often if nothing changes. With placement=inline there is no maintenance thread: allocating
+ * threads publish the figures, and the program does the other tasks.
  * Locks: the lock of the hook (the callback's entry), one per device for its figures, and a mutex
  * for the tasks of the maintenance thread. No lock is held during a callback or a request.
  * Blocking: an early call waits for the callback.
  * Stopping the maintenance thread waits until it ends; hd_memory_trim waits for the driver.
- * Always: on one thread, the callback does not run inside itself. After its stop the maintenance
- * thread makes no request.
+ * Always: the callback never runs on a thread that is already inside it. After its stop the
+ * maintenance thread makes no request.
  */
 #include <heddle/memory.h>
 #include <stdio.h>
@@ -117,11 +118,13 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called)
 #define PRESSURE_HIGH 0.90
 #define PRESSURE_VERY_HIGH 0.95
 #define SHARE_MOST 0.80
-/* a call that freed more than this share of the maximum was worth its time */
+/* a call was worth its time if it freed more than this fraction of the most memory that the device
+ * can hold */
 #define WORTHWHILE 0.10
-#define COST_MEMORY 0.75 /* weight of earlier calls in the average cost */
+/* the weight of all earlier calls in the average cost; the latest call has the remaining weight */
+#define COST_MEMORY 0.75
 
-/* The record of a device's early calls. */
+/* The history of the early calls for a device. */
 typedef struct history {
     hdi_mutex lock;
     bool running;
@@ -183,9 +186,9 @@ static void reclaim_release(hd_runtime *rt)
 
 const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = reclaim_release};
 
-/* The most physical memory that a device's pool can hold now. That is its limit, or, if less, the
- * sum of its own memory and the driver's free memory. The free memory is the last figure of the
- * maintenance thread; this function never asks the driver. */
+/* The most physical memory that a device's arena can hold now. This is the arena's limit, or the
+ * sum of its mapped memory and the driver's free memory if that sum is lower. The driver's free
+ * memory is the last figure of the maintenance thread; this function never asks the driver. */
 static uint64_t reclaim_budget_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t limit = hdi_arena_limit(device->arena);
@@ -207,8 +210,8 @@ static bool reclaim_is_possible(hd_runtime *rt)
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
 
-/* Bytes in blocks that are not freed. Memory in magazines does not count, since it belongs to no
- * buffer of the program. */
+/* The bytes in blocks that are not freed. Blocks in magazines do not count, since no buffer of the
+ * program owns them. */
 static uint64_t reclaim_live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);
@@ -230,7 +233,8 @@ static bool reclaim_call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason r
                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
                       .limit_bytes = reclaim_budget_of(rt, device)}};
     bool freed = false;
-    hdi_attempt calls; /* failures inside the callback do not become the allocation's message */
+    /* failures inside the callback must not replace the message of the allocation */
+    hdi_attempt calls;
     hdi_attempt_begin(&calls);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
@@ -283,6 +287,9 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
         return;
     }
     double pressure = reclaim_pressure_of(rt, device);
+    if (wanted > hdi_arena_limit(device->arena)) {
+        return; /* the allocation fails, whatever the callback frees */
+    }
     if (pressure < (about_to_block ? PRESSURE_LEAST_BLOCKING : PRESSURE_LEAST)) {
         return;
     }
@@ -339,11 +346,13 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 /* ---- the maintenance thread ---- */
 
 #define TICK_NS ((int64_t)250000000)
-/* the longest sleep if nothing changed; magazines and freed pinned memory do not wake the thread */
+/* the longest sleep if nothing changed; frees into magazines, and frees of pinned memory, do not
+ * wake the thread */
 #define SLEEP_NS ((int64_t)2000000000)
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
-#define RETURN_AT_ONCE ((size_t)256 << 20) /* bytes given back between two checks for new growth */
+/* between two checks whether the device grows again, at most this many bytes are given back */
+#define RETURN_AT_ONCE ((size_t)256 << 20)
 
 typedef struct watched {
     _Atomic bool wanted; /* growth is wanted */
@@ -404,8 +413,9 @@ static void maintenance_grow(hdi_device *device)
     size_t have = hdi_arena_free_bytes(device->arena);
     if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
         hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
-        /* If the program needs the memory, its own allocation gets the failure. More requests now
-         * would only delay the program. */
+        /* This failure is not reported: if the program needs the memory, its own allocation fails.
+         * The thread does not ask again for some time, since more requests would only delay the
+         * program. */
         atomic_store_explicit(&device->ahead_again, hdi_clock_ns() + REFUSED_NS, memory_order_relaxed);
     }
 }
@@ -451,8 +461,8 @@ static bool maintenance_watch(hd_runtime *rt, hdi_device *device, watched *w, in
     return returning || now - w->allocated < TICK_NS;
 }
 
-/* Gives idle pinned memory back at a time when unpinning holds up no work. Keeps chunks of
- * transfers: they are few, and pinning them again would delay a transfer. */
+/* Gives idle pinned memory back at a time when unpinning holds up no work. Does not unpin the
+ * chunks of transfers: they are few, and pinning them again would delay a transfer. */
 static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, int64_t now)
 {
     hdi_host_pool *pool = hdi_memory_of(rt)->host_pool;
@@ -471,7 +481,7 @@ static bool maintenance_watch_pinned(hd_runtime *rt, watched *w, int64_t now)
     if (info.idle_bytes > keep) {
         hdi_host_pool_trim(pool, keep > most ? keep : most, &returned);
         if (returned == 0) {
-            return true; /* later, when it holds up no work */
+            return true; /* try again later, when unpinning holds up no work */
         }
     }
     return returned != 0 || now - w->allocated < idle;
@@ -488,7 +498,7 @@ static void maintenance_ask_driver(hd_runtime *rt, hdi_device *device, watched *
     }
 }
 
-/* One round over the devices. True: look again soon. */
+/* One round over the devices. True: the thread should check again soon. */
 static bool maintenance_look_around(hd_runtime *rt, const bool *wanted)
 {
     struct hdi_maintenance *k = hdi_buffer_of(rt)->maintenance;
@@ -539,7 +549,7 @@ static void maintenance_publish(hd_runtime *rt)
     }
 }
 
-/* False: the thread cannot be started, so nothing happens ahead of need. */
+/* False: the thread cannot be started, so no memory is managed ahead of need. */
 static bool maintenance_wake_thread(struct hdi_maintenance *k)
 {
     bool runs = hdi_service_start(&k->thread);

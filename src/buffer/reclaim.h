@@ -1,6 +1,6 @@
 /* reclaim.h - steps against scarce memory: callbacks, shrinkers, and the maintenance thread.
- * limit.h describes the out-of-memory fallback. heddle/memory.h gives the rule for the program's
- * reclaim callback.
+ * limit.h describes the out-of-memory fallback. heddle/memory.h describes when Heddle calls the
+ * program's reclaim callback.
  *
  * Threads: any. Shrinkers are registered while hd_open runs, before other threads use the runtime.
  * A shrinker is a function of the library that frees idle pinned memory.
@@ -58,8 +58,8 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called);
 
 extern const hdi_lifetime hdi_reclaim_lifetime;
 
-/* Forbids the callback on this thread, or allows it again. A thread forbids the callback while
- * calls in the callback could wait for something that the thread holds. */
+/* Forbids the callback on this thread, or allows it again. A thread forbids the callback while it
+ * holds something for which calls inside the callback could wait. */
 void hdi_reclaim_forbid(bool forbid);
 
 /* True if the callback must not run on this thread now: the thread is inside the callback, or the
@@ -85,9 +85,9 @@ static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t 
 
 typedef struct hdi_shrinker {
     bool (*shrink)(hd_runtime *rt); /* frees idle memory. False: there was none */
-    /* true if this part of the library uses pinned memory that it will give back without the
-     * program */
-    bool (*in_use)(const hd_runtime *rt);
+    /* True if this part of the library uses pinned memory now that it will give back without an
+     * action of the program. */
+    bool (*in_use)(hd_runtime *rt);
     struct hdi_shrinker *next;
 } hdi_shrinker;
 
@@ -108,9 +108,9 @@ static inline bool hdi_shrink(hd_runtime *rt)
     return any;
 }
 
-/* True if memory of a shrinker is in use, and the library will free it without the program. Call
+/* True if memory of a shrinker is in use, and becomes free without an action of the program. Call
  * hdi_shrink first. */
-static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
+static inline bool hdi_shrinkers_in_use(hd_runtime *rt)
 {
     bool any = false;
     for (const hdi_shrinker *s = hdi_buffer_of(rt)->shrinkers; s; s = s->next) {
@@ -122,7 +122,7 @@ static inline bool hdi_shrinkers_in_use(const hd_runtime *rt)
 /* ---- the maintenance thread manages memory ahead of need: grows, gives back, publishes figures
  * ---- */
 
-/* `stop` ends the thread, which makes no request afterwards. */
+/* `stop` ends the thread. Afterwards the thread makes no request. */
 extern const hdi_lifetime hdi_maintenance_lifetime;
 
 /* Wakes the thread, or starts it if needed. */
@@ -132,8 +132,8 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device);
  * memory is freed, the thread unpins it. */
 void hdi_maintenance_look_at_pinned(hd_runtime *rt);
 
-/* Free memory that a growing device should keep at hand: a hundredth of the mapped memory, 4 to 256
- * MiB. */
+/* The free memory that a growing device should keep ready: a hundredth of the mapped memory, but at
+ * least 4 MiB and at most 256 MiB. */
 static inline size_t hdi_maintenance_headroom(size_t mapped)
 {
     size_t least = (size_t)4 << 20, most = (size_t)256 << 20;
@@ -151,8 +151,8 @@ static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
     bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 &&
                   mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
-    /* A sleeping thread saw all requests so far. If a request comes just as the thread falls
-     * asleep, the thread finds it at its next look. */
+    /* The thread reads all requests before it sleeps. If a request comes just as the thread falls
+     * asleep, the thread reads it at its next look. */
     if (scarce ||
         __builtin_expect(atomic_load_explicit(&hdi_buffer_of(rt)->maintenance_asleep, memory_order_relaxed), 0)) {
         hdi_maintenance_wake(rt, device);

@@ -46,8 +46,9 @@ static uint8_t recorded_way_of(unsigned kind)
     return kind < sizeof ways ? ways[kind] : 0;
 }
 
-/* The devices of a copy. If an operation reads or writes several buffers, the first one counts.
- * Pinned memory that is no buffer of the program is a chunk. */
+/* Sets the places that a copy reads and writes. If an operation reads or writes several buffers,
+ * the record names the first of them. Pinned memory that belongs to the library counts as a
+ * chunk. */
 static void recorded_take_places(hdi_record *r, const hdi_use *uses, size_t n_uses)
 {
     r->submit.src = r->submit.dst = 254;
@@ -190,7 +191,8 @@ void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_
     for (uint32_t i = 0; i < lane->waits.n; i++) {
         const hdi_wait_entry *e = &lane->waits.entries[i];
         if (e->lane == lane->global) {
-            continue; /* no record: the order of the lane is enough */
+            /* this wait needs no record, since the order of the operation's own lane is enough */
+            continue;
         }
         const hdi_use *why = NULL;
         for (size_t u = 0; u < n_uses && !why; u++) {

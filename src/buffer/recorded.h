@@ -14,9 +14,10 @@
 #include "base/wait.h"
 #include "engine/runtime.h"
 
-/* The slots of the ring that unfinished work fills. The lane's `done_seen` may be old, and shows a
- * full ring while a submission waits for room. A worker process may report any value, so impossible
- * values do not count. The caller holds the lane's lock. */
+/* The slots of the ring that unfinished work fills. The function reads the lane's `done`. It does
+ * not use `done_seen`, which may be old, and which shows a full ring while a submission waits for
+ * room. The exception is an impossible position of a worker process: then the function uses
+ * `done_seen`. The caller holds the lane's lock. */
 static inline uint32_t hdi_lane_taken(const hd_lane *lane)
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed), taken = lane->head - done;
@@ -44,10 +45,11 @@ static inline void hdi_submitted_note(const hd_lane *lane, int64_t time, hdi_sub
  * copy, not the one in the ring. */
 void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            const hdi_submitted *submitted);
-/* Records `lane->waits`, before the uses are noted. `position`: the operation's future end. */
+/* Records `lane->waits`. Call this before the uses are noted. `position`: the position at which the
+ * operation will end. */
 void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
 
-/* Records an allocation that began at `began`; 0: its memory came from the thread's magazines. */
+/* Records an allocation that began at `began`; 0: the memory came from the thread's magazines. */
 void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
 /* Records an allocation that failed. */
 void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);

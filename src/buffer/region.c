@@ -1,17 +1,19 @@
-/* region.c - regions, which are memory in no arena and no pool: their list, their buffers, and the
- * end of their use.
+/* region.c - regions, which are memory in no arena and no pool: their table, their buffers, and
+ * their end.
  *
- * A region is the memory of an import, or a piece of physical memory. Each belongs to one buffer.
- * A table contains the regions that are not freed, sorted by address, so that overlaps are found.
- * hd_free takes the region out of the table. If work still uses the memory, the region goes into a
- * list, with the points of that work. A thread of the library, the keeper, ends the regions in the
- * list: it unpins or unmaps the memory, and calls the program's function. Unpinning and unmapping
- * may wait for devices, so hd_free always leaves them to the keeper. The keeper unpins at a time
- * when this holds up no work (engine/rest.h).
+ * A region is the memory of an import, or a piece of physical memory. Each region belongs to one
+ * buffer.
+ * A table, sorted by address, contains the regions that are not freed, so that Heddle can refuse a
+ * region that overlaps another one. hd_free takes the region out of the table. If work still uses
+ * the memory, the region goes into a list, with the points of that work. A thread of the library,
+ * the keeper, ends the regions in the list: it unpins or unmaps the memory, and calls the program's
+ * function. Unpinning and unmapping may wait for devices, so hd_free leaves them to the keeper. The
+ * keeper unpins memory at a time when this holds up no work (engine/rest.h).
  *
- * A new import may contain bytes of a freed import that work still uses. Since the program owns
- * these bytes, reads by the new buffer wait for that work, too. So the old points become readers of
- * the new buffer. An empty fill, which follows them as a writer, makes later readers wait.
+ * A new import may contain bytes of a freed import that work still uses. Reads of the new buffer
+ * must also wait for that work, since it may write the bytes. So the points of that work become
+ * readers in the new buffer's record. Then an empty fill is submitted as a writer: it waits for
+ * these readers, and later reads wait for the fill.
  *
  * Threads: any; some functions run on the keeper.
  * Locks: the list's lock. Under it, a thread takes the buffer list's lock, for labels, and order
@@ -33,7 +35,7 @@
 #include "engine/engine.h"
 #include "engine/rest.h"
 #include "memory/share.h"
-/* while entries exist, the keeper checks all of them at least this often */
+/* while the list contains regions, the keeper checks all of them at least this often */
 
 #define LOOK_NS INT64_C(10000000)
 
@@ -45,14 +47,15 @@ struct hdi_regions {
     hdi_region **table; /* by address */
     size_t count, room;
     hdi_region *leaving;
-    /* how many freed regions with pinned memory the keeper got so far, and how many it unpinned */
+    /* the number of freed regions with pinned memory that the keeper got so far, and the number of
+     * those that it unpinned */
     _Atomic uint64_t unpins, unpinned;
     hdi_region_info info[HDI_DEVICES_MAX + 1]; /* by owner; the host is the last one */
     /* placement=process: the addresses for pieces; NULL: not needed yet */
     hdi_blocks *addresses;
 };
 
-static struct hdi_regions *regions_of(const hd_runtime *rt)
+static struct hdi_regions *regions_of(hd_runtime *rt)
 {
     return hdi_buffer_of(rt)->regions;
 }
@@ -124,7 +127,7 @@ static void regions_take_out(struct hdi_regions *all, const hdi_region *e)
 
 /* ---- addresses that are the same in every process ---- */
 
-/* The allocator of addresses waits for no points. */
+/* Freed addresses are free at once, since the allocator of addresses waits for no work. */
 static bool regions_always_finished(void *context, hdi_point point)
 {
     (void)context;
@@ -153,7 +156,7 @@ uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes)
     size_t offset = 0;
     hdi_points none = {0};
     hdi_mutex_lock(&all->lock);
-    /* all sizes are multiples of one step, so all offsets are, too */
+    /* all sizes are multiples of one step, so all offsets are multiples of this step */
     bool taken = regions_make_addresses(all) && hdi_blocks_alloc(all->addresses, bytes, 0, &offset, &none) == HD_OK;
     hdi_mutex_unlock(&all->lock);
     hdi_points_release(&none);
@@ -187,8 +190,8 @@ static void regions_count_end(struct hdi_regions *all, const hdi_region *e)
     hdi_mutex_unlock(&all->lock);
 }
 
-/* Ends a region whose memory nothing uses any more. No lock is held, and this thread owns the
- * entry. */
+/* Ends a region whose memory nothing uses any more. This thread owns the region, and no lock is
+ * held. */
 static void region_finish(hdi_region *e, bool closing)
 {
     hdi_attempt attempt;
@@ -213,8 +216,8 @@ static void region_finish(hdi_region *e, bool closing)
 bool hdi_regions_unpin(hd_runtime *rt, uint64_t *unpinned)
 {
     struct hdi_regions *all = regions_of(rt);
-    /* Acquire: pairs with the release in region_finish. A thread that sees the end can pin the
-     * bytes. */
+    /* Acquire: pairs with the release in region_finish. So a thread that sees the end of a region
+     * can pin the bytes again. */
     *unpinned = all ? atomic_load_explicit(&all->unpinned, memory_order_acquire) : 0;
     /* the keeper does not wait for itself */
     return all && atomic_load_explicit(&all->unpins, memory_order_relaxed) != *unpinned && !hdi_thread_is_own();
@@ -247,6 +250,26 @@ void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *c
     hdi_mutex_unlock(&all->lock);
 }
 
+static uint64_t region_untold_bytes(const hdi_region *e)
+{
+    return e->pin && !e->released ? e->high - e->low : 0;
+}
+
+uint64_t hdi_regions_untold_bytes(hd_runtime *rt)
+{
+    struct hdi_regions *all = regions_of(rt);
+    uint64_t bytes = 0;
+    hdi_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->count; i++) {
+        bytes += region_untold_bytes(all->table[i]);
+    }
+    for (const hdi_region *e = all->leaving; e; e = e->next) {
+        bytes += region_untold_bytes(e);
+    }
+    hdi_mutex_unlock(&all->lock);
+    return bytes;
+}
+
 /* ---- the keeper ---- */
 
 /* True if a lost device of this process still runs work that counts as finished. Calls the
@@ -271,9 +294,11 @@ static const hdi_point *region_pending(const hdi_region *e)
     return NULL;
 }
 
-/* Takes an entry whose work is done out of the list. `pins`: also one with pinned memory. NULL:
- * there is none. Then *wait is a point that the first entry waits for. At position 0, the entry
- * waits for a lost device, or for a time to unpin its memory. The lock is held. */
+/* Takes a region whose work is done out of the list. `pins`: the region may be one with pinned
+ * memory.
+ * NULL: no region can end now. Then *wait is an unfinished point of the first region that has one.
+ * If the position of *wait is 0, the work of all regions is done. The regions then wait for a lost
+ * device, or for a time at which their memory can be unpinned. The lock is held. */
 static hdi_region *region_take_due(struct hdi_regions *all, bool busy, bool pins, hdi_point *wait)
 {
     *wait = (hdi_point){0, 0};
@@ -306,7 +331,7 @@ static int64_t regions_run_keeper(void *context)
         /* with placement inline no other thread may notice finished work */
         hdi_engine_run_inline(rt->devices[i]);
     }
-    bool pins = hdi_is_closing(rt) || hdi_rest_is_near(&all->rest, rt);
+    bool pins = hdi_rest_is_near(&all->rest, rt);
     hdi_point wait;
     hdi_mutex_lock(&all->lock);
     hdi_region *e = region_take_due(all, busy, pins, &wait);
@@ -323,8 +348,9 @@ static int64_t regions_run_keeper(void *context)
     return hdi_deadline(LOOK_NS);
 }
 
-/* Takes a region out of the table. Then a new import may get its bytes, ordered after the region's
- * unfinished work. `kept`: the keeper gets the region. The lock is held. */
+/* Takes a region out of the table. After this call, a new import may contain the region's bytes.
+ * `kept`: the keeper gets the region. Then the new import waits for the region's unfinished work.
+ * The lock is held. */
 static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
 {
     regions_take_out(all, e);
@@ -338,8 +364,8 @@ static void region_let_go(struct hdi_regions *all, hdi_region *e, bool kept)
     }
 }
 
-/* Leaves an entry to the keeper: moves it from the table into the list without a release of the
- * lock in between. So an import of the same bytes finds it in one of the two. False: no thread can
+/* Leaves a region to the keeper: moves it from the table into the list under one hold of the lock.
+ * So an import of the same bytes finds the region in the table or in the list. False: no thread can
  * be started. */
 static bool region_leave_to_keeper(struct hdi_regions *all, hdi_region *e)
 {
@@ -364,6 +390,19 @@ static void region_end_here(struct hdi_regions *all, hdi_region *e)
     region_finish(e, false);
 }
 
+/* Appends those of the region's points that belong to writers. `points` has room for them. */
+static void region_note_writers(hdi_region *e, struct hd_buffer *b)
+{
+    hdi_record_lock(b);
+    size_t n = hdi_uses_pending(e->runtime, &b->uses, 0, b->bytes, false, e->points + e->n_points, e->n_points);
+    hdi_record_unlock(b);
+    if (n > e->n_points) { /* `n` may count a lane twice; then all points count as writers */
+        memcpy(e->points + e->n_points, e->points, e->n_points * sizeof *e->points);
+        n = e->n_points;
+    }
+    e->n_writers = n;
+}
+
 /* Called when the buffer was freed and no hold keeps its memory. */
 static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
@@ -380,12 +419,13 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
     for (int i = 0; i < rt->n_devices; i++) {
         lost |= hdi_device_lost(rt->devices[i]);
     }
-    e->points = n_points ? malloc(n_points * sizeof *points) : NULL;
+    e->points = n_points ? malloc(2 * n_points * sizeof *points) : NULL;
     e->n_points = e->points ? n_points : 0;
     if (e->points) {
         memcpy(e->points, points, n_points * sizeof *points);
+        region_note_writers(e, b);
     }
-    /* if there is no memory for the points, this thread waits for them */
+    /* the list has no room for these points, so this thread waits for them */
     for (size_t i = e->n_points; i < n_points; i++) {
         hdi_wait_position(rt, points[i].lane, points[i].position, INT64_MAX);
     }
@@ -457,25 +497,41 @@ const hdi_lifetime hdi_regions_lifetime = {.create = regions_create, .stop = reg
 
 /* ---- making a region ---- */
 
-/* Adds the points of freed imports of the same bytes to the record. The lock is held, and the
- * buffer is still without a handle. */
-static hd_status region_inherit(struct hdi_regions *all, const hdi_region *e, bool *any)
+static bool region_is_left(const hdi_region *e, const hdi_region *left)
 {
-    for (const hdi_region *o = all->leaving; o; o = o->next) {
-        if (o->owner != e->owner || o->low >= e->high || e->low >= o->high) {
-            continue;
-        }
-        for (size_t i = 0; i < o->n_points; i++) {
+    return left->owner == e->owner && left->low < e->high && e->low < left->high;
+}
+
+/* True if work may still use a freed region with some of the same bytes. The lock is held. */
+static bool region_has_left(const struct hdi_regions *all, const hdi_region *e)
+{
+    const hdi_region *left = all->leaving;
+    while (left && !(region_is_left(e, left) && left->n_points)) {
+        left = left->next;
+    }
+    return left != NULL;
+}
+
+/* Adds the points of freed regions with some of the same bytes to the record of a buffer that has
+ * no handle yet. `writers`: adds only points of writers. *any: the record got points. */
+static hd_status region_inherit(const hdi_region *e, bool writers, bool *any)
+{
+    struct hdi_regions *all = regions_of(e->runtime);
+    bool noted = true;
+    *any = false;
+    hdi_mutex_lock(&all->lock);
+    for (const hdi_region *left = all->leaving; left && noted; left = left->next) {
+        const hdi_point *points = writers ? left->points + left->n_points : left->points;
+        size_t n = region_is_left(e, left) ? (writers ? left->n_writers : left->n_points) : 0;
+        for (size_t i = 0; i < n && noted; i++) {
             hdi_record_lock(e->buffer);
-            bool noted = hdi_uses_inherit(all->runtime, &e->buffer->uses, o->points[i]);
+            noted = hdi_uses_inherit(all->runtime, &e->buffer->uses, points[i]);
             hdi_record_unlock(e->buffer);
-            if (!noted) {
-                return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
-            }
             *any = true;
         }
     }
-    return HD_OK;
+    hdi_mutex_unlock(&all->lock);
+    return noted ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
 }
 
 /* The lock is held. */
@@ -498,7 +554,8 @@ hd_status hdi_region_enlist(hdi_region *e, bool *inherited)
     struct hdi_regions *all = regions_of(rt);
     hdi_mutex_lock(&all->lock);
     const hdi_region *other = regions_overlapping(all, e->low, e->high);
-    hd_status status = other ? region_refuse_overlap(rt, other, e->low, e->high) : region_inherit(all, e, inherited);
+    hd_status status = other ? region_refuse_overlap(rt, other, e->low, e->high) : HD_OK;
+    *inherited = !status && region_has_left(all, e);
     if (!status && !regions_insert(all, e)) {
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of regions");
     }
@@ -516,8 +573,9 @@ void hdi_region_unlist(hdi_region *e)
     regions_count_end(all, e);
 }
 
-/* Submits a write of nothing after all inherited work, so that readers wait for it. */
-hd_status hdi_region_mark(hdi_region *e)
+/* Submits a write of no bytes behind all work in the record. Later readers then wait for this
+ * write, and so for that work. */
+static hd_status region_submit_mark(const hdi_region *e)
 {
     struct hd_buffer *b = e->buffer;
     hdi_device *device = e->owner == HDI_OWNER_HOST ? hdi_any_device(e->runtime) : e->runtime->devices[e->owner];
@@ -525,6 +583,15 @@ hd_status hdi_region_mark(hdi_region *e)
     hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
     command.fill.dst = b->address;
     return hdi_submit(device->lane_on, &use, 1, &command, NULL);
+}
+
+hd_status hdi_region_mark(hdi_region *e)
+{
+    bool any;
+    hd_status status = region_inherit(e, true, &any);
+    status = status || !any ? status : region_submit_mark(e);
+    /* these points come after the mark, so that the mark does not wait for readers */
+    return status ? status : region_inherit(e, false, &any);
 }
 
 void hdi_region_drop(hdi_region *e)
@@ -599,7 +666,8 @@ hdi_answer hdi_region_reach_now(struct hd_buffer *b, int from)
     hd_runtime *rt = b->runtime;
     uint64_t word = hdi_self_get(&b->self);
     hdi_answer answer = {HDCU_ERROR_INVALID_VALUE, ""};
-    /* While the hold lasts, the structure stays with this buffer, so the bit belongs to it. */
+    /* While the hold lasts, no other buffer gets the structure, so the bit describes this
+     * buffer. */
     if ((word & HDI_SELF_DEAD) || !hdi_hold_begin(b, word & ~HDI_SELF_LOST)) {
         return answer;
     }

@@ -3,10 +3,10 @@
  *
  * Threads: any. The keeper is a library thread, which starts when it is first needed.
  * Locks: one for the list, not held during a call of the driver or of the program.
- * Blocking: a stop of the keeper waits while the keeper runs a function of the program. A call that
- * grants a peer access waits for a port.
- * Always: regions that are not freed do not overlap. `released` of each region is called once, or
- * never if the region's work does not end.
+ * Blocking: the stop of the keeper waits while the keeper runs a function of the program. A call
+ * that gives a peer access waits for a port.
+ * Always: regions that are not freed do not overlap. Heddle calls the function `released` of a
+ * region once, or never if work on the region does not end.
  */
 #ifndef HDI_BUFFER_REGION_H
 #define HDI_BUFFER_REGION_H
@@ -28,7 +28,8 @@ struct hdi_region {
     uint64_t charged;         /* bytes that count against a limit */
     /* the pin of host memory; NULL: the program pinned the memory, or it is device memory */
     hdi_pin *pin;
-    bool unpins;         /* counted among those that the keeper unpins */
+    /* the region counts among those that the keeper will unpin (`unpins` in region.c) */
+    bool unpins;
     uint64_t mapped_for; /* under `linking`: one bit per peer with a mapping of its own */
     /* Unpins or unmaps the memory, once nothing uses it. `closing`: the runtime is ending. NULL:
      * there is nothing to do. May wait for the driver. */
@@ -38,14 +39,18 @@ struct hdi_region {
     hdi_answer (*grant)(hdi_region *r, int from);
     hd_released_function released;
     void *context;
-    hdi_point *points; /* of a freed region: the work that still uses it */
-    size_t n_points;
+    /* of a freed region: the points of the work that still uses it. Behind them, the points of
+     * writers are stored once more.
+     */
+    hdi_point *points;
+    size_t n_points, n_writers;
     char label[HD_LABEL_BYTES]; /* of a freed region: the label of its buffer */
 };
 
 /* Figures about the imports of a device's memory, or of host memory (HDI_OWNER_HOST). */
 typedef struct hdi_region_info {
-    uint64_t bytes, count; /* of buffers that are not freed, or that are freed but still in use */
+    /* of buffers that are not freed, or that are freed while work still uses their memory */
+    uint64_t bytes, count;
 } hdi_region_info;
 
 /* `stop` ends the keeper. `release` ends all regions that are left. */
@@ -53,15 +58,15 @@ extern const hdi_lifetime hdi_regions_lifetime;
 
 /* With placement=process: reserves addresses that are the same in every process; 0: none are left.
  * All callers ask for multiples of one size, so all addresses are multiples of this size, too. The
- * second function gives addresses back, and ignores any others. The third one returns true for such
- * an address. */
+ * second function gives such addresses back, and ignores any other address. The third function
+ * returns true if an address is such an address. */
 uint64_t hdi_regions_take_addresses(hd_runtime *rt, uint64_t bytes);
 void hdi_regions_give_addresses(hd_runtime *rt, uint64_t at);
 bool hdi_regions_have_addresses(uint64_t at);
 
 void hdi_regions_get_info(hd_runtime *rt, int owner, hdi_region_info *out);
 
-/* Freed pieces of a device. Each waits for at least one unfinished point for which `of` returns
+/* About those freed pieces of a device that wait for an unfinished point for which `of` returns
  * true. `of` is called under the list's lock, perhaps for several points of a piece. */
 typedef struct hdi_region_leaving {
     uint64_t bytes, count;
@@ -69,8 +74,11 @@ typedef struct hdi_region_leaving {
 } hdi_region_leaving;
 void hdi_regions_get_leaving(hd_runtime *rt, int owner, hdi_of_point of, void *context, hdi_region_leaving *out);
 
-/* True if a thread of the library will unpin memory of freed regions. *unpinned: how many it
- * unpinned so far. */
+/* The pinned bytes of the program for which it gave no function `released`. */
+uint64_t hdi_regions_untold_bytes(hd_runtime *rt);
+
+/* True if a thread of the library will unpin memory of freed regions. *unpinned: the number of
+ * regions that it unpinned so far. */
 bool hdi_regions_unpin(hd_runtime *rt, uint64_t *unpinned);
 
 /* The kinds of the buffers of regions: device memory, and pinned memory. */
@@ -82,12 +90,14 @@ extern const struct hdi_buffer_ops hdi_region_device_ops, hdi_region_host_ops;
  * HOST_MEMORY. */
 hd_status hdi_region_make(hd_runtime *rt, int owner, uint64_t low, size_t bytes, const hd_import_options *options,
                           hdi_region **out);
-/* Puts the region into the table, once its buffer's memory is set. *inherited: freed regions of the
- * same bytes are in use, so call hdi_region_mark. Errors: ARGUMENT (it overlaps another region),
- * HOST_MEMORY. */
+/* Puts the region into the table, once its buffer's memory is set. *inherited: work may still use
+ * freed regions with some of the same bytes, so call hdi_region_mark. Errors: ARGUMENT (it overlaps
+ * another region), HOST_MEMORY. */
 hd_status hdi_region_enlist(hdi_region *e, bool *inherited);
 void hdi_region_unlist(hdi_region *e);
-/* Errors: as hdi_submit. */
+/* Orders the region's buffer behind work on freed regions with some of the same bytes. Readers of
+ * the buffer wait for the writers of these regions. Writers of the buffer wait for all work on
+ * them. Errors: as hdi_submit. */
 hd_status hdi_region_mark(hdi_region *e);
 /* Drops a region that is not in the table. */
 void hdi_region_drop(hdi_region *e);

@@ -1,16 +1,17 @@
 /* submit.c - the path of every operation: order, command, ring.
  *
  * 1. take the order locks that the operation needs
- * 2. collect the operation's waits: earlier uses of its bytes in other lanes, except uses that are
- *    done or that this lane has already waited for
+ * 2. collect the operation's waits: waits for earlier uses of its bytes in other lanes, except uses
+ *    that are done or that this lane already waited for
  * 3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * Usually one look at the buffers' use records shows that the operation waits for nothing. Then it
- * takes the fast path (submit_fast.h). Every other operation takes the slow path (submit_slow.c).
+ * If a single check of the buffers' use records shows that the operation waits for nothing, the
+ * operation takes the fast path (submit_fast.h). Every other operation takes the slow path
+ * (submit_slow.c).
  *
  * Threads: any.
- * Locks: order locks by rising number. A submission holds them all until the operation is
- * published. So operations that share several buffers are in one order in all these buffers.
+ * Locks: order locks by rising number. A submission holds all its locks until the operation is
+ * published. So the order of two operations is the same in all buffers that both use.
  * Blocking: only on the slow path.
  * Always: changes start only after all steps that can fail.
  */
@@ -73,8 +74,9 @@ static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const h
             return kind->submit(lane, uses, n_uses, command, link, out);
         }
     }
-    /* The buffer was freed meanwhile, which the submission detects. Or the structure stands for a
-     * buffer's memory (guard.c) and is of no kind. */
+    /* No buffer is of a kind with `submit`. There are two possible reasons. The buffer was freed
+     * after its handle was checked: the submission will notice this. Or the structure only covers
+     * the memory of a buffer, and has no kind (guard.c). */
     return hdi_submit_as_is(lane, uses, n_uses, command, link, out);
 }
 
@@ -124,8 +126,8 @@ hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, c
                                 : submit_under_locks(lane, uses, n_uses, command, link, locks, out);
 }
 
-/* Submits an operation that may be withdrawn: the slow path keeps the segments that it
- * displaces. */
+/* Submits an operation that may be withdrawn. The slow path keeps the segments that the operation's
+ * uses displace (undo.h). */
 static __attribute__((noinline)) hd_status submit_to_undo(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                           const hdi_command *command, hdi_linked link, hd_ticket *out)
 {
@@ -162,11 +164,12 @@ hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
                : submit_probe_slow(lane, uses, n_uses, link);
 }
 
-hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_point *root)
+hd_status hdi_submit_probe(hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_probe *probe)
 {
     bool of_kind = (submit_collect_locks(lane, uses, n_uses) & HDI_KIND_BIT) != 0;
-    const hdi_linked link = {.parked = root};
-    *root = (hdi_point){0, 0};
+    const hdi_linked link = {.parked = probe};
+    probe->root = (hdi_point){0, 0};
+    probe->covered = probe->n_ends;
     hd_status status =
         of_kind ? submit_by_kind(lane, uses, n_uses, NULL, link, NULL) : submit_probe_slow(lane, uses, n_uses, link);
     return status == HD_ERROR_NOT_FOUND ? HD_OK : status;

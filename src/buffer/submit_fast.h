@@ -23,8 +23,8 @@
 
 #define HDI_PREFETCH_SLOTS 8
 
-/* These two functions take and release order locks, by rising number. Nearly always this is only
- * the lock of the lane's device. */
+/* These two functions take and release order locks, by rising number. Most operations need only the
+ * lock of the lane's device. */
 static inline void hdi_submit_lock(hdi_device *device, uint64_t locks)
 {
     locks &= HDI_ORDER_BITS;
@@ -56,8 +56,8 @@ static inline bool hdi_use_is_same(const hdi_use *use)
     return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
 }
 
-/* True if the kernel's handle is still good. hd_module_unload makes it stale before it waits for
- * threads that hold the lock. */
+/* True if the kernel's handle is still good. hd_module_unload makes the handle stale, and then
+ * waits for threads that hold the lock. */
 static inline bool hdi_kernel_is_same(const hdi_same *same)
 {
     return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
@@ -78,8 +78,8 @@ static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
     return atomic_load_explicit(&lane->handle.word, memory_order_relaxed) == same->lane;
 }
 
-/* Slots for the waits and the command from `head` on, including the gap at the ring's end. The
- * lane's lock is held. */
+/* The number of slots that the waits and the command need from `head` on. Includes the gap at the
+ * ring's end if the command does not fit in front of it. The lane's lock is held. */
 static inline uint64_t hdi_submit_slots(const hd_lane *lane, uint32_t wait_slots, uint32_t slots, uint64_t *gap)
 {
     uint64_t at = (lane->head + wait_slots) & lane->mask;
@@ -103,8 +103,8 @@ static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, u
         memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
     }
     lane->head += command->slots;
-    /* The engine read the slots ahead in an earlier round. Fetching their cache lines early saves
-     * the next submission a wait. */
+    /* The engine read the next slots when the ring last contained them. To fetch their cache lines
+     * now saves the next submission a wait. */
     hdi_prefetch_to_write(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask]);
 }
 
@@ -115,7 +115,7 @@ static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
-    /* A worker process may report anything; ticket.c checks that. */
+    /* A worker process may report any position; ticket.c checks the positions. */
     assert(lane->device->runtime->is_process || (done <= issued && issued <= lane->head));
     assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
     for (size_t i = 0; i < n_uses; i++) {
@@ -159,8 +159,8 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
     if (__builtin_expect(recorded != 0, 0)) {
         hdi_submitted_note(lane, recorded, &submitted);
     }
-    /* This store comes before the engine can run any of the commands. Pairs with the acquire load
-     * in hdi_lane_submitted. */
+    /* The position is stored before the engine can run any of the commands. Pairs with the acquire
+     * load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
     hdi_engine_shared *engine = device->channel.engine;
     if (!quiet) {
@@ -194,7 +194,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
                                                                      const hdi_command *command, uint64_t locks,
                                                                      bool *quiet, hd_ticket *out)
 {
-    /* the runtime is read through the device, since the code below also reads the device */
+    /* read the runtime through the device, since the code below loads the device anyway */
     if (hdi_records(&lane->device->runtime->recorder)) {
         hdi_submit_publish_recorded(lane, uses, n_uses, command, locks, quiet, out);
     } else {
@@ -210,25 +210,25 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
 /* ---- the fast path ---- */
 
 /* True if the failures of the lane allow the fast path. A lane without sticky failures may record
- * many. Then the slow path makes room for more. */
+ * many failures, and the slow path makes room for more of them. */
 static inline bool hdi_failures_are_settled(const hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     return changes == lane->failures_known && (lane->sticky_failure || changes == 0 || !hdi_failures_are_many(lane));
 }
 
-/* True if a result of the lane needs no wait: there is none, or it belongs to a claim that ended
- * well. */
+/* True if the result at this position needs no wait: the position is 0, or belongs to a claim that
+ * succeeded. */
 static inline bool hdi_result_is_settled(const hd_lane *lane, uint64_t position)
 {
     return position == 0 || hdi_claim_is_over(lane, position);
 }
 
-/* Submits an operation on whole buffers that only this lane used since they were settled. So the
- * operation waits for nothing, and every failure was seen. False: other lanes used the buffers, or
- * the ring is full. On success this function does all that the slow path would do. `keeps`:
- * failures of the lane are sticky. If they are not, each unfinished result that the operation reads
- * would need a wait. */
+/* Submits an operation on whole buffers that only this lane used since they were settled. Such an
+ * operation waits for nothing, and depends on no failed operation. False: the operation must take
+ * the slow path, for example since other lanes used the buffers, or the ring is full. On success
+ * this function does everything that the slow path would do. `keeps`: failures of the lane are
+ * sticky. Otherwise the operation would need a wait for each unfinished result that it reads. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {
@@ -271,7 +271,7 @@ hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
 
 /* hdi_submit for hd_launch: a kernel of the program in a lane of the program. `locks`:
  * `hd_buffer.locks` of its buffers, together. `recorded`: as in hdi_submit_publish_at. Errors: as
- * hdi_submit, and HANDLE (unloaded or destroyed meanwhile). */
+ * hdi_submit, and HANDLE (unloaded or destroyed during the call). */
 static inline __attribute__((always_inline)) hd_status hdi_submit_launch_at(hd_lane *lane, const hdi_use *uses,
                                                                             size_t n_uses, const hdi_command *command,
                                                                             const hdi_same *same, uint64_t locks,
@@ -291,8 +291,8 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch_at(hd_l
     return HD_OK;
 }
 
-/* hdi_submit_launch while a trace is written. Reads the clock without the locks, so that other
- * threads do not wait meanwhile. */
+/* hdi_submit_launch while a trace is written. Reads the clock before it takes the locks, so that
+ * other threads do not wait for the clock. */
 hd_status hdi_submit_launch_recorded(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                      const hdi_same *same, uint64_t locks, hd_ticket *out);
 

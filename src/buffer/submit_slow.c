@@ -5,18 +5,20 @@
  * them.
  *
  * If a use overlaps very many segments of a record, the submission detaches the record, and walks
- * it without the order locks. Later it checks the points again under the locks. If an operation may
- * not stand in its library lane (parked.h), it moves to a parking lane. Then its dependencies are
- * collected again for that lane. Submissions to a full lane wait for room in a queue, without
- * locks. A later submission waits behind them, even if it needs fewer slots.
+ * it without the order locks. Then it takes the locks, and checks the collected points again. If an
+ * operation may not stand in its library lane (parked.h), it moves to a parking lane. Then its
+ * dependencies are collected again for that lane. Submissions to a full lane stand in a queue, and
+ * wait there for room without locks. A later submission stands behind them, even if it needs fewer
+ * slots.
  *
  * Threads: any.
  * Locks: order locks, released during every wait. A detached record needs no lock.
  * Blocking: a submission waits for dependencies and records, and for room (option submit_timeout).
  * Always: a submission detaches either all its long records at once, or none. It gives these
- * records back before any other wait, so no two submissions wait for each other. A submission takes
- * room only if no other submission waits in front. If host memory for dependencies runs out, the
- * collected ones stay valid, and the submission first waits for some of them.
+ * records back before it waits for anything else, so no two submissions wait for each other. A
+ * submission takes room only if no other submission waits in front of it. If host memory for
+ * dependencies runs out, the dependencies that were collected so far stay valid, and the submission
+ * first waits for some of them.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -32,11 +34,12 @@
 
 /* ---- the submission ---- */
 
-/* the most moves between lanes; an operation's dependencies may change between two moves */
+/* the most moves of an operation between lanes; its dependencies may change between two moves */
 #define MOVES_MOST 8
-/* in a log that is not corrupted, each archiving moves something or waits for something */
+/* If a submission archives more often than this, the log is corrupted. In a sound log, each
+ * archiving moves a failure, or waits for work. */
 #define ARCHIVINGS_MOST 1000
-/* about the time of another thread's walk over thousands of segments */
+/* sleep about as long as another thread needs to walk over thousands of segments */
 #define DETACHED_SLEEP_NS 10000
 
 typedef struct submission {
@@ -48,19 +51,20 @@ typedef struct submission {
     const hdi_command *command;
     hdi_linked link;
     uint64_t locks;
-    bool parked;      /* the operation has roots in its lane */
-    unsigned moves;   /* to parking lanes */
+    bool parked;      /* the operation has roots, and enters its library lane with them */
+    unsigned moves;   /* how often the operation moved to a parking lane */
     bool cannot_move; /* no more parking lanes can be made */
     int64_t deadline; /* the deadline of the wait for room; 0: no wait yet */
     /* the point to wait for, instead of room in the lane; position 0: none */
     hdi_point awaited;
-    int archivings; /* times that the log of failures needed room */
+    int archivings; /* how often the log of failures needed room */
     bool archived;  /* archived as many of the lane's failures as possible at once */
-    /* all uses are of whole buffers whose records are one segment: ignore the next two members */
+    /* all uses are of whole buffers, and the records of these buffers are one segment each. If set,
+     * the next two members are not valid. */
     bool plain;
     bool in_parts;           /* some record is in several segments */
-    bool detached_by_others; /* another thread detached such a record */
-    bool queued;             /* `turn` is set, and stands in the lane's queue for room */
+    bool detached_by_others; /* another thread detached the record of some use */
+    bool queued;             /* `turn` is in the lane's queue for room */
     hdi_room_waiter turn;
     /* `detached` and `apart` are set; this submission detached the records of these uses */
     bool detaches;
@@ -70,7 +74,7 @@ typedef struct submission {
 
 /* ---- the queue for room ---- */
 
-/* While a submission waits for room, `done_seen` shows a full ring, so that no other submission
+/* Makes `done_seen` show a full ring while a submission waits for room, so that no other submission
  * takes the fast path. Locks held. */
 static void submission_keep_others_out(hd_lane *lane)
 {
@@ -106,8 +110,8 @@ static void submission_leave_queue(submission *s)
     lane->room_last = s->turn.next ? lane->room_last : before;
     s->queued = false;
     if (lane->room_first && !atomic_load_explicit(&lane->room_first->first, memory_order_relaxed)) {
-        /* The waiter may return as soon as it sees the store. Waking a futex without a waiter does
-         * no harm. */
+        /* The waiter may return as soon as it sees the store. Then this thread wakes a futex
+         * without a waiter, which does no harm. */
         _Atomic uint32_t *word = &lane->room_first->first;
         atomic_store_explicit(word, 1, memory_order_release);
         hdi_futex_wake(word, 1);
@@ -122,15 +126,16 @@ static bool submission_has_room(hd_lane *lane, uint64_t need)
         hdi_device_give_up(lane->device);
         return false;
     }
-    /* A worker process may falsely report less than before, which makes no room. */
+    /* A faulty worker process may report a lower position than before; such a position makes no
+     * room. */
     lane->done_seen = done > lane->done_seen ? done : lane->done_seen;
     return lane->head + need - lane->done_seen <= slots;
 }
 
-/* Waits, without locks, for this submission's turn and for room in the ring. If there are more
- * waits than the ring can hold, waits until the first of them is done. *until: the position at
- * which the lane has enough room; 0: the thread waits for something else. False: the deadline
- * passed. */
+/* Waits, without locks, for this submission's turn and for room in the ring. If the operation has
+ * more waits than fit into the ring, waits until the first of these waits is done. *until: the
+ * position at which the lane has enough room; 0: the thread waits for something else. False: the
+ * deadline passed. */
 static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *until)
 {
     hd_lane *lane = s->lane;
@@ -148,7 +153,8 @@ static bool submission_wait_for_room(submission *s, uint64_t need, uint64_t *unt
     }
     submission_keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
-    /* *until becomes 0 if the ring is free, but the worker reported an impossible position. */
+    /* *until becomes 0 if the whole ring is free. In that case only an impossible position of the
+     * worker caused the wait. */
     *until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
@@ -188,8 +194,8 @@ static void submission_attach_again(submission *s)
     hdi_waits_release(&s->apart);
 }
 
-/* Waits until no record of the uses is detached. The locks are held, and released meanwhile. True:
- * it waited. */
+/* Waits until no record of the uses is detached. The locks are held, and released during the wait.
+ * True: it waited. */
 static bool submission_wait_for_detached(submission *s)
 {
     bool waited = false;
@@ -224,8 +230,9 @@ static bool submission_detach(submission *s)
     return any;
 }
 
-/* The lane whose order needs no wait. A lane with roots is treated like any other lane, as if the
- * operation had to wait for the work in it. So the roots of that work are found, too. */
+/* Returns the global number of the operation's lane: within its own lane an operation needs no
+ * waits. If the lane is a library lane with roots, returns HDI_NO_LANE. Then the operation also
+ * collects waits for the work in its own lane, so that the roots of that work are found. */
 static inline uint32_t submission_own_lane(const hd_lane *lane)
 {
     return hdi_parked_any(lane) ? HDI_NO_LANE : lane->global;
@@ -264,7 +271,7 @@ static void submission_give_up(submission *s)
     hdi_submit_unlock(s->lane->device, s->locks);
 }
 
-/* The status of the failure that another function of this thread just reported. */
+/* The status of the failure that this thread reported last. */
 static hd_status submission_last_status(void)
 {
     hd_error error = {.size = sizeof error};
@@ -284,14 +291,22 @@ static bool submission_lane_refuses(const hd_lane *lane)
            atomic_load_explicit(&shared->failed, memory_order_acquire);
 }
 
-/* Checks the lane and the kernel, which may have changed since the operation was checked. Gives up
- * if they did. */
+/* Fails because hd_close, or a call of the program, ended an object. */
+static hd_status submission_fail_ended(const hd_runtime *rt, const char *what)
+{
+    /* relaxed: hd_close sets it before it ends handles, and the caller saw the end of one */
+    return atomic_load_explicit(&rt->ended, memory_order_relaxed) ? hdi_closed_meanwhile()
+                                                                  : hdi_fail(HD_ERROR_HANDLE, "%s", what);
+}
+
+/* Checks the lane and the kernel again, since they may have changed after the call's first checks.
+ * If they did, gives the submission up. */
 static hd_status submission_look_at_lane(submission *s)
 {
     const hdi_same *same = s->link.same;
     if (__builtin_expect(hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same)), 0)) {
         submission_give_up(s);
-        return hdi_fail(HD_ERROR_HANDLE, "the lane was destroyed meanwhile");
+        return submission_fail_ended(s->rt, "the lane was destroyed meanwhile");
     }
     if (__builtin_expect(submission_lane_refuses(s->lane) || hdi_device_lost(s->lane->device), 0)) {
         submission_give_up(s);
@@ -300,13 +315,13 @@ static hd_status submission_look_at_lane(submission *s)
     if (__builtin_expect(same && same->kernel && !hdi_kernel_is_same(same), 0)) {
         submission_give_up(s);
         return hdi_kernel_is_changed(same) ? HD_ERROR_NOT_FOUND
-                                           : hdi_fail(HD_ERROR_HANDLE, "the kernel's module was unloaded meanwhile");
+                                           : submission_fail_ended(s->rt, "the kernel's module was unloaded meanwhile");
     }
     return HD_OK;
 }
 
-/* Checks the buffers, which may have changed as well. Also notes whether records are in several
- * segments. */
+/* Checks whether a buffer was freed or lost after its handle was checked. Also notes whether
+ * records are in several segments. */
 static hd_status submission_look_at_buffers(submission *s)
 {
     s->in_parts = s->detached_by_others = false;
@@ -316,14 +331,15 @@ static hd_status submission_look_at_buffers(submission *s)
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst);
         if (use->word && (word & ~HDI_SELF_LOST) != use->word) {
             submission_give_up(s);
-            return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
+            return submission_fail_ended(s->rt, "a buffer was freed meanwhile");
         }
         if ((use->word && word != use->word) || hdi_buffer_losses(use->buffer) != use->losses) {
             int owner = use->buffer->owner;
             submission_give_up(s);
             return hdi_loss_fail(s->rt, owner, "a buffer's content was lost meanwhile");
         }
-        /* read last: if another buffer uses the structure by now, another lock guards its record */
+        /* read the record last: if another buffer uses the structure by now, another lock guards
+         * the record */
         const hdi_parts *parts = use->buffer->uses.parts;
         if (parts) {
             s->in_parts = true;
@@ -333,8 +349,8 @@ static hd_status submission_look_at_buffers(submission *s)
     return HD_OK;
 }
 
-/* Splits segments and makes room in all records, so that noting the uses cannot fail. Segments must
- * be joined before this, since a join could undo the split for an earlier use. */
+/* Splits segments and makes room in all records, so that noting the uses cannot fail. Join segments
+ * before this call, since a later join could undo a split. */
 static bool submission_prepare(const submission *s, bool room)
 {
     for (size_t i = 0; i < s->n_uses; i++) {
@@ -374,7 +390,7 @@ static inline __attribute__((always_inline)) collected submission_collect(const 
             result = collect_use(&g, &s->uses[i], submission_is_ours(s, i), &has_room);
         }
         *room &= has_room;
-        /* a use that may add segments also prunes some */
+        /* a use that may add segments also prunes some segments */
         if (!s->detaches && (i == 0 || !s->uses[i].whole)) {
             hdi_uses_prune(s->rt, &b->uses, b->order);
         }
@@ -399,8 +415,9 @@ static inline collected submission_collect_in_one_pass(submission *s)
     return result ? result : collect_plain(&g, s->uses, s->n_uses, s->link.ours, &s->plain);
 }
 
-/* Called when the lane accepts an operation. From now on the lane may take the fast path in spite
- * of earlier failures, since no recorded failure covers a later position. */
+/* Called when the lane accepts an operation. In spite of earlier failures, operations in the lane
+ * may take the fast path again: the failed operations have lower positions than all later
+ * operations. */
 static void submission_note_failures(hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
@@ -449,7 +466,7 @@ static void submission_write_all(submission *s, uint64_t gap, hdi_leaf **garbage
 static hd_status submission_not_in_time(submission *s, const char *what)
 {
     hdi_point held_up = s->awaited;
-    /* the submission is held up by the first unfinished operation of the lane */
+    /* the lane's first unfinished operation holds the submission up */
     if (!held_up.position) {
         held_up.lane = s->lane->global;
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
@@ -464,8 +481,8 @@ static void submission_begin_waiting(submission *s)
     s->deadline = s->deadline ? s->deadline : hdi_option_deadline(s->rt->options.submit_timeout);
 }
 
-/* Makes room in the log of the lane's failures. This begins when failures are many, before the room
- * is needed. *again: the locks were released meanwhile. */
+/* Makes room in the log of the lane's failures. This begins when the log contains many failures,
+ * before it is full. *again: the function released the locks for a while. */
 static hd_status submission_archive_failures(submission *s, bool *again)
 {
     if (atomic_load_explicit(&s->lane->shared->failure_changes, memory_order_relaxed) == 0) {
@@ -473,7 +490,8 @@ static hd_status submission_archive_failures(submission *s, bool *again)
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        /* the caller tries again until the device is lost or the deadline passes */
+        /* the log is corrupted: the caller tries again until the device is lost or the deadline
+         * passes */
         hdi_device_give_up(s->lane->device);
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
@@ -486,6 +504,10 @@ static hd_status submission_archive_failures(submission *s, bool *again)
     uint64_t position;
     hdi_submit_unlock(s->lane->device, s->locks);
     hdi_archived archived = hdi_failures_archive(s->lane, &lane, &position);
+    uint64_t forgotten = hdi_failures_to_forget(s->lane);
+    if (forgotten && hdi_buffers_settle(s->rt)) {
+        hdi_failures_forget(s->lane, forgotten);
+    }
     bool behind = needed && archived == HDI_ARCHIVED_BEHIND;
     bool in_time = behind ? hdi_wait_position(s->rt, lane, position, s->deadline)
                           : s->archivings <= ARCHIVINGS_MOST || hdi_clock_ns() < s->deadline;
@@ -495,15 +517,17 @@ static hd_status submission_archive_failures(submission *s, bool *again)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the failures of lane %u of device %d", s->lane->number,
                         s->lane->device->index);
     }
-    return in_time ? HD_OK : submission_not_in_time(s, "has seen too many failures for what else is under way");
+    return in_time ? HD_OK
+                   : submission_not_in_time(s, "has recorded too many failures, which unfinished work still needs");
 }
 
-/* Detaches, collects, and makes room in the records. On failure it gives up. */
+/* For long records: detaches them, collects the waits, and makes room in the records. On failure it
+ * gives the submission up. */
 static hd_status submission_collect_parts(submission *s, collected *result)
 {
     *result = s->in_parts && !s->detaches && submission_detach(s) ? submission_collect_detached(s) : COLLECTED;
     if (!*result && s->detaches) {
-        hd_status status = submission_look_at_lane(s); /* the locks were released meanwhile */
+        hd_status status = submission_look_at_lane(s); /* the locks were released during the walk */
         status = status ? status : submission_look_at_buffers(s);
         if (status) {
             return status;
@@ -533,7 +557,7 @@ static void submission_start_afresh(submission *s)
     }
 }
 
-/* Waits for one of the roots, since no lane can take the operation. */
+/* Called if no lane can take the operation: waits for one of its roots. */
 static hd_status submission_wait_for_root(submission *s)
 {
     hdi_point root = s->lane->device->roots.at[0];
@@ -544,11 +568,12 @@ static hd_status submission_wait_for_root(submission *s)
     hdi_submit_unlock(s->lane->device, s->locks);
     bool in_time = hdi_wait_position(s->rt, root.lane, root.position, s->deadline);
     hdi_submit_lock(s->lane->device, s->locks);
-    return in_time ? HD_OK : submission_not_in_time(s, "and all others have other work in front");
+    return in_time ? HD_OK
+                   : submission_not_in_time(s, "and all others contain work that this operation must not wait for");
 }
 
-/* Moves the operation to a parking lane. After success, try the operation again: it moved, a
- * parking lane was made, or a root is over. */
+/* Moves the operation to a parking lane. After success, the caller tries the operation again: the
+ * operation moved, a parking lane was made, or a root is over. */
 static hd_status submission_move(submission *s)
 {
     hdi_device *device = s->lane->device;
@@ -569,18 +594,18 @@ static hd_status submission_move(submission *s)
 }
 
 /* Finds the roots of an operation in a library lane, and decides whether it may stand there.
- * *again: try the submission again. */
+ * *again: the caller tries the submission again. */
 static hd_status __attribute__((noinline)) submission_look_at_roots(submission *s, bool *again)
 {
     hd_lane *lane = s->lane;
     hdi_parked_find(lane);
     if (!hdi_parked_reserve(lane)) {
         submission_give_up(s);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of the work that it waits for");
     }
     s->parked = lane->device->roots.n != 0;
     if (s->parked && s->link.parked) {
-        *s->link.parked = lane->device->roots.at[0];
+        hdi_parked_answer(lane, s->link.parked);
         submission_give_up(s);
         return HD_ERROR_NOT_FOUND;
     }
@@ -606,7 +631,7 @@ static hd_status submission_enter(submission *s, collected result, hdi_leaf **ga
             hdi_undo *undo = hdi_linked_undo(&s->link);
             if (__builtin_expect(undo != NULL, 0) && !hdi_undo_note(s->rt, undo, s->uses, s->n_uses)) {
                 submission_give_up(s);
-                return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it displaces");
+                return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a copy of the use records");
             }
             submission_write_all(s, gap, garbage);
             *done = true;
@@ -614,7 +639,7 @@ static hd_status submission_enter(submission *s, collected result, hdi_leaf **ga
         }
     } else if (lane->waits.n == 0) {
         submission_give_up(s);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of the work that it waits for");
     }
     submission_attach_again(s);
     submission_begin_waiting(s);
@@ -630,9 +655,9 @@ static hd_status submission_enter(submission *s, collected result, hdi_leaf **ga
     return in_time ? HD_OK : submission_not_in_time(s, "is full");
 }
 
-/* Tries once to submit the operation. *done: the operation is in the ring. If it is not, and the
- * call did not fail, try again. The locks are held before the call, and also afterwards unless the
- * call failed. */
+/* Tries once to submit the operation. *done: the operation is in the ring. If the operation is not
+ * in the ring, and the call did not fail, the caller tries again. The caller holds the locks, and
+ * still holds them after the call unless the call failed. */
 static hd_status submission_try(submission *s, hdi_leaf **garbage, bool *done)
 {
     hd_status status = submission_look_at_lane(s);

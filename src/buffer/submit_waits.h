@@ -1,13 +1,14 @@
 /* submit_waits.h - writes an operation's waits as commands into its lane's ring. The functions are
  * inlined, since their calls would slow down operations with waits.
  *
- * If the waiting engine can use events of the awaited lane, the awaited lane records an event.
- * Otherwise the awaited lane publishes its position without delay.
+ * If the waiting engine can use events of the awaited lane, the functions here request an event in
+ * the awaited lane. Otherwise they request that the awaited lane publishes its position without
+ * delay.
  *
  * Threads: the threads that submit work.
  * Locks: the caller holds the order lock of the lane's device.
  * Blocking: never.
- * Always: before a function writes slots, its caller counts them, under the same hold of the lock.
+ * Always: a caller counts the slots and then writes them, without releasing the lock in between.
  */
 #ifndef HDI_BUFFER_SUBMIT_WAITS_H
 #define HDI_BUFFER_SUBMIT_WAITS_H
@@ -84,8 +85,8 @@ static inline void hdi_write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_
     lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
     /* An engine in another process cannot use the event: it waits for `done`. */
     bool by_event = !rt->is_process || owner == lane->device;
-    /* A dependency on another device's result is settled when that lane's `done` passes the result,
-     * so it needs a completion flag beside the event. */
+    /* A dependency on another device's result ends only when the awaited lane's `done` passes the
+     * result. So the wait asks for a completion flag in addition to the event. */
     bool by_word = !by_event || (owner != lane->device && w->source);
     hdi_request_completion(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
                            (by_event ? HDI_REQUEST_EVENT : 0) | (by_word ? HDI_REQUEST_FLAG : 0));

@@ -51,7 +51,7 @@ static bool undo_withdraw_use(hd_runtime *rt, const hdi_undo *undo, const hdi_un
 bool hdi_undo_withdraw(hd_runtime *rt, hdi_undo *undo, hdi_point point)
 {
     bool room = true;
-    /* in reverse order, so that of two uses of one buffer the later one is undone first */
+    /* in reverse order, if the operation uses a buffer twice, the later use must be undone first */
     for (uint32_t i = undo->n_kinds; i-- > 0;) {
         undo->kinds[i].buffer->kind->put_back(&undo->kinds[i]);
     }

@@ -1,5 +1,4 @@
-/* uses.c - use records: keeps their segments, notes uses, drops finished uses, and finds pending
- * uses.
+/* uses.c - use records: keeps segments, notes uses, drops finished uses, and finds pending uses.
  *
  * Threads: any.
  * Locks: none in this file. The caller holds the order lock of the buffer's owner, or detached the
@@ -16,7 +15,7 @@
 /* ---- segments in leaves: making and freeing ---- */
 
 #define SPARES_MOST 8      /* spare records of a group; each takes two kilobytes */
-#define SPARE_WIDE_MOST 16 /* most wide readers that a spare has room for */
+#define SPARE_WIDE_MOST 16 /* the most wide readers that a spare record has room for */
 
 static void parts_free_leaf(hdi_leaf *leaf)
 {
@@ -209,8 +208,8 @@ static bool parts_add_leaf(hdi_parts *parts, uint32_t leaf)
     return true;
 }
 
-/* Makes room for one more segment in the leaf of `place`. `place` still names the same segment
- * afterwards. */
+/* Makes room for one more segment in the leaf of `place`. Afterwards *place still names the same
+ * segment. */
 static bool parts_make_room(hdi_parts *parts, hdi_segment_place *place)
 {
     hdi_leaf *leaf = parts->leaves[place->leaf];
@@ -220,8 +219,8 @@ static bool parts_make_room(hdi_parts *parts, hdi_segment_place *place)
     if (!parts_add_leaf(parts, place->leaf)) {
         return false;
     }
-    /* Programs usually use parts by rising address. In that case the new leaf is for later
-     * parts. */
+    /* Programs usually use the parts of a buffer by rising address. In this case the old leaf stays
+     * full, and the new leaf gets the segments that come later. */
     bool rising = place->leaf + 2 == parts->n_leaves && place->index + 1 == leaf->count;
     uint32_t kept = rising ? HDI_LEAF_SEGMENTS - 1 : HDI_LEAF_SEGMENTS / 2;
     hdi_leaf *fresh = parts->leaves[place->leaf + 1];
@@ -276,9 +275,9 @@ static void parts_drop_leaves(hdi_parts *parts, uint32_t from, uint32_t to)
     parts->n_leaves -= to - from;
 }
 
-/* Makes one segment out of the segments from `first` up to, but without, `end`, and gives it the
- * points of `to`. `end` is a place after `first`, perhaps after the last segment.
- * Adds freed leaves to the front of *garbage. */
+/* Replaces the segments from `first` up to, but not including, `end` by one segment with the points
+ * of `to`. `end` is a place after `first`, perhaps after the last segment. Adds freed leaves to the
+ * front of *garbage. */
 static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
                           hdi_leaf **garbage)
 {
@@ -289,7 +288,7 @@ static void parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment
     uint64_t high =
         after ? after->low
               : parts->leaves[parts->n_leaves - 1]->segments[parts->leaves[parts->n_leaves - 1]->count - 1].high;
-    /* in this leaf, the first segment after those that are removed */
+    /* the index, in this leaf, of the first segment behind the removed ones */
     uint32_t last = end.leaf == first.leaf ? end.index : leaf->count;
     for (uint32_t i = first.index; i < last; i++) {
         hdi_segment_release(&leaf->segments[i]);
@@ -385,7 +384,8 @@ static bool segment_check(const hdi_segment *s)
     return good;
 }
 
-/* True if all promises in the head of uses.h hold. The time grows with the number of segments. */
+/* True if the record keeps all guarantees (`Always:`) in the head of uses.h. The time grows with
+ * the number of segments. */
 static bool parts_check(const hdi_parts *parts, uint64_t bytes)
 {
     uint64_t at = 0;
@@ -401,7 +401,8 @@ static bool parts_check(const hdi_parts *parts, uint64_t bytes)
     return good && at == bytes;
 }
 
-#define WIDE_ABOVE 32 /* a reader of more segments than this is noted once, not in each */
+/* if a reader reads more segments than this, it is noted only once (hdi_wide_reader) */
+#define WIDE_ABOVE 32
 #define WIDE_FIRST 4
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes)
@@ -438,8 +439,8 @@ static bool uses_point_has_failed(hd_runtime *rt, hdi_point point)
     return hdi_failure_find(rt, point.lane, point.position, &failure);
 }
 
-/* Moves the points back into the segment if they are few, with room for one more. A record whose
- * points are not in `few` does not take the fast path (hdi_uses_only_in). */
+/* If all points and one more fit into `few`, moves the points back into `few`. Only if the points
+ * of a record are in `few` can its uses take the fast path (hdi_uses_only_in). */
 static void segment_give_room_back(hdi_segment *s)
 {
     if (s->room != 0 && s->n_readers < HDI_READERS_FEW) {
@@ -482,7 +483,7 @@ static void parts_settle_wide(hd_runtime *rt, hdi_parts *parts)
     parts->n_wide = kept;
 }
 
-/* Makes the record one segment again if only one is left. */
+/* If only one segment is left, makes the record one segment again. */
 static void uses_collapse(hdi_uses *u)
 {
     hdi_parts *parts = u->parts;
@@ -542,7 +543,7 @@ void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
     if (other != u->parts && !other->detached) {
         parts_prune_leaf(rt, other);
     }
-    /* if there is only one leaf, it was settled already */
+    /* a single leaf needs no pruning here, since callers settle it anyway */
     if (u->parts && u->parts->n_leaves > 1) {
         parts_prune_leaf(rt, u->parts);
         uses_collapse(u);
@@ -630,7 +631,8 @@ static bool uses_is_point(hdi_point a, hdi_point b)
     return a.lane == b.lane && a.position == b.position;
 }
 
-/* uses_commit_read and uses_commit_write are for records of several segments. */
+/* uses_commit_read and uses_commit_write do the work of hdi_uses_commit for records of several
+ * segments. */
 static void uses_commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point)
 {
     hdi_parts *parts = u->parts;
@@ -655,8 +657,8 @@ static void uses_commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point
     }
 }
 
-/* The ends of the range are borders of segments. The exception is a range inside a write by an
- * earlier argument of the same operation. */
+/* The ends of the range are borders of segments. There is one exception: an earlier argument of the
+ * same operation may write a range around it. */
 static void uses_commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point, hdi_leaf **garbage)
 {
     hdi_parts *parts = u->parts;
@@ -674,7 +676,7 @@ static void uses_commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_poin
         parts_replace(parts, first, end, &to, garbage);
     }
     uint32_t kept = 0;
-    /* a wait for the new writer includes a wait for these readers */
+    /* the new writer waits for these readers, so a wait for the writer is enough */
     for (uint32_t i = 0; i < parts->n_wide; i++) {
         if (parts->wide[i].low < low || parts->wide[i].high > high) {
             parts->wide[kept++] = parts->wide[i];
@@ -699,7 +701,7 @@ void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_p
 
 #define DISPLACED_FIRST 4
 
-/* Makes room for `n` readers in all. False: no memory. */
+/* Makes room for a total of `n` readers. False: no memory. */
 static bool segment_room_for_readers(hdi_segment *s, uint32_t n)
 {
     if (n <= (s->room ? s->room : HDI_READERS_FEW)) {
@@ -844,7 +846,8 @@ bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_no
         }
     }
     parts->n_wide = kept;
-    parts->writes++; /* wide readers noted so far did not read the content that is current now */
+    /* so the wide readers that were noted so far count as readers of earlier content */
+    parts->writes++;
     uses_collapse(u);
     return room;
 }
@@ -941,7 +944,8 @@ unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
     unsigned state = 0;
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (s->writer.position) { /* a failure is recorded before the operation is done */
+        /* the failure of an operation is recorded before the operation is done */
+        if (s->writer.position) {
             state |= !hdi_point_done(rt, s->writer) ? HDI_USES_WRITTEN : 0;
             state |= s->failed || uses_point_has_failed(rt, s->writer) ? HDI_USES_FAILED : 0;
         }

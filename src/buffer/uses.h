@@ -2,26 +2,26 @@
  * that write.
  *
  * A segment is a range of bytes with the same uses. While every use is of the whole buffer, the
- * record is one segment. Uses of parts split the record into several segments. A function that
- * looks at a range drops the uses that ended with success, and joins neighbouring segments with
- * equal points. So a record consists of about as many segments as there are unfinished uses of
- * parts. Once the whole buffer is written, or all uses are finished, the record is one segment
- * again.
+ * record is one segment. Uses of parts split the record into several segments. Functions that visit
+ * a range drop the uses that ended with success, and join neighbouring segments with equal points.
+ * So there are about as many segments as unfinished uses of parts. After a write of the whole
+ * buffer, or once all uses left the record, the record is one segment again.
  *
  * Several segments form a list sorted by address, in leaves of a few segments each. Finding a
  * segment takes two binary searches.
- * A change of segments only touches their leaves and the directory of leaves, whatever the number
- * of segments. All records of several segments under one order lock form a ring. Each change of a
- * record can also prune a little of the next record in the ring. So finished uses also leave the
- * records of buffers that are not used any more.
+ * A change of segments touches only the leaves of these segments and the directory of leaves, even
+ * if there are very many segments. All records of several segments under one order lock form a
+ * ring. Each change of a record can also prune a little of the next record in the ring. So finished
+ * uses also leave the records of buffers that no operation uses any more.
  *
  * Threads: the threads that submit work or look at a buffer.
  * Locks: call the functions below under the order lock of the buffer's owner. A thread that must
- * look at very many segments first detaches the record (submit_slow.c), and works on the record
- * without the lock. Other threads wait until the record is no longer detached (hdi_uses_detached).
- * Always: a reader's point leaves a record only once its operation finished. A writer's point
- * leaves only once its operation succeeded. Segments cover the buffer without gaps or overlaps. No
- * leaf is empty. A segment holds at most one reader point per lane.
+ * visit very many segments first detaches the record (submit_slow.c), and then works on it without
+ * the lock. Other threads wait until the record is no longer detached (hdi_uses_detached).
+ * Always: the point of a reader leaves a record only once its operation finished, or a later write
+ * replaced it. The point of a writer leaves only once its operation succeeded, or a later write
+ * replaced it. Segments cover the buffer without gaps or overlaps. No leaf is empty. A segment
+ * holds at most one reader point per lane.
  */
 #ifndef HDI_BUFFER_USES_H
 #define HDI_BUFFER_USES_H
@@ -36,11 +36,13 @@
 
 typedef struct hdi_segment {
     uint64_t low, high; /* bytes [low, high) */
-    hdi_point writer;   /* position 0: never written, or the writer finished well */
+    hdi_point writer;   /* position 0: the bytes were never written, or the writer succeeded */
     bool failed;        /* the writer finished, and failed */
-    uint32_t n_readers; /* the readers since the last write: one point per lane, by rising lane */
-    uint32_t room;      /* the room in `many`; 0: the points are in `few` */
-    /* if there are many readers: the number of uses since the last search for finished readers */
+    /* the number of readers since the last write: one point per lane, sorted by lane */
+    uint32_t n_readers;
+    uint32_t room; /* the room in `many`; 0: the points are in `few` */
+    /* the number of uses since the last search for finished readers; counted only if there are many
+     * readers */
     uint32_t looks;
     union {
         hdi_point few[HDI_READERS_FEW];
@@ -53,7 +55,8 @@ static inline hdi_point *hdi_segment_readers(hdi_segment *s)
     return s->room ? s->readers.many : s->readers.few;
 }
 
-/* The index of a lane's point among the readers. If there is none, the index that it would get. */
+/* The index of a lane's point among the readers. If the lane has no point there, the index that its
+ * point would get. */
 static inline uint32_t hdi_segment_reader_place(const hdi_point *readers, uint32_t n, uint32_t lane)
 {
     uint32_t first = 0;
@@ -113,13 +116,13 @@ typedef struct hdi_leaf {
     hdi_segment segments[HDI_LEAF_SEGMENTS];
 } hdi_leaf;
 
-/* A reader of many segments, noted once instead of in each of them. An operation that writes any of
- * these bytes waits for this reader. */
+/* A reader of many segments, which is noted only once, instead of in each segment. An operation
+ * that writes any byte of its range waits for this reader. */
 typedef struct hdi_wide_reader {
     uint64_t low, high;
     hdi_point point;
-    /* the record's count when the reader was noted; while both are equal, the reader saw the
-     * current content */
+    /* the record's `writes` when the reader was noted; if the record's number is still the same,
+     * the reader read the current content */
     uint64_t writes;
 } hdi_wide_reader;
 
@@ -145,8 +148,8 @@ typedef struct hdi_segment_place {
 } hdi_segment_place;
 
 /* Takes a record's parts out of their group, under the group's order lock. The group may keep the
- * memory for the next such record, which then needs no allocation. Returns memory to free once the
- * lock is released; NULL: none. */
+ * memory for the next such record, which then needs no allocation. Returns memory that the caller
+ * frees after it released the lock; NULL: none. */
 hdi_parts *hdi_parts_leave(hdi_parts *parts);
 void hdi_parts_free(hdi_parts *parts); /* NULL is ignored */
 /* Frees the kept memory of a group without records. */
@@ -165,7 +168,8 @@ static inline uint64_t hdi_parts_end(const hdi_parts *parts)
     return last->segments[last->count - 1].high;
 }
 
-/* The segment after the one at *place, to which *place moves. NULL: that was the last one. */
+/* Moves *place to the next segment, and returns that segment. NULL: the segment at *place was the
+ * last one. */
 static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_place *place)
 {
     hdi_leaf *leaf = parts->leaves[place->leaf];
@@ -176,8 +180,8 @@ static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_pl
     return hdi_parts_at(parts, *place);
 }
 
-/* The number of segments that overlap [low, high). If more than `most` overlap, the result is some
- * number above `most`. */
+/* The number of segments that overlap [low, high). If more than `most` segments overlap, the result
+ * is any number greater than `most`. */
 uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most);
 
 /* True if more than `most` segments overlap [low, high). */
@@ -197,7 +201,7 @@ typedef struct hdi_uses {
     hdi_parts *parts;
 } hdi_uses;
 
-/* The most segments that are visited under an order lock in one go. */
+/* The most segments that a thread visits under one hold of an order lock. */
 #define HDI_USES_WALK_MOST 256
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes);
@@ -210,13 +214,13 @@ static inline bool hdi_uses_detached(const hdi_uses *u)
     return u->parts && u->parts->detached;
 }
 
-/* True if a use of [low, high) overlaps more segments than may be visited under the lock. */
+/* True if a use of [low, high) overlaps more segments than a thread should visit under the lock. */
 static inline bool hdi_uses_is_long(const hdi_uses *u, uint64_t low, uint64_t high)
 {
     return u->parts && hdi_parts_are_more(u->parts, low, high, HDI_USES_WALK_MOST);
 }
 
-/* The first segment with bytes after `low`, and the one after that; NULL: none. */
+/* The first segment that ends after `low`, and the segment after *place; NULL: none. */
 hdi_segment *hdi_uses_first(hdi_uses *u, uint64_t low, hdi_segment_place *place);
 static inline hdi_segment *hdi_uses_next(hdi_uses *u, hdi_segment_place *place)
 {
@@ -238,23 +242,22 @@ static inline bool hdi_uses_is_blank(const hdi_uses *u)
 }
 
 /* Drops finished uses from the segments of [low, high), and joins segments that are equal
- * afterwards. Keeps a writer that failed, since its content is bad. */
+ * afterwards. Keeps a writer that failed, since reads of its bytes must fail. */
 void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* Drops finished uses from one segment; `context` is the runtime. */
 hdi_segment_visit hdi_segment_settle;
 
-/* For a record of several segments: calls `visit` for the segments of [low, high) and for
- * neighbours, and joins segments that are equal afterwards. Drops wide readers that are
- * finished. */
+/* For a record of several segments: calls `visit` for all segments of [low, high), and perhaps for
+ * neighbours. Joins segments that are equal afterwards. Drops wide readers that are finished. */
 void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context);
 
 /* hdi_uses_settle without the lock, for a detached record of several segments. */
 void hdi_uses_settle_detached(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* Prunes one leaf of this record, and one of some record of several segments under the order lock
- * with the number `order`. So finished uses leave even records that nobody uses any more, and no
- * change looks at many leaves. */
+ * with the number `order`. So finished uses also leave records that no operation uses any more, and
+ * a single call looks at only two leaves. */
 void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
 static inline void hdi_uses_prune(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
@@ -270,7 +273,7 @@ static inline bool hdi_uses_has_room(const hdi_uses *u)
 }
 
 /* The slow part of hdi_uses_prepare. `room`: the caller knows that each segment can take one more
- * reader, or will get none. */
+ * reader, or that the use adds no reader. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room);
 
 /* Makes sure that hdi_uses_commit of the same range cannot fail. `order`: number of the order lock.
@@ -325,16 +328,16 @@ typedef struct hdi_noted_use {
     uint32_t n;
 } hdi_noted_use;
 
-/* Takes a use out of the record again. For bytes whose last writer it still is, the displaced
- * segments come back. `order`: number of the order lock. The record must not be detached. False: no
- * memory, and the use is still the writer of some bytes. */
+/* Takes a use out of the record again. If the use is still the last writer of some bytes, the
+ * displaced segments come back for these bytes. `order`: number of the order lock. The record must
+ * not be detached. False: no memory, and the use is still the writer of some bytes. */
 bool hdi_uses_withdraw(hd_runtime *rt, hdi_uses *u, unsigned order, const hdi_noted_use *noted);
 
 void hdi_displaced_release(hdi_displaced *displaced);
 
-/* True for the usual record: all unfinished uses belong to `lane`, and there is room for one more
- * reader. The last writer of the buffer is not among the operations up to `failed_to`, some of
- * which failed. */
+/* True for the usual record: all its points belong to `lane`, and there is room for one more
+ * reader. If there is a last writer, its position is greater than `failed_to`. Up to that position
+ * some operations of the lane failed. */
 static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t failed_to)
 {
     const hdi_segment *s = &u->whole;
@@ -360,15 +363,16 @@ static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_point po
 enum {
     HDI_USES_WRITTEN = 1, /* a writer is not finished */
     HDI_USES_READ = 2,    /* a reader is not finished */
-    HDI_USES_FAILED = 4   /* the last writer of some bytes failed, and may be unfinished */
+    HDI_USES_FAILED = 4   /* the last writer of some bytes failed; perhaps it is not finished yet */
 };
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* The end of the bytes from `low` on with the same unfinished writer, or with none; at most
- * `high`. */
+/* Returns the end of the longest range that begins at `low`, and whose bytes all have the same
+ * unfinished writer, or no unfinished writer. The end is at most `high`. */
 uint64_t hdi_uses_alike_until(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* A last writer of some bytes of [low, high) that failed; position 0: none. */
+/* Finds a failed operation that is the last writer of some bytes of [low, high); position 0: there
+ * is none. */
 hdi_point hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* True if the record keeps the promises in this file's head. The time grows with its size: for
@@ -384,13 +388,13 @@ bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point);
 void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_point point);
 
 /* Writes the unfinished points of [low, high) into points[0..room), the last one per lane.
- * `readers`: the points of readers, too, not only of writers. Returns their number, which may
- * exceed `room`. */
+ * `readers`: also writes the points of readers; otherwise only those of writers. Returns the number
+ * of all such points, which may exceed `room`. */
 size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_point *points,
                         size_t room);
 
-/* True if all points belong to one lane, finished or not. *last: the last of them; position 0:
- * none. Looks at no lane. */
+/* True if all points of the record, finished or not, belong to `lane`. *last: the last of these
+ * points; position 0: none. Does not check whether the points are finished. */
 bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_point *last);
 
 #endif

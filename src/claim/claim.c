@@ -1,9 +1,9 @@
-/* claim.c - claims: uses of buffers by the program itself, which begins, waits for and ends them.
- * See heddle/claim.h.
+/* claim.c - claims: uses of buffers by the program itself. The program begins a claim, waits for
+ * the bytes, and ends the claim. See heddle/claim.h.
  *
  * A claim is one command of two slots in a lane of the library (src/engine/channel.h).
  * If a claim waits for nothing, the program gets the bytes when the submission returns. Then the
- * engine is only notified of the claim's end.
+ * engine learns of the claim only at its end, or not at all.
  *
  * Threads: any.
  * Locks: one for each device's pool of claims, held for some nanoseconds. The submission takes
@@ -11,35 +11,43 @@
  * Blocking: hd_claim_wait blocks. A thread that takes a claim from the pool may call the driver to
  * make a lane. If no more lanes can be made, the thread waits until a claim ends.
  * Always:
- * - If two threads end one claim, one of the two calls is refused. A claim's handle is stale before
- *   the next claim can use the lane.
- * - If the program gets the bytes at once, the lane notes that before the program can use them. So
- *   a loss of the device does not end such a claim.
+ * - If two threads end the same claim, Heddle refuses one of the two calls. A claim's handle
+ *   becomes stale before the next claim can use the lane.
+ * - If the program gets the bytes at once, this is recorded in the lane before the program can use
+ *   them. So a loss of the device does not end such a claim.
  */
 #include "claim/claim.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/sized.h"
 #include "engine/engine.h"
+#include "engine/suspects.h"
 
 enum {
     EVENTS_MOST = 64,
-    CLAIMS_MOST = 160, /* claims of a device; the program gets the other lanes */
-    /* for each claim taken, this many claims are checked, so that ended claims do not pile up */
-    SETTLED_MOST = 2
+    CLAIMS_MOST = 160, /* the most claims of a device; other lanes are left for the program */
+    /* This many claims of the list from `first` on are checked each time a claim is taken. So
+     * claims that are over do not pile up there. */
+    SETTLED_MOST = 2,
+    /* how many open claims the message of hd_close names at most, and the bytes for their names */
+    NAMED_MOST = 3,
+    NAMES_BYTES = 190
 };
 
 typedef struct pool {
     hdi_lock lock;
-    /* Claims not in use. `over` lists those whose work is over. The claim that ended last comes
-     * first, so that its memory is in the cache and few lanes stay active. The list from `first` to
-     * `last` contains the other claims, in the order of their ends. */
+    /* The claims that are not in use. `over` lists the claims whose work is over. The claim that
+     * ended last comes first: its memory is probably in the cache. Also, fewer lanes stay active.
+     * The list from `first` to `last` contains claims whose work may not be over, in the order of
+     * their ends. */
     struct hd_claim *over, *first, *last;
-    uint32_t made; /* claims, each with a lane */
+    uint32_t made; /* the number of claims, each with a lane */
     uint32_t n_events;
-    _Atomic uint64_t stream_id; /* the last stream found to be of this device; 0: none */
-    /* spare events, for streams of the program; others are destroyed */
+    /* the id of the stream that was last found to belong to this device; 0: none */
+    _Atomic uint64_t stream_id;
+    /* spare events for streams of the program; events beyond EVENTS_MOST are destroyed */
     hdcu_event events[EVENTS_MOST];
 } pool;
 
@@ -95,6 +103,9 @@ static void claims_release(hd_runtime *rt)
             if (c && c->pointers != c->near) {
                 free(c->pointers);
             }
+            if (c) {
+                free(c->aliases);
+            }
         }
         pool *p = &hdi_claim_of(rt)->claims->of[d];
         for (uint32_t i = 0; i < p->n_events && hdi_driver_is_usable(rt); i++) {
@@ -149,8 +160,8 @@ void hdi_claim_stream_set_checked(const hdi_device *device, uint64_t id)
 
 static bool claim_work_is_over(const struct hd_claim *c)
 {
-    /* The thread that ends the claim without the engine (hdi_claim_end_unseen) stores `head` last,
-     * perhaps after `done`. */
+    /* If a thread ended the claim without the engine (hdi_claim_end_unseen), it stores `head` last.
+     * So this function checks `head`, and not only `done`. */
     return hdi_claim_is_over(c->lane, c->end) ||
            (atomic_load_explicit(&c->lane->shared->head, memory_order_acquire) >= c->end &&
             hdi_point_done(c->runtime, (hdi_point){c->lane->global, c->end}));
@@ -158,11 +169,12 @@ static bool claim_work_is_over(const struct hd_claim *c)
 
 static inline bool claim_is_ready(const struct hd_claim *c)
 {
-    /* pairs with the engine's store of `done`: makes the results of the work visible */
+    /* pairs with the engine's store of `done`, so that the results of the work are visible */
     return c->at_once || atomic_load_explicit(&c->lane->shared->done, memory_order_acquire) >= c->ready;
 }
 
-/* Takes the first claim from the list of claims that were not over. The pool's lock is held. */
+/* Takes the first claim from the list of claims whose work may not be over. The pool's lock is
+ * held. */
 static struct hd_claim *claim_pool_shift(pool *p)
 {
     struct hd_claim *c = p->first;
@@ -190,8 +202,9 @@ static struct hd_claim *claim_pool_choose(pool *p, bool done)
 }
 
 /* Takes a claim from the pool; NULL: no claim is left, or with `done` no claim is over. Makes the
- * claim's next handle good, unless hd_close ended handles. This happens here under the lock: to
- * take a lock after the submission would mean to wait for the submission's stores. */
+ * claim's next handle good, unless hd_close made all handles stale. This happens here, since this
+ * function holds the lock anyway. To take a lock after the submission would mean to wait for the
+ * submission's stores. */
 static struct hd_claim *claim_pool_take(pool *p, bool done)
 {
     hdi_lock_take(&p->lock);
@@ -237,7 +250,8 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     if (status) {
         return status;
     }
-    /* This comes after the lane is made, since stable memory is never given back. */
+    /* Take the memory only after the lane is made. Stable memory is never given back, so a later
+     * failure would waste it. */
     struct hd_claim *c = hdi_stable_take(rt->stable, sizeof *c);
     if (!c) {
         hd_lane_destroy(hdi_lane_handle(lane));
@@ -250,12 +264,14 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     c->end = lane->head;
     hdi_handle_set(&c->head, HDI_CLAIM_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     hdi_lock_take(&lane->device->order);
-    /* if the handle is not live, hd_close may have given the lane to another thread, too */
+    /* If the lane's handle is not live, hd_close is ending handles. Then the lane may already
+     * belong to another thread. */
     bool live = hdi_handle_head_live(&lane->handle);
     if (live) {
         lane->is_copy = true;
         lane->claim = c;
-        /* the handle is stale, so tickets name the lane, but the program cannot submit to it */
+        /* make the lane's handle stale, so that tickets can name the lane, but the program cannot
+         * submit to it */
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
     }
     hdi_lock_release(&lane->device->order);
@@ -263,7 +279,7 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
         return hdi_closed_meanwhile();
     }
     pool *p = claim_pool_of(c);
-    /* the lane leads to the claim, so hd_close finds this handle and ends it */
+    /* hd_close finds the claim through the lane, and ends this handle */
     hdi_lock_take(&p->lock);
     hdi_handle_begin(rt, &c->head, HDI_CLAIM_MAGIC);
     hdi_lock_release(&p->lock);
@@ -271,26 +287,25 @@ static hd_status claim_make(hd_runtime *rt, int device, struct hd_claim **out)
     return HD_OK;
 }
 
-/* Takes a claim whose lane is not done yet, and waits for that lane. `status`: the reason why no
- * other claim is available. */
+/* Takes a claim that ended, but whose lane contains unfinished work, and waits for that work.
+ * `status`: the reason why no other claim is available. */
 static hd_status claim_take_late(hd_runtime *rt, int device, hd_status status, struct hd_claim **out)
 {
     pool *p = &hdi_claim_of(rt)->claims->of[device];
     struct hd_claim *c = status == HD_ERROR_LIMIT ? claim_pool_take(p, false) : NULL;
     if (!c) {
-        return status == HD_ERROR_LIMIT
-                   ? hdi_fail(
-                         status,
-                         "no lane of device %d is left for a claim (%d at most are); end some claims, or destroy lanes",
-                         device, CLAIMS_MOST)
-                   : status;
+        return status == HD_ERROR_LIMIT ? hdi_fail(status,
+                                                   "no lane of device %d is left for a claim (claims get at most %d); "
+                                                   "end some claims, or destroy lanes",
+                                                   device, CLAIMS_MOST)
+                                        : status;
     }
     if (!hdi_wait_position(rt, c->lane->global, c->end, hdi_option_deadline(rt->options.submit_timeout))) {
         hdi_claim_give(c);
         return hdi_not_done(rt, c->lane->global, c->end, "no lane is free for a claim (option submit_timeout)");
     }
     while (!claim_work_is_over(c)) {
-        hdi_spin_turn(); /* the thread that ends the claim is between two stores */
+        hdi_spin_turn(); /* the thread that ends the claim has not made its last store yet */
     }
     *out = c;
     return HD_OK;
@@ -337,7 +352,7 @@ void hdi_claim_give(struct hd_claim *c)
 static hd_status claim_note_pointers(struct hd_claim *c, const hdi_use *uses, size_t n_uses)
 {
     if (n_uses > HDI_POINTERS_NEAR && c->pointers == c->near) {
-        /* the array is kept for later claims */
+        /* later claims in this lane use the array again */
         void **pointers = malloc(HDI_USES_OF_ONE * sizeof *pointers);
         if (!pointers) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a claim");
@@ -354,16 +369,17 @@ static hd_status claim_note_pointers(struct hd_claim *c, const hdi_use *uses, si
     return HD_OK;
 }
 
-/* True if nothing stands between a position of the lane and the claim, except perhaps the gap at
- * the ring's end. */
+/* True if no other command stands between the position `before` of the lane and the claim. The gap
+ * at the ring's end does not count. */
 static bool claim_stands_behind(const struct hd_claim *c, uint64_t before)
 {
     uint64_t between = c->end - HDI_CLAIM_SLOTS - before;
     return between == 0 || (between == 1 && c->lane->ring[before & c->lane->mask].op == HDI_OP_SKIP);
 }
 
-/* The claim waits for nothing: the program may use the bytes from now on. A loss noticed later does
- * not end the claim. False: an earlier loss may have ended it. */
+/* The claim waits for nothing: the program may use the bytes from now on. A loss that is noticed
+ * from now on does not end the claim. False: perhaps a loss was noticed before, and ended the
+ * claim. */
 static bool claim_hold_at_once(struct hd_claim *c)
 {
     hdi_claim_hold(c->lane, c->end);
@@ -375,7 +391,7 @@ static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd
                                                                        size_t n_uses, const hdi_claim_begun *how)
 {
     hd_status status = claim_note_pointers(c, uses, n_uses);
-    uint64_t before = c->lane->head; /* everything in front of the claim is over */
+    uint64_t before = c->lane->head; /* all work of the lane in front of the claim is over */
     _Atomic uint64_t *begun = &c->lane->claim_begun;
     uint64_t begun_before = atomic_load_explicit(begun, memory_order_relaxed);
     hdi_command command[HDI_CLAIM_SLOTS] = {
@@ -386,8 +402,9 @@ static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd
     hdi_link_of_claim own = {.undo = how->undo};
     hdi_claim_note(c->lane, how->label, how->site);
     atomic_store_explicit(&c->lane->claim_on_stream, how->on_stream, memory_order_relaxed);
-    /* The claim counts as open from here on. If the submission itself ends a buffer that was freed
-     * meanwhile, that end must not wait for the claim (guard.c). */
+    /* The claim counts as open from here on. During the submission, a guarded buffer that another
+     * thread freed may end. The thread that ends the buffer must see that a claim is open, so that
+     * it does not wait for the claim (guard.c). */
     atomic_store_explicit(begun, before + 1, memory_order_relaxed);
     const hdi_linked link = {.claim = &own};
     status = status ? status : hdi_submit_claim(c->lane, uses, n_uses, command, link, &ticket);
@@ -396,6 +413,7 @@ static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd
             hdi_undo_drop(how->undo);
         }
         atomic_store_explicit(begun, begun_before, memory_order_relaxed);
+        hdi_claim_aliases_end(c);
         hdi_claim_give(c);
         return status;
     }
@@ -421,7 +439,9 @@ hd_status hdi_claim_submit(struct hd_claim *c, const hdi_use *uses, size_t n_use
 hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
 {
     uint16_t generation = hdi_handle_head_generation(&c->head);
-    if (!hdi_handle_head_live(&c->head)) {
+    hdi_claim_fence(); /* the claim counts as open; pairs with the barrier in hdi_callers_settle */
+    bool late = atomic_load_explicit(&c->runtime->claims_ended, memory_order_relaxed);
+    if (!hdi_handle_head_live(&c->head) || (late && hdi_calling_here == HDI_CALLS_NONE)) {
         hdi_claim_finish(c, HD_OK); /* the program never got the bytes, so they are unchanged */
         return hdi_closed_meanwhile();
     }
@@ -429,8 +449,8 @@ hd_status hdi_claim_give_out(struct hd_claim *c, hd_claim **out)
     return HD_OK;
 }
 
-/* The device whose lane a claim takes: the owner of the first device memory among its uses; -1: no
- * use is of device memory. */
+/* The device whose lane a claim takes: the owner of the first device buffer among the claim's uses;
+ * -1: no use is of device memory. */
 static int claim_device_of(const hd_runtime *rt, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
@@ -455,25 +475,31 @@ static hd_status claim_take_anywhere(hd_runtime *rt, struct hd_claim **out)
     return hdi_attempt_result(&attempt, status);
 }
 
+/* `named`: the program passed the runtime, so once hd_close began, threads of the program are
+ * refused. */
 static inline __attribute__((always_inline)) hd_status
-claim_prepare_as(hd_runtime *rt, const hd_arg *args, size_t n_args, hdi_use *uses, struct hd_claim **out)
+claim_prepare_as(hd_runtime *rt, const hd_arg *args, size_t n_args, bool named, hdi_use *uses, struct hd_claim **out)
 {
     hd_status status = hdi_uses_of_runtime(rt, -1, args, n_args, uses);
+    if (!status && named && hdi_runtime_close_began(rt) && !hdi_runtime_is_open(rt)) {
+        return hdi_fail_pass(hdi_runtime_refused(rt));
+    }
     int device = status ? -1 : claim_device_of(rt, uses, n_args);
     return status ? status : device < 0 ? claim_take_anywhere(rt, out) : hdi_claim_take(rt, device, out);
 }
 
 hd_status hdi_claim_prepare(hd_runtime *rt, const hd_arg *args, size_t n_args, hdi_use *uses, struct hd_claim **out)
 {
-    return claim_prepare_as(rt, args, n_args, uses, out);
+    return claim_prepare_as(rt, args, n_args, false, uses, out);
 }
 
 static inline __attribute__((always_inline)) hd_status claim_begin_as(hd_runtime *rt, const hd_arg *args, size_t n_args,
-                                                                      const hdi_claim_begun *how, struct hd_claim **out)
+                                                                      bool named, const hdi_claim_begun *how,
+                                                                      struct hd_claim **out)
 {
     hdi_use uses[HDI_USES_OF_ONE];
     struct hd_claim *c;
-    hd_status status = claim_prepare_as(rt, args, n_args, uses, &c);
+    hd_status status = claim_prepare_as(rt, args, n_args, named, uses, &c);
     status = status ? status : claim_submit_as(c, uses, n_args, how);
     if (!status) {
         *out = c;
@@ -484,7 +510,30 @@ static inline __attribute__((always_inline)) hd_status claim_begin_as(hd_runtime
 hd_status hdi_claim_begin(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hdi_claim_begun *how,
                           struct hd_claim **out)
 {
-    return claim_begin_as(rt, uses, n_uses, how, out);
+    return claim_begin_as(rt, uses, n_uses, false, how, out);
+}
+
+/* Begins a claim with aliases (copy.c). The aliases exist before the claim is submitted. So a lack
+ * of memory leaves no claim. */
+static hd_status claim_begin_with_copies(hd_runtime *rt, const hd_arg *args, size_t n_args, const hdi_claim_begun *how,
+                                         struct hd_claim **out)
+{
+    hdi_use uses[HDI_USES_OF_ONE];
+    struct hd_claim *c;
+    hd_status status = claim_prepare_as(rt, args, n_args, true, uses, &c);
+    if (status) {
+        return status;
+    }
+    status = hdi_claim_aliases_make(c, uses, n_args);
+    if (status) {
+        hdi_claim_give(c);
+        return status;
+    }
+    status = claim_submit_as(c, uses, n_args, how);
+    if (!status) {
+        *out = c;
+    }
+    return status;
 }
 
 static hd_status claim_begin_call(hd_runtime *rt, const hd_arg *uses, size_t n_uses, const hd_claim_options *options,
@@ -493,10 +542,14 @@ static hd_status claim_begin_call(hd_runtime *rt, const hd_arg *uses, size_t n_u
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
-    const hdi_claim_begun how = {.label = options && !status ? options->label : NULL, .site = site};
-    struct hd_claim *c;
-    status = status ? status : claim_begin_as(rt, uses, n_uses, &how, &c);
+    hd_claim_options room;
+    if (options && !(options = HDI_SIZED_IN(hd_claim_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    const hdi_claim_begun how = {.label = options ? options->label : NULL, .site = site};
+    struct hd_claim *c = NULL;
+    hd_status status = options && options->copies ? claim_begin_with_copies(rt, uses, n_uses, &how, &c)
+                                                  : claim_begin_as(rt, uses, n_uses, true, &how, &c);
     return status ? status : hdi_claim_give_out(c, out);
 }
 
@@ -546,7 +599,10 @@ hd_status hdi_claim_await(struct hd_claim *c, int64_t timeout_ns)
     hd_runtime *rt = c->runtime;
     uint32_t lane = c->lane->global;
     uint64_t ready = c->ready;
-    if (!c->at_once && !hdi_wait_position_at_leisure(rt, lane, ready, hdi_deadline(timeout_ns))) {
+    if (!c->at_once && !hdi_wait_position_at_leisure(rt, lane, ready, hdi_limit_deadline(timeout_ns))) {
+        if (timeout_ns < HD_FOREVER) {
+            return hdi_limit_refused(timeout_ns);
+        }
         return hdi_not_done(rt, lane, timeout_ns ? ready : 0, "the claim is not ready after %lld ns",
                             (long long)timeout_ns);
     }
@@ -615,8 +671,8 @@ bool hdi_claim_ask(struct hd_claim *c)
     return first;
 }
 
-/* Makes the handle stale, and gives the claim back if its handles are not used up. No thread uses
- * the claim before it is over. False: another thread made the handle stale. */
+/* Makes the handle stale, and gives the claim back if its handles are not used up. No thread takes
+ * the claim again before the claim is over. False: another thread made the handle stale. */
 static bool claim_end_handle(pool *p, const hd_claim *handle, struct hd_claim *c, hd_status outcome, bool *given)
 {
     hdi_lock_take(&p->lock);
@@ -629,8 +685,8 @@ static bool claim_end_handle(pool *p, const hd_claim *handle, struct hd_claim *c
     return ours;
 }
 
-/* If the structure is out of handles, the lane gets another structure. Without memory for another
- * one, the lane is not used again. */
+/* Gives a claim back. If its structure used up its handles, the claim's lane gets another
+ * structure. Without memory for that, the lane is not used again. */
 static void claim_give_back(struct hd_claim *c)
 {
     if (hdi_handle_head_generation(&c->head) == 0) {
@@ -643,6 +699,7 @@ static void claim_give_back(struct hd_claim *c)
         fresh->end = c->end;
         fresh->event = c->event;
         fresh->pointers = fresh->near;
+        fresh->aliases = c->aliases; /* a late reader of `c` may still read this memory */
         if (c->pointers != c->near) {
             free(c->pointers);
         }
@@ -653,7 +710,8 @@ static void claim_give_back(struct hd_claim *c)
     hdi_claim_give(c);
 }
 
-/* Ends a claim that the engine may know, or that is on a stream. */
+/* Ends a claim with the help of the engine. This is needed if the engine may have seen the claim,
+ * or if the claim is on a stream. */
 static __attribute__((noinline)) hd_status claim_finish_in_lane(struct hd_claim *c, hd_status outcome, bool surely)
 {
     hdi_claim_ending how = {.ready = claim_is_ready(c)};
@@ -665,8 +723,8 @@ static __attribute__((noinline)) hd_status claim_finish_in_lane(struct hd_claim 
     return status;
 }
 
-/* Ends a claim whose handles are stale. `surely`: the claim ends with success, even during a
- * capture of its stream; then it ends after the capture. */
+/* Ends a claim whose handles are stale. `surely`: the claim ends with success in any case. If its
+ * stream is being captured, the claim ends after the capture. */
 static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, bool given, bool surely)
 {
     bool plain = !c->on_stream && !outcome && claim_is_ready(c);
@@ -680,6 +738,7 @@ static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, b
 
 hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
 {
+    hdi_claim_aliases_end(c);
     return claim_finish_as(c, outcome, false, false);
 }
 
@@ -688,7 +747,7 @@ void hdi_claim_withdraw(struct hd_claim *c, hdi_undo *undo)
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     bool undone = hdi_undo_withdraw(c->runtime, undo, (hdi_point){c->lane->global, c->end});
-    c->on_stream = false; /* the program put nothing into its stream */
+    c->on_stream = false; /* the program cannot have put work into the stream for this claim */
     hdi_claim_finish(c, undone ? HD_OK : HD_ERROR_HOST_MEMORY);
     hdi_attempt_end(&attempt);
 }
@@ -696,10 +755,20 @@ void hdi_claim_withdraw(struct hd_claim *c, hdi_undo *undo)
 static inline hd_status claim_end_as(hd_claim *handle, hd_status outcome, bool surely)
 {
     struct hd_claim *c = hdi_claim_from_handle(handle);
-    bool given;
-    return c && claim_end_handle(claim_pool_of(c), handle, c, outcome, &given)
-               ? claim_finish_as(c, outcome, given, surely)
-               : hdi_claim_refused(handle);
+    bool given, copies = c && atomic_load_explicit(&c->n_aliases, memory_order_relaxed) != 0;
+    if (__builtin_expect(copies, 0) && !surely) {
+        hd_status status = hdi_claim_aliases_await(c, handle);
+        if (status) {
+            return status; /* the claim stays open */
+        }
+    }
+    if (!c || !claim_end_handle(claim_pool_of(c), handle, c, outcome, &given)) {
+        return hdi_claim_refused(handle);
+    }
+    if (__builtin_expect(copies, 0)) {
+        hdi_claim_aliases_end(c);
+    }
+    return claim_finish_as(c, outcome, given, surely);
 }
 
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
@@ -728,38 +797,102 @@ static bool claim_is_not_ended(const struct hd_claim *c)
     return c && atomic_load_explicit(&c->lane->claim_ended, memory_order_acquire) < c->end;
 }
 
-static void claim_tell_open(struct hd_claim *c, hd_error *out)
+/* The claims that the program left open, for the message of hd_close. */
+typedef struct left_open {
+    char names[NAMES_BYTES]; /* of the first `named` claims */
+    size_t length;
+    uint32_t count, named;
+    bool in_use;       /* the program may still use bytes of some of these claims */
+    hdi_suspect first; /* the first claim */
+    /* an operation that some claim waits for, and that is no claim; count 0: none */
+    hdi_suspect behind;
+} left_open;
+
+/* Adds the claim's name if there is room, and if no claim before it was left out. Only the first
+ * claim gets its place in full. */
+static void claims_add_name(left_open *open, const struct hd_claim *c)
 {
-    char what[HDI_CLAIM_TEXT];
+    char what[HDI_CLAIM_TEXT], place[72] = "";
     hdi_claim_text(c->runtime, c->lane->global, c->end, what);
-    *out = hdi_error_blank(HD_ERROR_TIMEOUT);
-    out->device = c->lane->device->index;
-    out->lane = (int)c->lane->number;
-    out->ticket = c->end;
-    snprintf(out->message, sizeof out->message, "%s (device %d, lane %d, ticket %llu) was never ended%s", what,
-             out->device, out->lane, (unsigned long long)c->end,
-             c->n_uses ? "; memory that it may still use is left as it is until the program ends" : "");
+    if (!open->count) {
+        snprintf(place, sizeof place, " (device %d, lane %d, ticket %llu)", c->lane->device->index,
+                 (int)c->lane->number, (unsigned long long)c->end);
+    }
+    char name[HDI_CLAIM_TEXT + sizeof place];
+    size_t length = (size_t)snprintf(name, sizeof name, "%s%.110s%s", open->count ? ", " : "", what, place);
+    if (open->named == open->count && open->named < NAMED_MOST && open->length + length < sizeof open->names) {
+        memcpy(open->names + open->length, name, length + 1);
+        open->length += length;
+        open->named++;
+    }
+    open->count++;
 }
 
-bool hdi_claims_abandon(hd_runtime *rt, hd_error *first)
+static void claims_add(left_open *open, const struct hd_claim *c)
 {
-    bool in_use = false;
-    for (int d = 0; d < rt->n_devices; d++) {
-        for (uint32_t i = 0; rt->devices[d] && i < HDI_LANES_MAX; i++) {
-            struct hd_claim *c = claim_of_lane(rt->devices[d], i);
-            if (!claim_is_not_ended(c)) {
-                continue;
+    hd_runtime *rt = c->runtime;
+    hdi_suspects awaited;
+    hdi_suspect own;
+    bool ready = c->at_once || hdi_point_done(rt, (hdi_point){c->lane->global, c->ready});
+    if (!ready && !open->behind.count && hdi_suspects_awaited(rt, c->lane->global, c->ready, &awaited, &own) &&
+        awaited.named[0].op != HDI_OP_CLAIM) {
+        open->behind = awaited.named[0];
+    }
+    if (!open->count) {
+        open->first = (hdi_suspect){.position = c->end, .lane = c->lane->global, .count = 1, .op = HDI_OP_CLAIM};
+    }
+    claims_add_name(open, c);
+    open->in_use |= c->n_uses != 0;
+}
+
+/* "claim 'a' of f (device 0, lane 3, ticket 7) and 2 more were never ended; ...". If a claim waits
+ * for an operation that hangs, names this operation first. */
+static void claims_tell_open(hd_runtime *rt, const left_open *open, hd_error *out)
+{
+    const hdi_suspect *s = open->behind.count ? &open->behind : &open->first;
+    char cause[224] = "", what[92], more[24] = "";
+    *out = hdi_error_blank(HD_ERROR_TIMEOUT);
+    out->device = (int)(s->lane / HDI_LANES_MAX);
+    out->lane = (int)(s->lane % HDI_LANES_MAX);
+    out->ticket = s->position;
+    if (s == &open->behind) {
+        hdi_operation_text(rt, s->op, s->kernel, what, sizeof what);
+        snprintf(cause, sizeof cause,
+                 "%s (device %d, lane %d, ticket %llu) did not end within close_timeout=%lld ms, and ", what,
+                 out->device, out->lane, (unsigned long long)out->ticket, (long long)rt->options.close_timeout);
+    }
+    if (open->count > open->named) {
+        snprintf(more, sizeof more, " and %u more", (unsigned)(open->count - open->named));
+    }
+    snprintf(out->message, sizeof out->message, "%s%s%s %s never ended%s", cause, open->names, more,
+             open->count > 1 ? "were" : "was",
+             open->in_use ? "; memory that the program may still use is left as it is" : "");
+}
+
+bool hdi_claims_abandon(hd_runtime *rt, hd_error *left)
+{
+    left_open open = {.count = 0};
+    for (int ends = 0; ends < 2; ends++) { /* the second round ends them */
+        for (int d = 0; d < rt->n_devices; d++) {
+            for (uint32_t i = 0; rt->devices[d] && i < HDI_LANES_MAX; i++) {
+                struct hd_claim *c = claim_of_lane(rt->devices[d], i);
+                if (!claim_is_not_ended(c)) {
+                    continue;
+                }
+                if (!ends) {
+                    claims_add(&open, c);
+                    continue;
+                }
+                atomic_store_explicit(&c->lane->claim_abandoned, true, memory_order_relaxed);
+                const hdi_claim_ending how = {.outcome = hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE)};
+                hdi_claim_end_lane(c->lane, c->end, &how);
             }
-            if (first && first->status == HD_OK) {
-                claim_tell_open(c, first);
-            }
-            in_use |= c->n_uses != 0;
-            atomic_store_explicit(&c->lane->claim_abandoned, true, memory_order_relaxed);
-            const hdi_claim_ending how = {.outcome = hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE)};
-            hdi_claim_end_lane(c->lane, c->end, &how);
         }
     }
-    return in_use;
+    if (open.count && left && left->status == HD_OK) {
+        claims_tell_open(rt, &open, left);
+    }
+    return open.in_use;
 }
 
 void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *context, const char *text), void *context)

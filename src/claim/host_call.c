@@ -2,26 +2,27 @@
  * once a claim is ready.
  *
  * A *watcher* for each device sleeps until some claim in a lane of that device is ready or over.
- * The watcher passes ready claims to the *callers*, which are threads that run the functions. As
- * many callers start as are needed, up to the option call_threads. So a call that is not ready
- * occupies no thread. Threads start when they are first needed. A caller that waits inside Heddle
- * may wait for another call. Therefore such a caller does not count, and another caller may start
- * in its place. When there are too many callers, one ends.
+ * The watcher passes ready claims to the *callers*, which are threads that run the functions.
+ * Threads start when they are first needed, and at most call_threads callers (an option) run
+ * functions at one time. A call whose claim is not ready occupies no caller. A function that waits
+ * inside Heddle may be waiting for another call. So its caller does not count as running, and
+ * another caller may start in its place. If that leaves too many callers, one of them ends.
  *
  * Threads: any; watchers and callers are library threads.
  * Locks: one for the lists, held briefly; no lock is held while the program's functions run.
  * Blocking: hd_close waits until the submitted calls have run and their claims are ended (option
  * close_timeout).
  * Always:
- * - Before it sleeps, a watcher stores that it waits, and then looks at its claims once more. So it
- *   misses no claim that becomes ready or over.
- * - An accepted call gets a thread, or a watcher that keeps trying to start one.
- * - A function is called at most once, and not for a claim that was ended before.
+ * - Before a watcher sleeps, it stores that it waits, and then looks at its claims once more. So
+ *   the watcher misses no claim that becomes ready, or that ends.
+ * - If no thread can be started for an accepted call, a watcher tries again until one starts.
+ * - A function is called at most once. It is not called for a claim that was already ended.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
@@ -30,12 +31,12 @@
 
 #define STUCK_TEXT (HDI_SITE_BYTES + 64)
 
-/* The most submitted calls that are not over. Another call waits until one of them is over, so that
- * calls leave lanes for claims and for the program. */
+/* The most submitted calls that are not over. A further call waits until one of these calls is
+ * over. So enough lanes are left for claims and for the program. */
 #define CALLS_MOST 64
-/* the maximum of call_threads, plus one waiting caller for each call */
+/* the maximum of the option call_threads, plus one caller that waits inside Heddle for each call */
 #define CALLERS_MOST (256 + CALLS_MOST)
-/* the time between two looks of hd_close at claims that the program must end */
+/* hd_close checks at this interval whether the program ended its claims */
 #define SETTLE_NS 1000000
 #define LACKS_NS 1000000 /* the time between two tries to start a thread after a failure */
 /* placement inline: the time between two rounds in which the watcher runs the engines */
@@ -49,7 +50,7 @@ typedef struct waiting {
     struct hd_claim *claim;
     hd_claim *handle;
     hdi_point ready;
-    bool own; /* the claim belongs to the library, so no program can end it */
+    bool own; /* the claim belongs to the library, so the program cannot end it */
     ready_function function;
     const void *of_program; /* the program's function, for messages */
     void *context;
@@ -87,15 +88,21 @@ struct hdi_callers {
     /* signalled when a call is due, when nothing is left, or when the threads must end */
     pthread_cond_t changed;
     bool stop;
-    bool lacks; /* a wanted thread could not be started: watchers try again */
-    bool woken; /* hd_close woke a function that waited inside Heddle when the time was up */
+    bool lacks; /* some thread that is needed could not be started, so watchers try again */
+    /* when the time of close_timeout was up, hd_close woke a function that waited inside Heddle */
+    bool woken;
     bool stuck; /* some function of the program did not return in time */
+    /* hd_close found nothing to wait for, or its time is up. Only functions that the library calls
+     * may add calls. */
+    bool settled;
     list due;
     uint32_t n_due;
-    /* The number of callers in all. Then the callers that did not begin yet, that are idle, that
-     * run a function of the program, and whose function waits inside Heddle. */
+    /* The number of all callers, and how many of them are in which state. `starting`: not begun
+     * yet. `idle`: nothing to do. `calling`: in a function of the program. `waits`: in such a
+     * function, which waits inside Heddle. */
     uint32_t n_threads, starting, idle, calling, waits;
-    uint32_t unfinished; /* claims of the library that are pending, due or being called */
+    /* the number of the library's claims whose call is pending, due or under way */
+    uint32_t unfinished;
     caller callers[CALLERS_MOST];
     watcher watchers[HDI_DEVICES_MAX];
     char stuck_text[STUCK_TEXT];
@@ -140,7 +147,7 @@ static int callers_start_caller(struct hdi_callers *all)
         return EAGAIN;
     }
     if (own->state == OVER) {
-        pthread_join(own->thread, NULL); /* the thread takes no lock any more */
+        pthread_join(own->thread, NULL); /* the thread is about to end, and takes no more locks */
         own->state = NEVER;
     }
     own->all = all;
@@ -184,8 +191,8 @@ static void callers_want(struct hdi_callers *all)
     pthread_cond_broadcast(&all->changed);
 }
 
-/* Notes that a caller begins to wait inside Heddle, or goes on. Once it goes on, more callers than
- * call_threads may run, until one ends its call. */
+/* Notes that the function of a caller begins or ends a wait inside Heddle. After a wait ends, more
+ * functions than call_threads may run, until one of them returns. */
 static void callers_note_wait(hdi_caller *here, bool begins)
 {
     struct hdi_callers *all = ((caller *)here)->all;
@@ -206,7 +213,7 @@ static void callers_call_one(caller *own, waiting *w)
     all->n_due--;
     all->calling++;
     own->calls = w;
-    callers_want(all); /* other due calls may have counted on this caller */
+    callers_want(all); /* other due calls may need a caller in place of this one */
     hdi_mutex_unlock(&all->lock);
     if (w->own || hdi_claim_from_handle(w->handle) == w->claim) {
         w->function(w->claim, w->handle, w->context);
@@ -332,7 +339,10 @@ static hd_status waiting_call_prepare(const waiting *wanted, waiting **out)
     hdi_mutex_unlock(&all->lock);
     if (error) {
         free(w);
-        return hdi_fail(HD_ERROR_SYSTEM, "cannot start a thread for calls: error %d", error);
+        return hdi_fail(
+            HD_ERROR_SYSTEM,
+            "cannot start a thread for calls: %s; allow more threads (ulimit -u), or memory for them (ulimit -v)",
+            strerror(error));
     }
     *out = w;
     return HD_OK;
@@ -348,7 +358,8 @@ static void waiting_call_begin(waiting *w)
     atomic_store_explicit(&c->lane->claim_called, c->end, memory_order_relaxed);
     hdi_mutex_lock(&all->lock);
     waiting_calls_append(&own->pending, w);
-    /* The watcher looks at its claims after the wake-up, and so after this store. */
+    /* The watcher checks its claims after the wake-up below, so it need not see this store before
+     * that. */
     atomic_store_explicit(&own->device->channel.engine->bell_wanted, 1, memory_order_seq_cst);
     hdi_mutex_unlock(&all->lock);
     callers_wake_watcher(own);
@@ -387,7 +398,7 @@ hd_status hd_claim_on_ready(hd_claim *handle, hd_claim_function function, void *
     hd_status status = waiting_call_prepare(&wanted, &w);
     if (!status && !hdi_claim_ask(c)) {
         free(w);
-        status = hdi_fail(HD_ERROR_ARGUMENT, "a call was asked for before");
+        status = hdi_fail(HD_ERROR_ARGUMENT, "a call was already requested for this claim");
     }
     if (status) {
         free(asked);
@@ -409,13 +420,13 @@ static hd_status host_call_enter(struct hdi_callers *all)
     while (all->unfinished >= CALLS_MOST && in_time && !hdi_calling_here && !hdi_is_closing(rt)) {
         in_time = hdi_cond_wait(&all->changed, &all->lock, deadline);
     }
-    bool room = all->unfinished < CALLS_MOST;
+    bool late = all->settled && !hdi_calling_here, room = !late && all->unfinished < CALLS_MOST;
     all->unfinished += room;
     hdi_mutex_unlock(&all->lock);
     if (room) {
         return HD_OK;
     }
-    if (hdi_is_closing(rt)) {
+    if (late || hdi_is_closing(rt)) {
         return hdi_closed_meanwhile();
     }
     return hdi_calling_here
@@ -443,12 +454,12 @@ static void host_call_run(struct hd_claim *c, hd_claim *handle, void *context)
     host_call call = *(host_call *)context;
     free(context);
     hd_status status = hdi_claim_status(c);
-    /* A claim that already failed keeps that failure. */
+    /* If the claim already failed, the function is not called. The claim's failure stays. */
     status = status ? HD_OK : call.function(c->pointers, call.context);
     hdi_claim_finish(c, status);
 }
 
-/* Nothing can fail after the claim's begin, so a refused call changes nothing. */
+/* All steps that can fail come before the claim's begin, so a refused call changes nothing. */
 static hd_status host_call_submit(hd_runtime *rt, host_call *call, const hd_arg *args, size_t n_args, const void *site,
                                   hd_ticket *out)
 {
@@ -474,7 +485,7 @@ static hd_status host_call_submit(hd_runtime *rt, host_call *call, const hd_arg 
         free(w);
         return status;
     }
-    /* read before the call runs, because the call ends the claim */
+    /* read the ticket before the call runs, since the call ends the claim */
     hd_ticket ticket = {hdi_lane_handle(c->lane), c->end};
     waiting_call_begin(w);
     if (out) {
@@ -534,21 +545,35 @@ static void waiting_calls_drop(list *l)
     }
 }
 
-/* True if no claim is left that the program must end, and no call that it must run. The lock is
- * held. */
+/* True if the program has no claim left to end, and no call is left to run. The lock is held. */
 static bool callers_are_settled(const struct hdi_callers *all)
 {
     return !all->unfinished && !all->calling && !all->n_due && !hdi_claims_are_open(all->runtime);
 }
 
-void hdi_callers_settle(hd_runtime *rt, int64_t deadline)
+/* The lock is held. */
+static void callers_await_settled(struct hdi_callers *all, int64_t deadline)
 {
-    struct hdi_callers *all = hdi_claim_of(rt)->callers;
-    hdi_mutex_lock(&all->lock);
     for (int64_t now; !callers_are_settled(all) && (now = hdi_clock_ns()) < deadline;) {
         int64_t look = now + SETTLE_NS; /* the end of a claim wakes no thread */
         hdi_cond_wait(&all->changed, &all->lock, look < deadline ? look : deadline);
     }
+}
+
+/* When hd_close began, some thread may have been inside a call that begins a claim or a host call.
+ * So after the first wait, this function refuses what such calls still begin, and then waits for
+ * what they had begun by then. */
+void hdi_callers_settle(hd_runtime *rt, int64_t deadline)
+{
+    struct hdi_callers *all = hdi_claim_of(rt)->callers;
+    hdi_mutex_lock(&all->lock);
+    callers_await_settled(all, deadline);
+    all->settled = true;
+    hdi_mutex_unlock(&all->lock);
+    atomic_store_explicit(&rt->claims_ended, true, memory_order_relaxed);
+    hdi_biased_barrier(); /* pairs with hdi_claim_fence in hdi_claim_give_out */
+    hdi_mutex_lock(&all->lock);
+    callers_await_settled(all, deadline);
     all->woken = all->waits != 0;
     hdi_mutex_unlock(&all->lock);
 }
@@ -570,9 +595,9 @@ static void callers_note_stuck(struct hdi_callers *all)
 }
 
 /* Functions of the program already got the whole time of close_timeout (hdi_callers_settle). If
- * hd_close woke a function that waited inside Heddle, that function gets the usual time of a step
- * to return. Otherwise a tenth of close_timeout is enough for a caller between two calls. The lock
- * is held. */
+ * hd_close woke a function that waited inside Heddle, the function gets the usual time of a step to
+ * return. Otherwise a tenth of close_timeout is enough, since only callers between two calls need
+ * time. The lock is held. */
 static int64_t callers_stop_deadline(const struct hdi_callers *all)
 {
     int64_t usual = hdi_close_deadline(all->runtime);
@@ -580,8 +605,8 @@ static int64_t callers_stop_deadline(const struct hdi_callers *all)
     return all->woken || usual < brief ? usual : brief;
 }
 
-/* Calls that outlasted hdi_callers_settle may still end. The handles of the program's claims are
- * stale by now, so no thread can end these claims. */
+/* Calls that still ran when hdi_callers_settle returned may still end. The handles of the program's
+ * claims are stale by now, so no thread can end these claims. */
 static void callers_stop(hd_runtime *rt)
 {
     struct hdi_callers *all = hdi_claim_of(rt)->callers;

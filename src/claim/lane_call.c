@@ -38,6 +38,26 @@ hd_status hd_lane_run_native(hd_lane *handle, hd_lane_function function, void *c
     return hdi_submit_linked(lane, uses, n_args, &command, (hdi_linked){.same = &same}, out);
 }
 
+/* Makes the MARK inherit this failure. */
+static void lane_call_inherit(hdi_command *mark, const hdi_failure *f)
+{
+    mark->mark.position = f->position;
+    mark->mark.lane = f->lane;
+    mark->mark.driver_code = f->driver_code;
+    mark->mark.kernel = f->kernel;
+    mark->mark.op = f->op;
+    mark->mark.lost = f->lost;
+    mark->mark.waited = f->waited;
+    mark->mark.inherits = 1;
+}
+
+/* True if the failure of this ticket may leave the log, so that the engine may not find it
+ * there. */
+static bool lane_call_is_leaving(const hd_lane *lane, hd_ticket ticket)
+{
+    return lane && ticket.sequence <= atomic_load_explicit(&lane->failures_leaving, memory_order_relaxed);
+}
+
 hd_status hd_lane_add_dependency(hd_lane *handle, hd_ticket ticket, hd_ticket *out)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
@@ -53,12 +73,30 @@ hd_status hd_lane_add_dependency(hd_lane *handle, hd_ticket ticket, hd_ticket *o
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "the ticket is of another runtime, and lanes wait for their own; use hd_wait");
     }
-    if (other && ticket.sequence > atomic_load_explicit(&other->submitted, memory_order_acquire)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "ticket %llu was never given out by lane %u of device %d",
-                        (unsigned long long)ticket.sequence, other->number, other->device->index);
+    if (!other && ticket.sequence) {
+        return hdi_ticket_refused(ticket);
     }
-    const hdi_command command = {.op = HDI_OP_MARK, .slots = 1};
+    if (other && ticket.sequence > atomic_load_explicit(&other->submitted, memory_order_acquire)) {
+        return hdi_ticket_refused(ticket);
+    }
     const hdi_same same = {.lane = hdi_lane_word(handle)};
-    const hdi_linked link = {.after = hdi_ticket_point(ticket), .same = &same};
-    return hdi_submit_linked(lane, NULL, 0, &command, link, out);
+    const hdi_point after = hdi_ticket_point(ticket);
+    for (;;) {
+        hdi_command command = {.op = HDI_OP_MARK, .slots = 1};
+        hdi_failure failure;
+        bool old = lane_call_is_leaving(other, ticket) &&
+                   hdi_failure_find(lane->runtime, after.lane, after.position, &failure);
+        if (old && failure.driver_code == HDI_FAILURE_FORGOTTEN) {
+            return hdi_ticket_status(lane->runtime, after.lane, after.position);
+        }
+        if (old) {
+            lane_call_inherit(&command, &failure);
+        }
+        const hdi_linked link = {.after = old ? (hdi_point){0, 0} : after, .same = &same};
+        hd_status status = hdi_submit_linked(lane, NULL, 0, &command, link, out);
+        if (status != HD_ERROR_FAILED || old || !lane_call_is_leaving(other, ticket)) {
+            return status;
+        }
+        /* Meanwhile the failure began to leave the log. */
+    }
 }

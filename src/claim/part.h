@@ -17,8 +17,7 @@ typedef struct hdi_claim_part {
     struct hdi_callers *callers; /* host_call.c */
 } hdi_claim_part;
 
-/* The part of a const runtime may still change. */
-static inline hdi_claim_part *hdi_claim_of(const hd_runtime *rt)
+static inline hdi_claim_part *hdi_claim_of(hd_runtime *rt)
 {
     return (hdi_claim_part *)rt;
 }

@@ -1,14 +1,15 @@
 /* stream.c - claims on streams of the program: hd_claim_begin_stream, and the end of such a claim.
  *
  * The program's stream gets waits for driver events, one for each lane that the claim waits for.
- * Usually the lane's engine has recorded such an event. Otherwise the calling thread records an
- * event behind all work that the driver got for the lane. That event may cover more than needed,
- * but never less. No event behind a cut may serve (src/engine/event.c): if no event before the cut
- * is left, the calling thread waits for the device. No event can mark work that the engine did not
- * give to the driver yet. For such work the calling thread waits for the engine, but not for the
- * device. An earlier claim on the same stream needs no wait, since the stream keeps its order. An
- * earlier claim on another stream records an event when it ends. The claim's own lane waits for the
- * same lanes. At the end of the claim, the CUDA stream of that lane waits for an event of the
+ * Usually the lane's engine already recorded such an event. Otherwise the calling thread records an
+ * event behind all work that the driver got for the lane. That event may cover more work than the
+ * claim waits for, but never less. A wait must not use an event behind a cut (src/engine/event.c).
+ * If no event in front of the cut is left, the calling thread waits for the device. No event can
+ * mark work that the engine did not give to the driver yet. For such work, the calling thread waits
+ * until the engine gives it to the driver. It does not wait for the device. An earlier claim on the
+ * same stream needs no wait, since the stream keeps its order. An earlier claim on another stream
+ * records an event when it ends. The claim's own lane waits for the same lanes as the program's
+ * stream. At the end of the claim, the CUDA stream of the claim's lane waits for an event of the
  * program's stream.
  *
  * Threads: any. Locks: one for each device's pool of events, held briefly.
@@ -18,10 +19,10 @@
  * - The device's context is current during driver calls, and the program's context is current again
  *   afterwards.
  * - A stream under capture gets no event and no wait, so no capture breaks.
- * - An event may be recorded again after a stream got a wait for the event. The wait still means
- *   the earlier record.
- * - If hd_claim_begin_stream is refused after its submission, it withdraws the claim. The stream
- *   may keep some of its waits, which change no bytes.
+ * - A thread may record an event again after a stream got a wait for the event. The wait is still
+ *   for the earlier recording.
+ * - If hd_claim_begin_stream is refused after its submission, it withdraws the claim. The program's
+ *   stream may keep some waits, which change no bytes.
  * - hd_claim_end always ends the claim. If the claim's stream is under capture, the engine
  *   completes the end after the capture (src/engine/program.c).
  */
@@ -45,7 +46,7 @@ static hd_status claim_stream_driver_failed(hdi_device *device, hdcu_result r, c
     return hdi_driver_failed(device, r, call);
 }
 
-/* Fails during a capture that work in the stream would join or break. The context is current. */
+/* Fails if work in the stream would join a capture, or break one. The context is current. */
 static hd_status claim_stream_check_capture(hdi_device *device, hdcu_stream stream)
 {
     int capturing = HDCU_STREAM_CAPTURE_STATUS_NONE;
@@ -105,7 +106,8 @@ static hdcu_result claim_stream_record_now(hd_runtime *rt, hdi_device *owner, hd
 }
 
 /* Makes the program's stream wait for a new event behind all work that the driver got for the lane.
- * *late: a cut was made meanwhile. So the event may cover too much, and the stream got no wait. */
+ * *late: a cut was made during this call. So the event may lie behind the cut, and the stream got
+ * no wait. */
 static hd_status claim_stream_wait_for_all(hdi_device *owner, hdi_stream *other, uint64_t position, hdi_device *device,
                                            hdcu_stream stream, bool *late)
 {
@@ -162,7 +164,8 @@ static bool claim_stream_await_issue(hd_runtime *rt, hdi_device *owner, uint32_t
                 hdi_engine_run_inline(rt->devices[i]);
             }
         }
-        /* pairs with the engine's store: its calls to the driver precede those of this thread */
+        /* pairs with the engine's store, so that the engine's calls to the driver precede those of
+         * this thread */
         if (atomic_load_explicit(&shared->issued, memory_order_acquire) >= position) {
             return true;
         }
@@ -188,20 +191,22 @@ static hd_status claim_stream_wait_for(struct hd_claim *c, const hdi_wait_entry 
         return HD_OK;
     }
     hdcu_event event = hdi_claim_end_event(hdi_lane_at(owner, number), e->position);
-    if (event) { /* a claim on another stream of the program, whose end the engine does not mark */
+    /* a claim on another stream of the program ends with this event; no event of the engine marks
+     * its end */
+    if (event) {
         hdcu_result r = rt->driver->cuStreamWaitEvent(stream, event, 0);
         return r == HDCU_SUCCESS ? HD_OK : claim_stream_driver_failed(c->lane->device, r, "cuStreamWaitEvent");
     }
     if (!claim_stream_await_issue(rt, owner, number, e->position)) {
         return hdi_not_done(rt, e->lane, e->position,
-                            "what the stream has to wait for was not begun (option submit_timeout)");
+                            "the work that the stream has to wait for did not begin (option submit_timeout)");
     }
     bool late = false;
     hd_status status =
         claim_stream_wait_for_lane(owner, &owner->engine->streams[number], e->position, c->lane->device, stream, &late);
     if (late && !hdi_wait_position(rt, e->lane, e->position, hdi_option_deadline(rt->options.submit_timeout))) {
         return hdi_not_done(rt, e->lane, e->position,
-                            "what the stream has to wait for is not done (option submit_timeout)");
+                            "the work that the stream has to wait for is not done (option submit_timeout)");
     }
     return status;
 }
@@ -213,7 +218,7 @@ static hd_status claim_stream_put_waits(struct hd_claim *c, hdcu_stream stream)
     const hdi_waits *waits = &c->lane->waits;
     hd_status status = HD_OK;
     if (c->at_once) {
-        return HD_OK; /* such a claim waits for nothing */
+        return HD_OK; /* a claim that got the bytes at once waits for nothing */
     }
     for (uint32_t i = 0; i < waits->n && !status; i++) {
         status = claim_stream_wait_for(c, &waits->entries[i], stream);
@@ -251,7 +256,7 @@ static hd_status claim_stream_begin(hdi_device *device, hdcu_stream stream, cons
     }
     hdi_undo_drop(&undo);
     c->on_stream = true;
-    /* from here on the stream's own order covers the claim's dependencies */
+    /* later claims on this stream do not wait for this claim, since the stream keeps its order */
     hdi_claim_note_stream(c->lane, c->end, id);
     *out = c;
     return HD_OK;
@@ -284,7 +289,13 @@ hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const
         return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     hdi_use uses[HDI_USES_OF_ONE];
-    hd_status status = options ? HDI_SIZED_CHECK(hd_claim_options, options) : HD_OK;
+    hd_claim_options room;
+    if (options && !(options = HDI_SIZED_IN(hd_claim_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    hd_status status = options && options->copies
+                           ? hdi_fail(HD_ERROR_ARGUMENT, "a claim on a stream has no copies; put them into the stream")
+                           : HD_OK;
     status = status ? status : hdi_uses_from(rt, device, args, n_args, uses);
     if (!status && rt->is_process) {
         return claim_stream_refuse_process();
@@ -317,10 +328,11 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
 
 /* ---- end ---- */
 
-/* Finds a stream whose events follow the claim's work, usually the claim's own stream. This thread
- * cannot use the default stream of another thread. For such a claim, the legacy default stream
- * serves, since it follows the default streams of all threads. *gone: the stream was destroyed. The
- * context is current. Errors: UNSUPPORTED (a capture), DRIVER, DEVICE_LOST. */
+/* Finds a stream in which an event comes behind the claim's work. Usually this is the claim's own
+ * stream. If the claim's stream is the default stream of another thread, this thread cannot use it.
+ * Then it uses the legacy default stream, whose work runs after earlier work in the default streams
+ * of all threads. *gone: the stream was destroyed. The context is current. Errors: UNSUPPORTED (a
+ * capture), DRIVER, DEVICE_LOST. */
 static hd_status claim_stream_look_at_end(const struct hd_claim *c, hdcu_stream *stream, bool *gone)
 {
     hdi_device *device = c->lane->device;
@@ -351,7 +363,8 @@ static hd_status claim_stream_record(struct hd_claim *c, hdcu_event *event, hdcu
     bool gone;
     hd_status status = claim_stream_look_at_end(c, &stream, &gone);
     if (gone) {
-        hdcu_result r = driver->cuCtxSynchronize(); /* work in the stream may still run */
+        /* the stream is gone, but its work may still run */
+        hdcu_result r = driver->cuCtxSynchronize();
         return r == HDCU_SUCCESS || !hdi_driver_code_is_fatal(r)
                    ? hdi_fail(HD_ERROR_HANDLE, "stream %p was destroyed before the claim was ended", c->stream)
                    : claim_stream_driver_failed(device, r, "cuCtxSynchronize");
@@ -380,7 +393,7 @@ hd_status hdi_claim_record_end(struct hd_claim *c, hdcu_event *event, hdcu_strea
     hdi_device *device = c->lane->device;
     hdi_scope scope;
     if (hdi_device_lost(device)) {
-        return HD_OK; /* the claim failed with the same error */
+        return HD_OK; /* the loss of the device already made the claim fail */
     }
     hd_status status = hdi_scope_enter(device, &scope);
     if (!status) {

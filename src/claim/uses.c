@@ -3,7 +3,7 @@
  *
  * Threads: any. Locks: none. Blocking: the first use of another device's memory waits for the test
  * of that pair of devices.
- * Always: these checks change nothing. The checked facts may change before the submission, which
+ * Always: these checks change nothing. The facts may change after these checks, so the submission
  * checks the handles again.
  */
 #include "base/error.h"
@@ -18,7 +18,7 @@ static hd_status __attribute__((cold)) claim_use_fail_about(hd_status status, si
 
 static hd_status claim_use_from(hd_runtime *rt, int device, const hd_arg *arg, size_t index, hdi_use *use)
 {
-    uint32_t access = arg->access & 0xff; /* the bits above are the type of the elements */
+    uint32_t access = arg->access & 0xff; /* the higher bits are the type of the elements */
     if (arg->kind != HD_ARG_BUFFER || access == 0 || access > 3) {
         return hdi_fail(HD_ERROR_ARGUMENT, "use %zu is no buffer: make it with hd_in, hd_out or hd_inout", index);
     }
@@ -36,7 +36,8 @@ static hd_status claim_use_from(hd_runtime *rt, int device, const hd_arg *arg, s
                    : hdi_fail(HD_ERROR_RANGE, "use %zu: bytes %zu + %zu of a buffer of %llu", index, arg->offset,
                               arg->size, (unsigned long long)bytes);
     }
-    int owner = b->owner; /* read once: another buffer may reuse the structure */
+    /* the owner is read once, since another buffer may take over the structure */
+    int owner = b->owner;
     if (device >= 0 && !hdi_buffer_is_reached(b, owner, device)) {
         hd_status status = hdi_buffer_is_gone(b, arg->value.buffer) ? hdi_buffer_refused(arg->value.buffer)
                                                                     : hdi_buffer_reach_again(b, owner, device);
@@ -77,8 +78,8 @@ hd_status hdi_uses_from(hd_runtime *rt, int device, const hd_arg *args, size_t n
 
 hd_status hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses)
 {
-    /* This reads nothing of the runtime before it finds a buffer of that runtime, which proves that
-     * the runtime is open. */
+    /* hdi_uses_from reads nothing of the runtime before it finds a live buffer of that runtime.
+     * Such a buffer proves that the runtime is open. */
     hd_status status = n_args ? hdi_uses_from(rt, device, args, n_args, uses) : HD_OK;
     return (status || !n_args) && !hdi_runtime_is_open(rt) ? hdi_runtime_refused(rt) : status;
 }

@@ -1,16 +1,17 @@
 /* export.c - tensors for other libraries: hd_dlpack_export, and the consumer's deleter.
  *
- * An export is one allocation: DLPack's structure, shape and strides, and the claim or the hold
- * that ends with it.
+ * An export is one allocation. It contains DLPack's structure, shape and strides, and the claim or
+ * the hold that ends with the export.
  *
- * Threads: any; a deleter on any thread, also after hd_close and in the child of a fork.
+ * Threads: any; a consumer may call the deleter on any thread, also after hd_close and in the child
+ * of a fork.
  * Locks: none. Blocking: with HD_DLPACK_CPU, an export waits for the bytes (option
  * transfer_timeout).
  * Always:
- * - Everything is checked before the claim begins. After that only the wait can fail, and then the
- *   claim is withdrawn.
- * - A deleter leaves the thread's last failure unchanged. An end that fails also fails operations
- *   that read the bytes.
+ * - All checks come before the begin of the claim. After the begin, only the wait can fail, and
+ *   then the claim is withdrawn.
+ * - A deleter leaves the thread's last failure unchanged. If the end of the claim fails, operations
+ *   that read the bytes fail.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -36,7 +37,8 @@ typedef struct given {
 typedef struct place {
     hd_runtime *runtime;
     int32_t type, id; /* of DLPack */
-    int device;       /* the device whose streams it accepts; -1: any device of the runtime */
+    /* the device whose streams the export accepts; -1: any device of the runtime */
+    int device;
     unsigned char *data;
 } place;
 
@@ -47,8 +49,8 @@ static bool dlpack_export_is_unified(const struct hd_buffer *b)
     return b->kind && b->kind->unified;
 }
 
-/* Values read from the buffer hold only if its handle is still good afterwards. The claim or the
- * hold checks that. */
+/* The values that this function reads from the buffer are valid only if its handle is still good
+ * afterwards. The claim or the hold checks the handle. */
 static hd_status dlpack_export_find_place(const hd_tensor *t, const struct hd_buffer *b, int64_t stream, place *out)
 {
     hd_runtime *rt = b->runtime;
@@ -131,7 +133,7 @@ static hd_status dlpack_export_hold(const place *p, hd_buffer *buffer, const cha
     return HD_OK;
 }
 
-/* Makes a claim whose bytes the CPU may use when this returns. No handle leads to it yet. */
+/* Makes a claim, and waits until the CPU may use its bytes. No handle leads to the claim yet. */
 static hd_status dlpack_export_claim_for_cpu(const place *p, const hd_arg *use, const char *label, const void *site,
                                              struct hd_claim **out)
 {
@@ -144,7 +146,8 @@ static hd_status dlpack_export_claim_for_cpu(const place *p, const hd_arg *use, 
     }
     status = hdi_claim_await(*out, ms < 0 ? HD_FOREVER : ms * 1000000);
     if (status) {
-        hdi_claim_withdraw(*out, &undo); /* so far no consumer got the bytes */
+        /* the claim can be withdrawn, since no consumer got the bytes yet */
+        hdi_claim_withdraw(*out, &undo);
     } else {
         hdi_undo_drop(&undo);
     }
@@ -193,7 +196,7 @@ static void dlpack_export_end_unversioned(hdi_dlpack_unversioned *self)
     }
 }
 
-/* Begins the export `g`, whose form is set already. */
+/* Begins the export `g`, whose shape, strides and type are already set. */
 static hd_status dlpack_export_begin(const hd_tensor *t, int64_t stream, const hd_dlpack_options *options,
                                      const void *site, const hdi_extent *extent, given *g, hdi_dlpack_tensor *out)
 {

@@ -48,7 +48,7 @@ hd_status hdi_dlpack_check_stream(int64_t stream, bool is_of_gpu)
     if (stream == HD_DLPACK_CPU && is_of_gpu) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "the tensor is in GPU memory, and stream 0 could be any default stream; give 1 for the "
-                        "legacy one, or 2 for the one of the thread");
+                        "legacy default stream, or 2 for that of the thread");
     }
     return HD_OK;
 }

@@ -1,9 +1,9 @@
-/* form.h - functions that exports and imports share: element types, shapes and strides, in both
- * forms.
+/* form.h - functions that exports and imports share: they translate element types, shapes and
+ * strides between DLPack and Heddle.
  *
- * Threads: any. Locks: none. Blocking: nothing.
- * Always: a tensor of another library may contain anything but bad pointers. So its fields are used
- * only after these checks.
+ * Threads: any. Locks: none. Blocking: none.
+ * Always: the pointers in a tensor of another library must be good, but all other fields may
+ * contain anything. So these functions check the fields before Heddle uses them.
  */
 #ifndef HDI_DLPACK_FORM_H
 #define HDI_DLPACK_FORM_H
@@ -17,8 +17,9 @@
 hd_status hdi_dlpack_write_form(const hd_tensor *t, bool as_bool, int64_t *shape, int64_t *strides,
                                 hdi_dlpack_tensor *out);
 
-/* Reads type, shape and strides, in bytes; leaves buffer and offset unchanged. Without strides they
- * are row-major. *elements: their number.
+/* Reads type, shape and strides; the strides in *out count bytes. Leaves buffer and offset
+ * unchanged. If the tensor contains no strides, they become row-major. *elements: the number of
+ * elements.
  * Errors: ARGUMENT (null, negative, too large), UNSUPPORTED (a type or a number of dimensions that
  * no hd_tensor can have). */
 hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out, uint64_t *elements);
@@ -27,8 +28,8 @@ hd_status hdi_dlpack_read_form(const hdi_dlpack_tensor *from, hd_tensor *out, ui
  * ARGUMENT. */
 hd_status hdi_dlpack_check_stream(int64_t stream, bool is_of_gpu);
 
-/* Checks options, which may be NULL, and fills in missing ones. `known`: flags that the call
- * accepts. Errors: ARGUMENT. */
+/* Checks the options, which may be NULL, and fills in the missing ones. `known`: the flags that the
+ * call accepts. Errors: ARGUMENT. */
 hd_status hdi_dlpack_take_options(const hd_dlpack_options *options, unsigned known, hd_dlpack_options *out);
 
 #endif

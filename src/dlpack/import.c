@@ -1,14 +1,16 @@
 /* import.c - tensors of other libraries: hd_dlpack_import, and the call of the producer's deleter.
  *
- * The memory is imported like any other (buffer/import.c), and the end of the import calls the
- * deleter. To order the import behind the producer's stream, the call begins a claim on that
- * stream, behind its work. It ends the claim at once. The claim counts as the writer of the bytes.
+ * hd_dlpack_import imports the memory like any other memory (buffer/import.c), and the end of the
+ * import calls the deleter. The import must come after the producer's work in its stream. So the
+ * call begins a claim on that stream, and ends the claim at once. The claim counts as the writer of
+ * the bytes.
  *
- * Threads: any; a deleter is called like an hd_released_function. Locks: none. Blocking: as
- * hd_import, and hd_claim_begin_stream.
+ * Threads: any; a deleter is called like an hd_released_function. Locks: none. Blocking: a call
+ * waits as hd_import and hd_claim_begin_stream do.
  * Always:
  * - The deleter is called once after a success, and never after a failure.
- * - The producer's structure is only read, and not after its deleter was called.
+ * - This file only reads the producer's structure, and does not read it after the call of its
+ *   deleter.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,12 +31,12 @@ typedef struct taken {
     hdi_dlpack_unversioned *unversioned;
 } taken;
 
-/* Facts about a tensor, found before anything begins. */
+/* The facts about a tensor that the checks find. */
 typedef struct plan {
     hd_runtime *runtime;
     hd_dlpack_options options;
     int64_t stream;
-    hd_tensor form; /* without a buffer; `offset` is the offset in the bytes */
+    hd_tensor form; /* the tensor without a buffer; `offset` is its offset in the imported bytes */
     uint64_t address, bytes;
     bool empty;
     int device; /* HD_DEVICE_HOST: pinned memory */
@@ -57,7 +59,7 @@ static void dlpack_import_give_back(const taken *from)
     }
 }
 
-/* hd_released_function */
+/* An hd_released_function: calls the deleter of the producer. */
 static void dlpack_import_released(void *context)
 {
     taken *t = context;
@@ -100,7 +102,7 @@ static hd_status dlpack_import_find_device(const hdi_dlpack_tensor *from, plan *
                     from->device_id);
 }
 
-/* Finds the bytes of the elements. */
+/* Finds the range of bytes that contains all elements. */
 static hd_status dlpack_import_find_bytes(const hdi_dlpack_tensor *from, plan *p)
 {
     uint64_t before = 0, behind = 0, first = 0, end;
@@ -124,8 +126,8 @@ static hd_status dlpack_import_find_bytes(const hdi_dlpack_tensor *from, plan *p
     return HD_OK;
 }
 
-/* For other libraries, memory of a host device is memory of the CPU. For Heddle it stays memory of
- * the device. */
+/* Other libraries see memory of a host device as memory of the CPU. If the bytes are such memory,
+ * the plan names the device. */
 static void dlpack_import_find_host_device(plan *p)
 {
     hd_runtime *rt = p->runtime;
@@ -176,7 +178,7 @@ static hd_status dlpack_import_order(const plan *p, hd_buffer *buffer, const voi
     return status ? status : hdi_claim_finish(c, HD_OK);
 }
 
-/* Makes a buffer of the library's own, for a tensor without elements. */
+/* For a tensor without elements: makes a buffer of Heddle's own memory. */
 static hd_status dlpack_import_make_empty(const plan *p, const void *site, hd_buffer **out)
 {
     if (p->device >= 0) {
@@ -212,7 +214,8 @@ static hd_status dlpack_import_buffer(const plan *p, const taken *from, const vo
     }
     status = dlpack_import_order(p, *out, site);
     if (status) {
-        /* No other thread knows the buffer, and hd_close waits for this call. */
+        /* After a failure, the end of the buffer must not call the deleter. No other thread knows
+         * the buffer, and hd_close waits for this call. */
         *kept = (taken){NULL, NULL};
         hdi_free(*out);
     }

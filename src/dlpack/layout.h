@@ -1,10 +1,10 @@
 /* layout.h - the structures and numbers of DLPack, as this layer reads and writes them.
  *
- * Programs include DLPack's own header, so nothing here uses one of its names. If that header is
- * installed, tests/dlpack compares both.
+ * Programs may include DLPack's own header, so this header uses none of its names. If DLPack's
+ * header is installed, tests/dlpack compares the two headers.
  * Threads: any. Locks: none.
- * Always: the fields in front of `flags` are the same in every version. So a tensor of an unknown
- * version can be given back.
+ * Always: the fields in front of `flags` are the same in every version. So a program can call the
+ * deleter of a tensor whose version Heddle refuses.
  */
 #ifndef HDI_DLPACK_LAYOUT_H
 #define HDI_DLPACK_LAYOUT_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define HDI_DLPACK_MAJOR 1
-/* the version of exports: their strides are never NULL, which older versions allow */
+/* the version of exports; since this version, strides must not be NULL */
 #define HDI_DLPACK_MINOR 3
 
 /* DLDeviceType */

@@ -1,10 +1,9 @@
 /* abi.h - the CUDA driver's types and numbers, declared here for the entry points that the library
  * uses.
  *
- * No CUDA toolkit is needed to build. If a real cuda.h is present, tests/driver/abi_check.c
- * compares it with this file at compile time: every size, offset and number.
- * Names: the driver's names, with `hdcu_`/`HDCU_` for `CU`, so that both headers can be included
- * together.
+ * A build of Heddle needs no CUDA toolkit. If cuda.h is installed, tests/driver/abi_check.c
+ * compares every size, offset and number in it with this file at compile time. Names: the driver's
+ * names, with `hdcu_` or `HDCU_` in place of `CU`, so that a program can include both headers.
  * Threads: any; the file contains only declarations. Locks: none.
  */
 #ifndef HDI_DRIVER_ABI_H
@@ -156,7 +155,8 @@ enum {
     HDCU_MEMORYTYPE_HOST = 1,
     HDCU_MEMORYTYPE_DEVICE = 2,
     HDCU_MEMORYTYPE_UNIFIED = 4,
-    /* Attributes of an address, whose values are: an int, an int, and 64-bit numbers. */
+    /* Attributes of an address. The values of the first two are ints, and those of the others are
+     * 64-bit numbers unless a comment states otherwise. */
     HDCU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     HDCU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
     HDCU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,

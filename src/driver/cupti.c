@@ -14,17 +14,17 @@
 #include "record/record.h"
 
 #define BUFFER_BYTES ((size_t)1 << 20)
-/* the most activities of a device that are not taken yet: some megabytes */
+/* the most activities of a device that wait to be taken: some megabytes */
 #define WAITING_MOST 65536
 #define WAITING_LEAST 256
 #define FLUSH_MS 200 /* the time between two deliveries of CUPTI's records */
-/* CUPTI computes times of the device, which may be somewhat before the start of the session */
+/* CUPTI computes the device's times, so a time may lie somewhat before the start of the session */
 #define SLACK_NS 1000000000
-#define AT_ONCE 32 /* at most this many activities are added at once under the lock */
-#define NAMES 1024 /* chains of the table */
+#define AT_ONCE 32 /* the most activities that a thread adds under one hold of the lock */
+#define NAMES 1024 /* the number of chains in the table of names */
 
 typedef struct entries {
-    char file[256]; /* the file opened */
+    char file[256]; /* the file that was opened */
     void *library;
 #define MEMBER(name, need, parameters) hdcupti_result(*name) parameters;
     HDI_CUPTI_ENTRIES(MEMBER)
@@ -32,7 +32,8 @@ typedef struct entries {
 } entries;
 
 static hdi_mutex session_lock = HDI_MUTEX_INIT(CUPTI);
-/* Under the mutex. `cupti` does not change while a session runs, so callbacks read it. */
+/* Under the mutex. `cupti` does not change while a session runs, so callbacks may read it without
+ * the mutex. */
 static entries cupti;
 static char opened_as[256]; /* the value of the option by which `cupti` was opened */
 static hdcupti_subscriber subscriber;
@@ -45,7 +46,7 @@ static hdi_activities *attached;
 static hdi_activity_name *names[NAMES];
 static uint32_t n_names;
 static int64_t began;  /* clock, at the start of the session */
-static int64_t offset; /* the difference from CUPTI's own time to the clock */
+static int64_t offset; /* the clock of this library minus CUPTI's own clock */
 
 /* ---- failures ---- */
 
@@ -89,7 +90,7 @@ static void cupti_see_ends(uint8_t kind, bool *from_host, bool *to_host)
     *to_host = kind == HDCUPTI_COPY_DTOH || kind == HDCUPTI_COPY_ATOH || kind == HDCUPTI_COPY_HTOH;
 }
 
-/* One reported activity, as a record with CUPTI's own times. */
+/* One activity that CUPTI reported: a record, with times by CUPTI's own clock. */
 typedef struct reported {
     hdi_activity activity;
     uint32_t device;
@@ -178,8 +179,8 @@ static const hdi_activity_name *cupti_intern_name(const char *text, uint64_t num
     return made;
 }
 
-/* Times that lie outside of the session may be times of CUPTI's own clock, so this also tries them
- * with `offset`. */
+/* Converts the times of a report. If they lie outside of the session, they may be times of CUPTI's
+ * own clock, so the function then adds `offset`. */
 static bool cupti_place_times(const reported *r, int64_t now, hdi_record *record)
 {
     for (int own = 0; own < 2; own++) {
@@ -224,7 +225,7 @@ static void cupti_keep_activity(const reported *r, int64_t now)
     }
     hdi_activity made = r->activity;
     bool good = a && cupti_place_times(r, now, &made.record);
-    /* several runtimes may use the device, and each one gets the activity */
+    /* several runtimes may use the device, and each runtime gets the activity */
     for (; a; a = a->next) {
         if ((uint32_t)a->ordinal != r->device) {
             continue;
@@ -251,7 +252,7 @@ static uint64_t cupti_clock_of_ours(void)
 
 static void cupti_buffer_requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
 {
-    *buffer = malloc(BUFFER_BYTES); /* without a buffer CUPTI counts the records that it drops */
+    *buffer = malloc(BUFFER_BYTES); /* if there is no buffer, CUPTI drops records and counts them */
     *bytes = *buffer ? BUFFER_BYTES : 0;
     *most_records = 0;
 }
@@ -286,7 +287,7 @@ static void cupti_buffer_completed(void *context, uint32_t stream, uint8_t *buff
     while (buffer && (r = cupti.cuptiActivityGetNextRecord(buffer, left, &record)) == HDCUPTI_SUCCESS) {
         const uint8_t *at = (const uint8_t *)record;
         if (at < buffer || at >= end || (last && at <= last) || (at - buffer) % 8 != 0) {
-            bad++; /* records behind this one cannot be found */
+            bad++; /* the records behind this one cannot be found */
             break;
         }
         last = at;
@@ -306,7 +307,7 @@ static void cupti_buffer_completed(void *context, uint32_t stream, uint8_t *buff
     free(buffer);
 }
 
-/* Set on the thread that detaches CUPTI, until it is detached. */
+/* Set on a thread while it detaches CUPTI. */
 static _Thread_local bool leaves;
 
 static void cupti_driver_called(void *user, int domain, uint32_t call, const void *data)
@@ -350,7 +351,7 @@ static bool cupti_take_entries(const char *file, char *why)
         cupti_say_why(why, "%.150s is of version %u; take CUPTI of CUDA 11.2 or later", file, version);
     } else {
         has_clock = has_clock && found.library == cupti.library;
-        cupti = found; /* it stays open */
+        cupti = found; /* the library stays open */
         return true;
     }
     dlclose(found.library);
@@ -422,7 +423,7 @@ static bool cupti_open_library(const hdi_driver *driver, const char *option, cha
         cupti_say_why(why, "CUPTI reports nothing of devices of driver=%s", driver->provider->name);
         return false;
     }
-    sigset_t all, before; /* the library's threads must take no signals of the program */
+    sigset_t all, before; /* threads of the library must take no signals of the program */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool opened = is_auto ? cupti_open_auto(why) : option[0] && cupti_take_entries(option, why);
@@ -457,8 +458,8 @@ static bool cupti_set_clocks(char *why)
     return true;
 }
 
-/* Detaches CUPTI completely. CUPTI's last call must come from a callback at the end of a driver
- * call, so this makes such a driver call. */
+/* Detaches CUPTI completely. The last call of CUPTI must be made in a callback at the end of a
+ * driver call. So this function makes such a driver call. */
 static void cupti_detach(const hdi_driver *driver)
 {
     int unused;
@@ -549,7 +550,8 @@ bool hdi_activities_begin(hdi_activities *a, const hdi_driver *driver, const cha
 {
     why[0] = 0;
     hdi_mutex_lock(&session_lock);
-    bool good = a->attached; /* changes only under the mutex */
+    /* read without the leaf lock, since `attached` changes only under the mutex */
+    bool good = a->attached;
     if (!good) {
         cupti_join_session(a);
         good = users != 0 || cupti_start_session(driver, option, why);

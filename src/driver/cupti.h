@@ -3,17 +3,19 @@
  *
  *    hdi_activities   activities of one device, reported and not yet taken
  *
- * CUPTI accepts one client in a process. So the first device that begins attaches to it, and the
- * last one that ends detaches it completely. The library itself stays open, since its threads
- * cannot be removed.
+ * CUPTI accepts one client in a process. So the first device that begins its reports attaches to
+ * CUPTI, and the last device that ends them detaches it completely. The library itself stays open,
+ * since its threads cannot be removed.
  *
- * Threads: begin and end run on any thread; take runs on the thread that runs the device's engine.
- * Locks: a mutex while one begins or ends. A leaf lock for reported activities; CUPTI's threads,
- * and threads inside driver calls, take it for some instructions, and call nothing of the library.
- * Blocking: begin and end for some hundred milliseconds, and end until CUPTI delivers its last
- * records.
- * Always: every report is checked: it lies in its buffer, and its times are of this session.
- * Reports that fail the check, or find no room, are counted.
+ * Threads: any thread may begin and end reports; the thread that runs the device's engine takes
+ * activities.
+ * Locks: a thread that begins or ends reports holds a mutex. A leaf lock guards reported
+ * activities. CUPTI's threads, and threads inside driver calls, hold it for some instructions, and
+ * call no other function of the library under it.
+ * Blocking: to begin and to end reports takes some hundred milliseconds. hdi_activities_end waits
+ * until CUPTI delivered its last records.
+ * Always: every report is checked. It must lie in its buffer, and its times must lie in this
+ * session. Reports that fail the check, or for which no room is left, are counted.
  */
 #ifndef HDI_DRIVER_CUPTI_H
 #define HDI_DRIVER_CUPTI_H
@@ -50,18 +52,18 @@ typedef struct hdi_activities {
     _Atomic uint32_t n; /* also loaded without the lock, as a hint */
     uint32_t room;
     _Atomic uint64_t dropped; /* also loaded without the lock */
-    uint64_t session;         /* counts the begins */
+    uint64_t session;         /* the number of times that reports began */
 } hdi_activities;
 
 /* Begins to report the device's activities. `option`: the option cupti. False: `why` lists the
  * attempts and the reasons why they failed. */
 bool hdi_activities_begin(hdi_activities *activities, const hdi_driver *driver, const char *option,
                           char why[HDI_ACTIVITIES_WHY_BYTES]);
-/* Ends the reports. Afterwards the last activities of the device are ready to be taken. Does
- * nothing before a begin. */
+/* Ends the reports. Afterwards the last activities of the device can be taken. Does nothing if the
+ * reports did not begin. */
 void hdi_activities_end(hdi_activities *activities, const hdi_driver *driver);
-/* Ends the reports if the driver cannot be used any more: nothing is reported, and CUPTI is not
- * called. Frees the activities that were not taken. */
+/* Ends the reports if the driver cannot be used any more: makes no call of CUPTI. Frees the
+ * activities that were not taken. */
 void hdi_activities_forget(hdi_activities *activities);
 
 /* The activities reported since the last call. The caller frees `at`. */
@@ -72,7 +74,7 @@ typedef struct hdi_activities_batch {
 } hdi_activities_batch;
 hdi_activities_batch hdi_activities_take(hdi_activities *activities);
 
-/* True if there may be something to take. */
+/* True if there may be activities to take. */
 static inline bool hdi_activities_any(const hdi_activities *activities)
 {
     return atomic_load_explicit(&activities->n, memory_order_relaxed) ||

@@ -1,10 +1,10 @@
 /* cupti_abi.h - types, numbers and entry points of CUPTI, declared here as far as the library uses
  * them.
  *
- * No CUDA toolkit is needed to build. If a real cupti.h is present, tests/driver/cupti_check.c
- * compares it with this file at compile time. Records grew at their ends since CUDA 11.2. This file
- * declares the beginning, which all versions since then share. Names: CUPTI's names, with
- * `hdcupti_`/`HDCUPTI_` for `CUpti_`/`CUPTI_`.
+ * A build of Heddle needs no CUDA toolkit. If cupti.h is installed, tests/driver/cupti_check.c
+ * compares it with this file at compile time. Since CUDA 11.2, new versions only added fields at
+ * the ends of records. This file declares the beginnings, which all these versions share. Names:
+ * CUPTI's names, with `hdcupti_` or `HDCUPTI_` in place of `CUpti_` or `CUPTI_`.
  * Threads: any; the file contains only declarations. Locks: none.
  */
 #ifndef HDI_DRIVER_CUPTI_ABI_H
@@ -32,7 +32,7 @@ enum {
     HDCUPTI_KIND_MEMCPY2 = 22 /* between devices */
 };
 
-/* hdcupti_memcpy.copy_kind, as far as one end is the host. */
+/* The values of hdcupti_memcpy.copy_kind for copies of which one end is the host. */
 enum {
     HDCUPTI_COPY_HTOD = 1,
     HDCUPTI_COPY_DTOH = 2,

@@ -2,11 +2,12 @@
  * application's own context.
  *
  * While the application captures a stream into a graph, the driver also refuses many calls of other
- * threads, and invalidates the capture. Threads in the capture mode "relaxed" are exempt. The
- * library's calls never concern the application's streams, so it makes all of them in that mode.
- * Threads: the calling one; the current context and the mode are per thread. Locks: none. Blocking:
- * as the driver's calls.
- * Always: hdi_current_leave restores the thread's current context and mode from before
+ * threads, and invalidates the capture. The driver does not do this to threads in the capture mode
+ * "relaxed". The library's calls never concern streams that the application captures, so the
+ * library makes all its calls in this mode.
+ * Threads: the calling thread; each thread has its own current context and mode. Locks: none.
+ * Blocking: as the driver's calls.
+ * Always: hdi_current_leave restores the context and the mode that the thread had before
  * hdi_current_enter, as far as the driver allows.
  */
 #ifndef HDI_DRIVER_CURRENT_H
@@ -21,14 +22,15 @@ typedef struct hdi_current {
     const hdi_driver *driver;
     hdcu_context context, before;
     bool pushed;
-    /* the state for hdi_cancel_restore: the driver may wait, and the caller may hold locks */
+    /* the state for hdi_cancel_restore; the thread must not be cancelled, since the driver may wait
+     * while the caller holds locks */
     int cancel;
-    int mode; /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
+    int mode; /* the earlier capture mode; HDI_MODE_UNKNOWN: the mode could not be changed */
 } hdi_current;
 
 #define HDI_MODE_UNKNOWN (-1)
 
-/* Sets the calling thread's capture mode to "relaxed". Returns the mode before, for
+/* Sets the calling thread's capture mode to "relaxed". Returns the earlier mode, for
  * hdi_captures_mind. */
 static inline int hdi_captures_ignore(const hdi_driver *driver)
 {
@@ -72,8 +74,8 @@ static inline void hdi_current_put_back(hdi_current *current)
     if (!current->pushed || driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {
         return;
     }
-    /* A pop that reports the failure of other work may have popped nevertheless. So the current
-     * context decides whether to pop again. */
+    /* If a pop returns the failure of other work, it may have removed the context nevertheless. So
+     * the current context decides whether to pop again. */
     hdcu_context now = current->before;
     if (driver->cuCtxGetCurrent(&now) != HDCU_SUCCESS || now == current->context) {
         if (now == current->context && driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {

@@ -1,10 +1,10 @@
-/* driver.c - shared by the drivers of all providers: the names of codes and their meaning, and the
+/* driver.c - functions for the drivers of all providers: the names and meanings of codes, and the
  * rule that no driver survives a fork.
  *
  * Threads: any; names that contain a number belong to the thread (hdi_error_name). Locks: none.
- * Blocking: nothing.
+ * Blocking: none.
  * Always: if a process forks while a driver is started, or being started, the child sets `forked`
- * before fork returns in it. The child then calls no driver and takes no lock of a driver: threads
+ * before fork returns in it. The child then calls no driver and takes no lock of a driver. Threads
  * that do not exist in the child may hold such locks.
  */
 #include <pthread.h>
@@ -27,8 +27,8 @@ static const char *driver_gone_name(hdcu_result code)
     case HDI_GONE_CLOSED:
         return "it has no worker process";
     case HDI_GONE_CORRUPTED:
-        return "what it shares with its worker process was damaged (by a stray write, or by a worker that breaks the "
-               "rules)";
+        return "the memory shared with its worker process was damaged (by a stray write, or by a worker "
+               "that breaks the rules)";
     default:
         if (code <= HDI_GONE_SIGNAL) {
             return hdi_error_name("its worker process was killed by signal %d", HDI_GONE_SIGNAL - code);
@@ -71,6 +71,13 @@ bool hdi_driver_code_is_of_kernel(hdcu_result code)
     }
 }
 
+const char *hdi_driver_code_advice(hdcu_result code)
+{
+    return code == HDCU_ERROR_OPERATING_SYSTEM
+               ? "; the system refused a thread, memory or a descriptor (ulimit -u, ulimit -v, ulimit -n)"
+               : "";
+}
+
 bool hdi_driver_code_is_fatal(hdcu_result code)
 {
     if (code < 0 || hdi_driver_code_is_of_kernel(code)) {
@@ -92,9 +99,9 @@ bool hdi_driver_code_is_fatal(hdcu_result code)
 
 /* ---- forks ---- */
 
-/* Starts that succeeded or are under way. Relaxed: the handler runs on the thread that forked,
- * which sees its own starts and those it waited for.
- * A start that another thread begins meanwhile may count or not. */
+/* The number of starts that succeeded or are under way. Relaxed: the handler runs on the thread
+ * that forked, which sees its own starts and those that it waited for.
+ * A start that another thread begins during the fork may count or not. */
 static _Atomic unsigned starts;
 /* Set in the forked child, while it runs one thread; never cleared. */
 static _Atomic bool forked;

@@ -1,8 +1,8 @@
 /* entries.h - the one list of driver entry points that the library uses.
  *
  * X(name, version, need, (parameters), (arguments)): one entry point, which returns hdcu_result.
- * - `version`: the CUDA version whose ABI of the symbol we declare. Each symbol keeps its version,
- *   which is passed to cuGetProcAddress.
+ * - `version`: the CUDA version whose ABI of the symbol this file declares. Heddle passes this
+ *   version to cuGetProcAddress.
  * - `need`: REQUIRED, or OPTIONAL (a null pointer in the table if the driver lacks it).
  * Threads: any; the file contains only declarations. Locks: none.
  */

@@ -1,17 +1,18 @@
 /* faults.c - wraps a provider so that chosen driver calls fail or are late.
  *
- * A call that fails on purpose is not made. The exception is a call that releases a handle, an
- * allocation or a context: it is made and then reports the failure. The real driver does the same
- * when an earlier failure surfaces in such a call. cuGetErrorName and cuGetErrorString are passed
- * through, uncounted. Calls of libraries for matrix products are no entry points, but they are
- * counted, failed and delayed by name as well.
- * Threads: the thunks run on any thread. Locks: `wrapping`, around wrapping and unwrapping; none in
- * a call.
+ * If a call is to fail on purpose, the wrapper does not make it. The exception is a call that
+ * releases a handle, an allocation or a context: the wrapper makes the call, and then reports the
+ * failure. The real driver does the same when it reports an earlier failure in such a call. The
+ * wrapper passes cuGetErrorName and cuGetErrorString through, and does not count them. Calls of
+ * libraries for matrix products are no entry points, but the options can count, fail and delay them
+ * by name as well.
+ * Threads: the thunks run on any thread. Locks: a thread that wraps or unwraps a table holds
+ * `wrapping`; a call takes no lock.
  * Blocking: a call sleeps if the option delay applies.
- * Always: there is one wrapper in the process, since an entry point takes no parameter for a
- * wrapper's own data. It may be opened several times at once with the same provider and settings.
- * Its counters then count for all of them together. Other settings are refused until the last one
- * is closed. Counters start at 0 at the first open.
+ * Always: the process contains one wrapper, since an entry point takes no parameter for a wrapper's
+ * own data. Several runtimes may open the wrapper at once with the same provider and settings, and
+ * its counters count the calls of all of them. Until the last of them closes the wrapper, it
+ * refuses other settings. The first open sets the counters to 0.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -49,22 +50,22 @@ static hdi_mutex wrapping = HDI_MUTEX_INIT(FAULTS);
 static unsigned users;
 static char *fault_text, *delay_text;
 
-/* Written under `wrapping` while `users` is 0: no table is in use then, so no thunk runs. */
+/* Written under `wrapping` while `users` is 0. Then no table is in use, so no thunk runs. */
 static const hdi_driver *inner;
 static rule fault_rule, delay_rule;
 
 static hdi_driver wrapped;
 
 /* Counters. Nothing is published through them, so relaxed order is enough. */
-static _Atomic uint64_t calls, hits, fault_matches, delay_matches;
+static _Atomic uint64_t fault_matches, delay_matches;
 
 static uint64_t faults_count(_Atomic uint64_t *counter)
 {
     return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
-/* The finisher of splitmix64 (Steele, Lea and Flood, 2014): the same numbers in each run, without a
- * pattern. */
+/* The last step of splitmix64 (Steele, Lea and Flood, 2014), which gives the same numbers in each
+ * run, without a pattern. */
 static uint64_t faults_scatter(uint64_t n)
 {
     uint64_t z = n * UINT64_C(0x9e3779b97f4a7c15);
@@ -85,19 +86,14 @@ static bool faults_rule_applies(const rule *r, _Atomic uint64_t *matches, int en
     return n == r->from || (r->onward && n > r->from);
 }
 
-/* Counts one call, and delays it if the rule applies. Returns the code to fail it with, or
+/* Counts one call for the rules, and delays it if one applies. Returns the code to fail it with, or
  * SUCCESS. */
 static hdcu_result faults_before_call(int entry)
 {
-    faults_count(&calls);
     if (faults_rule_applies(&delay_rule, &delay_matches, entry)) {
         hdi_sleep_for(delay_rule.value * 1000);
     }
-    if (faults_rule_applies(&fault_rule, &fault_matches, entry)) {
-        faults_count(&hits);
-        return (hdcu_result)fault_rule.value;
-    }
-    return HDCU_SUCCESS;
+    return faults_rule_applies(&fault_rule, &fault_matches, entry) ? (hdcu_result)fault_rule.value : HDCU_SUCCESS;
 }
 
 hdcu_result hdi_faults_library(const hdi_driver *driver, int which)
@@ -244,8 +240,6 @@ static hd_status faults_start(const hdi_driver *provider, const char *fault, con
     fault_rule = new_fault;
     delay_rule = new_delay;
     inner = provider;
-    atomic_store_explicit(&calls, 0, memory_order_relaxed);
-    atomic_store_explicit(&hits, 0, memory_order_relaxed);
     atomic_store_explicit(&fault_matches, 0, memory_order_relaxed);
     atomic_store_explicit(&delay_matches, 0, memory_order_relaxed);
     faults_fill_table();
@@ -286,14 +280,4 @@ bool hdi_faults_unwrap(const hdi_driver *driver)
     }
     hdi_mutex_unlock(&wrapping);
     return true;
-}
-
-uint64_t hdi_fault_calls(const hdi_driver *driver)
-{
-    return driver == &wrapped ? atomic_load_explicit(&calls, memory_order_relaxed) : 0;
-}
-
-uint64_t hdi_fault_hits(const hdi_driver *driver)
-{
-    return driver == &wrapped ? atomic_load_explicit(&hits, memory_order_relaxed) : 0;
 }

@@ -1,10 +1,10 @@
 /* nvidia.c - the provider for NVIDIA's driver: libcuda.so.1, opened at run time.
  *
- * Threads: any. Locks: `once`, around the one opening. Blocking: opening reads the library from
- * disk.
+ * Threads: any. Locks: `once`, while the library is opened. Blocking: the first call reads the
+ * library from disk.
  * Always: every table in use is complete. Each REQUIRED entry point was found with the ABI version
- * that entries.h states for it. Each OPTIONAL one may be a null pointer. From the first table on,
- * libcuda stays open, since its threads and handlers cannot be removed.
+ * that entries.h states for it. Each OPTIONAL entry point may be a null pointer. From the first
+ * table on, libcuda stays open, since its threads and handlers cannot be removed.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -30,7 +30,8 @@ const hdi_provider hdi_provider_nvidia = {
     .pins_memory = true,
     .unload_waits = true,
     .lookup_waits = true,
-    /* With driver 580, about every 41st cuStreamCreate waits, and the others take 20 us. */
+    /* With driver 580, about every 41st cuStreamCreate waits for the device, and each other one
+     * takes 20 us. */
     .streams_ahead = 128,
     .reports_activities = true,
     .faults_spread = true,
@@ -53,8 +54,8 @@ typedef struct library {
     resolve_v1 v1;
 } library;
 
-/* Copies an object pointer of dlsym or the driver to a function pointer, which no cast of standard
- * C does. */
+/* Copies an object pointer, which comes from dlsym or the driver, to a function pointer. Standard C
+ * has no cast for this. */
 #define TAKE(target, object) memcpy(&(target), &(object), sizeof(target))
 
 static void *nvidia_resolve(const library *lib, const char *symbol, int version)

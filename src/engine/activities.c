@@ -43,8 +43,8 @@ static bool activities_find_name(const hdi_recording *r, const hdi_activity_name
     return r->named && word < r->named_words && r->named[word] >> name->index % 64 & 1;
 }
 
-/* The name counts as recorded from now on. Without memory it is recorded again, which is
- * harmless. */
+/* Marks the name as recorded. If there is no memory for the mark, the engine records the name
+ * again, which is harmless. */
 static void activities_mark_name(hdi_recording *r, const hdi_activity_name *name)
 {
     uint32_t word = name->index / 64;
@@ -61,7 +61,8 @@ static void activities_mark_name(hdi_recording *r, const hdi_activity_name *name
     r->named[word] |= (uint64_t)1 << name->index % 64;
 }
 
-/* The runtime's number of a device of the driver. */
+/* Returns the runtime's index of the device with this ordinal in the driver. HDI_RECORD_NO_DEVICE:
+ * the host, or a device that the runtime does not use. */
 static uint32_t activities_device_index(const hd_runtime *rt, uint32_t ordinal)
 {
     for (int i = 0; ordinal != HDI_ACTIVITY_HOST && i < rt->n_devices; i++) {

@@ -1,17 +1,19 @@
 /* activities.h - CUPTI's reports about a device (driver/cupti.h), on their way into the records of
  * its engine.
  *
- * Threads: begin and end run on any thread, one at a time. The function _take runs on the thread
- * that runs the engine, and _release once the engine stopped.
- * Locks, blocking: as in driver/cupti.h; take waits for nothing.
- * Always: only the engine writes its ring. Records without room there count as dropped.
+ * Threads: hdi_engine_activities_begin and _end run on any thread, one at a time.
+ * hdi_engine_activities_take runs on the thread that runs the engine. hdi_engine_activities_release
+ * runs once the engine stopped. Locks, blocking: as in driver/cupti.h; hdi_engine_activities_take
+ * waits for nothing.
+ * Always: only the engine writes the ring of its records. A record that does not fit into the ring
+ * counts as dropped.
  */
 #ifndef HDI_ENGINE_ACTIVITIES_H
 #define HDI_ENGINE_ACTIVITIES_H
 
 #include "engine/engine.h"
 
-/* False: it failed, and `why` gets the reason. */
+/* Begins the reports. False: they did not begin, and `why` gets the reason. */
 bool hdi_engine_activities_begin(hdi_engine *engine, char why[HDI_ACTIVITIES_WHY_BYTES]);
 void hdi_engine_activities_end(hdi_engine *engine);
 

@@ -2,12 +2,13 @@
  *
  * NVIDIA's driver spreads the work of all streams over a few hardware queues, 8 by default. A
  * waiting stream occupies one queue. Once too many queues are occupied, other streams stand still,
- * whatever they depend on. In a test on an H200, all other streams went on while 4 of 8 queues were
- * occupied, or 8 of 16, or 14 of 32. With 5 of 8 queues occupied, 40 of 122 other streams stood
- * still. With 16 of 32 occupied, 9 of 111 stood still. Streams of the program occupy queues, too.
- * So at most three streams per eight queues wait inside the driver. The other waiting lanes wait in
- * their engine, and go on when the engine sees that the awaited lane is done. Such a wait costs
- * some microseconds more.
+ * even if they depend on nothing. In a test on an H200 with 8 queues, all other streams went on
+ * while 4 queues were occupied. The same held for 8 of 16 queues, and for 14 of 32. With 5 of 8
+ * queues occupied, 40 of 122 other streams stood still. With 16 of 32 occupied, 9 of 111 stood
+ * still. Streams of the program occupy queues, too. So for every eight queues, at most three
+ * streams wait inside the driver, and at most HDI_BLOCKED_MOST streams in all. All other waiting
+ * lanes wait in their engine. They go on when the engine sees that the awaited position is done.
+ * Such a wait costs some microseconds more than a wait inside the driver.
  *
  * Threads: the thread that runs the device's engine.
  * Locks: none.
@@ -17,8 +18,8 @@
 #include <stdlib.h>
 #include "engine/stream.h"
 
-/* The driver's environment variable. If the program does not set it, Heddle sets it from the option
- * `hw_queues`. */
+/* The environment variable by which the driver gets its number of queues. If the program does not
+ * set this variable, Heddle sets it from the option `hw_queues`. */
 #define VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
 
 void hdi_blocked_start(hdi_engine *engine)

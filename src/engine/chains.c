@@ -2,37 +2,47 @@
  *
  * NVIDIA's driver 580 keeps memory for executable graphs. If a new graph needs more, the call that
  * makes it waits for all kernels on the device. Other calls of the process wait, too. So the engine
- * makes chains only while none of its lanes has work, and keeps them until hd_close. A lane
- * borrows a chain of each size. A lane that used no chain for a second, and has no work in flight,
- * gives its chains back.
+ * makes chains only at times without work: none of its lanes has work, and no other runtime of the
+ * process has work. The engine keeps the chains until hd_close. A lane borrows at most one chain of
+ * each size. A lane that used no chain for a second, and has no work in flight, gives its chains
+ * back.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
  * Any thread calls hdi_chains_forget.
  * Locks: `chaining` of the engine guards the chains, because another thread may call
  * hdi_chains_forget when a module ends.
  * Always:
- * - The driver makes an executable only while no kernel of this runtime runs on the device.
- * - The executable graphs take at most the memory of the option chain_memory, as this file counts
- *   it. The original graph of an executable graph lives as long as the executable graph, since
- *   calls name the original nodes.
+ * - The driver makes an executable only while no kernel of this runtime runs on the device. A
+ *   kernel of another runtime may begin meanwhile, and delays the call until that kernel ends.
+ * - The executable graphs of a device take at most MEMORY_MOST, according to the estimate below.
+ *   The original graph of an executable graph lives as long as the executable graph, since calls
+ *   name the original nodes.
  */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "engine/chains.h"
+#include "engine/rest.h"
 
-/* The memory of an executable on the device. With driver 580.159, an executable of 8 nodes took 112
- * KiB, and one of 32 nodes 192 KiB. */
+/* The memory of an executable graph on the device: EXECUTABLE_BYTES, and NODE_BYTES for each node.
+ * With driver 580.159, an executable of 8 nodes took 112 KiB, and one of 32 nodes 192 KiB. */
 #define EXECUTABLE_BYTES ((uint64_t)86 << 10)
 #define NODE_BYTES ((uint64_t)3500)
 
-/* Chains of each size. Making them took 0.8 ms on an H200. At first one for each lane, within these
- * bounds; later so many whenever a lane found none. */
+/* The most memory of a device for chains. It is enough for 44 lanes that are busy at the same time.
+ * Any further lane issues its launches one by one, until another lane gives its chains back. */
+#define MEMORY_MOST ((uint64_t)64 << 20)
+
+/* A set is one chain of each size. To make a set took 0.8 ms on an H200. The engine makes one set
+ * for each lane that exists, but at least SETS_LEAST and at most SETS_MOST. It makes this many sets
+ * again whenever a lane found no spare chain. */
 #define SETS_LEAST 2
 #define SETS_MOST 8
 
-#define IDLE_NS ((int64_t)1000000000) /* lanes give chains back after so long without use */
-#define TIDY_NS ((int64_t)100000000)  /* the time between two searches for idle chains */
+#define IDLE_NS ((int64_t)1000000000) /* a lane gives its chains back after this time without use */
+/* The least time between two searches for idle chains. If a lane lacks a chain, the engine takes
+ * back chains that other lanes did not use for this time. */
+#define TIDY_NS ((int64_t)100000000)
 #define RETRY_NS ((int64_t)1000000000)
 #define REFUSALS_MOST 8 /* after this many refusals in a row, no chains are used for RETRY_NS */
 
@@ -84,13 +94,13 @@ void hdi_chains_start(hdi_engine *engine)
     atomic_store_explicit(&engine->chains_lack, true, memory_order_relaxed);
 }
 
-/* `driver` is NULL if no call may be made any more. */
+/* `driver` NULL: this function must not call the driver. */
 static void chain_unmake(hdi_engine *engine, const hdi_driver *driver, hdi_chain *c, uint32_t size)
 {
     engine->chain_bytes -= chain_bytes_of(size);
     for (int i = 0; i < 2; i++) {
         if (driver && c->exec[i]) {
-            /* if an executable still runs, the driver destroys it at its end */
+            /* if the executable graph still runs, the driver destroys it when it ended */
             driver->cuGraphExecDestroy(c->exec[i]);
         }
     }
@@ -151,8 +161,9 @@ void hdi_chain_refused(hdi_engine *engine, int code)
     }
 }
 
-/* Keeps a copy of a launch. The slots of a command are contiguous. In a worker process the ring may
- * change meanwhile, so only the copy is checked. */
+/* Keeps a copy of a launch, which becomes the pattern for the nodes of new chains. The slots of a
+ * command are contiguous. In a worker process the ring may change at any time, so this function
+ * checks only the copy. */
 static void chains_keep_like(hdi_engine *engine, const hdi_command *launch)
 {
     size_t bytes = (size_t) * (const volatile uint8_t *)&launch->slots * HDI_SLOT_BYTES;
@@ -168,8 +179,9 @@ static void chains_keep_like(hdi_engine *engine, const hdi_command *launch)
     }
 }
 
-/* True if no lane has work, except unissued work of `asks`. Counts the lanes. Only this thread
- * issues work, so no kernel of this runtime begins before it does. */
+/* True if no lane has unfinished work. Work of `asks` that is not issued yet does not count.
+ * *lanes: the number of lanes that exist. Only this thread issues work, so no kernel of this
+ * runtime begins until this thread goes on. */
 static bool chains_may_be_made(const hdi_engine *engine, const hdi_stream *asks, uint32_t *lanes)
 {
     *lanes = 0;
@@ -188,13 +200,12 @@ static bool chains_may_be_made(const hdi_engine *engine, const hdi_stream *asks,
     return true;
 }
 
-/* Makes this many chains of each size, as far as the memory suffices. */
+/* Makes `sets` chains of each size, as far as the option chain_memory allows. */
 static void chains_make(hdi_engine *engine, uint32_t sets, const hdi_launch *like)
 {
-    uint64_t most = (uint64_t)engine->device->runtime->options.chain_memory;
     for (uint32_t set = 0; set < sets; set++) {
         for (uint32_t s = 0; s < HDI_CHAIN_SIZES && (uint32_t)1 << s <= engine->chain_most; s++) {
-            if (engine->chain_bytes + chain_bytes_of((uint32_t)1 << s) > most) {
+            if (engine->chain_bytes + chain_bytes_of((uint32_t)1 << s) > MEMORY_MOST) {
                 return;
             }
             hdcu_result r = chain_make(engine, s, &like->params, like->kernel);
@@ -206,23 +217,33 @@ static void chains_make(hdi_engine *engine, uint32_t sets, const hdi_launch *lik
     }
 }
 
-void hdi_chains_provide(hdi_engine *engine, const hdi_stream *asks, const hdi_command *next)
+/* True if this engine's lanes allow that chains are made now. If the engine keeps no launch from
+ * which to make them, it keeps `next`. Also counts the lanes. */
+static bool chains_are_due(hdi_engine *engine, const hdi_stream *asks, const hdi_command *next, uint32_t *lanes)
 {
-    if (!engine->chain_most || engine->now < engine->chains_again || engine->now < engine->chains_asked + TIDY_NS) {
-        return;
-    }
-    /* kernels of another runtime may run in the same context */
-    if (hdi_runtimes_are_open_beside(engine->device->runtime)) {
-        engine->chains_asked = engine->now;
-        return;
-    }
     hdi_mutex_lock(&engine->chaining);
     if (!engine->chains_like && next) {
         chains_keep_like(engine, next);
     }
+    bool due = engine->chains_like && chains_may_be_made(engine, asks, lanes);
+    hdi_mutex_unlock(&engine->chaining);
+    return due;
+}
+
+void hdi_chains_provide(hdi_engine *engine, const hdi_stream *asks, const hdi_command *next)
+{
     uint32_t lanes;
+    if (!engine->chain_most || engine->now < engine->chains_again || engine->now < engine->chains_asked + TIDY_NS ||
+        !chains_are_due(engine, asks, next, &lanes)) {
+        return;
+    }
+    if (!hdi_rest_is_reached_beside(engine->device->runtime)) {
+        engine->chains_asked = engine->now;
+        return;
+    }
     hdi_launch like;
-    if (engine->chains_like && chains_may_be_made(engine, asks, &lanes)) {
+    hdi_mutex_lock(&engine->chaining);
+    if (engine->chains_like) { /* a module may have ended meanwhile */
         atomic_store_explicit(&engine->chains_lack, false, memory_order_relaxed);
         if (hdi_launch_read(engine->device, engine->chains_like, &like) && like.params.function) {
             chains_make(engine, lanes < SETS_LEAST ? SETS_LEAST : lanes > SETS_MOST ? SETS_MOST : lanes, &like);
@@ -246,8 +267,9 @@ static void chains_return(hdi_engine *engine, hdi_stream *stream)
     stream->chains = NULL;
 }
 
-/* Takes back the chains of each lane that used no chain since `before`, and has no work in flight.
- * Returns the latest use of the remaining chains; 0: none remain. */
+/* Takes back the chains of each lane that used no chain since the time `before`, and has no work in
+ * flight. Leaves the chains of the lane `but`. Returns the time of the latest use of the chains
+ * that lanes still have; 0: no lane has chains. */
 static int64_t chains_take_back(hdi_engine *engine, const hdi_stream *but, int64_t before)
 {
     int64_t latest = 0;
@@ -314,7 +336,7 @@ static bool chain_has_any(const hdi_chain *c, uint32_t size, const uint64_t kern
     return any;
 }
 
-/* Ends the chains at *list that use one of these kernels; NULL: all. */
+/* Ends those chains in *list that use one of these kernels. `kernels` NULL: ends all of them. */
 static void chains_unmake(hdi_engine *engine, const hdi_driver *driver, hdi_chain **list, uint32_t size_log2,
                           const uint64_t *kernels)
 {
@@ -351,7 +373,7 @@ void hdi_chains_forget(hdi_engine *engine, const uint64_t kernels[HDI_KERNEL_WOR
         engine->chains_like = NULL;
     }
     chains_unmake_all(engine, engine->device->runtime->driver, kernels);
-    /* other kernels will get these numbers, and no engine saw those end */
+    /* other kernels will get these numbers, and this engine has not seen those kernels end */
     for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
         if (kernels[i]) {
             atomic_fetch_and_explicit(&engine->seen_to_end[i], ~kernels[i], memory_order_relaxed);

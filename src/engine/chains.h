@@ -9,11 +9,13 @@
 
 #include "engine/stream.h"
 
-/* Slots of a command. The node of a longer command is set each time. */
+/* The most slots that hdi_chain_setting can keep of a launch. If a launch is longer, the engine
+ * sets its node each time. */
 #define HDI_CHAIN_SLOTS_KEPT 2
 
-/* The last setting of a node. An identical launch needs no call for the node. Programs repeat their
- * launches, and calls for nodes are most of a chain's cost. */
+/* The launch to which a node was last set. If the next launch is identical, the engine makes no
+ * call for the node. This saves time: programs repeat their launches, and most of a chain's cost
+ * are the calls that set nodes. */
 typedef struct hdi_chain_setting {
     hdcu_function function; /* NULL: not recorded, or too long to keep */
     uint32_t kernel;        /* the kernel of the node's function */
@@ -21,7 +23,7 @@ typedef struct hdi_chain_setting {
 } hdi_chain_setting;
 
 typedef struct hdi_chain {
-    struct hdi_chain *next; /* of the spare ones */
+    struct hdi_chain *next; /* the next spare chain of this size */
     hdcu_graph graph;
     hdcu_graphexec exec[2];
     hdi_chain_setting *settings; /* of the nodes of both executables */
@@ -34,14 +36,16 @@ typedef struct hdi_chain {
 struct hdi_chains {
     hdi_chain *of[HDI_CHAIN_SIZES]; /* with 1, 2, 4 ... launches; NULL: none */
     int64_t used;                   /* clock */
-    /* Up to this position launches are issued one by one, since the driver refused one. */
+    /* Launches up to this position are issued one by one, since the driver refused a chain of
+     * them. */
     uint64_t plain;
-    /* The most launches of the next chain. 1 in an empty lane, so that the device gets the first
-     * launch at once. */
+    /* The most launches that the next chain may have. In an empty lane this is 1, so that the
+     * device gets the first launch at once. */
     uint32_t growing;
 };
 
-/* Gives the lane a spare chain of this size if it has none. NULL: none is spare. */
+/* Returns the lane's chain of this size. If the lane has none, it borrows a spare chain. NULL: no
+ * spare chain is left. */
 hdi_chain *hdi_chain_get(hdi_engine *engine, hdi_stream *stream, uint32_t size_log2);
 
 /* Notes that the driver refused to make or launch a chain. */

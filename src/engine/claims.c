@@ -53,8 +53,8 @@ bool hdi_point_is_left_to_program(hd_runtime *rt, hdi_point point)
            hdi_claim_is_left_to_program(lane);
 }
 
-/* True if a lane or a thread may wait for the claim that ends at a position. A waiter stores its
- * wish before it notifies or runs the engine. */
+/* True if a lane or a thread may wait for the claim that ends at a position. A waiter first stores
+ * its wish, and then notifies or runs the engine. */
 static bool lane_claim_is_wanted(const hdi_lane_shared *lane, uint64_t end)
 {
     uint64_t first = end - HDI_CLAIM_SLOTS + 1;
@@ -63,8 +63,8 @@ static bool lane_claim_is_wanted(const hdi_lane_shared *lane, uint64_t end)
            atomic_load_explicit(&lane->wanted_now, memory_order_seq_cst) >= first;
 }
 
-/* True if no engine saw the claim: it was not published, and all work in front of it is done. After
- * a loss, an engine may be draining the lane at the same time. */
+/* True if no engine saw the claim: the claim was not published, and all work in front of it is
+ * done. False after a loss, since another thread may drain the lane at the same time. */
 static bool lane_claim_is_unseen(const hd_lane *lane, uint64_t end)
 {
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_relaxed);
@@ -72,7 +72,8 @@ static bool lane_claim_is_unseen(const hd_lane *lane, uint64_t end)
            !hdi_device_lost(lane->device);
 }
 
-/* Records the end for a trace, since no engine saw it. */
+/* Records the claim's end for a trace. The engine does not record it, since no engine saw the
+ * claim. */
 static void lane_claim_record_end(hd_lane *lane, uint64_t end)
 {
     hdi_record record = {.done = {.time = hdi_record_now(&lane->runtime->recorder),
@@ -85,8 +86,9 @@ static void lane_claim_record_end(hd_lane *lane, uint64_t end)
 }
 
 /* Ends a claim that no engine saw. When a later command comes, the engine catches up with the lane
- * in its next visit (hdi_stream_visit). So all cache lines of the claim stay with the program.
- * Stores `issued` before `done`, and `head` last: after that, another claim may get the lane. */
+ * in its next visit (hdi_stream_visit). Until then, no other processor fetches the cache lines of
+ * the claim. Stores `issued` first, then `done`, then `head`. After the store of `head`, another
+ * claim may get the lane. */
 static void lane_claim_end_unseen(hd_lane *lane, uint64_t end)
 {
     hdi_lane_shared *shared = lane->shared;
@@ -104,7 +106,7 @@ static void lane_claim_end_unseen(hd_lane *lane, uint64_t end)
     hdi_lane_wake(shared, before, end);
     hdi_lane_ring_watchers(device->runtime, shared);
     hdi_claim_ring(device->channel.engine);
-    /* The thread that drains a lost device may have stopped at the claim. */
+    /* A thread that drains the lost device may have stopped at the claim. */
     if (lane_claim_is_wanted(shared, end) || hdi_device_lost(device)) {
         lane_claim_look(lane);
     }
@@ -142,7 +144,7 @@ void hdi_claim_end_lane(hd_lane *lane, uint64_t end, const hdi_claim_ending *how
         atomic_store_explicit(&lane->claim_ended, end, memory_order_release);
     }
     lane_claim_publish(lane, end);
-    /* Publishes the event and the outcome. */
+    /* This store also publishes the claim's event and outcome. */
     hdi_engine_publish(lane->device->channel.engine, &lane->shared->ended, end);
     if (at_once) { /* last, since another claim may get the lane after this store */
         atomic_store_explicit(&lane->claim_over, end, memory_order_release);

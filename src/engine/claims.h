@@ -1,14 +1,15 @@
-/* claims.h - the engine's part of claims: the claim of a lane, the call that began it, and how
- * claims and calls ended.
+/* claims.h - the engine's part of claims: the claim in a lane, its label and call site, and the
+ * outcomes of claims and calls.
  *
- * A claim occupies a lane of the library from its begin to its end. The lane contains one command
- * of two slots (channel.h). The application notes the data for messages in the hd_lane. The engine
- * finds the end of the claim in the channel. It never sees a claim that waited for nothing: the
- * thread that ends such a claim moves the lane's positions itself.
+ * A claim occupies a lane of the library from its begin to its end. In this lane the claim is one
+ * command of two slots (channel.h). The application stores the claim's data for messages in the
+ * hd_lane. The engine finds the end of the claim in the channel. The engine usually does not see a
+ * claim that waited for nothing. The thread that ends such a claim then moves the lane's positions
+ * itself.
  *
- * Threads: any. hdi_claim_note: only the thread that begins the claim. hdi_claim_end_lane: only the
- * thread that ends it.
- * Locks: one for the table of outcomes; none is taken under it.
+ * Threads: any. Only the thread that begins the claim calls hdi_claim_note. Only the thread that
+ * ends the claim calls hdi_claim_end_lane.
+ * Locks: one for the table of outcomes. No other lock is taken while it is held.
  * Always:
  * - The notes about a claim are complete before its command is visible.
  * - The bytes of a claim that the program may be using stay in use until the program ends it, even
@@ -28,16 +29,17 @@ typedef hd_status hdi_lane_function(void *stream, void *context);
 
 #define HDI_CLAIM_TEXT (HD_LABEL_BYTES + HDI_SITE_BYTES + 48)
 
-/* Sets the label of the lane's next claim (NULL: none), and the call site that began it. */
+/* Sets the label (NULL: none) and the call site of the lane's next claim. */
 void hdi_claim_note(hd_lane *lane, const char *label, const void *site);
 
-/* The program gets the claim that ends at `end` at once: there was nothing to wait for. */
+/* Notes that the program may use the bytes of the claim that ends at `end` at once, since there was
+ * nothing to wait for. */
 static inline void hdi_claim_hold(hd_lane *lane, uint64_t end)
 {
     atomic_store_explicit(&lane->claim_held, end, memory_order_relaxed);
 }
 
-/* The claim that ends at `end` is on the program's stream with this id. */
+/* Notes that the claim that ends at `end` is on the program's stream with this id. */
 static inline void hdi_claim_note_stream(hd_lane *lane, uint64_t end, uint64_t id)
 {
     atomic_store_explicit(&lane->claim_stream_end, 0, memory_order_relaxed);
@@ -56,9 +58,9 @@ static inline bool hdi_claim_is_on_stream(const hd_lane *lane, uint64_t end, uin
     return noted && atomic_load_explicit(&lane->claim_stream_end, memory_order_acquire) == end;
 }
 
-/* The event behind all work that the program put into its stream during a claim that it ended at
- * `end`. NULL: the program did not end the claim, or the claim is on no stream. A later claim of
- * the lane records the same event again, after the end of this one. Any thread. */
+/* The event behind all work that the program put into its stream during the claim that ends at
+ * `end`. NULL: the program has not ended the claim yet, or the claim is on no stream. A later claim
+ * of the lane records the same event again, after the end of this claim. Any thread. */
 static inline hdcu_event hdi_claim_end_event(const hd_lane *lane, uint64_t end)
 {
     /* pairs with the stores in hdi_claim_end_lane */
@@ -79,7 +81,8 @@ static inline hdcu_stream hdi_claim_late_stream(const hd_lane *lane, uint64_t en
                : NULL;
 }
 
-/* Ends such a claim: with its lane's event if `recorded`, else at once. The engine's thread. */
+/* Ends a claim for which hdi_claim_late_stream returned a stream. `recorded`: the claim ends with
+ * the lane's event. Otherwise the claim ends at once. Only the engine's thread calls this. */
 static inline void hdi_claim_end_late(hd_lane *lane, uint64_t end, bool recorded)
 {
     atomic_store_explicit(&lane->claim_in_stream, recorded ? end : 0, memory_order_relaxed);
@@ -94,20 +97,21 @@ void hdi_claim_notify(hd_lane *lane, uint64_t end);
 typedef struct hdi_claim_ending {
     bool ready;       /* the program could use the bytes */
     uint32_t outcome; /* hdi_outcome_of_claim; 0: success */
-    hdcu_event event; /* the claim ends with that event; NULL: now */
-    /* Not NULL: the claim's stream, which is being captured. The engine records `event` there
-     * afterwards. */
+    /* the claim ends when the device passes this event; NULL: the claim ends now */
+    hdcu_event event;
+    /* Not NULL: the claim's stream, which is being captured. The engine records `event` in this
+     * stream after the capture. */
     hdcu_stream late;
 } hdi_claim_ending;
 
-/* The program ends the claim that ends at `end`. Notifies the engine. */
+/* Ends the claim that ends at `end`, for the program. Notifies the engine. */
 void hdi_claim_end_lane(hd_lane *lane, uint64_t end, const hdi_claim_ending *how);
-/* Ends a claim that succeeded without an event, while the program could use its bytes. False: an
- * engine saw the claim, so this did not end it. */
+/* Ends a claim with success. The program could use the claim's bytes, and no event marks the
+ * claim's end. False: an engine may see the claim, so this call did not end it. */
 bool hdi_claim_end_unseen(hd_lane *lane, uint64_t end);
 
-/* True if all claims of a lane up to a position ended with success, even if the engine did not look
- * yet. Then nothing needs to wait for them. */
+/* True if all claims of a lane up to a position ended with success, even if the engine has not seen
+ * these ends yet. Then nothing needs to wait for the claims. */
 static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
 {
     /* pairs with the release store in hdi_claim_end_lane: data that the program wrote is visible
@@ -115,8 +119,8 @@ static inline bool hdi_claim_is_over(const hd_lane *lane, uint64_t position)
     return atomic_load_explicit(&lane->claim_over, memory_order_acquire) >= position;
 }
 
-/* Call this between the store that the program holds the claim and the load of the device's state.
- * The other side, hdi_lane_reach, calls hdi_biased_barrier. */
+/* Call this between two steps: hdi_claim_hold, which stores that the program has the bytes, and the
+ * load of the device's state. The other side, hdi_lane_reach, calls hdi_biased_barrier. */
 static inline void hdi_claim_fence(void)
 {
     if (hdi_biased_fenced()) {
@@ -127,8 +131,8 @@ static inline void hdi_claim_fence(void)
     }
 }
 
-/* True if the program may be using the bytes of a claim. Its command, or its second slot, ends at
- * `end`. */
+/* True if the program may be using the bytes of the claim that ends at `end`. `op`: CLAIM, or
+ * CLAIMED if the lane already passed the claim's first slot. */
 static inline bool hdi_claim_is_open(const hd_lane *lane, uint8_t op, uint64_t end)
 {
     /* pairs with the stores of the two functions above */
@@ -144,8 +148,9 @@ static inline bool hdi_claim_has_open(const hd_lane *lane)
            atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
 }
 
-/* True if the lane's claim is open, and no library thread calls the program for it. So only a
- * thread of the program can end it. Relaxed: as above. */
+/* True if the lane's claim is open, and no library thread calls the program for this claim. So only
+ * a thread of the program can end the claim. The loads are relaxed for the reason given at
+ * hdi_claim_has_open. */
 static inline bool hdi_claim_is_left_to_program(const hd_lane *lane)
 {
     uint64_t begun = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
@@ -156,15 +161,15 @@ static inline bool hdi_claim_is_left_to_program(const hd_lane *lane)
 /* hdi_claim_is_left_to_program for the work of a point. */
 bool hdi_point_is_left_to_program(hd_runtime *rt, hdi_point point);
 
-/* True if some claim is open, of the program or of a call. */
+/* True if some claim is open. Claims of the library for calls of the program count, too. */
 bool hdi_claims_are_open(const hd_runtime *rt);
 
-/* The text for the claim of a lane that ends at a position, or whose first slot ends there. It is
- * "claim 'left halo' of main+0x1f", or "... on a stream of ...", and "a claim" once that is over.
- * The caller holds no order lock. */
+/* Writes a text for the lane's claim that ends at a position, or whose first slot ends there.
+ * Examples are "claim 'left halo' of main+0x1f" and "... on a stream of ...". Once the claim is
+ * over, the text is "a claim". The caller holds no order lock. */
 void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT]);
 
-/* `done` moved in a lane for claims. Wakes the thread that waits for claims. */
+/* Call this after `done` moved in a lane for claims. Wakes the thread that waits for claims. */
 static inline void hdi_claim_ring(hdi_engine_shared *engine)
 {
     /* Sequentially consistent with the thread that stores the wish and then loads `done`. */
@@ -178,13 +183,14 @@ static inline void hdi_claim_ring(hdi_engine_shared *engine)
 
 #define HDI_OUTCOME_TEXT 64
 
-/* The number of the outcome: the lane's claim ended with this status. */
+/* The number of an outcome. The outcome is that the lane's claim ended with this status. */
 uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status);
-/* The number of the outcome: the function of a CALL returned this status. */
+/* The number of an outcome. The outcome is that the function of a CALL returned this status. */
 uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_status status);
 
-/* Writes the claim or call into `what`, such as "claim 'left halo' of main+0x1f". Writes its
- * outcome into `why`, such as "it was ended with HD_ERROR_SYSTEM". Order locks may be held. */
+/* Writes the claim or call of an outcome into `what`, such as "claim 'left halo' of main+0x1f".
+ * Writes the outcome itself into `why`, such as "it was ended with HD_ERROR_SYSTEM". Order locks
+ * may be held. */
 void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT], char why[HDI_OUTCOME_TEXT]);
 
 /* Called by hd_close. */

@@ -2,11 +2,11 @@
  * and fields of an hd_error.
  *
  * Threads: any.
- * Locks: hdi_not_done takes order locks, one at a time. The caller of another function may hold
+ * Locks: hdi_not_done takes order locks, one at a time. Callers of the other functions may hold
  * order locks.
  * Blocking: none.
- * Always: the message and the fields of an error first name the same operation. A likely cause is
- * reported as likely, not as certain.
+ * Always: the operation that a message names first is also the one in the error's fields. A likely
+ * cause is reported as likely, not as certain.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,13 +83,14 @@ static int describe_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, ch
     return snprintf(out, bytes, "%s (lane %u, %s)", what, (unsigned)(s->lane % HDI_LANES_MAX), tickets);
 }
 
-/* True if the failure's operation is among these operations. */
+/* True if the operation to blame for the failure is one of the suspect's operations. */
 static bool describe_suspect_is_blamed(const hdi_suspect *s, const hdi_failure *f)
 {
     return s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
 }
 
-/* Lists the operations, first the one to blame. If not all of them fit, their number follows. */
+/* Lists the suspects. The operation to blame comes first. If not all operations fit, the number of
+ * the remaining ones follows. */
 static void describe_suspect_list(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
 {
     hdi_suspect first = {f->position, f->position, f->lane, f->kernel, 1, f->op};
@@ -116,7 +117,8 @@ static void describe_loss_causes(hd_runtime *rt, const hdi_suspects *all, const 
 {
     char list[LIST_BYTES] = "";
     hdi_suspects only = {.begun = true, .count = f->op ? 1 : 0};
-    if (!all || !all->count) { /* without suspects: only the operation in the record itself */
+    /* without suspects, the text names only the operation in the failure itself */
+    if (!all || !all->count) {
         only.named[0] = (hdi_suspect){.position = f->position,
                                       .last = f->position,
                                       .lane = f->lane,
@@ -148,7 +150,7 @@ static void describe_loss_causes(hd_runtime *rt, const hdi_suspects *all, const 
 }
 
 /* ": " and the operating system's report that goes with the loss. A worker may have written
- * anything, so this makes it one line. */
+ * anything, so this function makes one line of it. */
 static void describe_kernel_report(hd_runtime *rt, const hdi_failure *f, char out[HDI_DRIVER_REASON_BYTES + 2])
 {
     const hdi_device *device = rt->devices[f->lane / HDI_LANES_MAX];
@@ -178,8 +180,8 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
     *out = error;
 }
 
-/* Describes for how long the lane has stood still. A worker may have written any time there, so an
- * impossible time is left out. */
+/* Describes for how long nothing ended in the lane. A worker may have written any time into
+ * `moved`, so an impossible time is left out. */
 static void describe_standing_time(hd_runtime *rt, uint32_t lane, char *out, size_t bytes)
 {
     char amount[HDI_AMOUNT_BYTES];
@@ -197,9 +199,30 @@ hd_status hdi_closed_meanwhile(void)
     return hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile");
 }
 
+hd_status hdi_limit_refused(int64_t timeout_ns)
+{
+    return hdi_fail(HD_ERROR_ARGUMENT, "the time limit is %lld ns; pass 0 or more, or HD_FOREVER",
+                    (long long)timeout_ns);
+}
+
+/* Describes the launches behind the awaited ones that may hide their ends. */
+static void describe_behind(hd_runtime *rt, const hdi_suspects *awaited, char *out, size_t bytes)
+{
+    hdi_suspects behind;
+    char list[LIST_BYTES];
+    out[0] = 0;
+    hdi_suspects_behind(rt, awaited, &behind);
+    if (behind.count) {
+        const hdi_suspect *s = &behind.named[0];
+        const hdi_failure first = {.position = s->position, .lane = s->lane, .kernel = s->kernel, .op = s->op};
+        describe_suspect_list(rt, &behind, &first, list);
+        snprintf(out, bytes, ", or it ended, and this shows only when a later launch ends: %.110s", list);
+    }
+}
+
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
 {
-    char text[140], list[LIST_BYTES], operation[LIST_BYTES] = "", standing[60] = "";
+    char text[140], list[LIST_BYTES], operation[LIST_BYTES] = "", standing[80] = "", behind[180];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -221,10 +244,18 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
         describe_suspect(rt, &own, false, operation, sizeof operation);
     }
     if (awaited.begun) {
-        describe_standing_time(rt, s->lane, standing, sizeof standing);
+        describe_standing_time(rt, s->lane, standing, 60);
     }
-    snprintf(error.message, sizeof error.message, "%s; %s%.80s%s%s on device %d: %.180s%s", text,
+    describe_behind(rt, &awaited, behind, sizeof behind);
+    size_t length = strlen(standing);
+    const hd_lane *held = hdi_lane_at(hdi_lane_owner(rt, s->lane), s->lane % HDI_LANES_MAX);
+    if (s->op == HDI_OP_CLAIM && held && hdi_claim_is_left_to_program(held)) {
+        snprintf(standing + length, sizeof standing - length, "; end the claim");
+    }
+    snprintf(error.message, sizeof error.message, "%s; %s%.80s%s%s on device %d: %.*s%s", text,
              operation[0] ? "awaited: " : "", operation, operation[0] ? "; " : "",
-             awaited.begun ? "unfinished" : "not seen to start", error.device, list, standing);
+             awaited.begun ? "unfinished" : "not seen to start", error.device, behind[0] ? 100 : 180, list, behind);
+    size_t used = strnlen(error.message, sizeof error.message - sizeof standing);
+    memcpy(error.message + used, standing, sizeof standing);
     return hdi_fail_error(&error);
 }

@@ -5,7 +5,8 @@
  * Locks: none.
  * Always:
  * - Each area of the channel begins on its own page, so that each can have its own protection.
- * - If attach fails, detach gives back everything that it made.
+ * - If hdi_device_attach fails, hdi_device_detach gives back everything that hdi_device_attach
+ *   made.
  */
 #include <string.h>
 #include <unistd.h>
@@ -105,7 +106,7 @@ hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
     return HD_OK;
 }
 
-/* Registers the completion flags in the channel, which the device writes. */
+/* Registers the channel's completion flags with the driver, since the device writes them. */
 static hd_status channel_register_words(hdi_device *device)
 {
     hdi_scope scope;

@@ -23,21 +23,21 @@
  *                                                                             order lock
  *    7  the restart failed                        hd_device_restart           `restarting`
  *
- * A device leaves hd_open UP, and hd_close ends it in any state. An engine in this process
- * (placements inline and thread) makes transitions 1 and 2 only: it drains the lanes itself, and no
- * restart follows. A worker process keeps a state of its own for its device. That state stays UP,
- * since the process ends at a loss. The process that drives the device is a state machine, too
- * (child_state in src/worker/workers.c).
+ * A device is UP when hd_open returns. hd_close ends a device in any state. An engine in this
+ * process (placements inline and thread) makes transitions 1 and 2 only: it drains the lanes
+ * itself, and no restart follows. A worker process keeps a state of its own for its device. This
+ * state is always UP, since the worker process ends itself at a loss. The process that drives the
+ * device is a state machine, too (child_state in src/worker/workers.c).
  *
  * The state is in the application's own memory. A worker's reports about its device may be wrong
- * (ticket.c), and can lead to FAILING only. Beside the state, a device stores the code of its
- * latest loss, and counts of its losses and restarts.
+ * (ticket.c), and can lead to FAILING only. In addition to the state, a device stores the code of
+ * its latest loss, and counts of its losses and restarts.
  *
  * Threads: any; the table names those that change the state.
  * Locks: as in the table.
  * Blocking: none.
- * Always: each of transitions 2 to 7 is made by one thread at a time. With workers, a device does
- * not become lost while a thread holds its order lock.
+ * Always: only one thread at a time makes one of the transitions 2 to 7. With workers, a device
+ * does not become lost while a thread holds its order lock.
  */
 #ifndef HDI_ENGINE_DEVICE_STATE_H
 #define HDI_ENGINE_DEVICE_STATE_H
@@ -55,11 +55,11 @@ typedef enum hdi_device_state {
      * recorded. A thread that holds the order lock submits nothing any more. Work that waits for
      * other devices goes on. */
     HDI_DEVICE_DRAINING,
-    /* The device counts as lost. All its work ended, or a failed restart left some over. The loss
-     * is reported (hd_loss_next). No worker serves the device. */
+    /* The device counts as lost. All its work ended, or a failed restart left some work unfinished.
+     * The loss is reported (hd_loss_next). No worker serves the device. */
     HDI_DEVICE_LOST,
-    /* The device counts as lost. hd_device_restart owns the channel. A worker may be starting, and
-     * answers no requests yet. */
+    /* The device counts as lost. hd_device_restart owns the channel. Perhaps a worker is starting,
+     * which answers no requests yet. */
     HDI_DEVICE_STARTING,
     /* The device still counts as lost for threads that submit. The port leads to a fresh worker,
      * which hd_device_restart fills. */
@@ -74,7 +74,7 @@ bool hdi_device_may_change(hdi_device_state from, hdi_device_state to);
 /* Makes a transition. No other function changes a device's state. A debug build asserts that the
  * transition exists, and that the device is in `from`. Only transition 1 may find another state,
  * since several threads notice the same failure. False: nothing changed. A thread that sees the new
- * state also sees everything that this thread wrote before. */
+ * state also sees everything that the caller wrote before the call. */
 bool hdi_device_change(hdi_device *device, hdi_device_state from, hdi_device_state to);
 
 static inline hdi_device_state hdi_device_state_of(const hdi_device *device)
@@ -90,11 +90,12 @@ static inline bool hdi_device_lost(const hdi_device *device)
     return hdi_device_state_of(device) >= HDI_DEVICE_DRAINING;
 }
 
-/* True if the device counts as lost, or was lost since its count of losses was `losses`. In the
- * latter case it may have restarted. */
+/* True if the device counts as lost, or was lost since its count of losses was `losses`. After such
+ * a loss, a restart may have made the device UP again. */
 static inline bool hdi_device_lost_since(const hdi_device *device, uint64_t losses)
 {
-    /* The state comes first: who sees a restarted device also sees the loss counted. */
+    /* The state is loaded first: a thread that sees a restarted device also sees that the loss was
+     * counted. */
     return hdi_device_lost(device) || atomic_load_explicit(&device->losses, memory_order_acquire) != losses;
 }
 

@@ -3,7 +3,8 @@
  *
  * Threads: any.
  * Locks: hdi_loss_fail_call takes the device's order lock, and the mutex of the losses.
- * Blocking: hdi_device_await_loss blocks, and so do calls that fail with the code of a lost device.
+ * Blocking: hdi_device_await_loss blocks. A function in this file also blocks if it reports the
+ * code of a lost device.
  * Always: a scope saves the thread's own current context, and restores it afterwards.
  */
 #include "base/error.h"
@@ -46,8 +47,8 @@ hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_poin
         return hdi_loss_fail_call(device, hdi_device_await_loss(device, code), entry_point);
     }
     hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
-    return hdi_fail_driver(status, code, entry_point, device->index, "the driver failed: %s",
-                           hdi_driver_code_name(code));
+    return hdi_fail_driver(status, code, entry_point, device->index, "the driver failed: %s%s",
+                           hdi_driver_code_name(code), hdi_driver_code_advice(code));
 }
 
 hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer)

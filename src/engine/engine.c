@@ -2,8 +2,8 @@
  * and how it sleeps and wakes.
  *
  * A lane with more than a few commands to issue is *full*. A pass of the engine visits all lanes
- * that are not full, and then one or a few full lanes. So a lane with few commands waits for one
- * short visit at most, even if many lanes are full. Full lanes take turns. Every second turn goes
+ * that are not full, and then one or a few full lanes. So a lane with few commands waits for few
+ * visits of full lanes, however many lanes are full. Full lanes take turns. Every second turn goes
  * to a full lane that a thread waits for.
  *
  * Threads: in the placement `thread`, each device's engine has a thread of its own from hd_open to
@@ -15,10 +15,11 @@
  * - An engine without work sleeps. A submitter that finds the engine asleep rings its doorbell.
  *   While work is in flight, the engine sleeps for a limited time, since the device's completion
  *   flags ring no doorbell.
- * - If n lanes are full, each of them gets its turn after at most 2 n visits. An inactive lane is
+ * - If n lanes are full, each of them gets its turn after at most 2 n turns. An inactive lane is
  *   not full.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include "base/error.h"
 #include "base/lock.h"
@@ -28,36 +29,40 @@
 #include "engine/stream.h"
 #include "engine/stream_pool.h"
 
-/* Timed sleeps while work is in flight. A sleep lasts a small part of the time without progress,
- * since up to a whole sleep is lost when the work ends. With few processors it is a larger part,
- * since the work may need them. */
+/* Timed sleeps while work is in flight. A sleep lasts 1/SLEEP_PART of the time that passed without
+ * progress, within the bounds below. When work ends during a sleep, the rest of the sleep is lost
+ * time. On a machine with few processors a sleep is longer (1/SLEEP_PART_OF_FEW), since the
+ * program's work may need the processors. */
 #define SLEEP_LEAST_NS 20000
 #define SLEEP_MOST_NS 500000
 #define SLEEP_PART 1024
 #define SLEEP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
-/* For the watchdog: a gap between two passes that is too long for a sleep of the engine. */
+/* For the watchdog: if two passes are farther apart than this, the engine did more than sleep in
+ * between. */
 #define LATE_NS 20000000
-#define WATCH_PART 4 /* of the option: the most that one gap counts */
+#define WATCH_PART 4 /* one gap counts for at most 1/WATCH_PART of the option watchdog */
 #define SEEN_NS 1000 /* several times as long as a processor delays a store */
-/* The maximum of unfinished entries of a lane in the driver's queue. The driver takes 1021 for a
- * stream that stands still. The next call then waits, and all other lanes wait with it. With driver
- * 580.159, launches, fills and graphs count alike, and events do not count. On a device with more
- * streams than queues, streams may share a queue, so a lane gets a quarter of it. In the placement
- * inline a call that waits blocks only the caller, which may not call again for long. So the limit
- * is higher there. */
+/* The most unfinished entries of a lane in the driver's queue. For a stream that stands still, the
+ * driver accepts 1021 entries. The next call for this stream waits, and so all lanes of the engine
+ * wait. With driver 580.159, a launch, a fill and a graph count as one entry each, and an event
+ * counts as none. If a device has more streams than queues, streams share queues. So a lane gets a
+ * quarter of a queue. In the placement inline, a driver call that waits blocks only the calling
+ * thread. Also, the next call of the program may come much later. So the limit is higher there. */
 #define ENTRIES_MOST 256
 #define ENTRIES_MOST_INLINE 768
 
-/* the longest sleep without work in flight, while chains must be given back */
+/* the longest sleep without work in flight, while lanes still have chains to give back */
 #define TIDY_NS 500000000
 
-/* Words with a bit per lane. Passes look only at the words of lanes that were made. */
+/* The number of words for one bit per lane. Passes look only at the words of lanes that were
+ * made. */
 #define WORDS (HDI_LANES_MAX / 64)
-#define LITTLE 8     /* a lane with no more commands than this to issue is not full */
-#define LOOKED_AT 16 /* full lanes whose progress a pass also checks in each turn */
-/* For each turn of a full lane, the engine makes at most this many visits of other lanes. */
+#define LITTLE 8 /* a lane with no more commands than this to issue is not full */
+/* in each turn, a pass also checks the progress of this many other full lanes */
+#define LOOKED_AT 16
+/* Between two turns of full lanes, the engine makes at most this many visits of other lanes. */
 #define LIGHT_PER_TURN 32
 #define QUIET_NS 10000000 /* a lane stays active for this time after its work is done */
 /* After another lane had work, visits of full lanes stay short for this time, since the other lane
@@ -71,8 +76,8 @@ void hdi_engine_offer_fences(hdi_device *device)
                           memory_order_relaxed);
 }
 
-/* Called before the first command. A submitter that still reads the former value only fences once
- * too often. */
+/* Makes the engine fence in place of submitters, if it can. Called before the first command. A
+ * submitter that still reads the former value of `fences` makes one unneeded fence. */
 static void engine_take_fences(hdi_engine *engine)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -86,9 +91,9 @@ static void engine_take_fences(hdi_engine *engine)
     }
 }
 
-/* Makes submitters' stores to `head` visible to the engine. After it, the engine sees every store
- * of a submitter that did not see the engine's last store. It takes some microseconds, and
- * interrupts each processor that runs the application. */
+/* Makes submitters' stores to `head` visible to the engine. After this call, the engine sees every
+ * store of a submitter that did not see the engine's last store. The call takes some microseconds,
+ * and interrupts each processor that runs the application. */
 static void engine_see_heads(hdi_engine *engine)
 {
     if (!engine->fences) {
@@ -110,8 +115,8 @@ static void engine_put_bit(uint64_t *bits, uint32_t lane, bool value)
 }
 
 /* True if a thread waits for the lane. A thread that begins to wait stores the wish, then sets the
- * bit. The engine clears the bit before its last load of the wish. It clears bits only here, when
- * it chooses a turn: a bit that stays set saves the next waiter an atomic operation. */
+ * bit. The engine clears the bit before its last load of the wish. The engine clears bits only
+ * here, when it chooses a turn. A bit that stays set saves the next waiter an atomic operation. */
 static bool engine_lane_is_awaited(hdi_engine *engine, uint32_t lane)
 {
     _Atomic uint64_t *word = &engine->shared->awaited[lane / 64];
@@ -143,8 +148,8 @@ static void engine_visit_lane(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
-    /* A full lane with at most this many slots left does not wait for another turn. The code counts
-     * slots, since it would need to read the commands to count them. */
+    /* If at most this many slots are left to issue, the lane is no longer full. This code counts
+     * slots instead of commands, since it would have to read the ring to count commands. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
     engine_put_bit(engine->full, lane, more && head - stream->issued > LITTLE);
 }
@@ -185,7 +190,8 @@ static bool engine_give_turn(hdi_engine *engine, hdi_pass *pass)
     return true;
 }
 
-/* True if a lane just became full. Its first turn comes like those of the others. */
+/* True if the lane became full since its last visit. From now on the lane waits for its turn, like
+ * other full lanes. */
 static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
 {
     hdi_stream *stream = &engine->streams[lane];
@@ -195,7 +201,7 @@ static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
         return false;
     }
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
-    /* Submitters may overwrite slots in front of `done`. */
+    /* Submitters may overwrite slots in front of `done`, so the loop below must not read them. */
     hdi_stream_catch_up(engine, stream, head);
     uint64_t at = stream->issued;
     if (head - at <= LITTLE || head - at > channel->slots) {
@@ -207,8 +213,9 @@ static bool engine_lane_has_filled(hdi_engine *engine, uint32_t lane)
     return at < head;
 }
 
-/* True if all work of the lane is done. A program that ends a claim by itself moves `done` and
- * `head` (hdi_claim_end_lane). If `head` is behind `done`, the lane gets a visit. */
+/* True if all work of the lane is done. A program that ends a claim without the engine moves `done`
+ * first and `head` last (hdi_claim_end_unseen). If the engine sees only one of these stores, the
+ * lane gets a visit. */
 static bool engine_lane_is_done(const hdi_lane_shared *lane)
 {
     uint64_t head = atomic_load_explicit(&lane->head, memory_order_seq_cst);
@@ -223,8 +230,8 @@ static bool engine_lane_is_quiet(const hdi_engine *engine, uint32_t lane)
            (atomic_load_explicit(&shared->head, memory_order_acquire) == stream->done || engine_lane_is_done(shared));
 }
 
-/* Removes lanes that were quiet for a while from the active ones. An earlier removal would not pay:
- * most lanes soon get work again, and a submission to an active lane is cheaper. */
+/* Clears the bits in `active` of lanes that were quiet for a while. An earlier removal would not
+ * pay: most lanes soon get work again, and a submission to an active lane is cheaper. */
 static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
@@ -261,7 +268,7 @@ static void engine_retire_quiet(hdi_engine *engine, const uint64_t *active, hdi_
     }
 }
 
-/* Visits the lanes that are not full. Returns the number of these lanes. */
+/* Visits the lanes that are not full. Returns the number of visits. */
 static uint32_t engine_visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint32_t n = 0;
@@ -305,12 +312,12 @@ static void engine_look_at_full(hdi_engine *engine, hdi_pass *pass)
     }
 }
 
-/* While work is in flight, a pass comes SLEEP_MOST_NS after the last one at the latest. A far
+/* While work is in flight, a pass comes SLEEP_MOST_NS after the previous pass at the latest. A far
  * longer gap shows that the engine could not run: the program was stopped, or the machine was too
  * busy. Perhaps the work could not run either. So the watchdog does not count such a gap. Time in a
- * driver call is no gap.
- * With placement=inline a gap may be time that the program spent elsewhere while the work ran.
- * There a part of the gap counts, so that work without end is noticed after some looks. */
+ * driver call is no gap. With placement=inline, the work may have run during a gap, while the
+ * program did something else. There a part of each gap counts, so that the watchdog notices work
+ * without end after several passes. */
 static void engine_watch_time(hdi_engine *engine, int64_t now)
 {
     int64_t gap = engine->now ? now - engine->now : 0, part = engine->watchdog_ns / WATCH_PART;
@@ -375,8 +382,8 @@ static bool engine_lane_is_claimed(const hdi_stream *stream, const hdi_lane_shar
     return to && atomic_load_explicit(&shared->ended, memory_order_seq_cst) < to;
 }
 
-/* True if some active lane could issue commands now. Before a timed sleep it skips a blocked lane,
- * which gets a visit after the sleep. */
+/* True if some active lane could issue commands now. `timed`: the next sleep is timed. Then a
+ * blocked lane does not count, since it gets a visit after the sleep. */
 static bool engine_has_new_work(hdi_engine *engine, bool timed)
 {
     for (uint32_t w = 0, words = engine_lane_words(engine); w < words; w++) {
@@ -407,8 +414,8 @@ static bool engine_has_wishes(hdi_engine *engine)
             const hdi_stream *stream = &engine->streams[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             /* A lane gets wishes only after commands. Another thread may have made the stream:
-             * pairs with the release store in hdi_stream_make. In a worker process that is the
-             * thread that serves requests. */
+             * pairs with the release store in hdi_stream_make. In a worker process, the thread that
+             * serves requests makes streams. */
             if (!atomic_load_explicit(&stream->made, memory_order_acquire) || engine_lane_is_done(shared)) {
                 continue; /* all work of the lane is done, so its wishes are met */
             }
@@ -425,8 +432,8 @@ static bool engine_has_wishes(hdi_engine *engine)
     return false;
 }
 
-/* Gives stores of submitters time to become visible. Before a timed sleep, which ends by itself,
- * that is enough. Interrupting every processor would cost more. */
+/* Gives stores of submitters time to become visible. Before a timed sleep this is enough: the sleep
+ * ends by itself, so a missed store costs little. To interrupt every processor would cost more. */
 static void engine_let_stores_be_seen(void)
 {
     int64_t end = hdi_clock_ns() + SEEN_NS;
@@ -501,8 +508,10 @@ static void *engine_thread(void *argument)
         return NULL;
     }
     int64_t quiet_since = 0;
-    bool first = true; /* the next timed sleep is the first one since something happened */
-    /* Sets the slack of this thread only: its timed sleeps are shorter than the usual slack. */
+    /* the next timed sleep is the first one since the engine last made progress */
+    bool first = true;
+    /* Sets the timer slack of this thread only. Its timed sleeps are shorter than the usual
+     * slack. */
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = engine_pass(engine);
@@ -534,11 +543,12 @@ static void *engine_thread(void *argument)
 
 #define BAD_ENTRIES_MAX 8
 
-/* Makes the device's context current on this thread. If the driver keeps refusing, the device is
- * useless, so it is lost. A pass without a context then fails all awaited work. */
+/* Makes the device's context current on this thread. If the driver refuses several times in a row,
+ * the device is useless, so the engine loses it. False: the driver refused, but the device is not
+ * lost yet. A pass without a context then fails all awaited work. */
 static bool engine_enter_inline(hdi_engine *engine, hdi_scope *scope)
 {
-    hdi_attempt attempt; /* the error that the caller gets must be about its own call */
+    hdi_attempt attempt; /* this attempt leaves the caller's error message alone */
     hdi_attempt_begin(&attempt);
     hd_status status = hdi_scope_enter(engine->device, scope);
     hdi_attempt_end(&attempt);
@@ -560,8 +570,8 @@ bool hdi_engine_run_inline(hdi_device *device)
     bool progress = false;
     do {
         if (!hdi_mutex_try(&engine->running)) {
-            /* The thread that holds `running` looks for new commands once more after it releases
-             * it. */
+            /* After the thread that holds `running` releases it, that thread looks for new commands
+             * once more. */
             return progress;
         }
         if (!engine_enter_inline(engine, &scope)) {
@@ -586,7 +596,10 @@ static hd_status engine_start_thread(hdi_engine *engine)
     hdi_device *device = engine->device;
     int error = hdi_thread_start(&engine->thread, engine_thread, engine);
     if (error) {
-        return hdi_fail(HD_ERROR_SYSTEM, "cannot start the engine thread of device %d: error %d", device->index, error);
+        return hdi_fail(HD_ERROR_SYSTEM,
+                        "cannot start the engine thread of device %d: %s; allow more threads (ulimit -u), or memory "
+                        "for them (ulimit -v)",
+                        device->index, strerror(error));
     }
     engine->has_thread = true;
     /* pairs with the release store in engine_thread */
@@ -597,7 +610,7 @@ static hd_status engine_start_thread(hdi_engine *engine)
     return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
-/* Joins the other runtimes in the use of streams that were made ahead. */
+/* Makes this engine a user of the streams that hd_open makes ahead (stream_pool.h). */
 static void engine_join_streams(hdi_device *device)
 {
     hdi_current current;
@@ -655,12 +668,17 @@ bool hdi_engine_stop(hdi_device *device, int64_t deadline)
     return true;
 }
 
+uint64_t hdi_engine_function(const hdi_device *device)
+{
+    return device->engine ? atomic_load_explicit(&device->engine->in_function, memory_order_relaxed) : 0;
+}
+
 bool hdi_engine_is_busy(hdi_device *device)
 {
     hdi_engine *engine = device->engine;
     hdi_scope scope;
     if (!engine || hdi_scope_enter(device, &scope) != HD_OK) {
-        return false; /* a context that cannot be entered does no work */
+        return false; /* a context that cannot be made current does no work */
     }
     bool busy = false;
     for (uint32_t i = 0; i < HDI_LANES_MAX && !busy; i++) {
@@ -690,7 +708,7 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
         stream->handle = NULL;
         return answer;
     }
-    /* The position is not 0 if a former engine was lost. */
+    /* The position is not 0 if a former engine, which is gone, already did work in this lane. */
     uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     stream->number = number;
     if (engine_lane_words(engine) <= number / 64) { /* the caller makes one lane at a time */
@@ -704,7 +722,8 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
     atomic_store_explicit(&device->channel.lanes[number].times_after, position, memory_order_release);
     /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
     atomic_store_explicit(&stream->made, true, memory_order_release);
-    /* Commands of a former worker: no submitter rings for them, and the engine may sleep. */
+    /* The lane contains commands of a former worker. No submitter rings for them, and the engine
+     * may sleep. */
     if (atomic_load_explicit(&device->channel.lanes[number].head, memory_order_acquire) != position) {
         hdi_engine_ring(engine->shared);
     }

@@ -19,39 +19,42 @@
  * returns. */
 hd_status hdi_engine_create(hdi_device *device);
 /* Ends the engine's thread, so that the engine issues nothing afterwards. False: at the deadline
- * the thread is still inside a driver call. Then the thread is detached, and all memory that it can
- * use must stay. */
+ * the thread is still inside a driver call. Then this function detaches the thread, and the caller
+ * must keep all memory that the thread can use. */
 bool hdi_engine_stop(hdi_device *device, int64_t deadline);
+/* The program's function (hd_lane_run_native) that the engine runs now; 0: none. */
+uint64_t hdi_engine_function(const hdi_device *device);
 /* True if the driver reports unfinished work in streams of the device. The engine must be
  * stopped. */
 bool hdi_engine_is_busy(hdi_device *device);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
-/* Placement inline: runs the engine on the caller until it makes no progress, unless another thread
- * runs it. True if it made progress. */
+/* Placement inline: runs the engine on the calling thread until the engine makes no progress. Does
+ * nothing if another thread runs the engine. True if the engine made progress on this thread. */
 bool hdi_engine_run_inline(hdi_device *device);
-/* Sets in the channel which side may fence. hd_open and hd_device_restart call it before the
- * device's engine starts. */
+/* Sets `fences` in the channel: which side may fence (HDI_FENCES_*). hd_open and hd_device_restart
+ * call it before the device's engine starts. */
 void hdi_engine_offer_fences(hdi_device *device);
 /* How long a thread that polls the device's work should sleep, after `quiet` nanoseconds without
  * progress. */
 int64_t hdi_engine_sleep_after(int64_t quiet);
 
-/* ---- wake.c: wakes who sleeps ---- */
+/* ---- wake.c: wakes sleeping threads and engines ---- */
 
-/* Wakes the engine. A submitter calls this only after it saw `asleep`. */
+/* Wakes the engine. A submitter calls this only if it saw `asleep` set. */
 void hdi_engine_ring(hdi_engine_shared *engine);
-/* Call it after `done` of a lane moved. Wakes the threads that sleep for a passed position. */
+/* Call this after `done` of a lane moved from `before`. Wakes the threads that sleep until a
+ * position that `done` has now reached. */
 void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done);
-/* Wakes the engines in other processes that wait for this lane's `done`. Call it after `done`
+/* Wakes the engines in other processes that wait for this lane's `done`. Call this after `done`
  * moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 /* Wakes all threads that wait for a lane, or for anything else of the runtime, so that they see
  * `closing`. */
 void hdi_wake_sleepers(hdi_device *device);
 
-/* Stores `head` of a lane, or `ended`, before hdi_engine_notify; pairs with the engine's acquire
- * load. A seq_cst store is an exchange, which waits while the engine owns the cache line. So the
- * store is plain if the engine fences (HDI_FENCES_ENGINE). */
+/* Stores a lane's `head` or `ended`. Call hdi_engine_notify afterwards. Pairs with the engine's
+ * acquire load. A seq_cst store is an exchange, which waits while the engine owns the cache line.
+ * So the store is plain if the engine fences (HDI_FENCES_ENGINE). */
 static inline void hdi_engine_publish(const hdi_engine_shared *engine, _Atomic uint64_t *word, uint64_t position)
 {
     if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
@@ -63,7 +66,7 @@ static inline void hdi_engine_publish(const hdi_engine_shared *engine, _Atomic u
     }
 }
 
-/* Notifies the engine of new commands or wishes in a lane. Call it after hdi_engine_publish, or
+/* Notifies the engine of new commands or wishes in a lane. Call this after hdi_engine_publish, or
  * after a sequentially consistent store of the wish. */
 static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
 {
@@ -74,15 +77,15 @@ static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
     if (__builtin_expect(!(atomic_load_explicit(&engine->active[lane / 64], memory_order_seq_cst) & bit), 0)) {
         atomic_fetch_or_explicit(&engine->active[lane / 64], bit, memory_order_seq_cst);
     }
-    /* Also sequentially consistent with the engine, which stores `asleep` and then looks for work a
-     * last time. */
+    /* Also sequentially consistent with the engine, which stores `asleep` and then looks for work
+     * once more. */
     if (__builtin_expect(atomic_load_explicit(&engine->asleep, memory_order_seq_cst) != 0, 0)) {
         hdi_engine_ring(engine);
     }
 }
 
-/* Notifies the engine for a thread that begins to wait for the lane (wanted_host). A busy lane then
- * gets an earlier turn. */
+/* Tells the engine that a thread begins to wait for the lane (wanted_host). If the lane has many
+ * commands, it then gets an earlier turn. */
 static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
 {
     uint64_t bit = (uint64_t)1 << (lane % 64);
@@ -115,20 +118,22 @@ void hdi_loss_suspect(hdi_device *device, int code);
 /* Gets the suspects of the device's latest loss. Returns the number of that loss, counted from
  * 1. */
 uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out);
-/* Records that all unfinished work of a lane fails, and all work that comes later. Called by the
- * threads that may call hdi_loss_suspect. */
+/* Records that all unfinished work of a lane fails, and that all later work fails. Only the threads
+ * that may call hdi_loss_suspect call this function. */
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code);
-/* The device's worker process is gone: fails all unfinished work, and ends all waits. Work that
- * waits for other devices ends once that wait is over (hdi_device_drain). Any thread. */
+/* Call this when the device's worker process is gone. Fails all unfinished work of the device. Work
+ * that waits for other devices ends once its wait is over (hdi_device_drain). Any thread. */
 void hdi_device_lose(hdi_device *device, int code);
-/* How far the lane of a lost device is finished: up to its first unfinished WAIT or open claim. */
+/* Returns how far the lane of a lost device counts as finished: up to its first unmet WAIT or open
+ * claim, else up to `head`. */
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head);
-/* Drains a device whose worker is gone: ends its work, up to waits for lanes of other devices. Call
- * it until it returns false. Then nothing is left, or a restart took the rest over. Any thread. */
+/* Drains a device whose worker is gone: ends the work of each lane, up to the lane's first unmet
+ * WAIT or open claim. Call this function until it returns false. Then no work is left, or a restart
+ * took over the work that is left. Any thread. */
 bool hdi_device_drain(hdi_device *device);
 /* For a restart: takes over work that still waits, and makes the device STARTING. After this call,
- * no other thread moves its lanes. The call waits for the thread that reports the loss, and for
- * nothing else. */
+ * no other thread moves the device's lanes. The call waits for the thread that reports the loss,
+ * and for nothing else. */
 void hdi_device_end_draining(hdi_device *device);
 /* True if no work is unfinished in any lane. Any thread. */
 bool hdi_device_is_drained(const hdi_device *device);
@@ -136,36 +141,37 @@ bool hdi_device_is_drained(const hdi_device *device);
 void hdi_device_reactivate(hdi_device *device);
 /* Reports through hd_loss_next that a DRAINING device is lost. */
 void hdi_loss_note(hdi_device *device, int code);
-/* Fails with DEVICE_LOST: "WHAT: ", then how the device was last lost. Device -1: it is not
- * recorded which device was lost. */
+/* Fails with DEVICE_LOST. The message is "WHAT: ", followed by the device's latest loss. `device`
+ * -1: the lost device is not recorded. */
 hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what);
-/* Fails with the given status: WHAT, then how the device was lost, if it was lost. */
+/* Fails with the given status. The message is WHAT, followed by the device's loss if the device is
+ * lost. */
 hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what);
-/* Fails with DEVICE_LOST, even if so far only a driver call of this thread (`entry_point`) returned
- * `code`. The caller holds no order lock. */
+/* Fails with DEVICE_LOST. The engine may not know of the loss yet: perhaps only this thread's
+ * driver call `entry_point` returned `code`. The caller holds no order lock. */
 hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point);
 
 /* ---- ticket.c: waits for positions, checks of the positions that a worker process reports ---- */
 
-/* True if all reports about a device's lanes are possible. The watcher calls it now and then, while
- * a worker drives the device. */
+/* True if the worker's reports about all lanes of a device are possible. The watcher calls this
+ * function now and then, while a worker drives the device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
-/* Call it before you submit work of the program that may wait for other work in ways that Heddle
- * cannot see. An engine that sees that work also sees the note. */
+/* Call this before you submit work of the program that may wait for other work in ways that Heddle
+ * cannot see. An engine that sees this work also sees `has_calls` set. */
 static inline void hdi_runtime_note_calls(hd_runtime *rt)
 {
     if (!atomic_load_explicit(&rt->has_calls, memory_order_relaxed)) {
         atomic_store_explicit(&rt->has_calls, true, memory_order_relaxed);
     }
 }
-/* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes.
- * False: the deadline passed. A trace records it as a pause of the thread. */
+/* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes. False:
+ * the deadline passed. A trace shows the wait as a pause of the thread. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* Like hdi_wait_position, for a caller that records the wait itself, and for threads that only tidy
  * up. */
 bool hdi_wait_position_unrecorded(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
-/* Like hdi_wait_position, for waits of the program itself: it calls hd_runtime.on_block before it
- * sleeps. The caller holds no lock. */
+/* Like hdi_wait_position, for waits of the program itself. Calls hd_runtime.on_block before the
+ * thread sleeps. The caller holds no lock. */
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 
 /* ---- describe.c: describes operations, losses and waits without success ---- */
@@ -174,13 +180,28 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
 void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes);
 /* An error without message, whose fields name the operation to blame. */
 hd_error hdi_failure_error(hd_runtime *rt, const hdi_failure *failure);
-/* The message of a loss: cause, and the operations that may be to blame. The failure names the
- * likeliest one. */
+/* Writes the message of a loss: its cause, and the operations that may be to blame. `failure` names
+ * the likeliest of these operations. */
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, hd_error *out);
-/* The status of a wait without success: the runtime closes, or TIMEOUT with the text. A TIMEOUT
- * also names the unfinished operation that the position waits for in the end, and states since when
- * nothing ended in that lane. The error's fields name the same operation. Position 0: only the
- * text. The caller holds no order lock. */
+/* Fails with ARGUMENT. No call ever returned this ticket. */
+hd_status hdi_ticket_refused(hd_ticket ticket);
+
+/* The deadline of a limit that the program gave. If the program may not give this limit, the
+ * deadline is over: the call does not block, and fails with hdi_limit_refused instead of TIMEOUT.
+ * So a call that need not wait does not check its limit. */
+static inline int64_t hdi_limit_deadline(int64_t timeout_ns)
+{
+    return timeout_ns < HD_FOREVER ? 0 : hdi_deadline(timeout_ns);
+}
+
+/* Fails with ARGUMENT. The limit is negative, but not HD_FOREVER. */
+hd_status hdi_limit_refused(int64_t timeout_ns);
+
+/* The status of a wait without success. If the runtime is being closed, the message reports that.
+ * Otherwise the status is TIMEOUT with the text. A TIMEOUT also names the unfinished operation that
+ * the position finally waits for, and how long nothing ended in the lane of that operation. The
+ * error's fields name the same operation. Position 0: the message is only the text. The caller
+ * holds no order lock. */
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The status of a call whose wait hd_close ended. */
@@ -188,31 +209,36 @@ hd_status hdi_closed_meanwhile(void);
 
 /* ---- status.c: the status of a position, and of a lane that refuses work ---- */
 
-/* The failure that covers a finished position, as a status with message; HD_OK if none. */
+/* Returns the failure that covers a finished position, as a status with a message. HD_OK: no
+ * failure covers it. */
 hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position);
+/* hdi_position_status for a ticket of the program. Further errors: NOT_FOUND (the outcome is
+ * forgotten, see failures.h). */
+hd_status hdi_ticket_status(hd_runtime *rt, uint32_t lane, uint64_t position);
 /* The error of a lane or device that refuses work. */
 hd_status hdi_lane_refuses(hd_lane *lane);
 
 /* ---- lane.c ---- */
 
-/* The lane of a handle, even if the lane was destroyed since, because tickets still name it. NULL:
- * not a lane. */
+/* The lane of a handle. Also accepts the handle of a lane that was destroyed, because tickets still
+ * name such a lane. NULL: the value is no handle of a lane. */
 static inline hd_lane *hdi_lane_any(const hd_lane *handle)
 {
     hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
     return lane && hdi_handle_head_is(&lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
 }
 
-/* The point of a ticket that the calling function got by submitting; no point for {NULL, 0}. The
- * lane exists even if hd_close ended all handles meanwhile: its handle is stale then, but its work
- * is still under way. */
+/* The point of a ticket that the calling function got from its own submission. For {NULL, 0} the
+ * result is no point. Even if hd_close ended all handles meanwhile, the lane still exists: its
+ * handle is stale, but its work may be under way. */
 static inline hdi_point hdi_ticket_point(hd_ticket ticket)
 {
     const hd_lane *lane = (const hd_lane *)hdi_handle_object(ticket.lane);
     return lane ? (hdi_point){lane->global, ticket.sequence} : (hdi_point){0, 0};
 }
 
-/* The runtime for HDI_INSIDE, before the handle is checked: compare it only. */
+/* The lane's runtime, for HDI_INSIDE. The handle is not checked yet, so the caller must only
+ * compare the pointer. */
 static inline const void *hdi_lane_runtime(const hd_lane *handle)
 {
     const hd_lane *lane = (const hd_lane *)hdi_handle_object(handle);
@@ -225,7 +251,7 @@ static inline uint64_t hdi_lane_word(const hd_lane *handle)
     return hdi_handle_word(HDI_LANE_MAGIC, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
 }
 
-/* NULL: not a live lane. */
+/* The lane of a valid handle; NULL: the handle is not valid. */
 static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
 {
     hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
@@ -242,20 +268,23 @@ static inline hd_lane *hdi_lane_handle(hd_lane *lane)
     return (hd_lane *)hdi_handle_make(lane, hdi_handle_head_generation(&lane->handle));
 }
 
-/* True if the lane goes on in another structure now. Order lock held. */
+/* True if the lane uses another structure now, so that this structure is out of use. Order lock
+ * held. */
 static inline bool hdi_lane_is_past(const hd_lane *lane)
 {
     return lane->device->lanes[lane->number] != lane;
 }
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out);
-/* A parking lane (src/buffer/parked.h). LIMIT: the device cannot get more. */
+/* A parking lane (src/buffer/parked.h). LIMIT: the device has as many parking lanes as it can
+ * have. */
 hd_status hdi_lane_make_parking(hdi_device *device, hd_lane **out);
 /* For hd_close. The first function ends all handles and tickets, the second one frees the
  * application's memory of lanes. */
 void hdi_lanes_close(hdi_device *device);
 void hdi_lane_release_all(hdi_device *device);
-/* Makes the scratch memory of a lane's submissions. False: no memory; release it nevertheless. */
+/* Makes the scratch memory of a lane's submissions. False: no memory; even then the caller calls
+ * hdi_waits_release. */
 bool hdi_waits_make(hdi_waits *waits, size_t n_lanes);
 void hdi_waits_release(hdi_waits *waits);
 /* Pushes a one-slot command; order lock held, space checked. */
@@ -273,15 +302,26 @@ bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
 /* True if a runtime other than `rt` is open in this process. */
 bool hdi_runtimes_are_open_beside(const hd_runtime *rt);
-/* Begins to close the runtime: from here on it is open only for the program's functions on threads
- * of the library. False: it is not open, or another thread closes it. */
+/* Begins to close the runtime. From here on, only functions of the program on threads of the
+ * library can still call it. False: the runtime is not open, or another thread closes it. */
 bool hdi_runtime_begin_close(hd_runtime *rt);
-/* Removes the runtime, after a wait for its visitors (hdi_runtime_with). False: it is not open. Of
- * several calls at once, one returns true. */
+/* Waits for the runtime's visitors (hdi_runtime_with), and then removes the runtime. False: the
+ * runtime is not open. */
 bool hdi_runtime_remove(hd_runtime *rt);
 /* Runs `visit` on the open runtime with this id. The runtime stays meanwhile. False: no such
  * runtime. The caller holds no lock. */
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context);
+
+#define HDI_RUNTIMES_MAX 256
+/* Runs `visit` on each open runtime except `rt`, one after the other, until `visit` returns false.
+ * Each runtime stays meanwhile. `place`: a number below HDI_RUNTIMES_MAX, which differs for all
+ * open runtimes. The caller may hold locks, so `visit` must not wait. False: `visit` returned
+ * false. */
+bool hdi_runtimes_all_beside(const hd_runtime *rt, bool (*visit)(hd_runtime *, uint32_t place, void *), void *context);
+/* Adds `more` to the number of closed runtimes that a thread still gives back. */
+void hdi_runtimes_count_lingering(int more);
+/* Waits until no such runtime is left, or until the deadline. */
+void hdi_runtimes_await_lingering(int64_t deadline);
 
 /* ---- driver_call.c: driver calls on threads that run no engine ---- */
 
@@ -294,10 +334,11 @@ typedef struct hdi_scope {
 hd_status hdi_scope_enter(hdi_device *device, hdi_scope *scope);
 void hdi_scope_leave(hdi_scope *scope);
 
-/* Returns why the worker is gone, after a request failed with a code below 0. The reason is
- * recorded a moment after the worker's sockets close. Blocks for that, at most a second. */
+/* Call this after a request failed with a code below 0. Returns the reason why the worker is gone.
+ * The reason is recorded a moment after the worker's sockets close. The call blocks until then, but
+ * at most a second. */
 int hdi_device_await_loss(hdi_device *device, int code);
-/* Fails with the status and message of a failed answer, for the caller of a cold call. */
+/* Fails with the status and message of a port's failed answer (port.h). */
 hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer);
 /* Fails with the status and message of a driver code. */
 hd_status hdi_driver_failed(hdi_device *device, int driver_code, const char *entry_point);

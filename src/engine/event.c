@@ -1,15 +1,15 @@
 /* event.c - the events of a lane, which other lanes and streams of the program wait for.
  *
  * A lane records sixteen events in turn. An event may cover more work than a waiter needs. Then the
- * waiter waits for more work, which is safe if all this work ends by itself. Work of the program
- * may not end by itself. For example, kernels of NCCL in several lanes wait for each other, which
- * Heddle cannot see, and a kernel may wait for a flag. So the engine *cuts* a lane in front of each
- * call of a function of the program, and of each kernel that may run long. It also cuts in front of
- * each wait, because the lane may wait for such work of the program. The engine puts a signal at
- * each cut. A waiter for work in front of a cut uses no event behind that cut. So the end of this
- * work is seen, whatever is behind the cut. The engine also records an event at a cut, if a waiter
- * may need an event there. At a cut for a wait, it does so only once the program's own work may be
- * in lanes (has_calls).
+ * waiter also waits for this additional work, which is safe if all of it ends by itself. Work of
+ * the program may not end by itself. For example, kernels of NCCL in several lanes wait for each
+ * other, which Heddle cannot see, and a kernel may wait for a flag. So the engine *cuts* a lane in
+ * front of each call of a function of the program, and of each kernel that may run long. It also
+ * cuts in front of each wait of the lane, because the lane may wait for such work of the program.
+ * The engine puts a signal at each cut. A waiter for work in front of a cut uses no event behind
+ * that cut. So the engine sees the end of the work in front of the cut, whatever is behind the cut.
+ * The engine also records an event at a cut, if a waiter may need this event. At a cut for a wait,
+ * it records one only once the program's own work may be in lanes (has_calls).
  *
  * Threads: the thread that runs the device's engine records and cuts. Any thread may hold an event.
  * Locks: none. A waiter holds an event for the length of one driver call. Meanwhile the engine does
@@ -50,7 +50,8 @@ void hdi_stream_record_event(hdi_engine *engine, hdi_stream *stream)
     }
     stream->event_last = stream->issued;
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        engine->now = hdi_clock_ns(); /* for work seen done in this pass */
+        /* the call took some time, and the rest of this pass needs the present time */
+        engine->now = hdi_clock_ns();
     }
     if (r == HDCU_SUCCESS) {
         atomic_store_explicit(&stream->event_cut[i], atomic_load_explicit(&stream->cut, memory_order_relaxed),
@@ -82,14 +83,15 @@ void hdi_stream_cut(hdi_engine *engine, hdi_stream *stream, bool event)
     atomic_store_explicit(&stream->cut, stream->issued, memory_order_release);
 }
 
-/* True if an event serves a waiter: the last cut in front of the event is in front of the needed
- * position, too. */
+/* True if an event serves a waiter for `position`: no cut lies between the position and the
+ * event. */
 static bool event_serves(const hdi_stream *other, int i, uint64_t position)
 {
     return atomic_load_explicit(&other->event_cut[i], memory_order_relaxed) < position;
 }
 
-/* The event with the lowest position that serves the waiter. -1: there is none. */
+/* Among the events that serve the waiter, returns the one with the lowest position. -1: there is
+ * none. */
 static int event_find(const hdi_stream *other, uint64_t position)
 {
     int best = -1;
@@ -114,7 +116,7 @@ hdcu_event hdi_stream_hold_event(hdi_stream *other, uint64_t position, int *held
             *held = i;
             return other->event[i];
         }
-        /* The engine is recording the event again. */
+        /* The engine is recording the event again, so the event cannot serve any more. */
         atomic_fetch_sub_explicit(&other->event_holders[i], 1, memory_order_release);
     }
     return NULL;

@@ -5,20 +5,27 @@
  * old records into its own archive, which stores them in a shorter form. No record covers an
  * operation that succeeded.
  *
- * A record may leave the log once no engine can look for it there. This holds when all operations
- * submitted before the failed operation was seen done have finished. An operation submitted later
- * finds the failure itself, and writes no wait for it.
+ * A record may leave the log once no engine can look for it in the log. Engines look for it only on
+ * behalf of certain operations: those that were submitted before a submission could see the failed
+ * operation done. So all these operations must finish first. A later submission finds the failure
+ * by itself, and writes no wait for the failed operation.
  *
- * The archive grows by 48 bytes with each failure that breaks the rhythm of those before it: of
- * another kind, or at another distance. Failures of one kind at equal distances share one entry,
- * however many they are. Claims that fail one after the other share one at any distance. The
- * archive never drops a failure, since the program may wait for a ticket of any age.
+ * In the archive, any number of failures of one kind at equal distances share one entry
+ * (archive.h). Claims that fail one after the other share an entry even if their distances differ.
+ * Any other failure mostly takes one or two bytes. The program may ask for a ticket of any age, so
+ * the archive keeps failures as long as it can. If all archives of a runtime together take more
+ * than HDI_ARCHIVES_BYTES, a lane forgets its oldest failures. In any case a lane keeps its latest
+ * HDI_ARCHIVE_LEAST failures. Positions up to the last forgotten failure have unknown outcomes, and
+ * count as failed. Before a lane forgets, the use records of all buffers note which of their
+ * writers failed. So if a buffer's writer has an unknown outcome, the writer did fail.
  *
  * Threads: one thread writes the log: the thread that runs the lane's engine, or one thread after
  * the engine ended. Any thread reads the log. Any thread uses the archive.
- * Locks: the archive's mutex. Only `restarting` and `refilling` may be held outside it; order locks
- * are taken inside.
- * Always: a failure is found as long as the runtime is open, however many others follow.
+ * Locks: the archive's mutex. A thread that takes this mutex may hold only `restarting` and
+ * `refilling`. Under the mutex, a thread may take order locks.
+ * Always: a failure counts as failed as long as the runtime is open, however many other failures
+ * follow. A success counts as failed only if its position is forgotten. Its code is then
+ * HDI_FAILURE_FORGOTTEN.
  */
 #ifndef HDI_ENGINE_FAILURES_H
 #define HDI_ENGINE_FAILURES_H
@@ -43,54 +50,61 @@ typedef enum hdi_logged {
  * past the position. */
 hdi_logged hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out);
 
-/* Application: the last position that any record covers, 0 without one. False: the answer is unsure
- * (HDI_LOGGED_UNSURE). Any thread. */
+/* Application: *out is the last position that any record of the log covers; 0: the log is empty.
+ * False: the answer is unsure (HDI_LOGGED_UNSURE). Any thread. */
 bool hdi_failure_end(const struct hd_lane *lane, uint64_t *out);
 
-/* Writer: records the failure for those of its positions that no record covers yet. Joins it to the
- * record right before it, if the cause is the same. */
+/* Writer: records the failure. Positions that another record covers already keep that record. If
+ * the record right before has the same cause, extends that record instead. */
 void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure);
 
-/* Lets readers go on after the engine's process ended, perhaps while it wrote a record. A record
- * that it left half written does not count yet, or is a valid record between the old and the new
- * one. */
+/* Lets readers go on after the engine's process ended, perhaps while the process wrote a record. A
+ * record that is half written does not count yet, or it is valid. A valid one covers at least its
+ * old positions, and at most its new ones. */
 void hdi_failure_repair(const hdi_channel *channel, uint32_t lane);
 
-/* Mends the log of an engine whose process ended, and may have written anything. Keeps the lane's
- * first records, up to the first impossible one. Returns the first position that the kept records
- * do not settle; UINT64_MAX if all records are possible. No thread submits. */
+/* Mends the log of an engine whose process ended. That process may have written anything into the
+ * log. Keeps the lane's first records, up to the first impossible one. If it dropped records,
+ * returns the position behind the last kept record: the outcomes from there on are unknown.
+ * UINT64_MAX: all records are possible. No thread submits. */
 uint64_t hdi_failure_mend(const struct hd_lane *lane);
 
-/* Ends a record without an end at `to`, or removes it if it begins behind `to`. No thread runs the
- * engine. */
+/* If the last record has no end, this function sets its end to `to`, or removes it if it begins
+ * behind `to`. No thread runs the engine. */
 void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to);
 
 /* ---- log and archive ---- */
 
-typedef struct hdi_archive hdi_archive;
-hdi_archive *hdi_archive_make(void); /* NULL: no memory */
-void hdi_archive_free(hdi_archive *archive);
-size_t hdi_archive_entries(hdi_archive *archive); /* number of entries, for tests */
+#define HDI_ARCHIVES_BYTES ((int64_t)64 << 20)
+#define HDI_ARCHIVE_LEAST ((uint64_t)1 << 16)
+/* This code stands in place of the driver's code in a failure that covers forgotten positions. */
+#define HDI_FAILURE_FORGOTTEN INT32_MIN
 
 /* Finds the failure that covers `position` of a lane (global number); false: none. Any thread.
  * `done` or `issued` must be past the position. If a worker process leaves its log half written for
- * a second, this gives the device up. */
+ * a second, this function gives the device up. */
 bool hdi_failure_find(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_failure *out);
 
-/* True if the log can take failures of everything that can be in the lane's ring at once. Otherwise
- * a submission makes room first. */
+/* True if the log has room for the failures of all operations that can be in the lane's ring at
+ * once. Otherwise a submission makes room first. */
 bool hdi_failures_have_room(const struct hd_lane *lane);
-/* True if the log is so full that it is time to archive. */
+/* True if the log is so full that records should move to the archive now. */
 bool hdi_failures_are_many(const struct hd_lane *lane);
 
 typedef enum hdi_archived {
     HDI_ARCHIVED,
-    /* Nothing can move before *lane (global number) is done up to *position. */
+    /* No record can move before the lane *lane (global number) is done up to *position. */
     HDI_ARCHIVED_BEHIND,
-    HDI_ARCHIVED_NO_MEMORY /* not all movable records moved */
+    HDI_ARCHIVED_NO_MEMORY /* some records that may leave the log did not move */
 } hdi_archived;
 
 /* Moves records that may leave the log into the archive. The caller holds no lock. */
 hdi_archived hdi_failures_archive(struct hd_lane *of, uint32_t *lane, uint64_t *position);
+
+/* If the archives take too much memory, returns the last position that this lane may forget. 0: the
+ * lane may forget nothing. */
+uint64_t hdi_failures_to_forget(struct hd_lane *of);
+/* Forgets the outcomes of the lane's positions up to `to`, or up to an earlier position. */
+void hdi_failures_forget(struct hd_lane *of, uint64_t to);
 
 #endif

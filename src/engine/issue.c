@@ -5,19 +5,20 @@
  *
  * A *chain* is an executable graph of 1, 2, 4 ... 32 kernel nodes in a line. Before the engine
  * launches the graph, each node gets the function, arguments, grid, block and shared memory of one
- * kernel launch. A chain takes a third to a quarter of the time of single launches; even a chain of
- * one kernel is faster. Each lane has its own chains (chains.c), with two executable graphs of each
- * size. So the engine can fill one graph while the other one still waits on the device.
+ * kernel launch. A chain takes a quarter to a third of the time that single launches of its kernels
+ * take. Even a chain of one kernel is faster than a single launch. A lane borrows chains
+ * (chains.c), each with two executable graphs of its size. So the engine can fill one graph while
+ * the other one still waits on the device.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
  * Locks: `chaining` of the engine, held while the engine uses executable graphs, because another
  * thread may call hdi_chains_forget when a module ends.
  * Always:
  * - No call waits for the device. Most commands take one driver call. A chain takes one call for
- *   each changed node, and one call for its launch.
- * - A chain never waits to be filled.
- * - Launches that the driver refuses in a chain are issued one by one; each then works or fails
- *   alone.
+ *   each node that changes, and one call for its launch.
+ * - The engine never delays launches to get a longer chain.
+ * - If the driver refuses a chain, the engine issues its launches one by one, so that each of them
+ *   works or fails alone.
  * - A kernel becomes part of a chain only after the engine saw the kernel end once.
  */
 #include <stddef.h>
@@ -28,11 +29,11 @@
 #include "engine/chains.h"
 #include "engine/stream.h"
 
-/* Chains are short while the kernels' time is unknown. */
+/* The most launches of a chain while the kernels' time is unknown. */
 #define MOST_UNMEASURED 2
 
-/* A chain is at most this many times as long as the chain before it. Filling four nodes takes about
- * as long as a launch call. */
+/* A chain has at most this many times the launches of the chain before it. To fill four nodes takes
+ * about as long as one launch call. */
 #define GROWTH 4
 
 /* ---- the call of each operation ---- */
@@ -49,7 +50,8 @@ static hdcu_result issue_launch(const hdi_engine *engine, const hdi_stream *stre
                                                            NULL, p->extra);
 }
 
-/* The driver calls this on a thread of its own. The command stays in its ring until it is done. */
+/* The driver calls this function on a thread of its own. The command stays in its ring until the
+ * copy is done. */
 static void issue_run_host_copy(void *command)
 {
     const hdi_command *c = command;
@@ -63,8 +65,8 @@ static void issue_run_host_copy(void *command)
     }
 }
 
-/* The driver's own copies from host to host return when they are done. So they would block the
- * engine, and with it its other lanes, until the stream's earlier work ends. */
+/* The driver's own copies from host to host return only when they are done. So they would block the
+ * engine, and all its lanes, until the stream's earlier work ends. */
 static hdcu_result issue_host_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     return engine->device->runtime->driver->cuLaunchHostFunc(stream->handle, issue_run_host_copy, (void *)(uintptr_t)c);
@@ -118,8 +120,8 @@ _Static_assert(sizeof(hdi_product) == HDI_MATMUL_SLOTS * HDI_SLOT_BYTES, "the co
 static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
-    /* pairs with the release store of the port. NULL: the device was restarted after the operation
-     * was checked */
+    /* pairs with the release store of the port. NULL: the device was restarted after the submission
+     * checked the operation */
     hdi_blas *blas = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (!blas) {
         return HDCU_ERROR_NOT_INITIALIZED;
@@ -129,9 +131,9 @@ static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stre
     return hdi_blas_product(blas, &product);
 }
 
-/* An import may be at any address, but the driver fills words at multiples of 4. So this fills the
- * bytes in front of the first such word and behind the last one separately. In between it rotates
- * the pattern. */
+/* An import may be at any address, but the driver fills words at multiples of 4. So this function
+ * fills single bytes in front of the first aligned word and behind the last one. Between these
+ * bytes it fills words with the rotated pattern. */
 static hdcu_result issue_fill_unaligned(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -153,7 +155,7 @@ static hdcu_result issue_fill_unaligned(const hdi_engine *engine, const hdi_stre
 static hdcu_result issue_fill(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     if (c->fill.words == 0) {
-        return HDCU_SUCCESS; /* marks a place in the order, without work */
+        return HDCU_SUCCESS; /* a MARK stands at a place in the order, and does no work */
     }
     if (c->fill.dst % 4 != 0) {
         return issue_fill_unaligned(engine, stream, c);
@@ -205,8 +207,8 @@ static uint32_t chain_limit(const hdi_engine *engine, const hdi_stream *stream, 
     return stream->chains->growing < limit ? stream->chains->growing : limit;
 }
 
-/* True if the engine must stop right behind a position: for an event, for a signal, or because a
- * thread waits for it. */
+/* True if a chain must end right behind a position: for an event, for a signal, or because a thread
+ * waits for the position. */
 static bool chain_ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t position)
 {
     const hdi_channel *channel = &engine->device->channel;
@@ -229,7 +231,7 @@ static bool chain_read(hdi_engine *engine, const hdi_stream *stream, uint64_t at
            out->params.function && offsetof(hdi_command, launch.arguments) + out->bytes <= slots * HDI_SLOT_BYTES;
 }
 
-/* Collects launches from the stream's position on, and the end of each. */
+/* Collects launches from the stream's position on, and the end position of each launch. */
 static uint32_t chain_gather(hdi_engine *engine, const hdi_stream *stream, uint64_t head, uint32_t limit,
                              hdi_launch launches[], uint64_t ends[])
 {
@@ -245,7 +247,8 @@ static uint32_t chain_gather(hdi_engine *engine, const hdi_stream *stream, uint6
     return n;
 }
 
-/* Sets a node of an executable to a launch, unless it is set so already. */
+/* Sets a node of an executable graph to a launch, unless the node is already set to an identical
+ * launch. */
 static hdcu_result chain_set_node(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const hdi_launch *l,
                                   hdi_chain_setting *setting)
 {
@@ -282,8 +285,8 @@ static bool chain_launch(hdi_engine *engine, hdi_stream *stream, hdi_chain *c, u
             return false;
         }
     }
-    /* If this process ends in the call, or before `issued` passes the commands, their work may have
-     * begun. */
+    /* `begun` moves before the call. This process may end during the call, or before `issued`
+     * passes the commands. In both cases their work may have begun. */
     atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, end, memory_order_release);
     hdcu_result r = driver->cuGraphLaunch(exec, stream->handle);
     if (r != HDCU_SUCCESS) {
@@ -353,7 +356,8 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
     hdi_mutex_lock(&engine->chaining);
     uint32_t n = chain_issue_held(engine, stream, head, most, end);
     hdi_mutex_unlock(&engine->chaining);
-    /* This is not done under the lock, because handling a loss takes many other locks. */
+    /* The loss is handled after the lock is released, because handling a loss takes many other
+     * locks. */
     if (__builtin_expect(engine->chain_fatal != 0, 0)) {
         hdi_engine_lose(engine, engine->chain_fatal);
         engine->chain_fatal = 0;

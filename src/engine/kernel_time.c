@@ -2,17 +2,20 @@
 #include "engine/kernel_time.h"
 #include "engine/stream.h"
 
-/* A kernel that runs longer than this gets a signal on both sides, at a negligible cost. */
+/* A launch of a kernel that runs longer than this gets a signal in front of it and one behind it.
+ * Compared with that time, the cost of the signals is negligible. */
 #define LASTING_NS 1000000
 
 /* The time from the return of a call until the engine sees a completion write, without the kernel's
- * own time. With driver 580.159 on an H200, it took 4.3 us behind the shortest kernel, of which the
- * kernel itself takes 1.2 us. For few launches the engine does not subtract this time: if the real
- * delay were shorter, they would look too fast. */
+ * own time. With driver 580.159 on an H200, the completion write behind the shortest kernel came
+ * after 4.3 us, of which the kernel itself takes 1.2 us. If a stretch has few launches, the engine
+ * does not subtract this time. Otherwise the kernels would seem too fast whenever the real delay is
+ * shorter. */
 #define SEEN_NS 3000
 
-/* The fewest launches that get a signal for the timing. A signal costs as much as filling half a
- * chain, and tells little behind a single launch. */
+/* The fewest launches behind which the engine puts a signal only for the timing. A signal costs as
+ * much as to fill half a chain. Behind fewer launches, the measured time is too inexact to be worth
+ * this cost. */
 #define ASKED_LEAST 4
 #define ASKED_EVERY_NS 200000
 
@@ -46,13 +49,15 @@ void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal 
     timing->next.others = false;
 }
 
-/* The average time of a launch in a stretch with this many launches, rounded up. */
+/* The average time of a launch in a stretch with this many launches. Adds one nanosecond, so that
+ * the result is never 0. */
 static int64_t kernel_time_of_each(int64_t from, int64_t to, uint64_t launches)
 {
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
 }
 
-/* The least time of a launch in the stretches that end at the signal. */
+/* Several stretches of launches end at the signal. Returns the smallest of their average times for
+ * each launch. */
 static int64_t kernel_time_least(const hdi_kernel_time *timing, int64_t since, const hdi_kernel_time_signal *signal,
                                  int64_t seen)
 {
@@ -75,8 +80,8 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
     if (!others && last->launches > timing->passed) {
         int64_t each = kernel_time_least(timing, first->since, last, now);
         int64_t old = timing->kernel_ns ? timing->kernel_ns : each;
-        /* Each measured time is too high rather than too low, so a lower one counts more. But if
-         * kernels get much longer, the estimate follows soon. */
+        /* A measured time is more likely too high than too low, so a lower time changes the
+         * estimate more. But if kernels get much longer, the estimate soon follows. */
         timing->kernel_ns = each < old       ? (old + 3 * each) / 4
                             : each > 2 * old ? (old + each) / 2
                                              : (3 * old + each) / 4;
@@ -96,7 +101,7 @@ void hdi_kernel_time_note(hdi_stream *stream, uint32_t kernel, uint64_t from, ui
     }
 }
 
-/* Records that a launch between signals ended after `ns`. */
+/* Records that a launch between two signals ran for `ns` nanoseconds. */
 static void kernel_time_record(hdi_engine *engine, uint32_t kernel, int64_t ns)
 {
     uint64_t bit = (uint64_t)1 << kernel % 64;

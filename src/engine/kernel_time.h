@@ -3,17 +3,18 @@
  * The engine records when it gave launches to the driver, and when it saw that the device had
  * passed a signal behind them. Several stretches end at a signal: one begins at the previous
  * signal, and one at each of the last batches of launches. The time of a stretch, divided by the
- * number of its launches, is hardly ever less than the time of a kernel. But it may be far more:
- * - The first stretch includes time in which the engine was with other lanes, and the device had no
- *   work of this lane.
- * - The other stretches include the work that was in front of them.
- * - All of them include the time until the engine looks.
+ * number of its launches, is hardly ever less than the time of a kernel. But it may be far more
+ * than the time of a kernel:
+ * - The stretch from the previous signal includes time in which the engine visited other lanes, and
+ *   the device had no work of this lane.
+ * - The other stretches include the rest of the work in front of their launches.
+ * - All stretches include the time until the engine sees the signal.
  *
- * So the engine takes the least of these times. It ignores a stretch with other work than
- * launches.
+ * So the engine takes the least of these times. It ignores a stretch that contains
+ * other work than launches.
  *
- * A launch of a kernel that is new, or that ran long, stands between two signals. The engine
- * measures it alone.
+ * If a kernel is new, or ran long before, its launch stands between two signals. The engine
+ * measures such a launch alone.
  *
  * Threads: the thread that runs the device's engine.
  * Locks: none.
@@ -30,19 +31,19 @@ struct hdi_engine;
 struct hdi_stream;
 
 #define HDI_KERNEL_TIME_BATCHES 4
-/* The engine sees an operation inside a chain done only when the chain ends. This delay is at most
- * this time, if the times of kernels are measured. */
+/* The engine sees that an operation in a chain is done only when the chain ends. If the time of
+ * kernels is measured, this delay is about this time at most. */
 #define HDI_KERNEL_TIME_SPAN_NS 50000
 
 /* A batch: the launches that one call gave to the driver. */
 typedef struct hdi_kernel_time_batch {
-    uint64_t before; /* launches of the lane in front of the batch */
+    uint64_t before; /* the number of the lane's launches in front of the batch */
     int64_t given;   /* clock time when the call returned; 0: no batch */
 } hdi_kernel_time_batch;
 
 /* Data that the engine stores with a signal. */
 typedef struct hdi_kernel_time_signal {
-    uint64_t launches; /* launches of the lane in front of the signal */
+    uint64_t launches; /* the number of the lane's launches in front of the signal */
     int64_t since;     /* clock time before the first call behind the previous signal */
     bool others;       /* other work than launches is in front of the signal, too */
     hdi_kernel_time_batch batches[HDI_KERNEL_TIME_BATCHES];
@@ -51,27 +52,27 @@ typedef struct hdi_kernel_time_signal {
 typedef struct hdi_kernel_time {
     hdi_kernel_time_signal next; /* the values that a signal would get now */
     uint32_t next_batch;         /* the oldest one of `next.batches` */
-    /* Launches in front of the signal that the device was last seen to pass. */
+    /* The number of launches in front of the last signal that the engine saw the device pass. */
     uint64_t passed;
     int64_t passed_at; /* clock time when the engine saw this */
     int64_t asked_at;  /* clock time of the last signal that only served the timing */
     int64_t kernel_ns; /* about how long a kernel takes; 0: not measured */
 } hdi_kernel_time;
 
-/* Notes a call that gave this number of launches to the driver; 0: it gave other work. `before` and
- * `behind` are the clock times before and after the call. */
+/* Notes a call that gave `launches` launches to the driver; 0: the call gave other work. `before`
+ * and `behind` are the clock times before and after the call. */
 void hdi_kernel_time_give(hdi_kernel_time *timing, uint32_t launches, int64_t before, int64_t behind);
 
-/* True if the last launches need a signal only for the timing. They need one if the present
- * estimate of the kernels' time keeps chains shorter than `most`, or nearly does. The estimate may
- * be too high, because the engine was with other lanes. */
+/* True if the last `launches` launches should get a signal only for the timing. This is the case if
+ * the present estimate of the kernels' time keeps chains shorter than `most`, or nearly does. Such
+ * an estimate may be too high, because the engine visited other lanes meanwhile. */
 bool hdi_kernel_time_wants_signal(hdi_kernel_time *timing, uint32_t launches, uint32_t most, int64_t now);
 
 /* Notes a signal behind all work given so far. */
 void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal *signal);
 
 /* Notes that the device passed signals. `first` is the earliest signal, `last` the latest.
- * `others`: other work than launches is in front of one of them. `now`: the clock time. */
+ * `others`: other work than launches is in front of one of these signals. `now`: the clock time. */
 void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal *first,
                           const hdi_kernel_time_signal *last, bool others, int64_t now);
 

@@ -2,19 +2,22 @@
  * lane.
  *
  * Threads: any.
- * Locks: a device's lanes_lock to make lanes and give them out. Its order lock for data that
- * submitters read.
+ * Locks: the device's lanes_lock guards making lanes and giving them out. The device's order lock
+ * guards data that submitters read.
  * Always:
  * - An hd_lane, its stream and its ring live from their first use until hd_close. Positions never
  *   go back. So tickets stay valid when a lane is given out again.
- * - A lane's failures are sticky or not from the start, on both sides.
- * - Work that a former owner left in a lane does not fail the next owner's work.
+ * - When a lane is made, the application and the engine both note whether the lane's failures are
+ *   sticky. This property never changes.
+ * - If work that a former owner left in a lane fails, the next owner's work does not fail because
+ *   of it.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "engine/archive.h"
 #include "engine/engine.h"
 
 #define DOUBT_SLEEP_NS 1000000
@@ -49,7 +52,7 @@ static hd_status lane_new(hdi_device *device, uint32_t number, bool sticky_failu
         answer = device->port->calls->lane(device->port, number, sticky_failure);
     }
     hd_status status = room && !hdi_answered(answer) ? hdi_answer_failed(device, answer) : HD_OK;
-    /* The last step, since this memory is never given back. */
+    /* This memory is never given back, so it is taken only after all other steps succeeded. */
     hd_lane *lane = room && !status ? hdi_stable_take(rt->stable, sizeof *lane) : NULL;
     if (!status && !lane) {
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
@@ -79,7 +82,7 @@ static hd_status lane_new(hdi_device *device, uint32_t number, bool sticky_failu
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     /* The thread that ends the lanes of a lost device walks them under this lock. */
     hdi_lock_take(&device->order);
-    /* Threads also load it without the lock. */
+    /* Threads also load the pointer without the lock. */
     __atomic_store_n(&device->lanes[number], lane, __ATOMIC_RELEASE);
     hdi_lock_release(&device->order);
     atomic_store_explicit(&device->lanes_made, number + 1, memory_order_release);
@@ -93,11 +96,11 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     lane->head += 1;
     if (command->op == HDI_OP_RESUME) {
         atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
-        /* Behind the RESUME, an engine forgets the failures of results that the lane waited for
-         * before. So new operations wait for such results again. */
+        /* At the RESUME, the engine forgets which results that the lane read have failed. So new
+         * operations wait for such results again. */
         memset(lane->seen_source, 0, (size_t)lane->runtime->n_devices * HDI_LANES_MAX * sizeof *lane->seen_source);
     }
-    /* As hdi_submit_publish. */
+    /* The order of these stores is that of hdi_submit_publish. */
     atomic_store_explicit(&lane->submitted, lane->head, memory_order_release);
     atomic_store_explicit(&lane->shared->head, lane->head, memory_order_seq_cst);
 }
@@ -118,9 +121,10 @@ static bool lane_can_resume(const hd_lane *lane)
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask;
 }
 
-/* Moves the lane to another structure, since the handles of this one ran out. Tickets that name the
- * old structure stay valid. Submissions through it are refused (hdi_lane_is_past). False: no
- * memory. Order lock held. */
+/* Moves the lane to another structure, since the old structure used up its handles. Tickets that
+ * name the old structure stay valid. Submissions through the old structure are refused
+ * (hdi_lane_is_past).
+ * False: no memory. Order lock held. */
 static bool lane_renew(hd_lane **slot)
 {
     hd_lane *old = *slot;
@@ -140,8 +144,8 @@ static bool lane_renew(hd_lane **slot)
 static hd_status lane_find(hdi_device *device, bool sticky_failure, hd_lane **out)
 {
     hd_lane *lane = NULL;
-    /* A lane that was given back, but whose work still runs: the next owner's work would queue up
-     * behind that work. */
+    /* A lane that was given back, but whose work still runs. Such a lane is the second choice,
+     * since the next owner's work would wait behind the work that still runs. */
     hd_lane *busy = NULL;
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane; i++) {
         hd_lane *candidate = device->lanes[i];
@@ -174,8 +178,8 @@ static hd_status lane_find(hdi_device *device, bool sticky_failure, hd_lane **ou
     return HD_OK;
 }
 
-/* Gives a lane out. *resumed: the lane still contains work. That work ends by itself, and the lane
- * accepts new work behind it. Order lock held. */
+/* Gives a lane out. *resumed: the lane failed or still contains work, so this function also submits
+ * a RESUME. Behind the RESUME the lane accepts new work. Order lock held. */
 static void lane_give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
     lane->is_default = is_default;
@@ -213,8 +217,8 @@ static hd_status lane_make_as(hdi_device *device, bool is_default, bool sticky_f
     }
     if (!status) {
         hdi_lock_take(&device->order);
-        /* This check is under the lock: once the lanes of a lost device were ended under it,
-         * nothing happens in them any more. */
+        /* This check is under the order lock, under which lanes of a lost device are ended. After
+         * their end, nothing happens in these lanes any more. */
         int lost_by = hdi_device_lost_by(device);
         if (!lost_by) {
             lane_give_out(lane, is_default, &resumed);
@@ -242,7 +246,8 @@ hd_status hdi_lane_make_parking(hdi_device *device, hd_lane **out)
     return lane_make_as(device, true, false, true, out);
 }
 
-/* Takes the default lane with the fewest threads, for one more thread. NULL: none. */
+/* Chooses the default lane with the fewest threads, and adds one owner to it. NULL: the device has
+ * no default lane. */
 static hd_lane *lane_share_default(hdi_device *device)
 {
     hd_lane *best = NULL;
@@ -263,9 +268,9 @@ static hd_lane *lane_share_default(hdi_device *device)
     return best;
 }
 
-/* Takes one owner from a lane. Without owners the lane goes back to the runtime, and its work goes
- * on. `is_default`: whether the caller gives back a default lane. If the lane is of the other kind,
- * nothing happens. */
+/* Takes one owner from a lane. If no owner is left, the lane goes back to the runtime. The lane's
+ * work goes on. `is_default`: the caller gives back a default lane. If the lane is of the other
+ * kind, the call fails. */
 static hd_status lane_give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
@@ -356,8 +361,8 @@ static void thread_lanes_do_nothing(hd_runtime *rt, void *context)
     (void)context;
 }
 
-/* This thread's entry for a runtime, which this makes if it is missing. It also drops entries of
- * closed runtimes. */
+/* Returns this thread's entry for a runtime, and makes the entry if it is missing. Also drops
+ * entries of closed runtimes. */
 static thread_lanes *thread_lanes_of(hd_runtime *rt)
 {
     pthread_once(&own_lanes_once, thread_lanes_make_key);
@@ -409,7 +414,9 @@ hd_status hd_lane_get_default(hd_runtime *rt, int device, hd_lane **out)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    if (!rt || hdi_handle_object(rt) != rt || !hdi_handle_head_is(&rt->head, HDI_RUNTIME_MAGIC)) {
+    /* After hd_close began, functions that the library calls may still make this call. */
+    bool known = rt && hdi_handle_object(rt) == rt && hdi_handle_head_is(&rt->head, HDI_RUNTIME_MAGIC);
+    if (!rt || (!known && !hdi_runtime_is_open(rt))) {
         return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
@@ -491,7 +498,10 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     }
     hd_runtime *rt = lane->device->runtime;
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
-    if (!hdi_wait_position_at_leisure(rt, lane->global, head, hdi_deadline(timeout_ns))) {
+    if (!hdi_wait_position_at_leisure(rt, lane->global, head, hdi_limit_deadline(timeout_ns))) {
+        if (timeout_ns < HD_FOREVER) {
+            return hdi_limit_refused(timeout_ns);
+        }
         return hdi_not_done(rt, lane->global, timeout_ns ? head : 0,
                             "lane %u on device %d is not drained after %lld ns", lane->number, lane->device->index,
                             (long long)timeout_ns);
@@ -503,8 +513,8 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     return status;
 }
 
-/* True if all work is done, the last command is the one to resume, and the lane still reports a
- * failure. No correct engine reports that. */
+/* True if the last submitted command is a RESUME that ends at `head`, and the lane still reports a
+ * failure after it. No correct engine reports that. */
 static bool lane_is_stuck(const hd_lane *lane, uint64_t head)
 {
     return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) &&
@@ -519,13 +529,16 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     if (!lane) {
         return hdi_lane_refused(handle);
     }
+    if (timeout_ns < HD_FOREVER) {
+        return hdi_limit_refused(timeout_ns);
+    }
     hd_runtime *rt = lane->device->runtime;
     int64_t deadline = hdi_deadline(timeout_ns);
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
         /* If the lane is not drained, another thread submitted before it saw the failure. In that
-         * case this waits for that thread's commands first. */
+         * case the loop waits for that thread's commands, and then checks again. */
         hdi_lock_take(&lane->device->order);
         bool lost = hdi_device_lost(lane->device); /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {

@@ -1,13 +1,13 @@
 /* loss.c - lost devices: the ends of their lanes, and the reports of losses.
  *
  * Threads:
- * - hdi_lane_lose and hdi_loss_note run on the thread that notices the loss. That is the engine or,
- *   if a worker process is gone, the thread that watches it.
+ * - hdi_lane_lose and hdi_loss_note run on the thread that notices the loss. This thread runs the
+ *   engine or, if a worker process is gone, watches the workers.
  * - The rest runs on any thread.
  * Locks:
- * - The device's order lock, to end the lanes of a dead worker, so that no submission comes in
- *   between.
- * - The mutex of the losses, to note a loss and to end lanes. No lock is taken under it.
+ * - The device's order lock, while the lanes of a dead worker are ended, so that no submission
+ *   comes in between.
+ * - The mutex of the losses, while a loss is noted or lanes are drained. No lock is taken under it.
  * Always:
  * - A position fails before it is done. hd_loss_next reports a loss once.
  * - Numbers that an engine in another process wrote are checked before use.
@@ -33,8 +33,8 @@ typedef struct loss {
     int code;       /* 0: nothing to report */
     uint64_t order; /* the order of this loss among several */
     uint64_t losses;
-    /* Set before the latest loss is visible: its number, the operations that may be to blame, and
-     * its message. */
+    /* These fields are set before the latest loss is visible: its number, the operations that may
+     * be to blame, and its message. */
     uint64_t suspected;
     hdi_suspects suspects;
     hd_error error;
@@ -75,7 +75,7 @@ void hdi_losses_release(hd_runtime *rt)
 
 /* ---- lanes ---- */
 
-/* True if a WAIT of a lane is for another lane that did not reach the target. */
+/* True if the WAIT `c` is unmet: the lane that it names has not reached the target. */
 static bool loss_lane_waits(const hdi_device *device, uint32_t number, const hdi_command *c)
 {
     uint32_t own = (uint32_t)device->index * HDI_LANES_MAX + number;
@@ -86,7 +86,7 @@ static bool loss_lane_waits(const hdi_device *device, uint32_t number, const hdi
         return false;
     }
     /* A WAIT for a position that was never submitted means that the command was overwritten. Only
-     * the application's process can determine that. */
+     * the application's process knows which positions were submitted. */
     bool known = rt->end_process || position <= hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
     return known && !hdi_point_done(rt, (hdi_point){lane, position});
 }
@@ -114,7 +114,7 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
 }
 
 /* Replaces impossible positions of a lane by possible ones, since the engine's process ended and
- * may have written anything. If in doubt, less counts as done. Order lock held. */
+ * may have written anything. If in doubt, it counts less work as done. Order lock held. */
 static void loss_mend_positions(hdi_device *device, hd_lane *of)
 {
     hdi_lane_shared *lane = of->shared;
@@ -135,7 +135,8 @@ static void loss_mend_positions(hdi_device *device, hd_lane *of)
     atomic_store_explicit(&of->done_least, done, memory_order_relaxed);
 }
 
-/* Copies the operation to blame. Without a suspect the failure stays unchanged. */
+/* Makes the suspect the operation that the failure blames. Without a suspect the failure stays
+ * unchanged. */
 static void loss_blame(hdi_failure *failure, const hdi_suspect *s)
 {
     if (s->count) {
@@ -173,8 +174,8 @@ uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
     return number;
 }
 
-/* Records that all unfinished work of a lane fails, and all work that comes later. All work from
- * position `from` on fails, too. */
+/* Records that all unfinished work of a lane fails, and that all later work fails. Work from
+ * position `from` on fails even if it counts as finished. */
 static void loss_end_lane_from(hdi_device *device, uint32_t number, int code, uint64_t from)
 {
     const hdi_channel *channel = &device->channel;
@@ -231,9 +232,9 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     return head;
 }
 
-/* Drains a lane of a lost device: its work ends without success, up to its first wait for work that
- * goes on. It stops there, since later work relies on the end of all work in front of it. True if
- * something moved. */
+/* Drains a lane of a lost device: the lane's work ends without success, up to its first wait for
+ * work that goes on. Draining stops at this wait, since later work relies on the end of all work in
+ * front of it. True if the lane's `done` moved. */
 static bool loss_drain_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
@@ -245,7 +246,7 @@ static bool loss_drain_lane(hdi_device *device, uint32_t number)
     if (reach == done) {
         return false;
     }
-    /* This does what stream_store_done does. `done_least` comes first, since only the application
+    /* Stores `done` like stream_store_done. `done_least` comes first, since only the application
      * writes it: see hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
     /* the program may end a claim at the same time (hdi_claim_end_lane) */
@@ -264,7 +265,7 @@ bool hdi_device_is_drained(const hdi_device *device)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     bool lost = hdi_device_lost(device);
     for (uint32_t i = 0; i < made; i++) {
-        /* In the lanes of a dead engine only the application's own record counts. */
+        /* If the engine is dead, only the application's own record of `done` counts. */
         uint64_t done = atomic_load_explicit(
             lost ? &hdi_lane_at(device, i)->done_least : &device->channel.lanes[i].done, memory_order_acquire);
         if (done < hdi_lane_submitted(device, i)) {
@@ -274,11 +275,12 @@ bool hdi_device_is_drained(const hdi_device *device)
     return true;
 }
 
-/* The mutex of the losses is held, so one thread at a time does this. */
+/* Drains all lanes of the device. The mutex of the losses is held, so one thread at a time
+ * drains. */
 static void loss_drain(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
-    /* lanes of lost devices may wait for each other, so this repeats */
+    /* lanes of lost devices may wait for each other, so the loop repeats until no lane moves */
     for (bool moved = true; moved;) {
         moved = false;
         for (uint32_t i = 0; i < made; i++) {
@@ -356,8 +358,8 @@ static void loss_record(hdi_device *device, const loss *l)
     hdi_record_put_text(recorder, &r, l->error.message);
 }
 
-/* Notes a loss. With `drains`, also drains the device. Both happen under the mutex, which
- * guarantees two things:
+/* Notes a loss. With `drains`, also drains the device. This thread holds the mutex until the
+ * draining ends. This guarantees two things:
  * - A thread that waited for a ticket finds the loss reported.
  * - A thread that read the loss finds all tickets done. */
 static void loss_note_in_turn(hdi_device *device, int code, bool drains)
@@ -392,8 +394,8 @@ void hdi_loss_note(hdi_device *device, int code)
 void hdi_device_lose(hdi_device *device, int code)
 {
     hdi_engine_shared *engine = device->channel.engine;
-    /* This comes before the lock is taken: a submitter that holds it may be reading a record that a
-     * dead engine left half written. */
+    /* The logs are repaired before this thread takes the lock. A submitter that holds the lock may
+     * be reading a record that a dead engine left half written. */
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hdi_failure_repair(&device->channel, i);
@@ -421,8 +423,8 @@ void hdi_device_lose(hdi_device *device, int code)
     if (!first) {
         return;
     }
-    /* This comes before the loss is noted, because a restart may then prepare the channel for a
-     * fresh engine. */
+    /* The bits are cleared before the loss is noted. Once it is noted, a restart may prepare the
+     * channel for a fresh engine. */
     for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
         atomic_store_explicit(&engine->active[i], 0, memory_order_seq_cst);
     }
@@ -445,18 +447,18 @@ void hdi_device_reactivate(hdi_device *device)
             hdi_failure_close(&device->channel, i, device->lanes[i]->head);
             atomic_store_explicit(&lane->failed, 0, memory_order_release);
             atomic_store_explicit(&lane->begun, 0, memory_order_relaxed);
-            /* Lost work may still wait for other work. Results behind it do not show that it is
-             * over. */
+            /* Lost work in the lane may still wait for other work. After this store, no later
+             * result in the lane stands for a result of the lost work. */
             atomic_store_explicit(&device->lanes[i]->resumed, device->lanes[i]->head, memory_order_relaxed);
-            /* The lane never made the waits that are left in its ring, so they do not count as
-             * made. */
+            /* The former engine never made the waits that are left in the lane's ring. So they do
+             * not count as made. */
             size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
             memset(device->lanes[i]->seen, 0, n_lanes * sizeof device->lanes[i]->seen[0]);
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
         }
     }
     atomic_store_explicit(&device->channel.engine->overdue, 0, memory_order_relaxed);
-    /* This comes first, so that a thread that sees the device back also sees this count. */
+    /* The count rises first, so that a thread that sees the device back also sees the new count. */
     atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
     hdi_device_change(device, HDI_DEVICE_RESTORING, HDI_DEVICE_UP);
     hdi_lock_release(&device->order);

@@ -14,14 +14,14 @@
 #include "base/text.h"
 #include "engine/claims.h"
 
-enum { OUTCOMES_MOST = 4096 }; /* any more outcomes share the last number */
+enum { OUTCOMES_MOST = 4096 }; /* all outcomes beyond this number share the last number */
 
 typedef struct outcome {
     char label[HD_LABEL_BYTES];
     const void *site;
     hd_status status;
     bool of_call, on_stream;
-    char text[HDI_CLAIM_TEXT]; /* made before any lock is taken */
+    char text[HDI_CLAIM_TEXT]; /* written before the table's lock is taken */
 } outcome;
 
 struct hdi_outcomes {
@@ -91,8 +91,8 @@ static bool outcome_is_same(const outcome *a, const outcome *b)
            strcmp(a->label, b->label) == 0;
 }
 
-/* Returns the index of the outcome, which this adds if it is missing. UINT32_MAX: no memory. The
- * table's lock is held. */
+/* Returns the index of the outcome, and adds the outcome if it is missing. UINT32_MAX: no memory.
+ * The table's lock is held. */
 static uint32_t outcome_find_or_add(struct hdi_outcomes *all, const outcome *wanted)
 {
     for (uint32_t i = 0; i < all->n; i++) {

@@ -1,14 +1,14 @@
-/* port.h - rare requests to a device, beside the work in its lanes.
+/* port.h - rare requests to a device, in addition to the work in its lanes.
  *
  * The requests concern facts, lanes, mapping and pinning memory, modules and kernels. The engine's
- * hot path makes no such request. Two kinds of ports exist, which do the same:
+ * hot path makes no such request. Two kinds of ports answer these requests:
  * - The local one calls the driver on the calling thread. It serves the placements inline and
  *   thread, and each worker process.
  * - The remote one sends the request to the device's worker process and waits for its reply
  *   (src/worker).
  *
- * Threads: any, also at the same time. A call blocks as long as the driver takes. If a remote port
- * exceeds its time limit, its device is lost.
+ * Threads: any; several threads may call one port at the same time. A call blocks as long as the
+ * driver takes. If a remote port exceeds its time limit, its device is lost.
  * Locks: the port's own, never held by code that submits.
  * Always: a failed request changed nothing, unless its comment states otherwise. Outputs are
  * written on success only.
@@ -25,8 +25,8 @@
 
 /* The outcome of a request. */
 typedef struct hdi_answer {
-    /* 0, the driver's code, or one of HDI_GONE_* (driver.h) below 0: the request did not reach the
-     * driver. */
+    /* 0: success. Above 0: the driver's code. Below 0: one of HDI_GONE_* (driver.h), and the
+     * request did not reach the driver. */
     int code;
     const char *call; /* the entry point that returned the code, "" without one; static memory */
 } hdi_answer;
@@ -39,7 +39,8 @@ static inline bool hdi_answered(hdi_answer answer)
 typedef struct hdi_limits {
     uint32_t threads_per_block;
     uint32_t block[3], grid[3];
-    /* bytes of shared memory per block: without opting in, and at most */
+    /* bytes of shared memory per block: allowed by default, and the most that a kernel can ask
+     * for */
     uint64_t shared_default, shared_max;
 } hdi_limits;
 
@@ -55,13 +56,13 @@ typedef struct hdi_facts {
     uint64_t granule;       /* bytes; sizes of mappings are multiples of it */
     /* Bit j: the driver reports access to the memory of the runtime's device j. */
     uint64_t peers;
-    uint64_t peers_denied; /* bit j: an attribute of the pair denies that access */
+    uint64_t peers_denied; /* bit j: the driver's attribute of the pair denies this access */
     uint64_t peers_atomic; /* bit j: atomic operations work on that memory, too */
 } hdi_facts;
 
 /* Code to load. The port uses the bytes only during the call. `descriptor` is for a port into
  * another process: an anonymous file whose bytes [offset, offset + bytes) are the same code. -1:
- * none. */
+ * there is no such file. */
 typedef struct hdi_code {
     const void *bytes;
     size_t size;
@@ -116,16 +117,16 @@ typedef struct hdi_port_calls {
      * error. */
     hdi_answer (*unreserve)(hdi_port *port, uint64_t at, uint64_t bytes);
     /* Maps physical memory of the device at an address inside a reserved range. The device may read
-     * and write it. If a failure cannot be undone, the port records that, and undoes it before the
-     * next `map`. */
+     * and write it. If the port cannot undo some step of a failed `map`, it notes the mapping, and
+     * tries to undo it again before the next `map`. */
     hdi_answer (*map)(hdi_port *port, uint64_t at, uint64_t bytes);
     /* Maps physical memory like `map`, but as several mappings of `each` bytes. */
     hdi_answer (*map_each)(hdi_port *port, uint64_t at, uint64_t bytes, uint64_t each);
-    /* Moves the physical memory of whole mappings, in the same order. After a failure the memory
-     * counts as given back. */
+    /* Moves the physical memory of whole mappings to the address `to`, in the same order. After a
+     * failure all this memory counts as given back. */
     hdi_answer (*move)(hdi_port *port, uint64_t from, uint64_t to, uint64_t bytes);
-    /* Maps memory like `map`, but for a piece. Other processes can use a piece, and so can other
-     * PCI devices if the GPU allows that. */
+    /* Maps memory like `map`, but for a piece. Other processes can use a piece. Other PCI devices
+     * can use it, too, if the GPU allows this. */
     hdi_answer (*map_piece)(hdi_port *port, uint64_t at, uint64_t bytes);
     /* Ends one mapping of `map`, `map_piece` or `import`, or several neighbours. */
     hdi_answer (*unmap)(hdi_port *port, uint64_t at, uint64_t bytes);
@@ -158,8 +159,9 @@ typedef struct hdi_port_calls {
     hdi_answer (*load)(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
     hdi_answer (*unload)(hdi_port *port, uint64_t module);
     /* Looks a kernel up, and stores it for the engine under `number` (of the runtime's table).
-     * `params`: also asks the driver for the parameters, since the image does not describe them.
-     * The driver cannot return their number: the call for a parameter behind the last one fails. */
+     * `params`: also asks the driver for the kernel's parameters, since the image does not describe
+     * them. The driver does not report their number. Instead, its call for the parameter behind the
+     * last one fails. */
     hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, bool params,
                          hdi_kernel_facts *out);
     /* Allows launches of the kernel with up to `bytes` of dynamic shared memory. */
@@ -171,11 +173,12 @@ typedef struct hdi_port_calls {
 
     /* ---- libraries ---- */
     /* Opens the library of the option blas for matrix products in lane `number`, which exists. The
-     * workspace is device memory for that lane's products alone. Success even without a library
-     * (out->types is 0). Once a library is open for a lane, it stays open with the same facts. */
+     * workspace is device memory for that lane's products alone. If there is no library, the call
+     * succeeds, and out->types is 0. Once a library is open for a lane, it stays open with the same
+     * facts. */
     hdi_answer (*blas)(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
-    /* Switches CUPTI's reports of the device's work on or off; the engine records them. Success
-     * even without reports: then out->works is 0. */
+    /* Switches CUPTI's reports of the device's work on or off; the engine records them. If CUPTI
+     * gives no reports, the call succeeds, and out->works is 0. */
     hdi_answer (*activities)(hdi_port *port, bool on, hdi_activities_facts *out);
 } hdi_port_calls;
 
@@ -194,8 +197,8 @@ typedef struct hdi_local_port_config {
     int index;                  /* of the device in the runtime */
     int n_devices;              /* devices of the runtime, for `peers` and `grant` */
     const hdcu_device *devices; /* NULL: no peers; otherwise it stays valid as long as the port */
-    /* Its table gets the kernels that `kernel` looks up. NULL: the port gets no calls of `lane` and
-     * `kernel`. */
+    /* The runtime whose table gets the kernels that `kernel` looks up. NULL: nobody calls `lane` or
+     * `kernel` of this port. */
     struct hd_runtime *runtime;
 } hdi_local_port_config;
 

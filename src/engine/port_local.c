@@ -3,15 +3,15 @@
  *
  * Threads: any. The thread that looks a kernel up fills its entry in the runtime's table of
  * kernels, before any launch of it.
- * Locks: `lock` of the port protects its table of mappings and the properties of its memory. It is
- * held across driver calls that map, unmap, export or import.
+ * Locks: `lock` of the port protects its table of mappings and the properties of its memory. `lock`
+ * is held across driver calls that map, unmap, export or import.
  * Always:
  * - Driver calls are made with the device's context current. Only `unreserve` and `unpin` go on if
  *   the context cannot be entered. Their driver calls name addresses and handles, which belong to
  *   the process.
  * - The table lists every mapping and every memory handle that this port got from the driver and
- *   did not give back. A mapping that it could not give back is `doomed`. The next `map` or
- *   `import` clears such mappings first, and so does the next `unmap`.
+ *   did not give back. If it could not give a mapping back, the mapping is `doomed`. The next
+ *   `map`, `import` or `unmap` first tries to clear doomed mappings.
  * - A module's number is the driver's handle for it. A chunk of the table of kernels, once made,
  *   stays.
  */
@@ -85,7 +85,8 @@ static hdi_answer local_ask_identity(const hdi_local_port *p, hdi_facts *f)
     return answer;
 }
 
-/* An attribute of a pair of devices; `otherwise` if the driver does not report it. */
+/* An attribute of a pair of devices. If the driver does not report the attribute, the result is
+ * `otherwise`. */
 static int local_pair_attribute(const hdi_local_port *p, int which, hdcu_device peer, int otherwise)
 {
     int value = 0;
@@ -179,7 +180,8 @@ static hdi_answer local_pin(hdi_port *port, void *base, uint64_t bytes, int desc
         if (hdi_answered(answer)) {
             *address = seen;
         } else {
-            /* If this fails, too, a later `unpin` still finds the registration. */
+            /* If this call fails, too, the memory stays registered, and a later `unpin` can end the
+             * registration. */
             driver->cuMemHostUnregister(base);
         }
     }
@@ -193,8 +195,8 @@ static hdi_answer local_unpin(hdi_port *port, void *base, uint64_t bytes)
     hdi_local_port *p = hdi_local_port_of(port);
     hdi_current current;
     bool entered = hdi_answered(hdi_local_enter(p, &current));
-    /* This is tried even without the context, since nothing else ensures that no device uses the
-     * memory any more. */
+    /* The call is made even if the context cannot be entered. Only this call ensures that no device
+     * uses the memory any more. */
     hdi_answer answer = hdi_local_answer(p->config.driver->cuMemHostUnregister(base), "cuMemHostUnregister");
     if (entered) {
         hdi_current_leave(&current);
@@ -242,7 +244,7 @@ static hdi_answer local_load(hdi_port *port, const hdi_code *code, uint64_t *out
     int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)HDI_CODE_LOG_BYTES};
     hdcu_module module = NULL;
-    /* during the load, the driver opens files of its compiler's cache */
+    /* the driver opens files of its compiler's cache, which must not become descriptors 0 to 2 */
     bool held = hdi_descriptors_hold();
     answer = hdi_local_answer(p->config.driver->cuModuleLoadDataEx(&module, code->bytes, 2, options, values),
                               "cuModuleLoadDataEx");
@@ -264,7 +266,8 @@ static void local_leave_table(hdi_local_port *p, uint64_t module, uint64_t kerne
     hd_runtime *rt = p->config.runtime;
     for (uint32_t number = 0; number < HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS; number++) {
         if (!hdi_kernel_exists(rt, number)) {
-            number += HDI_KERNEL_CHUNK - 1; /* the table lacks the whole chunk, so skip it */
+            /* the table does not contain this chunk of kernels, so the loop skips it */
+            number += HDI_KERNEL_CHUNK - 1;
             continue;
         }
         _Atomic uint64_t *at = &hdi_kernel_at(rt, number)->module[p->config.index];

@@ -12,8 +12,8 @@
 #include "driver/current.h"
 #include "engine/port.h"
 
-/* Memory that this port mapped. An entry is `doomed` if it should be gone, but could not be undone.
- * The port clears such entries before it maps more. */
+/* Memory that this port mapped. An entry is `doomed` if its memory should be unmapped, but the
+ * driver refused that. The port clears such entries before it maps more. */
 typedef struct hdi_local_mapping {
     uint64_t at, bytes;
     hdcu_memhandle handle;

@@ -1,8 +1,8 @@
 /* port_memory.c - device memory of the port to a driver in this process: addresses, mappings,
  * access of peers, handles that leave the process.
  *
- * The table of mappings keeps a chain per address, so that a lookup takes equally long with many
- * mappings.
+ * The table of mappings contains chains of entries, chosen by address. So a lookup takes no longer
+ * if there are many mappings.
  *
  * Threads, locks, invariants: see port_local.c.
  */
@@ -95,7 +95,7 @@ static hdi_local_mapping *local_mapping_add(hdi_local_port *p, uint64_t at, uint
     return m;
 }
 
-/* Drops an entry without handle and mapping. The last entry takes its place. */
+/* Drops an entry that has no handle and no mapping. The last entry of the table takes its place. */
 static void local_mapping_drop(hdi_local_port *p, hdi_local_mapping *m)
 {
     hdi_local_mapping *last = &p->mappings[p->n_mappings - 1];
@@ -108,7 +108,7 @@ static void local_mapping_drop(hdi_local_port *p, hdi_local_mapping *m)
     p->n_mappings--;
 }
 
-/* The entry at an address that is not doomed, or else a doomed one. */
+/* Returns an entry at an address. Prefers an entry that is not doomed. */
 static hdi_local_mapping *local_mapping_at(hdi_local_port *p, uint64_t at)
 {
     hdi_local_mapping *found = NULL;
@@ -156,7 +156,7 @@ static hdi_answer local_mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
     if (m->held) {
         /* The handle is released even if unmapping failed: the mapping keeps the memory until the
          * mapping ends. */
-        /* The handle is never released twice, whatever the driver returns: the release may have
+        /* Whatever the driver returns, the handle is not released again. The release may have
          * worked, and the driver may have given the handle out again. */
         first = hdi_local_first(first, hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
         m->held = false;
@@ -180,8 +180,8 @@ static void local_mappings_doom(hdi_local_port *p, uint64_t at, uint64_t bytes)
     }
 }
 
-/* The loop goes from the last entry to the first, so that the entry that replaces a cleared one was
- * handled before. */
+/* Clears all doomed mappings. The loop runs from the last entry to the first. So if an entry moves
+ * into the place of a cleared one, the loop already handled it. */
 static hdi_answer local_mappings_clear_doomed(hdi_local_port *p)
 {
     hdi_answer first = hdi_local_good;
@@ -227,8 +227,8 @@ static hdi_answer local_mapping_set_access(const hdi_local_port *p, hdcu_device 
     return hdi_local_answer(p->config.driver->cuMemSetAccess(at, bytes, &desc, 1), "cuMemSetAccess");
 }
 
-/* Maps the memory of an entry that holds a handle, with access for this device. A failure leaves it
- * unmapped. */
+/* Maps the memory of an entry that holds a handle, with access for this device. After a failure the
+ * memory is unmapped. */
 static hdi_answer local_mapping_map(hdi_local_port *p, hdi_local_mapping *m)
 {
     hdi_answer answer = hdi_local_answer(p->config.driver->cuMemMap(m->at, m->bytes, 0, m->handle, 0), "cuMemMap");
@@ -242,8 +242,8 @@ static hdi_answer local_mapping_map(hdi_local_port *p, hdi_local_mapping *m)
     return answer;
 }
 
-/* Call it after the driver call that makes the memory of a new mapping. Maps the memory, or drops
- * the mapping, the last entry, if that call failed. */
+/* Call this after the driver call that makes the memory of a new entry. `answer`: the result of
+ * that call. On success, maps the memory. Otherwise drops the entry, which is the last one. */
 static hdi_answer local_mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answer answer)
 {
     if (!hdi_answered(answer)) {
@@ -332,13 +332,14 @@ static hdi_answer local_create_memory(hdi_local_port *p, uint64_t bytes, hdcu_me
     return hdi_local_answer(p->config.driver->cuMemCreate(handle, bytes, &p->prop, 0), "cuMemCreate");
 }
 
-/* Requests a piece. If the permission for the type of handles for other machines is missing,
- * requests it without that type. */
+/* Makes the memory of a piece. Without permission for handles that name memory in other machines,
+ * makes a piece without such handles. */
 static hdi_answer local_create_piece(hdi_local_port *p, uint64_t bytes, hdcu_memhandle *handle)
 {
     hdcu_mem_prop prop = p->prop;
     int32_t rdma = 0, fabric = 0;
-    /* If an older driver lacks an attribute, the device lacks the feature. */
+    /* If an older driver does not know an attribute, the device counts as one without the
+     * feature. */
     if (!hdi_answered(hdi_local_attribute(p, HDCU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma))) {
         rdma = 0;
     }
@@ -433,7 +434,7 @@ hdi_answer hdi_local_map_each(hdi_port *port, uint64_t at, uint64_t bytes, uint6
     return local_mapping_end(p, &current, answer);
 }
 
-/* Maps memory, which is unmapped but still held, at its new place. */
+/* Maps memory at its new place. The memory is unmapped, but the port still holds its handles. */
 static hdi_answer local_mappings_map_again(hdi_local_port *p, uint64_t from, uint64_t to, uint64_t bytes)
 {
     hdi_answer answer = hdi_local_good;

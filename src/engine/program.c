@@ -5,7 +5,7 @@
  * Locks: none. Blocking: a CALL blocks for as long as the program's function takes, and all lanes
  * of the device wait meanwhile.
  * Always:
- * - A claim fails if a result that it reads failed. A failed claim, too, ends only when the program
+ * - A claim fails if a result that it reads failed. Even a failed claim ends only when the program
  *   ends it.
  * - A worker process calls no function of the program. So a ring that was overwritten cannot make
  *   it jump anywhere.
@@ -49,9 +49,10 @@ static void program_fail_as(hdi_engine *engine, hdi_stream *stream, const hdi_co
     stream->failed = stream->sticky_failure;
 }
 
-/* The event at the end of a claim. If the program ended the claim during a capture of its stream,
- * this makes the late end once the capture is over. *wait: the capture is not over yet. *code: the
- * event cannot be recorded; then the device has finished all its work. */
+/* The event at the end of a claim. If the program ended the claim during a capture of the claim's
+ * stream, the end is a late end. This function then makes the event once the capture is over.
+ * *wait: the capture is not over yet. *code: the driver's code if the event cannot be recorded. In
+ * that case this function waits until the device finished all its work. */
 static hdcu_event program_end_event(hdi_engine *engine, hd_lane *lane, uint64_t end, bool *wait, hdcu_result *code)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -85,7 +86,7 @@ bool hdi_stream_end_claim(hdi_engine *engine, hdi_stream *stream, const hdi_comm
     }
     bool wait = false;
     hdcu_result r = HDCU_SUCCESS;
-    /* NULL in a worker process: no such events. */
+    /* NULL in a worker process, whose claims have no such events. */
     hd_lane *lane = hdi_lane_at(engine->device, stream->number);
     hdcu_event event = lane ? program_end_event(engine, lane, end, &wait, &r) : NULL;
     if (wait) {
@@ -113,7 +114,10 @@ hdcu_result hdi_stream_call(hdi_engine *engine, hdi_stream *stream, const hdi_co
     }
     hdi_lane_function *function = (hdi_lane_function *)(uintptr_t)c->call.function;
     hdi_apart apart = hdi_presence_apart_in_lane();
+    /* relaxed: only a message names the function */
+    atomic_store_explicit(&engine->in_function, c->call.function, memory_order_relaxed);
     hd_status status = function(stream->handle, (void *)(uintptr_t)c->call.context);
+    atomic_store_explicit(&engine->in_function, 0, memory_order_relaxed);
     hdi_presence_together(apart);
     /* The function may have changed the current context. */
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);

@@ -1,13 +1,13 @@
 /* progress.c - how far the device is in a lane: signals, the lane's `done`, failures, and the loss
  * of the device.
  *
- * The lane's completion flag, which the device writes, and the status of the CUDA stream show how
- * far the lane is. A *signal* is a command behind the lane's work that makes the device write the
- * position into the flag. A signal is one of two kinds:
+ * Two things show how far the lane is: its completion flag, which the device writes, and the status
+ * of its CUDA stream. A *signal* is a command behind the lane's work that makes the device write
+ * the position into the flag. A signal is one of two kinds:
  * - A fill, behind kernels and behind small copies to the device. The device runs a fill right
  *   after a kernel. The driver sends the bytes of a small copy along with its commands, so the
  *   device runs the fill right after that copy, too.
- * - A written value, behind other copies. A fill would need another hardware engine of the device
+ * - A written value, behind other copies. A fill would run on another hardware engine of the device
  *   than the copy.
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
@@ -16,18 +16,18 @@
  * Always:
  * - A failure is recorded before `done` passes the failed command.
  * - A result that an operation reads from another lane is a dependency until the result's outcome
- *   is recorded. `done` passes an operation only after the results that it reads from other lanes
- *   are done.
- * - When the device is lost, all its lanes first take in the device's writes. Then the suspects are
- *   collected, and all unfinished work fails.
+ *   is recorded. `done` passes an operation only after the results that the operation reads from
+ *   other lanes are done.
+ * - When the device is lost, the engine first reads all completion flags of its lanes. Then it
+ *   collects the suspects, and fails all unfinished work.
  */
 #include <assert.h>
 #include "base/wait.h"
 #include "engine/claims.h"
 #include "engine/stream.h"
 
-/* After this time without progress, the engine queries the stream's status, since only the status
- * shows errors. */
+/* After this time without progress, the engine queries the status of the CUDA stream, since only
+ * the status shows errors. */
 #define LOOK_NS 1000000
 /* After this many successive failed status queries, the device counts as unusable. */
 #define BAD_LOOKS_MAX 8
@@ -54,8 +54,8 @@ void hdi_stream_record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t 
     hdi_failure_add(&engine->device->channel, stream->number, &stream->cause);
     stream->failed = true;
     if (stream->sticky_failure) {
-        /* pairs with the load in the submit path, which refuses; a late store is fine, as the
-         * engine skips later commands */
+        /* pairs with the load in the submit path, which refuses; a late store does no harm, since
+         * the engine skips later commands */
         atomic_store_explicit(&shared->failed, 1, memory_order_release);
     }
 }
@@ -74,7 +74,8 @@ static bool stream_failed_there(const hdi_engine *engine, uint32_t lane, uint64_
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
-    /* An engine in another process may write anything into its log, so this excludes such lanes. */
+    /* An engine in another process may write anything into its log, so this check excludes such
+     * lanes. */
     return position && owner->engine &&
            hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
 }
@@ -117,7 +118,7 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
 #endif
     uint64_t before = stream->done;
     stream->done = position;
-    /* Only for messages. */
+    /* only messages use this field */
     atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed);
     /* Releases the device's writes to threads that load `done`. Sequentially consistent with the
      * sleeper, which registers and then loads `done` once more. */
@@ -135,8 +136,8 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
     }
 }
 
-/* If the lane read a result that failed in another lane, this lane fails, too, from behind the wait
- * on. False: the other lane's outcome is not readable yet. */
+/* If a result that this lane read from another lane failed, this lane fails, too, from behind the
+ * wait on. False: the outcome in the other lane cannot be read yet. */
 static bool stream_settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dependency *d)
 {
     hdi_failure failure;
@@ -147,7 +148,8 @@ static bool stream_settle_failure(hdi_engine *engine, hdi_stream *stream, const 
     }
     bool failed = stream->failed;
     uint64_t end = stream->issued;
-    /* The operation that reads may not be issued yet. Then the engine must skip it later. */
+    /* Perhaps the operation that reads the result is not issued yet. Then the engine must skip it
+     * later. */
     bool issued =
         hdi_lane_operation(&engine->device->channel, stream->number, d->position, stream->issued, &end) != NULL;
     end = stream->sticky_failure ? stream->issued : end;
@@ -161,10 +163,11 @@ static bool stream_same_dependency(const hdi_dependency *a, const hdi_dependency
     return a->position == b->position && a->lane == b->lane && a->target == b->target;
 }
 
-/* Moves `done` towards the position that the device passed, at least to `until`. It stops where
- * this lane read from another lane that is not done. If the other lane is on the same device, it
- * moves that lane first. After that, every level of the recursion loads its lane's state again. If
- * lanes read from each other in turn, the recursion visits a lane several times. */
+/* Moves `done` towards the position that the device passed, until `done` reaches `until`. `done`
+ * stops where this lane reads a result of another lane that is not done. If the other lane is on
+ * the same device, this function first moves the `done` of that lane. After the recursive call,
+ * this function loads its lane's state again. If lanes read from each other in turn, the recursion
+ * visits a lane several times. */
 static void stream_finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int depth)
 {
     while (stream->done < until) {
@@ -207,8 +210,8 @@ static void stream_finish(hdi_engine *engine, hdi_stream *stream, uint64_t until
     }
 }
 
-/* Handles signals that the device passed. Their work takes no room in the driver's queue any more.
- * They also show how long kernels took, and which kernels ended. */
+/* Handles signals that the device passed. The work in front of these signals takes no room in the
+ * driver's queue any more. The signals also show how long kernels ran, and which kernels ended. */
 static void stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_kernel_time_signal first, last;
@@ -223,7 +226,7 @@ static void stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
         stream->n_signals--;
     }
     if (stream->passed == stream->issued) {
-        /* At most one signal is left, with the same count. */
+        /* All signals in front are gone. If one is left, it has the same count of entries. */
         stream->entries_done = stream->entries;
     }
     if (passed) {
@@ -260,9 +263,10 @@ static bool stream_passed(hdi_engine *engine, hdi_stream *stream, uint64_t posit
     return stream->done > before;
 }
 
-/* Requests signals in the lanes that this lane read since its last signal, since this lane is not
- * done before they are. It does not request them earlier, since every signal delays the other lane
- * a little. */
+/* This lane is done only after the results that it read from other lanes. So this function requests
+ * signals behind the results that the lane read since its own last signal, in lanes of other
+ * engines. The requests come no earlier than this lane's signal, since every signal delays the
+ * other lane a little. */
 static void stream_want_sources(hdi_engine *engine, const hdi_stream *stream)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -313,8 +317,8 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Queries the stream's status. Only that shows errors of running work, and completion if the flag
- * could not be written. */
+/* Queries the status of the CUDA stream. Only the status shows errors of running work. It also
+ * shows completion if the device could not write the flag. */
 static void stream_look(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
     uint64_t issued = stream->issued;
@@ -344,7 +348,7 @@ static bool stream_read_flag(hdi_engine *engine, hdi_stream *stream)
      * apart. */
     uint32_t low = atomic_load_explicit(&engine->device->channel.flags[stream->number].position, memory_order_acquire);
     uint64_t position = stream->signalled - (uint32_t)((uint32_t)stream->signalled - low);
-    /* The position is beyond `signalled` only if something else wrote there. */
+    /* The position is greater than `signalled` only if something else wrote into the flag. */
     return position > stream->done && position <= stream->signalled && stream_passed(engine, stream, position);
 }
 
@@ -353,7 +357,7 @@ void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
     /* Progress of another lane may have shown that the device passed these signals. */
     stream_pass_signals(engine, stream);
     if (stream->passed > stream->done && stream_passed(engine, stream, stream->passed)) {
-        /* the results that the lane read from another lane are done by now */
+        /* the results that the lane read from other lanes are done by now */
         pass->progress = true;
     }
     if (stream_read_flag(engine, stream)) {
@@ -419,8 +423,8 @@ void hdi_engine_lose(hdi_engine *engine, int code)
 void hdi_stream_command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        /* A library for products makes several calls, and so may the program. So work of an earlier
-         * one of these calls may be the cause. */
+        /* For one command, a library for products makes several calls, and the program can do the
+         * same. So work of an earlier one of these calls may be the cause. */
         stream->in_call = c->op == HDI_OP_MATMUL || c->op == HDI_OP_CALL ? c->slots : 0;
         hdi_engine_lose(engine, code);
         stream->in_call = 0;

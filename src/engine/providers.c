@@ -1,4 +1,5 @@
-/* providers.c - the providers by name; hdi_driver_open, which chooses one, wraps it and starts it.
+/* providers.c - finds the providers by name. hdi_driver_open chooses a provider, wraps it and
+ * starts it.
  *
  * Threads: any. Locks: none of its own. Blocking: loading a library, and cuInit.
  * Always: no other file of the library compares a provider's name (tools/check-layers).
@@ -24,8 +25,8 @@ const hdi_provider *hdi_provider_named(const char *name)
     return NULL;
 }
 
-/* The provider `nvidia`, if it loads, starts and shows a device. On failure the message names the
- * step. */
+/* Opens the provider `nvidia`, if it loads, starts and reports a device. On failure the message
+ * names the step that failed. */
 static hd_status provider_open_nvidia(const hdi_driver **out)
 {
     const hdi_driver *d;
@@ -65,7 +66,7 @@ static hd_status provider_choose(const hdi_options *options, const hdi_driver **
     if (options->driver == HDI_DRIVER_NVIDIA) {
         return hdi_driver_nvidia(out);
     }
-    /* A missing GPU is no failure of hd_open. So the thread's earlier failure stays its last one,
+    /* A missing GPU is no failure of hd_open. So it does not replace the thread's last failure,
      * unless the host provider fails, too. */
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);

@@ -2,8 +2,8 @@
  *
  *    hd_runtime    options, the driver's table, the devices, the table of kernels
  *    hdi_device    one device: context, limits, shared channel, order lock, lanes, engine
- *    hd_lane       the application's side of a lane: place of the next command, past waits
- *    hdi_engine    feeds one device (stream.h); in the worker in the placement process
+ *    hd_lane the application's side of a lane: place of the next command, past waits hdi_engine
+ *    gives the commands of one device to the driver (stream.h)
  *    hdi_port      takes requests to a device beside its lanes (port.h)
  *
  * Threads: any.
@@ -34,14 +34,15 @@
 #include "record/record.h"
 
 #define HDI_DEVICES_MAX 32
-/* hdi_device.peer_access: whether a device uses another device's memory, and whether it was granted
- * access. */
+/* hdi_device.peer_access: whether a device uses another device's memory, and whether the device was
+ * granted access. */
 #define HDI_PEERS_UNKNOWN 0 /* not asked yet, or the answer may change */
 #define HDI_PEERS_YES 1
 #define HDI_PEERS_NO 2
 #define HDI_PEERS_SLOW 3     /* kernels only: copies are faster through pinned memory */
 #define HDI_PEERS_SLOW_ASK 4 /* like SLOW, but access was not granted yet */
-/* Not known yet. A thread tests the pair for copies, which use pinned memory meanwhile. */
+/* Not known yet. A thread tests the pair for copies. Until it has an answer, copies go through
+ * pinned memory. */
 #define HDI_PEERS_SOUGHT 5
 
 typedef struct hdi_device hdi_device;
@@ -68,11 +69,11 @@ typedef struct hdi_waits {
     uint32_t recorded;    /* the number of WAIT records of one operation in a trace */
     uint64_t recorded_of; /* the position at which this operation ends */
     uint32_t n_sources, sources_room;
-    hdi_point *sources; /* results that the command reads, beside those of the entries */
+    hdi_point *sources; /* results that the command reads, in addition to those of the entries */
 } hdi_waits;
 
 /* Work of the program that operations of a lane wait for, and the position at which the first of
- * them ends. */
+ * these operations ends. */
 typedef struct hdi_root {
     hdi_point root;
     uint64_t position;
@@ -80,8 +81,8 @@ typedef struct hdi_root {
 
 /* The roots of unfinished operations in a lane of the library (src/buffer/parked.h). */
 typedef struct hdi_parked {
-    /* The lane's value, kept here while the list is not empty: the lane then holds
-     * HDI_FAILURES_UNKNOWN, so no operation takes the fast path. */
+    /* The value of the lane's `failures_known`, kept here while the list is not empty. Meanwhile
+     * the lane's own field is HDI_FAILURES_UNKNOWN, so no operation takes the fast path. */
     uint64_t failures_known;
     hdi_lock lock; /* protects the list for threads that read it without the order lock */
     hdi_root *at;  /* `n` roots from `first` on, sorted by position; some may be done */
@@ -109,14 +110,16 @@ struct hd_lane {
     hdi_handle_head handle;
     uint32_t number; /* on its device */
     uint32_t global; /* in the runtime: device * HDI_LANES_MAX + number */
-    /* True for lanes of the application: after a failure the lane refuses work. False: only
-     * operations that depend on the failed one fail. */
+    /* True for lanes of the program: after a failure the lane refuses work. False: only operations
+     * that depend on the failed operation fail. */
     bool sticky_failure;
     bool is_default;
-    /* A copy lane (src/transfer/route.h): no program submits work to it. Set before first use. */
+    /* A copy lane (src/transfer/route.h), to which only the library submits work. Set before first
+     * use. */
     bool is_copy;
     _Atomic bool has_roots; /* its list `parked` is not empty */
-    /* Threads that use the lane as their default lane. 1 for any other lane that is given out. */
+    /* The number of threads that use the lane as their default lane. For any other lane that is
+     * given out, the number is 1. */
     uint32_t owners;
     hd_runtime *runtime;
     hdi_device *device;
@@ -125,44 +128,49 @@ struct hd_lane {
     uint64_t mask;              /* slots - 1 */
     uint64_t head;              /* the place of the next command */
     _Atomic uint64_t submitted; /* `head` as published: any thread may read it */
-    /* The lane was seen done this far, in a report that was possible. */
+    /* The highest `done` that the engine reported and that passed the check (ticket.c). */
     _Atomic uint64_t done_least;
-    /* the lane's `failure_changes` as last seen in a possible report */
+    /* the lane's `failure_changes` in the last report that passed the check */
     _Atomic uint64_t changes_least;
     /* Watcher: clock when changes_least was last seen even, or seen to move. */
     int64_t unsettled_since;
-    /* watcher: how often it looked at changes_least since then */
+    /* watcher: the number of its looks at changes_least since `unsettled_since` */
     int unsettled_looks;
-    _Atomic uint64_t failures_first; /* how many records left the lane's log; see failures.h */
-    /* the last position that the records in the archive cover */
+    /* the number of records that left the lane's log; see failures.h */
+    _Atomic uint64_t failures_first;
+    /* the last position that any record in the archive covers */
     _Atomic uint64_t failures_archived;
+    /* Records up to this position may leave the log at any time. So no submission may rely on
+     * finding them in the log. */
+    _Atomic uint64_t failures_leaving;
     uint64_t done_seen; /* `done` as last loaded, for the check for space */
     /* No failure recorded so far covers a position behind this one. */
     uint64_t failed_to;
-    uint64_t failures_known; /* the lane's `failure_changes` when that was true */
+    uint64_t failures_known; /* the lane's `failure_changes` when `failed_to` was found */
     /* Per lane of the runtime: the last position that this lane waited for. */
     uint64_t *seen;
     /* Per lane of the runtime: the last position whose result this lane waited for. */
     uint64_t *seen_source;
     hdi_waits waits;                         /* scratch of the submission under way */
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
-    hdi_archive *archive;                    /* failures that left the lane's log */
-    /* The lane's last claim (claims.h): its name for messages, and its end once the program ended
-     * it. `claim_held`: the claim's end, if the program could use the bytes at once. */
+    struct hdi_archive *archive;             /* failures that left the lane's log */
+    /* The lane's last claim (claims.h): its name for messages, and the position of its end once the
+     * program ended it. `claim_held`: the position of its end, if the program could use the bytes
+     * at once. */
     _Atomic uint64_t claim_label[HDI_CLAIM_LABEL_WORDS];
     _Atomic(const void *) claim_site;
     _Atomic uint64_t claim_ended, claim_held;
     /* For reports: the end of the last claim, or an earlier position while that claim is being
-     * submitted. It is behind `claim_ended` while the claim is open. */
+     * submitted. While the claim is open, this position is greater than `claim_ended`. */
     _Atomic uint64_t claim_begun;
-    /* The end of the last claim for which a library thread calls the program. Others are left to
-     * the program's threads. */
+    /* The end of the last claim for which a library thread calls a function of the program. Threads
+     * of the program end all other claims. */
     _Atomic uint64_t claim_called;
-    _Atomic bool claim_abandoned; /* hd_close ended it */
+    _Atomic bool claim_abandoned; /* hd_close ended the claim */
     _Atomic bool claim_on_stream; /* the claim is on a stream of the program, for messages */
     bool parks;                   /* a parking lane of its device (src/buffer/parked.h) */
-    /* Claims up to this position ended without failure, and no work in front of them is
-     * unfinished. */
+    /* All claims up to this position ended without failure, and all work in front of them is
+     * finished. */
     _Atomic uint64_t claim_over;
     /* The claim that ends at this position ends with `claim_event`. Set before `claim_ended`. */
     _Atomic uint64_t claim_in_stream;
@@ -175,11 +183,13 @@ struct hd_lane {
     _Atomic(hdcu_stream) claim_late;
     /* The claim that is or was in the lane; NULL: not for claims. */
     _Atomic(struct hd_claim *) claim;
-    /* The structure that the lane used before, until its handles ran out; NULL: none. */
+    /* The structure that the lane used before this one, until that structure's handles ran out;
+     * NULL: none. */
     hd_lane *before;
     /* Position of the last command that made the lane accept work again; 0: none. */
     _Atomic uint64_t resumed;
-    /* for a lane of the library; changed under the order lock and the lock in it */
+    /* for a lane of the library; changed under the order lock and under the lock inside
+     * hdi_parked */
     hdi_parked parked;
 };
 
@@ -208,7 +218,7 @@ struct hdi_device {
     _Alignas(HDI_LINE) hdi_mutex lanes_lock; /* held to make lanes and give them out */
     hd_lane *lanes[HDI_LANES_MAX];           /* NULL: never made */
     _Atomic uint32_t lanes_made;             /* the number of lanes made, from number 0 on */
-    /* All made lanes but the parking lanes; under lanes_lock. */
+    /* The number of lanes made, without the parking lanes; under lanes_lock. */
     uint32_t lanes_of_program;
     /* HDI_PEERS_*: does this device use device j's memory? */
     _Atomic uint8_t peer_access[HDI_DEVICES_MAX];
@@ -218,21 +228,22 @@ struct hdi_device {
     uint32_t n_parking;
     hdi_roots roots; /* under the order lock, too */
     struct hdi_arena *arena;
-    /* Clock: no thread maps memory ahead of need before this time, since the driver had no memory.
-     * 0: threads may map at any time. */
+    /* Clock time. The driver had no memory, so before this time no thread maps memory ahead of
+     * need. 0: there is no such limit. */
     _Atomic int64_t ahead_again;
-    /* Placement process: its address range, the same in every process. */
+    /* Placement process: the device's address range, the same in every process. */
     uint64_t range_at, range_bytes;
     _Atomic uint64_t ring_stalls;
     struct hdi_memory_counts *memory; /* src/buffer: counters of its memory that threads share */
-    hdi_engine *engine;               /* NULL: it is in a worker process */
+    hdi_engine *engine;               /* NULL: the engine is in a worker process */
     _Atomic uint64_t losses, restarts;
 };
 
 /* All that an engine needs to launch a kernel. */
 typedef struct hdi_kernel_code {
-    /* The kernel's name, for messages about failures. Threads copy it word by word: while one
-     * describes an old failure, the runtime may give the number to another kernel. */
+    /* The kernel's name, for messages about failures. Threads copy the name word by word: while a
+     * thread describes an old failure, the runtime may give the kernel's number to another
+     * kernel. */
     _Atomic uint64_t name[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)];
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
     _Atomic uint64_t module[HDI_DEVICES_MAX]; /* the driver's module of the function; 0: none */
@@ -242,15 +253,19 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNKS 256
 
 struct hd_runtime {
-    hdi_handle_head head; /* a runtime's handle is its address, so there is only one generation */
-    _Atomic bool closing; /* waits return */
-    /* hd_close ends all handles, or ended them: objects that a call still makes get stale handles
-     * (below). */
+    /* A runtime's handle is its address, so there is only one generation. The word is 0 once
+     * hd_close began (hdi_runtime_close_began). */
+    hdi_handle_head head;
+    _Atomic bool closing; /* hd_close began, so waits return */
+    /* hd_close ends or ended all handles. If a call still makes an object, the object gets a stale
+     * handle (hdi_handles_ended). */
     _Atomic bool ended;
-    hdi_stable *stable; /* the memory of this structure, and of all others that handles lead to */
-    uint64_t id;        /* never used again in this process */
+    _Atomic bool claims_ended; /* threads of the program get no more claims (host_call.c) */
+    /* the memory of this structure, and of all others that handles lead to */
+    hdi_stable *stable;
+    uint64_t id; /* never used again in this process */
     hdi_options options;
-    const hdi_driver *driver; /* NULL: it is in the worker processes */
+    const hdi_driver *driver; /* NULL: the driver is in the worker processes */
     const hdi_provider *provider;
     int driver_version;
     int captures_before; /* captures of the thread that opens the runtime (driver/current.h) */
@@ -264,13 +279,16 @@ struct hd_runtime {
     /* Chunks of HDI_KERNEL_CHUNK kernels, which engines read. */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS];
     uint32_t n_kernels;
-    /* Called when a thread is about to block for work in flight: a good moment to reclaim.
+    /* Called when a thread is about to block for work in flight: a good time to reclaim memory.
      * NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     hdi_mutex restarting; /* one device at a time restarts */
-    /* Held by loads and unloads of modules, and by restarts. So a restart sees such a load or
-     * unload as a whole or not at all. */
+    /* Held by loads and unloads of modules, and by restarts. So a restart sees a load or unload
+     * either complete or not begun. */
     hdi_mutex refilling;
+    /* the memory of all archives of failures; relaxed, since it only counts */
+    _Atomic int64_t archives_bytes;
+    uint64_t archive_least; /* set by a test; 0: HDI_ARCHIVE_LEAST applies */
     hdi_lock outcomes_lock;
     /* How claims ended without success (claims.h); NULL: all succeeded. */
     struct hdi_outcomes *outcomes;
@@ -288,13 +306,14 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes threads that wait for something else
      * than a lane, so that they see `closing`. */
     void (*on_closing)(hd_runtime *rt);
-    /* The program's own work may be in lanes or behind waits: calls of its functions, claims on its
-     * streams. Once true, it stays true. */
+    /* The program's own work may be in lanes or behind waits. Such work is calls of its functions,
+     * and claims on its streams. Once true, this field stays true. */
     _Atomic bool has_calls;
     int64_t close_by; /* hd_close: the deadline for the program's work under way */
-    /* hd_close: the program did not end some claim or export, so its memory stays */
+    /* hd_close: the program did not end some claim or export, so the memory of the runtime stays */
     bool claimed;
-    /* hd_close: no work is under way, so it can destroy streams and events although `hung`. */
+    /* hd_close: no work is under way. So hd_close can destroy streams and events even if `hung` is
+     * set. */
     bool quiet;
     /* hd_close: work never ended, so memory that it may use is neither freed nor unmapped. */
     bool hung;
@@ -306,8 +325,8 @@ static inline int64_t hdi_option_deadline(int64_t milliseconds)
     return hdi_deadline(milliseconds < 0 ? -1 : milliseconds * 1000000);
 }
 
-/* The deadline of a step of hd_close that begins now: the option close_timeout. If earlier steps
- * used up that time, it is a second from now. */
+/* The deadline of a step of hd_close that begins now. It is `close_by`, or a second from now if
+ * that is later. It is never later than close_timeout from now. */
 static inline int64_t hdi_close_deadline(const hd_runtime *rt)
 {
     int64_t own = hdi_option_deadline(rt->options.close_timeout), least = hdi_deadline(1000000000);
@@ -318,16 +337,25 @@ static inline int64_t hdi_close_deadline(const hd_runtime *rt)
     return own < least ? own : least;
 }
 
+/* True once hd_close began. `rt` is a runtime that was open when the call began. Then only
+ * hdi_runtime_is_open tells whether this thread may still make the call. */
+static inline bool hdi_runtime_close_began(const hd_runtime *rt)
+{
+    /* Relaxed: hd_close does not rely on this (hdi_callers_settle). */
+    return atomic_load_explicit(&rt->head.word, memory_order_relaxed) == 0;
+}
+
 /* True if hd_close waits for this call to return. */
 static inline bool hdi_is_closing(hd_runtime *rt)
 {
     return atomic_load_explicit(&rt->closing, memory_order_relaxed);
 }
 
-/* True if hd_close began to end handles. It sets this before it walks the lists of objects, under
- * their locks. A call under way that adds an object to a list calls this function under the same
- * lock. So either hd_close finds the object, or the call gives it a stale handle. Otherwise another
- * thread could begin a call with the new handle, and hd_close would not wait for it. */
+/* True if hd_close began to end handles. hd_close sets `ended` before it walks the lists of
+ * objects, under the locks of the lists. A call under way that adds an object to a list calls this
+ * function under the same lock. So either hd_close finds the object, or the call gives it a stale
+ * handle. Otherwise another thread could begin a call with the new handle, and hd_close would not
+ * wait for it. */
 static inline bool hdi_handles_ended(const hd_runtime *rt)
 {
     return atomic_load_explicit(&rt->ended, memory_order_relaxed);
@@ -391,8 +419,8 @@ static inline hdi_lane_shared *hdi_lane_shared_of(hd_runtime *rt, uint32_t globa
     return &hdi_lane_owner(rt, global)->channel.lanes[global % HDI_LANES_MAX];
 }
 
-/* The lane with a number, which was made. The structure changes each time that the lane's handles
- * run out. */
+/* Returns the lane with a number. The lane must have been made. A lane changes to another structure
+ * each time its handles run out. */
 static inline hd_lane *hdi_lane_at(const hdi_device *device, uint32_t number)
 {
     /* Pairs with the store in lane.c. */
@@ -416,10 +444,11 @@ static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
     return atomic_load_explicit(&hdi_lane_shared_of(rt, point.lane)->done, memory_order_acquire) >= point.position;
 }
 
-/* Functions that hd_open and hd_close call for a part of a runtime. NULL: there is none. If hd_open
- * fails, it also calls `stop` and `release`, even if the part's `create` was not called or
- * failed. */
+/* Functions that hd_open and hd_close call for one part of a runtime. NULL: there is no such
+ * function. If hd_open fails, it calls `stop` and `release` of all parts, even if a part's `create`
+ * was not called or failed. */
 typedef struct hdi_lifetime {
+    void (*init)(hd_runtime *rt); /* called first, for all parts; the options are set */
     hd_status (*create)(hd_runtime *rt);
     /* called for each device, for all devices at the same time */
     hd_status (*create_in)(hdi_device *device);

@@ -6,45 +6,49 @@
 #include "engine/stream.h"
 #include "engine/stream_pool.h"
 
-#define STANDS_NS 500            /* a span ends once its lane was without commands for this time */
-#define CLOCK_EVERY_NS 500000000 /* between comparisons of the device's own time with the clock */
+#define STANDS_NS 500 /* a span ends once its lane was without commands for this time */
+/* the time between two comparisons of the device's own time with the clock */
+#define CLOCK_EVERY_NS 500000000
 /* The delay after a comparison that failed or was not close; it doubles each time. */
 #define CLOCK_AGAIN_NS 20000000
-#define CLOCK_CLOSE_NS 20000 /* a closer comparison needs no other one soon */
-/* The device gets this long to pass one event. If it needs longer, the stream's queue is not
- * free. */
+/* a comparison that is at least this exact counts as close, and need not be repeated soon */
+#define CLOCK_CLOSE_NS 20000
+/* The device gets this long to pass one event. If the device needs longer, other work occupies the
+ * stream's queue. */
 #define CLOCK_WAIT_NS 60000
-#define CLOCK_FIRST_NS 1000000 /* the same limit, before the first comparison */
+#define CLOCK_FIRST_NS 1000000 /* the same limit, until a comparison succeeded */
 /* the same limit at the end of a trace: without any comparison no span gets a time */
 #define CLOCK_LAST_NS 20000000
 #define CLOCK_TRIES 6
-/* The longest time between two events without work in between. If they are farther apart, there was
- * work. */
+/* The longest time between two events that have no work between them. If two events are farther
+ * apart, there was work in between. */
 #define APART_MOST_NS 4000
 /* On H200s, a kernel begins this much later than the event in front of it. */
 #define KERNEL_NS 700
-/* The longest way from the return of a call to the device. If it takes longer, other work was in
- * front. */
+/* The longest time from the return of a call until the device passes its event. If it takes longer,
+ * other work was in front of the event. */
 #define WAY_MOST_NS 6000
 #define CLOCK_COST_NS 100000 /* a comparison that took this long is not tried again */
 /* the engine asks for times once no work was given or done for this time */
 #define IDLE_NS 10000
-/* the engine asks at least this often, then in each pass until all got times */
+/* The engine asks for times at least this often. Then it asks in each pass, until all spans have
+ * their times. */
 #define UNSETTLED_NS 20000000
-/* if the budget limits events, the engine asks for the time of one this often */
+/* if the budget limits events, the engine asks for the time of one event this often */
 #define SETTLE_ONE_NS 200000
-/* For this time after a call the device is busy, and no thread waits for the engine. */
+/* For this time after a call, the engine assumes that the device is busy, and that no thread waits
+ * for the engine. */
 #define GIVEN_NS 1000
 /* The most spans that get times in one pass: each may cost the driver several microseconds. */
 #define SETTLED_AT_ONCE 2
-#define OPEN_NS 100000000 /* a span open for longer ends with the next signal */
+#define OPEN_NS 100000000 /* a span that is open for longer than this ends with the next signal */
 /* how long the end of a trace waits for spans whose operations are not done */
 #define ENDING_NS 200000000
 /* the budget for events at first; 1 / BUDGET_SHARE of all time is added to it */
 #define BUDGET_FIRST_NS 1000000
 #define BUDGET_SHARE 200
-/* The budget is this many times as large if a busy lane begins another span, since no signal shows
- * that edge. */
+/* If a busy lane begins another span, the budget is this many times as large, since no signal shows
+ * where that span begins. */
 #define BUDGET_WITHIN 20
 #define EACH_NS 3000 /* the assumed cost of asking for one event, until it is measured */
 
@@ -57,7 +61,7 @@ static bool spans_are_limited(const hdi_engine *engine)
     return engine->recording.detail != HDI_RECORD_DETAIL_FULL && !engine->device->runtime->is_inline;
 }
 
-/* True if one more event fits into a budget `times` as large. */
+/* True if one more event fits into `times` times the budget. */
 static bool spans_can_spend(const hdi_engine *engine, int64_t times)
 {
     const hdi_recording *r = &engine->recording;
@@ -65,7 +69,7 @@ static bool spans_can_spend(const hdi_engine *engine, int64_t times)
     return !spans_are_limited(engine) || r->spent + (int64_t)r->unsettled * r->each < most;
 }
 
-/* Adds the time since `from` to the spent budget. */
+/* Adds the time since `from` to the part of the budget that is spent. */
 static void spans_spend(hdi_engine *engine, int64_t from)
 {
     engine->now = hdi_clock_ns();
@@ -88,7 +92,7 @@ static uint32_t spans_global_lane(const hdi_engine *engine, const hdi_stream *st
 
 /* ---- the device's own time and the clock ---- */
 
-/* Reads an event, and gives it back to the unused ones. False: it got no time. */
+/* Reads the time of an event, which is then unused again. False: the event got no time. */
 static bool spans_take_time(hdi_engine *engine, hdcu_event event, int64_t *ns)
 {
     hdi_time_read found = hdi_times_read(engine, event, ns);
@@ -177,10 +181,11 @@ static void spans_compare_clocks(hdi_engine *engine)
 
 /* ---- times of spans ---- */
 
-/* Puts a span whose two ends are known into the trace. The device passes an event in front of work
- * too early, and an event behind it too late. Together these errors are the time between two events
- * without work in between, so this moves each end by half of it. A kernel begins still later. Work
- * given to an idle lane begins when it reaches the device. */
+/* Puts a span whose begin and end are known into the trace. The device passes an event in front of
+ * work too early, and an event behind the work too late. The sum of both errors is the time between
+ * two events that have no work between them. So this function moves the begin and the end by half
+ * of that time. The begin of a kernel moves further. If the lane was idle, the span begins when the
+ * work reached the device. */
 static void span_put(hdi_engine *engine, const hdi_stream *stream, const hdi_span *span, int64_t began, int64_t ended)
 {
     const hdi_recording *r = &engine->recording;
@@ -330,8 +335,8 @@ static hdi_span *spans_last_clocked(hdi_spans *spans)
     return &spans->clocked[(spans->first_clocked + spans->n_clocked - 1) % HDI_SPANS_CLOCKED];
 }
 
-/* Lets work go into the last span, if its end was not seen yet. False: there is no such span, or an
- * event can mark the begin of a new one. */
+/* If the engine has not seen the end of the last span, adds the work to that span. False: there is
+ * no such span, or an event can mark the begin of a new span. */
 static bool span_go_on(hdi_engine *engine, const hdi_stream *stream, uint8_t op)
 {
     hdi_spans *spans = stream->spans;
@@ -397,7 +402,8 @@ static void spans_drop_last(hdi_engine *engine, hdi_spans *spans)
     engine->recording.unsettled--;
 }
 
-/* The last span ends when the engine sees the signal behind it, or now. */
+/* Ends the last span by the clock: at the time when the engine sees the signal behind the span, or
+ * now. */
 static void span_close_by_clock(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_spans *spans = stream->spans;
@@ -436,8 +442,8 @@ static void span_close(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* True if the driver may load code in its call for the command. If a kernel was never seen to end,
- * it may have been launched before nevertheless. */
+/* True if the driver may load code in its call for the command. A kernel may have been launched
+ * before, but as long as no launch was seen to end, it counts as new. */
 static bool spans_may_load(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     hdi_spans *spans = stream->spans;
@@ -463,7 +469,7 @@ void hdi_span_before(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     hdi_spans *spans = stream->spans;
     spans->stood_at = 0;
     if (spans->open && !span_has_begun(spans_last(spans))) {
-        spans_drop_last(engine, spans); /* the span's first operation did not happen */
+        spans_drop_last(engine, spans); /* the first operation of the span was not issued */
     }
     bool loads = spans_may_load(engine, stream, c);
     if (spans->open && (loads || spans_last(spans)->op != op)) {
@@ -547,7 +553,7 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
     if (!spans->stood_at && comes_again) {
         spans->stood_at = now;
     } else if ((!comes_again || now - spans->stood_at > STANDS_NS) && spans_can_spend(engine, 1)) {
-        /* Otherwise the signal that a standing lane soon gets ends the span. */
+        /* In the other case the span ends with the signal that a standing lane soon gets. */
         span_close(engine, stream);
     }
 }
@@ -618,7 +624,7 @@ static void spans_switch_detail(hdi_engine *engine)
     }
 }
 
-/* Records the remaining spans, if possible. True: none is left. */
+/* Records the remaining spans, if possible. True: no span is left. */
 static bool spans_end_all(hdi_engine *engine)
 {
     bool lost = hdi_device_lost(engine->device);

@@ -3,8 +3,8 @@
  *
  * Threads: the thread that runs the device's engine, with the device's context current. In the
  * placement inline, this is the holder of `running`; otherwise the engine has a thread of its own.
- * Locks: none. Other engines read the positions of events here, and everything else in the shared
- * channel.
+ * Locks: none. Other engines read the positions of events from the stream, and everything else from
+ * the shared channel.
  * Always:
  * - No call blocks: if a lane cannot go on, the engine visits the lane again later.
  * - A lane's commands are issued in order. The failure of a command is recorded before `issued`
@@ -32,7 +32,7 @@
 
 /* ---- issuing ---- */
 
-/* The kind of the lane's last work after this command. */
+/* The kind of the lane's last work once this command is issued. */
 static uint8_t stream_tail_of(const hdi_command *c)
 {
     int kind = c->kind & HDI_COPY_KIND;
@@ -58,12 +58,27 @@ static uint64_t stream_entries_of(const hdi_command *c)
     return hdi_op_is_work(op) ? entries_of_op[op] : 1;
 }
 
+/* If the submitter of a MARK saw that a dependency of the MARK failed, makes the MARK fail. */
+static void stream_fail_mark(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
+{
+    const hdi_failure failure = {
+        .position = c->mark.position,
+        .lane = c->mark.lane,
+        .driver_code = c->mark.driver_code,
+        .kernel = c->mark.kernel,
+        .op = c->mark.op,
+        .lost = c->mark.lost,
+        .waited = c->mark.waited,
+    };
+    hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
+}
+
 /* Issues one command. False: the lane cannot go on yet. */
 static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     hdcu_result r = HDCU_SUCCESS;
-    /* After a failure the lane still makes its waits: later operations, and uses of the same
-     * buffers in other lanes, rely on them. */
+    /* After a failure the lane still makes its waits. Later operations rely on them, and so do
+     * other lanes that use the same buffers. */
     if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT && c->op != HDI_OP_CLAIMED) {
         hdi_stream_record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
         stream->refused = true;
@@ -89,9 +104,16 @@ static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     case HDI_OP_SOURCES:
         own = *c;
         return hdi_stream_sources(engine, stream, &own);
+    case HDI_OP_MARK:
+        own = *c;
+        if (own.mark.inherits) {
+            stream_fail_mark(engine, stream, &own);
+            return true;
+        }
+        __attribute__((fallthrough));
     default:
-        /* If this process ends in the call, or before `issued` passes the command, its work may
-         * have begun. */
+        /* `begun` moves before the call. This process may end during the call, or before `issued`
+         * passes the command. In both cases the command's work may have begun. */
         atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, stream->issued + c->slots,
                               memory_order_release);
         if (c->op == HDI_OP_CALL) {
@@ -112,9 +134,9 @@ static bool stream_issue(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     return true;
 }
 
-/* Skips a command of a former worker, whose failure is recorded. But it handles waits, since later
- * work relies on them, and claims, since the program relies on them. False: the lane cannot go on
- * yet. */
+/* Skips a command of a former worker, whose failure is recorded. Waits are still handled, since
+ * later work relies on them. Claims are still handled, since the program relies on them. False: the
+ * lane cannot go on yet. */
 static bool stream_pass_lost(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     const hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
@@ -131,7 +153,7 @@ static bool stream_pass_lost(hdi_engine *engine, hdi_stream *stream, const hdi_c
            hdi_stream_wait_host(engine, other, own.wait.lane, own.wait.position);
 }
 
-/* The requests of the command itself, HDI_REQUEST_*. */
+/* The requests that the command carries itself, as HDI_REQUEST_*. */
 static unsigned stream_requests_of(const hdi_command *c)
 {
     return c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX ? (unsigned)c->kind >> HDI_COPY_REQUESTS : 0;
@@ -161,9 +183,9 @@ static void stream_follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_sh
     }
 }
 
-/* Issues one launch by itself. Puts a kernel between two signals (*signalled) if it was never seen
- * to end, or ran long the last time. If the kernel does not end, the signals show that, and that
- * the work in front of it ended. */
+/* Issues one launch by itself. Puts the launch between two signals (*signalled) if its kernel was
+ * never seen to end, or ran long the last time. If the kernel does not end, the signals show this.
+ * They also show that the work in front of the kernel ended. */
 static bool stream_issue_launch(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, bool *signalled)
 {
     uint32_t kernel = c->kernel;
@@ -210,8 +232,8 @@ static uint32_t stream_issue_next(hdi_engine *engine, hdi_stream *stream, uint64
     return n;
 }
 
-/* Called when the lane cannot go on. Notes whether the lane stands at an open claim: then a look at
- * the device is useless. */
+/* Called when the lane cannot go on. Notes whether the lane stands at an open claim. In that case
+ * the engine need not check the device for this lane. */
 static void stream_note_claimed(hdi_stream *stream, const hdi_lane_shared *shared, const hdi_command *c, uint64_t end)
 {
     bool open = c->op == HDI_OP_CLAIMED && atomic_load_explicit(&shared->ended, memory_order_relaxed) < end;
@@ -221,7 +243,7 @@ static void stream_note_claimed(hdi_stream *stream, const hdi_lane_shared *share
 /* True if a ticket may name the end of this command. */
 static bool stream_command_is_named(const hdi_command *c)
 {
-    /* hd_lane_get_ticket may find it as the last one. */
+    /* If a RESUME is the lane's last command, hd_lane_get_ticket names it. */
     return hdi_op_is_work(c->op) || c->op == HDI_OP_RESUME;
 }
 
@@ -236,8 +258,8 @@ static void stream_block(hdi_engine *engine, hdi_stream *stream, const hdi_lane_
     }
 }
 
-/* Notes that the commands from `c` up to `end` are issued. `rests`: none of them is on the
- * device. */
+/* Notes that the commands from `c` up to `end` are issued. `rests`: none of these commands went to
+ * the device. */
 static void stream_pass_issued(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *shared, const hdi_command *c,
                                uint64_t end, bool rests, bool lost)
 {
@@ -271,8 +293,8 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
     bool any = false;
     atomic_store_explicit(&stream->blocked, false, memory_order_relaxed);
     atomic_store_explicit(&stream->claimed_to, 0, memory_order_relaxed);
-    /* A visit records at most as many events as a lane has. So a lane that waits for the first
-     * event gets a visit before the engine records this event again. */
+    /* A visit records at most HDI_EVENTS_PER_LANE events. So if another lane waits for the first of
+     * these events, it gets a visit before the engine records this event again. */
     uint64_t events = 0;
     engine->now = hdi_clock_ns();
     int64_t until = engine->now + (engine->has_company ? VISIT_NS_IN_COMPANY : VISIT_NS);
@@ -285,7 +307,8 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
         uint64_t event_before = stream->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
-        /* The command's count of slots is 0, or larger than the slots that were submitted. */
+        /* The ring was overwritten: the command's number of slots is 0, or larger than the slots
+         * that were submitted. */
         if (__builtin_expect(slots - 1 >= head - stream->issued, 0)) {
             hdi_engine_lose(engine, HDI_GONE_CORRUPTED);
             return true;
@@ -316,7 +339,7 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
         hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, behind);
         stream_follow_up(engine, stream, shared, c, signalled);
         if (records) {
-            /* This comes after the signal, since a thread may wait for the signal. */
+            /* The record comes after the signal, since a thread may wait for the signal. */
             hdi_record_issue(engine, stream, from, n, before, behind);
         }
         if (launches) {
@@ -332,7 +355,8 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
 
 /* ---- a visit ---- */
 
-/* The watchdog: if an operation is at the front of its lane for too long, this loses the device. */
+/* The watchdog: if an operation is the first unfinished one of its lane for too long, this function
+ * loses the device. */
 static void stream_watch(hdi_engine *engine, hdi_stream *stream, const hdi_pass *pass)
 {
     int64_t now = pass->now - engine->unwatched;
@@ -363,8 +387,8 @@ static void stream_check(hdi_engine *engine, const hdi_stream *stream, uint64_t 
 }
 #endif
 
-/* Records the event that another lane wants. The other lane may want one only after the command was
- * issued. */
+/* Records the event that another lane wants. This is needed if the other lane requested the event
+ * only after the command was issued. */
 static void stream_grant_events(hdi_engine *engine, hdi_stream *stream, const hdi_lane_shared *shared)
 {
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);

@@ -1,8 +1,8 @@
 /* stream_pool.c - CUDA streams that hd_open makes ahead, for all runtimes of a process.
  *
  * Now and then cuStreamCreate waits for all kernels that run on the device. So the first runtime
- * that uses a context makes streams before any of its kernels runs. Lanes take these streams and
- * put them back, also lanes of runtimes that are opened later.
+ * that uses a context makes streams before any of its kernels runs. Lanes of this runtime, and of
+ * runtimes that are opened later, take these streams and put them back.
  *
  * Threads: any.
  * Locks: `lock` guards the list of pools. A thread that holds it makes no call of the driver.
@@ -19,7 +19,7 @@ typedef struct stream_pool {
     struct stream_pool *next;
     const hdi_driver *driver;
     hdcu_context context;
-    uint32_t users; /* engines */
+    uint32_t users; /* the number of engines that use the pool */
     bool dead;      /* the context failed */
     uint32_t n;
     hdcu_stream streams[STREAMS_MOST];
@@ -60,7 +60,7 @@ static stream_pool **stream_pool_find(const hdi_device *device)
     return link;
 }
 
-/* Adds the streams to the pool. Returns how many fit. */
+/* Adds the streams to the pool. Returns the number of streams that fitted into the pool. */
 static uint32_t stream_pool_add(const hdi_device *device, const hdcu_stream streams[], uint32_t n)
 {
     uint32_t added = 0;

@@ -8,9 +8,9 @@
 
 #include "engine/engine.h"
 
-/* Called by hd_open. If no other runtime uses the device's context, this makes streams_ahead
- * streams (driver/provider.h), since no kernel of Heddle runs there. Ignores failures. `usable`:
- * the context is current. */
+/* Called by hd_open. If no other runtime uses the device's context, this function makes
+ * streams_ahead streams (driver/provider.h), since no kernel of Heddle runs there. Ignores
+ * failures. `usable`: the context is current. */
 void hdi_stream_pool_join(hdi_device *device, bool usable);
 
 /* Takes a stream, or makes one if none is left. */
@@ -20,9 +20,9 @@ hdcu_result hdi_stream_pool_take(const hdi_device *device, hdcu_stream *out);
  * NULL. `usable`: the driver accepts calls. */
 void hdi_stream_pool_put(const hdi_device *device, hdcu_stream stream, bool usable);
 
-/* Called when the device's engine ends, after it gave its streams back. If the engine was the last
- * one of the context, this destroys the streams. If the device is lost, no runtime gets a stream of
- * this context any more. */
+/* Called when the device's engine ends, after it gave its streams back. If the engine was the
+ * context's last engine, this function destroys the streams. If the device is lost, no runtime gets
+ * a stream of this context any more. */
 void hdi_stream_pool_leave(hdi_device *device, bool usable);
 
 #endif

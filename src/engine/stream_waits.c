@@ -1,8 +1,8 @@
 /* stream_waits.c - makes a lane wait for other lanes, and notes the lanes whose results it reads.
  *
- * A lane waits for another lane by an event of the driver. If the engine of the other lane is in
- * another process, there is no such event. Then the waiting lane issues no command until the
- * awaited position is done.
+ * A lane waits for another lane by means of a driver event. If the engine of the other lane is in
+ * another process, this engine cannot use its events. Then the waiting lane issues no command until
+ * the awaited position is done.
  *
  * Threads, Locks: see stream.c.
  * Always:
@@ -52,7 +52,7 @@ bool hdi_stream_wait_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t l
     return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
 }
 
-/* For a trace: the lane waits for the other one's event at a position. */
+/* Records for a trace that the lane waits for the other lane's event at a position. */
 static void stream_record_behind(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t position)
 {
     if (position > c->wait.position) {
@@ -81,14 +81,15 @@ static bool stream_wait_event(hdi_engine *engine, hdi_stream *stream, const hdi_
         }
         return false;
     }
-    /* Without memory, or with too many streams in the driver's queues, the lane goes on when the
-     * other one is done. */
+    /* If an allocation failed, or too many streams wait inside the driver, the lane goes on when
+     * the other lane is done. */
     if ((source && !stream_room_for_dependency(stream)) || !hdi_blocked_add(engine, stream, c)) {
         hdi_stream_release_event(other_stream, held);
         hdi_stream_wait_host(engine, other, lane, c->wait.position);
         return false;
     }
-    /* The work in front must not seem unfinished while the other lane's work lasts. */
+    /* Without the cut, the work in front of the wait would seem unfinished until the other lane's
+     * work ends. */
     hdi_stream_cut(engine, stream, atomic_load_explicit(&rt->has_calls, memory_order_relaxed));
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
         hdi_span_cut(engine, stream);
@@ -159,13 +160,13 @@ bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     }
     if (logged == HDI_LOGGED_YES) {
         hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
-        /* only the result is dropped, the wait stays: operations behind the failing one rely on
-         * it */
+        /* only the result is dropped, but the wait stays, since operations behind the failing one
+         * rely on the wait */
         source = 0;
     }
     if (self && source && !done) {
-        /* Work in one lane is in order anyway. But the earlier operation may still turn out to have
-         * failed. */
+        /* Work in one lane is in order anyway. But the engine may notice later that the earlier
+         * operation failed. */
         if (!stream_room_for_dependency(stream)) {
             return false;
         }
@@ -198,8 +199,8 @@ bool hdi_stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_comman
         if (logged == HDI_LOGGED_YES) {
             hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, behind);
         } else if (!done) {
-            /* Without memory the whole command is handled again later. A dependency noted twice is
-             * settled twice. */
+            /* If an allocation failed, the whole command is handled again later. A dependency noted
+             * twice is settled twice. */
             if (!stream_room_for_dependency(stream)) {
                 return false;
             }

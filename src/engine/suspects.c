@@ -1,7 +1,7 @@
 /* suspects.c - finds the operations that may be the cause of a loss or a delay. See suspects.h.
  *
  * The search walks through the commands of lanes. At a command that waits for another lane of the
- * device, it first walks through that lane.
+ * device, the search first walks through that lane.
  *
  * Always:
  * - Each walk visits a position of a lane once. So a walk ends even if lanes wait for each other in
@@ -13,8 +13,10 @@
 #include "base/lock.h"
 #include "engine/engine.h"
 
-/* The last rank is for operations that cannot kill a device, but that others may wait for. */
+/* The last rank is for operations that cannot kill a device. Other operations may wait for them. */
 enum { RANKS = HDI_RANK_INNOCENT + 1 };
+
+#define BEHIND_MOST 32 /* the most launches of a chain */
 
 const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
                                       uint64_t *end)
@@ -49,7 +51,8 @@ HDI_OP_MAP(RANK_IS_THERE)
 typedef struct walk {
     const hdi_device *device;
     int rank; /* the rank to look for */
-    /* true: look for the first operation that the driver did not get; false: for all that it got */
+    /* true: look for the first operation that the driver did not get; false: look for all
+     * operations that the driver got */
     bool next;
     bool one; /* stop at the first operation found */
     hdi_suspects *out;
@@ -62,12 +65,12 @@ typedef struct walk {
 } walk;
 
 typedef struct stretch {
-    /* Work up to `from` was seen to end. Work behind it, up to `begun`, may be under way. */
+    /* Work up to `from` was seen to end. Work behind `from`, up to `begun`, may be under way. */
     uint64_t from, begun, head;
     uint64_t lost_to; /* work up to here went to a former worker */
 } stretch;
 
-/* How far a lane is, even if its engine did not look yet. */
+/* Determines how far a lane is, even if its engine did not look yet. */
 static stretch suspect_stretch(const hdi_device *device, uint32_t number)
 {
     const hdi_lane_shared *lane = &device->channel.lanes[number];
@@ -77,13 +80,13 @@ static stretch suspect_stretch(const hdi_device *device, uint32_t number)
     uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     done = head - done > slots ? head : done;
     issued = issued - done > head - done ? head : issued;
-    /* The device writes the low half of a position that it passed. A position older than `done`
-     * would seem far ahead. */
+    /* The device writes the low half of a position that it passed. If this position is before
+     * `done`, its distance from `done` seems huge. Such a position does not count. */
     uint32_t low = atomic_load_explicit(&device->channel.flags[number].position, memory_order_acquire);
     uint32_t further = low - (uint32_t)done;
     uint64_t from = further <= issued - done ? done + further : done;
     uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
-    /* A claim that the program got at once is under way, even if its engine did not look at it. */
+    /* A claim that the program got at once is under way, even if no engine saw it. */
     const hd_lane *own = hdi_lane_at(device, number);
     uint64_t held = own ? atomic_load_explicit(&own->claim_held, memory_order_relaxed) : 0;
     begun = held > begun && held > from && held <= head ? held - 1 : begun;
@@ -96,7 +99,7 @@ uint64_t hdi_suspects_begun(const hdi_device *device, uint32_t number)
     return suspect_stretch(device, number).begun;
 }
 
-/* Adds a suspect. Joins it to one of the same kind in the same lane. */
+/* Adds a suspect, or joins it to a suspect of the same kind in the same lane. */
 static void suspects_add(hdi_suspects *out, const hdi_suspect *s)
 {
     out->count++;
@@ -151,16 +154,16 @@ static bool suspect_is_next(const hdi_command *c, uint64_t end, const stretch *s
     return c->op != HDI_OP_CLAIMED && (c->op == HDI_OP_CLAIM ? end - 1 : end) > s->begun;
 }
 
-/* True if an operation was lost with a former worker, so that nothing of it is under way. This
- * excludes claims, which still belong to the program. */
+/* True if an operation was lost with a former worker, so that nothing of it is under way. Claims
+ * are no such operations, since they still belong to the program. */
 static bool suspect_was_lost(const hdi_command *c, uint64_t end, const stretch *s)
 {
     return end <= s->lost_to && c->op != HDI_OP_CLAIM && c->op != HDI_OP_CLAIMED;
 }
 
-/* Walks through a lane up to `limit`, and before each of its operations through the work that the
- * operation waits for. The recursion ends, since `walked` only rises. True: the walk found
- * enough. */
+/* Walks through a lane up to `limit`. Before each operation, first walks through the work that this
+ * operation waits for. The recursion ends, since `walked` only rises. True: the walk is over, since
+ * it found enough. */
 /* NOLINTNEXTLINE(misc-no-recursion) */
 static bool suspects_walk_lane(walk *w, uint32_t number, uint64_t limit)
 {
@@ -210,8 +213,8 @@ static void suspects_walk_all(walk *w)
     }
 }
 
-/* Adds the operation that the watchdog names: the first operation of a lane, if it took too long.
- * False: the watchdog names none. */
+/* If the watchdog names a lane, adds the first unfinished operation of that lane, which took too
+ * long. False: the watchdog names no lane. */
 static bool suspects_add_overdue(const hdi_device *device, hdi_suspects *out)
 {
     uint32_t lane = atomic_load_explicit(&device->channel.engine->overdue, memory_order_acquire) - 1;
@@ -251,8 +254,8 @@ bool hdi_suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_s
     hdi_suspects found = {.count = 0};
     walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
     if (all->count && !all->certain) {
-        /* The rank is that of the device's suspects: a copy here is no suspect while a kernel is
-         * under way in another lane. */
+        /* The rank is that of the device's suspects. So a copy in this lane is no suspect if a
+         * kernel is under way in another lane. */
         w.rank = suspect_rank(all->named[0].op);
         suspects_walk_lane(&w, number, UINT64_MAX);
     }
@@ -308,4 +311,32 @@ bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_
         hdi_lock_release(&device->order);
     }
     return out->count != 0;
+}
+
+void hdi_suspects_behind(hd_runtime *rt, const hdi_suspects *awaited, hdi_suspects *out)
+{
+    const hdi_suspect *first = &awaited->named[0];
+    uint64_t at = first->last;
+    *out = (hdi_suspects){.begun = true};
+    if (!awaited->count || !awaited->begun || first->op != HDI_OP_LAUNCH) {
+        return;
+    }
+    for (uint32_t i = 1; i < awaited->n_named; i++) {
+        const hdi_suspect *s = &awaited->named[i];
+        at = s->lane == first->lane && s->last > at ? s->last : at;
+    }
+    hdi_device *device = hdi_lane_owner(rt, first->lane);
+    uint32_t number = first->lane % HDI_LANES_MAX;
+    hdi_lock_take(&device->order);
+    stretch s = suspect_stretch(device, number);
+    while (!hdi_device_lost(device) && at >= s.from && at < s.begun && out->count < BEHIND_MOST) {
+        const hdi_command *c = hdi_command_at(&device->channel, number, at);
+        if (c->op != HDI_OP_LAUNCH || c->slots == 0 || at + c->slots > s.begun) {
+            break; /* the engine sees what ended in front of other work */
+        }
+        at += c->slots;
+        hdi_suspect found = suspect_make(device, number, c, at);
+        suspects_add(out, &found);
+    }
+    hdi_lock_release(&device->order);
 }

@@ -1,17 +1,18 @@
 /* ticket.c - waits for positions in lanes, and checks whether reported positions are possible.
  *
  * A worker shares memory with the application, and may write anything there: a kernel on the CPU,
- * or the driver, may use a wrong address. The process may even be another one than the worker. So
- * this file compares the worker's reports about lanes with the application's own records. An
- * impossible report makes it give the device up (hdi_device_give_up). The thread that watches the
- * workers sees that and kills the process. Then the device is lost like any other whose worker
- * ended.
+ * or the driver, may use a wrong address. The process may even run another program than
+ * heddle-worker. So this file compares the worker's reports about lanes with the application's own
+ * records. After an impossible report, this file gives the device up (hdi_device_give_up). The
+ * thread that watches the workers sees this, and kills the worker. Then the device is lost, as
+ * after any other end of a worker.
  *
  * Threads: hdi_device_report_can_be runs on the thread that watches the workers, the rest on any.
  * Locks: none.
  * Always:
- * - Only hdi_wait_position and its callers block. It spins for the option spin_us. Then it sleeps
- *   on the lane's futex word (placement thread), or runs the engines itself (placement inline).
+ * - Only hdi_wait_position and its callers block. hdi_wait_position first spins for the option
+ *   spin_us. Then it sleeps on the lane's futex word, or runs the engines itself in the placement
+ *   inline.
  * - A worker without fault is never given up, however slow it is: this file loads each count before
  *   the count that limits it. A worker that falsely reports possible positions or failures cannot
  *   be detected.
@@ -23,20 +24,21 @@
 #include "engine/engine.h"
 
 #define DOUBT_SLEEP_NS 1000000
-/* The longest sleep in the placement process: the worker may fail to wake this thread, or this
- * thread to wake the worker. */
+/* The longest sleep in the placement process. After the sleep the thread checks again: perhaps the
+ * worker failed to wake this thread, or this thread failed to wake the worker. */
 #define LOOK_NS 1000000000
-/* A caller whose deadline is this close only looks at the position. So a trace shows no pause for
- * it. */
+/* If the deadline is this close, the caller only checks the position. So a trace shows no pause for
+ * such a call. */
 #define LOOK_MOST_NS 1000
-/* No living writer takes this long for a record of the log. Both this limit and the next one apply,
- * since the application may have been stopped for a while. */
+/* No living writer takes this long for a record of the log. A log counts as half written only after
+ * this time and after UNSETTLED_LOOKS looks. The time alone is not enough, since the application
+ * may have been stopped for a while. */
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8
 
 /* ---- reports of a worker process ---- */
 
-/* True if the lane's `done` is no further than the lane was filled. */
+/* True if the lane's `done` is no greater than the position up to which the lane was filled. */
 static bool ticket_report_can_be(const hdi_device *device, uint32_t number)
 {
     uint64_t done = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
@@ -47,7 +49,7 @@ static bool ticket_report_can_be(const hdi_device *device, uint32_t number)
  * shows. */
 static bool ticket_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position)
 {
-    /* pairs with the release store that ends it */
+    /* pairs with the release store in loss_drain_lane */
     return hdi_device_lost(device) && device->lanes[number] &&
            atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >= position;
 }
@@ -89,7 +91,7 @@ bool hdi_device_report_can_be(hdi_device *device, int64_t now)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hd_lane *lane = device->lanes[i];
-        /* A structure that the lane left meanwhile does not count. */
+        /* A structure that the lane does not use any more does not count. */
         if ((!ticket_positions_can_be(lane) || !ticket_log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
             can_be = false;
         }
@@ -138,8 +140,8 @@ static bool ticket_wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t
      * `sleepers`. */
     atomic_fetch_add_explicit(&shared->sleepers, 1, memory_order_seq_cst);
     for (;;) {
-        /* The loads have this order, since the thread that clears the bit moves `wake`
-         * afterwards. */
+        /* `wake` is loaded before the bit is set: a thread that wakes sleepers first clears the
+         * bit, and then changes `wake`. */
         uint32_t wake = atomic_load_explicit(&shared->wake, memory_order_acquire);
         atomic_fetch_or_explicit(&shared->awaited, bit, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
@@ -206,7 +208,7 @@ static bool ticket_wait_position(hd_runtime *rt, uint32_t lane, uint64_t positio
     return in_time;
 }
 
-/* A wait in a function of the program that the library calls. */
+/* Waits inside a function of the program that the library calls. */
 static bool __attribute__((noinline))
 ticket_wait_in_call(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
@@ -273,27 +275,45 @@ bool hd_done(hd_ticket ticket)
     return !lane || ticket_position_is_done(lane->shared, ticket.sequence);
 }
 
+hd_status hdi_ticket_refused(hd_ticket ticket)
+{
+    const hd_lane *lane = hdi_lane_any(ticket.lane);
+    return lane ? hdi_fail(HD_ERROR_ARGUMENT, "ticket %llu was never given out by lane %u of device %d",
+                           (unsigned long long)ticket.sequence, lane->number, lane->device->index)
+                : hdi_fail(HD_ERROR_ARGUMENT, "ticket %llu has no lane; only {NULL, 0} names no work",
+                           (unsigned long long)ticket.sequence);
+}
+
 /* The part of hd_wait for work that is not done, or that failed. */
 static __attribute__((noinline)) hd_status ticket_wait_slow(hd_ticket ticket, int64_t timeout_ns)
 {
     HDI_INSIDE_AS(hdi_lane_runtime(ticket.lane), "hd_wait");
     hd_lane *lane = hdi_lane_any(ticket.lane);
+    if (!lane && ticket.lane) {
+        return hdi_handle_refused(ticket.lane, "ticket", "its runtime was closed");
+    }
     if (!lane) {
-        return ticket.lane ? hdi_handle_refused(ticket.lane, "ticket", "its runtime was closed") : HD_OK;
+        return ticket.sequence ? hdi_ticket_refused(ticket) : HD_OK;
+    }
+    if (ticket.sequence > atomic_load_explicit(&lane->submitted, memory_order_acquire)) {
+        return hdi_ticket_refused(ticket);
     }
     hd_runtime *rt = lane->runtime;
-    if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
+    if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_limit_deadline(timeout_ns))) {
+        if (timeout_ns < HD_FOREVER) {
+            return hdi_limit_refused(timeout_ns);
+        }
         /* A caller that only checks may do so often, so its message is short. */
         return hdi_not_done(rt, lane->global, timeout_ns ? ticket.sequence : 0,
                             "ticket %llu of lane %u on device %d is not done after %lld ns",
                             (unsigned long long)ticket.sequence, lane->number, lane->device->index,
                             (long long)timeout_ns);
     }
-    return hdi_position_status(rt, lane->global, ticket.sequence);
+    return hdi_ticket_status(rt, lane->global, ticket.sequence);
 }
 
-/* True in the usual case: the position is done, `done` is no further than the lane was filled, and
- * nothing in the lane ever failed. Loads `done` before the other two. */
+/* True in the usual case: the position is done, `done` does not exceed the last submitted position,
+ * and nothing in the lane ever failed. Loads `done` before the two other words. */
 static inline bool ticket_is_done_and_well(hd_ticket ticket)
 {
     HDI_INSIDE_QUERY(hdi_lane_runtime(ticket.lane));

@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "engine/stream.h"
 
-/* an event farther away becomes the anchor: 2^-24 of this time is 3 ns */
+/* if an event is farther from the anchor than this, it becomes the new anchor; 2^-24 of this time
+ * is 3 ns */
 #define ANCHOR_NS 50000000
 
 /* ---- events ---- */
@@ -50,7 +51,7 @@ hdcu_result hdi_times_take(hdi_engine *engine, hdcu_event *out)
 /* ---- the table ---- */
 
 /* The release stores pair with the loads in times_find: a reader that sees the new time also sees
- * the old position gone. */
+ * that the old position is gone. */
 static void times_store(hdi_engine *engine, const hdi_stream *stream, uint64_t position, int64_t ns)
 {
     hdi_time *time = hdi_time_at(&engine->device->channel, stream->number, position);
@@ -127,8 +128,8 @@ hdi_time_read hdi_times_read(hdi_engine *engine, hdcu_event event, int64_t *ns)
     return HDI_TIME_READ;
 }
 
-/* Stores the time of an event that the device passed, and takes the event over. False: it stays in
- * place, since the driver does not know the time yet. */
+/* Stores the time of an event that the device passed, and makes the event unused or the anchor.
+ * False: the driver does not know the time yet, so the event stays in place. */
 static bool times_settle_one(hdi_engine *engine, const hdi_stream *stream, hdcu_event event, uint64_t position)
 {
     int64_t ns;
@@ -184,7 +185,8 @@ hd_status hd_lane_keep_times(hd_lane *handle, bool on)
     if (!lane) {
         return hdi_lane_refused(handle);
     }
-    /* A copy's ticket names a lane of the library, which other copies share. */
+    /* The ticket of a copy names a lane of the library. Other copies use the same lane, so the
+     * program must not change it. */
     if (!lane->sticky_failure) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "lane %u of device %d is the library's own; put hd_lane_add_dependency into a lane of yours",
@@ -226,7 +228,7 @@ static hd_status times_explain_none(const hd_lane *lane, hd_ticket ticket)
                     sequence, lane->number, device);
 }
 
-/* Gets when the operation of a ticket ended, in the time of its device. */
+/* Gets the time when the operation of a ticket ended, in the time of its device. */
 static hd_status times_of_ticket(hd_ticket ticket, const hd_lane *lane, int64_t *ns)
 {
     hd_runtime *rt = lane->runtime;
@@ -238,7 +240,7 @@ static hd_status times_of_ticket(hd_ticket ticket, const hd_lane *lane, int64_t 
         return hdi_not_done(rt, lane->global, 0, "ticket %llu of lane %u on device %d is not done; wait for it first",
                             (unsigned long long)ticket.sequence, lane->number, lane->device->index);
     }
-    hd_status status = hdi_position_status(rt, lane->global, ticket.sequence);
+    hd_status status = hdi_ticket_status(rt, lane->global, ticket.sequence);
     if (status) {
         return status;
     }

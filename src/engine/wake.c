@@ -6,8 +6,8 @@
  * Blocking: none.
  * Always:
  * - Before a thread or an engine sleeps, it registers in the channel, and then checks once more
- *   whether it may go on. The functions here run after the store that lets it go on. So one of the
- *   two sees the other.
+ *   whether it may go on. The functions in this file run after the store for which the sleeper
+ *   waits. So either the sleeper sees the store, or these functions see the sleeper.
  * - If nobody sleeps, hdi_lane_wake and hdi_lane_ring_watchers cost one load each.
  */
 #include "base/wait.h"
@@ -26,7 +26,8 @@ void hdi_lane_wake(hdi_lane_shared *lane, uint64_t before, uint64_t done)
     }
     uint32_t bits = hdi_awaited_bits(before, done);
     if (atomic_load_explicit(&lane->awaited, memory_order_seq_cst) & bits) {
-        /* A thread that is woken for another position with the same bit sets the bit again. */
+        /* If a thread sleeps for another position with the same bit, it wakes up, too, and sets the
+         * bit again. */
         atomic_fetch_and_explicit(&lane->awaited, ~bits, memory_order_seq_cst);
         atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
         hdi_futex_wake_bits(&lane->wake, bits);

@@ -42,7 +42,7 @@ static uint64_t code_cache_hash(const void *bytes, size_t n)
 
 /* ---- keys ---- */
 
-/* All characters that a compiler takes for white space, and control characters besides. */
+/* True for all characters that a compiler takes for white space, and for control characters. */
 static bool source_is_blank(char c)
 {
     return c != 0 && ((unsigned char)c <= ' ' || c == 0x7f);
@@ -60,12 +60,12 @@ static const char *source_skip_blanks(const char *at)
     }
 }
 
-/* True if a header's name in angle brackets can only be a header of NVRTC or of Heddle: it names no
- * other folder. */
+/* True if a header's name in angle brackets can only name a header of NVRTC or of Heddle. The path
+ * must be relative, and no part of it may begin with a dot. */
 static bool source_is_plain_header(const char *at)
 {
     bool plain = *at++ == '<';
-    for (bool begins = true; plain && *at != '>'; at++) { /* each part of the path */
+    for (bool begins = true; plain && *at != '>'; at++) { /* looks at each part of the path */
         plain = isalnum((unsigned char)*at) || *at == '_' || (!begins && strchr("/.-+", *at) && *at);
         begins = *at == '/';
     }
@@ -77,13 +77,13 @@ static bool source_begins_with(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0;
 }
 
-/* `at` is behind a "#". True if the directive may name a file that is neither a header of NVRTC nor
- * of Heddle. */
+/* `at` points behind a "#". True if the directive may name a file that is neither a header of NVRTC
+ * nor of Heddle. */
 static bool source_line_names_file(const char *at)
 {
     at = source_skip_blanks(at);
     if (*at == '\\' || (unsigned char)*at >= 0x80) {
-        return true; /* letters may be spelled with such escapes */
+        return true; /* escapes and other characters can stand for letters of a directive */
     }
     if (!source_begins_with(at, "include") && !source_begins_with(at, "embed") && !source_begins_with(at, "import")) {
         return false;
@@ -104,11 +104,11 @@ static bool source_has_long_line(const char *source)
     return found;
 }
 
-/* True if the source may name files. Comments, texts and unusual spelling may look like a
- * directive, which only costs a compilation. */
+/* True if the source may name files. A comment or a text can look like a directive. Then the code
+ * is not cached, which only costs a compilation. */
 static bool source_names_file(const char *source)
 {
-    /* Other spellings of "#" and "\", tests for the existence of a file, and files that the
+    /* Refuses other spellings of "#" and "\", tests for the existence of a file, and files that the
      * assembler reads. */
     static const char *const refused[] = {"%:",          "?\?=",         "?\?/",      "__has_include",
                                           "__has_embed", "__has_import", "import \"", "import <",
@@ -246,7 +246,7 @@ bool hdi_code_cache_load(const char *folder, const hdi_code_key *key, hdi_made_c
         hdi_made_code_release(&made);
         return false;
     }
-    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* sets the time of the latest use */
+    utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW); /* set the time of the latest use */
     *out = made;
     return true;
 }

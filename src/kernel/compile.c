@@ -1,10 +1,10 @@
-/* compile.c - hd_module_compile and hd_module_link: code made from source text or from parts, for
+/* compile.c - hd_module_compile and hd_module_link: make code from source text or from parts, for
  * the devices of a runtime.
  *
  * Threads: any; compilations of several threads run at the same time.
- * Locks: none while code is made. Loading takes those of module.c.
- * Blocking: while the toolkit's libraries work, files of the cache are read or written, and the
- * driver loads.
+ * Locks: none while code is made. The load of the code takes the locks of module.c.
+ * Blocking: a call waits while the toolkit's libraries work, while files of the cache are read or
+ * written, and while the driver loads the code.
  * Always: code is made in the process of the caller, whatever the placement.
  */
 #include <limits.h>
@@ -20,7 +20,8 @@
 #include "kernel/toolkit.h"
 #include "peer/peers.h"
 
-/* The lowest compute capability of the devices, 10 * major + minor. *all_alike: all share it. */
+/* The lowest compute capability of the devices, as 10 * major + minor. *all_alike: all devices have
+ * the same capability. */
 static int compile_lowest_of(const hd_runtime *rt, bool *all_alike)
 {
     int lowest = INT_MAX, highest = 0;
@@ -76,7 +77,7 @@ static hd_status compile_take_options(const hd_compile_options *given, hd_compil
     return status ? status : compile_check_texts(out->kernels, out->n_kernels, "kernels");
 }
 
-/* Takes the code from the cache, or compiles it and keeps it there. */
+/* Takes the code from the cache, or compiles the source and saves the code in the cache. */
 static hd_status compile_make_code(const hd_runtime *rt, const hdi_nvrtc *nvrtc, const char *source,
                                    const hd_compile_options *options, hdi_made_code *out)
 {

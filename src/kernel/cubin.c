@@ -1,6 +1,6 @@
 /* cubin.c - the kernels and variables of a cubin, an ELF file of GPU code.
  *
- * It reads:
+ * The code reads:
  * - The symbols. A kernel is a function with a mark in st_other. A texture, surface or sampler
  *   reference is a symbol of its own type. A function without a section is missing, unless every
  *   driver provides it. A variable is an object in a section whose name begins with .nv.global or
@@ -8,7 +8,7 @@
  * - The section .nv.info.KERNEL, a list of attributes: u8 format, u8 attribute, u16 value. With
  *   format 4 the value is the number of bytes that follow.
  * - The attributes of a parameter: u32 0, u16 number, u16 offset, and the size: u32, or in the
- *   older form the upper 14 bits of an u32.
+ *   older form the upper 14 bits of a u32.
  *
  * Threads: any; no state. Locks: none.
  * Always: as in listing.h.
@@ -47,7 +47,7 @@ static Elf64_Shdr cubin_section(const cubin *c, uint32_t i)
     return s;
 }
 
-/* Reads the headers. False: they are damaged, or of another kind. */
+/* Reads the headers. False: they are damaged, or the file is of another kind. */
 static bool cubin_open(cubin *c)
 {
     if (c->bytes < sizeof c->header) {
@@ -117,7 +117,7 @@ static bool cubin_next_attribute(const char **at, const char *end, attribute *ou
     return true;
 }
 
-/* Reads a parameter. False: the attribute is about something else. */
+/* Reads a parameter. False: the attribute does not describe a parameter. */
 static bool cubin_read_param(const attribute *a, uint16_t *number, hdi_listed_param *out)
 {
     if (a->format != FORMAT_BYTES || a->value < 12 || (a->what != PARAM && a->what != PARAM_WIDE)) {
@@ -132,8 +132,8 @@ static bool cubin_read_param(const attribute *a, uint16_t *number, hdi_listed_pa
     return true;
 }
 
-/* Describes a kernel by a section of attributes. If the section is not complete, the kernel stays
- * without a description. */
+/* Describes a kernel's parameters by a section of attributes. If the section is not complete, the
+ * kernel gets no description. */
 static hd_status cubin_describe_kernel(const cubin *c, uint32_t of, hdi_listed *kernel)
 {
     Elf64_Shdr s = cubin_section(c, of);
@@ -172,7 +172,8 @@ static hd_status cubin_describe_kernel(const cubin *c, uint32_t of, hdi_listed *
     return HD_OK;
 }
 
-/* The functions of the driver itself, as CUDA C++'s printf, malloc, free and assert need them. */
+/* True for the functions that every driver provides: CUDA C++'s printf, malloc, free and assert
+ * call them. */
 static bool cubin_driver_has(const char *name)
 {
     static const char *const names[] = {"vprintf", "malloc", "free", "__assertfail", "__assert_fail"};
@@ -184,7 +185,7 @@ static bool cubin_driver_has(const char *name)
     return false;
 }
 
-/* True if the name is good for messages, which print it in one line. */
+/* True if a message can print the name in one line. */
 static bool cubin_is_name(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++) {

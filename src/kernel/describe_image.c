@@ -1,11 +1,11 @@
-/* describe_image.c - recognises images, and finds their kernels, the kernels' parameters, and their
- * variables. The source is a kernel file's description, the listing of PTX, a cubin or a fatbin, or
- * the driver.
+/* describe_image.c - recognises images, and finds the kernels in an image with their parameters,
+ * and the image's variables. The facts come from a kernel file's description, from the listing of
+ * PTX, a cubin or a fatbin, or from the driver.
  *
  * Threads: any.
  * Locks: none.
- * Blocking: none.
- * Always: an image is copied, so the caller may free its bytes as soon as the image is open.
+ * Blocking: as in listing.h and names.h.
+ * Always: hdi_image_open copies the image, so the caller may free its bytes after the call.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,7 +163,7 @@ static hd_status image_make_params(hdi_signature *out, uint32_t n)
     return out->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
 }
 
-/* The end of a message that lists names: why the list contains only symbols, if that is so. */
+/* The end of a message that lists names. If the list contains only symbols, gives the reason. */
 static const char *image_symbols_only(const hdi_image *image)
 {
     return image->kind != HDI_IMAGE_KERNEL_FILE && !hdi_name_has_demangler()
@@ -204,7 +204,7 @@ static const hdi_listed *image_listed(const hdi_listed_names *names, const char 
     return NULL;
 }
 
-/* The failure if hdi_name_find ran out of memory, or found several names of `what`. Otherwise
+/* Fails if hdi_name_find ran out of memory, or found several names of `what`. Otherwise returns
  * HD_OK. */
 static hd_status image_check_found(int found, const char *what, const char *wanted, const char *candidates)
 {
@@ -253,7 +253,7 @@ static hd_status image_find_global_in_file(const hdi_image *image, const char *w
     const hdi_kernel_global *g = hdi_kernel_file_find_global(&file, wanted);
     bool found = g != NULL;
     if (found) {
-        /* The name is in the image. */
+        /* The name lies in the image, so it stays valid after the release of `file`. */
         *out = (hdi_image_global){.symbol = g->name, .constant = g->constant};
     }
     hdi_kernel_file_release(&file);
@@ -299,7 +299,8 @@ static hd_status image_describe_from_file(const hdi_image *image, const char *na
     return status;
 }
 
-/* PTX and drivers can report any sizes. Kernel files were checked when they were parsed. */
+/* Fails if the parameters do not fit into a launch: PTX and drivers can report any sizes. Kernel
+ * files need no check here, since hdi_kernel_file_parse checked them. */
 static hd_status image_check_params(const hdi_signature *signature, const char *name)
 {
     uint32_t bytes = signature->argument_bytes;
@@ -316,8 +317,8 @@ static hd_status image_check_params(const hdi_signature *signature, const char *
                     name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
 }
 
-/* Names a parameter by its type in the source, if that is known. Cubins give only sizes, so the
- * type also determines the kind. */
+/* If a parameter's type in the source is known, names the parameter by this type. For cubins, which
+ * give only sizes, the type also determines the parameter's kind. */
 static void image_name_param(const hdi_listed *kernel, uint32_t i, hdi_param *p)
 {
     if (hdi_name_param(kernel, i, kernel->n_params, p->name, sizeof p->name) && p->kind == HD_ARG_NONE) {

@@ -1,9 +1,9 @@
-/* describe_image.h - recognises an image, selects the part that a driver can load, and finds its
- * kernels' parameters and its variables.
+/* describe_image.h - recognises an image, selects the part that a driver can load, and finds the
+ * image's variables and the parameters of its kernels.
  *
- * Threads: any. An hdi_image belongs to its module and is read-only once opened.
+ * Threads: any. An hdi_image belongs to its module. After hdi_image_open, no thread changes it.
  * Locks: none.
- * Blocking: none.
+ * Blocking: as in listing.h and names.h.
  */
 #ifndef HDI_KERNEL_DESCRIBE_IMAGE_H
 #define HDI_KERNEL_DESCRIBE_IMAGE_H
@@ -21,7 +21,8 @@ typedef enum hdi_image_kind {
     HDI_IMAGE_BINARY /* a cubin or fatbin */
 } hdi_image_kind;
 
-/* A program's name for a kernel that a compiler renamed: "scale<float>", and its symbol. */
+/* A kernel's name in the program, such as "scale<float>", and the symbol that the compiler made for
+ * it. */
 typedef struct hdi_alias {
     char *name, *symbol;
 } hdi_alias;
@@ -37,8 +38,8 @@ typedef struct hdi_image {
 
 /* Recognises an image and copies it.
  * *code, *code_bytes: the code for cuModuleLoadData. For `host` that is the CPU code of a kernel
- * file. For other drivers it is the kernel file's PTX, or the image itself. *code stays valid as
- * long as `out` does.
+ * file. For other drivers it is the kernel file's PTX, or the image itself. *code is valid as long
+ * as `out`.
  * Errors:
  * - IMAGE: the image is of no known kind, contains a texture reference, or lacks a function
  * - HOST_MEMORY */
@@ -49,9 +50,9 @@ void hdi_image_release(hdi_image *image);
 /* Adds an alias. Both texts are copied. Errors: HOST_MEMORY. */
 hd_status hdi_image_add_alias(hdi_image *image, const char *name, const char *symbol);
 
-/* Finds the kernel that a program means by `wanted`. *symbol is text of the image, or `wanted`
- * itself. If part of the image could not be read, the symbol may belong to no kernel. `shown` is
- * the kernel's name for messages.
+/* Finds the kernel that a program means by `wanted`. *symbol points into the image, or is `wanted`
+ * itself. If a part of the image could not be read, the call succeeds even if it found no kernel,
+ * and *symbol is then `wanted`. `shown` is the kernel's name for messages.
  * Errors:
  * - NOT_FOUND: no such kernel, or several; the message lists them
  * - HOST_MEMORY */
@@ -64,14 +65,14 @@ typedef struct hdi_image_global {
     bool constant;      /* no kernel writes it */
 } hdi_image_global;
 
-/* Finds the variable that a program means. If part of the image could not be read, the symbol may
- * belong to no variable.
+/* Finds the variable that a program means. If a part of the image could not be read, the call
+ * succeeds even if it found no variable, and the symbol is then `wanted`.
  * Errors:
  * - NOT_FOUND: no such variable, or several; the message lists them
  * - HOST_MEMORY, IMAGE */
 hd_status hdi_image_find_global(const hdi_image *image, const char *wanted, hdi_image_global *out);
 
-/* How hd_launch packs the usual argument of a parameter (hdi_param.usual). */
+/* How hd_launch packs the usual kind of argument for a parameter (hdi_param.usual). */
 enum {
     HDI_PARAM_ODD = 0,
     HDI_PARAM_BUFFER, /* a buffer whose access is known */
@@ -79,9 +80,9 @@ enum {
     HDI_PARAM_8
 };
 
-/* One parameter. With kind HD_ARG_NONE only the size is known. */
+/* One parameter. If `kind` is HD_ARG_NONE, only the size is known. */
 typedef struct hdi_param {
-    uint32_t kind;   /* begins as hd_arg does: kind, then access */
+    uint32_t kind;   /* the first two members are laid out as in hd_arg: kind, then access */
     uint32_t access; /* hd_access bits; 0: unknown */
     uint32_t offset, size;
     uint32_t usual; /* HDI_PARAM_* */
@@ -97,8 +98,8 @@ typedef struct hdi_signature {
     hdi_param *params;
 } hdi_signature;
 
-/* Fills in the parameters of the kernel with this symbol, if the image describes them. If it does
- * not, *out stays unchanged.
+/* Fills in the parameters of the kernel with this symbol. If the image does not describe them, *out
+ * stays unchanged.
  * Errors:
  * - NOT_FOUND: no such kernel; the message lists the kernels
  * - LIMIT: more bytes of parameters than a launch has room for
@@ -107,7 +108,7 @@ hd_status hdi_image_describe(const hdi_image *image, const char *symbol, hdi_sig
 
 /* Fills in the parameters from the driver's facts, for an image that was not read. Leaves *out
  * unchanged if the driver does not report the parameters.
- * Errors: LIMIT (as above), HOST_MEMORY. */
+ * Errors: LIMIT (as for hdi_image_describe), HOST_MEMORY. */
 hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out);
 
 /* The names of the kernels, or of the variables, as "a, b, c", cut to `bytes`. */

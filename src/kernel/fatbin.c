@@ -2,10 +2,11 @@
  *
  * Layout; all numbers are little-endian:
  *     container    u32 magic, u16 1, u16 bytes of this header, u64 bytes of the parts
- *     part         u16 kind, u16, u32 bytes of this header, u64 bytes of the content,
- *                  u32 bytes of it that count, ...; at byte 40 u64 flags, at byte 56 u64 bytes
- *                  when unpacked
- * Containers may follow each other.
+ *     part         u16 kind, u16, u32 bytes of this header, u64 bytes of the content, u32 bytes
+ *                  used of the content, ...; at byte 40 u64 flags, at byte 56 u64 bytes when
+ *                  unpacked
+ *
+ * A fatbin may consist of several containers, one after the other.
  *
  * Threads: any; no state. Locks: none. Blocking: the first part that is compressed with zstd opens
  * a library.
@@ -21,14 +22,14 @@
 #define MAGIC 0xba55ed50u
 #define PACKED_LZ4 ((uint64_t)0x2000) /* flags */
 #define PACKED_ZSTD ((uint64_t)0x8000)
-#define UNPACKED_MOST ((uint64_t)256 << 20) /* limits a damaged size */
+#define UNPACKED_MOST ((uint64_t)256 << 20) /* the most, if the size is damaged */
 
 enum { PTX = 1, CUBIN = 2, INTERMEDIATE = 8, CONTAINER_BYTES = 16, PART_BYTES_LEAST = 64 };
 
 typedef struct part {
     uint16_t kind;
     const char *content;
-    size_t bytes; /* the bytes of the content that count */
+    size_t bytes; /* the bytes of the content that are in use */
     uint64_t flags, unpacked;
 } part;
 
@@ -39,7 +40,7 @@ bool hdi_fatbin_detect(const void *image, size_t bytes)
     return magic == MAGIC;
 }
 
-/* Takes the part at *at. False: it is cut off. */
+/* Takes the part at *at. False: the part is cut off. */
 static bool fatbin_next_part(const char **at, const char *end, part *out)
 {
     uint32_t header, counts;
@@ -68,7 +69,7 @@ static hd_status fatbin_add_content(hdi_listing *listing, uint16_t kind, const c
     if (kind == CUBIN) {
         return hdi_listing_add_cubin(listing, content, bytes);
     }
-    /* the PTX may be of a later version; the driver may then take a cubin instead */
+    /* if the PTX is of a version that this code cannot read, the driver may still take a cubin */
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_status status = hdi_listing_add_ptx(listing, content, bytes);

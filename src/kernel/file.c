@@ -6,7 +6,7 @@
  * Blocking: none.
  * Always:
  * - a byte is read only after a check that it is inside the image
- * - sizes are compared by subtraction, so nothing overflows
+ * - sizes are compared by subtraction, so that no sum overflows
  * - hdi_kernel_file_parse accepts every file that hd_kernel_file_build returns
  */
 #include <elf.h>
@@ -71,7 +71,7 @@ hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machin
     return HD_OK;
 }
 
-/* An ELF file whose headers and section names are inside it. */
+/* An ELF file. Its headers and the names of its sections were checked: they lie inside the file. */
 typedef struct elf {
     const char *at;
     size_t bytes;
@@ -130,7 +130,8 @@ static hd_status elf_find_section(const elf *e, const char **section, size_t *se
 
 /* ---- variables of an ELF file ---- */
 
-/* Reads one symbol. False: it is no variable that programs reach. Errors in *status. */
+/* Reads one symbol. False: the symbol is no variable that programs can use. If the variable's name
+ * or size is bad, the function returns true and sets *status. */
 static bool elf_read_variable(const elf *e, const Elf64_Sym *symbol, const Elf64_Shdr *names, hdi_kernel_global *out,
                               hd_status *status)
 {
@@ -187,7 +188,7 @@ static hd_status elf_add_variables(const elf *e, const Elf64_Shdr *table, hdi_ke
 }
 
 /* An object file contains one table of symbols. A shared object also contains a table for the
- * loader, which stays when the other one is stripped. */
+ * loader. `strip` removes the first table, but not the second one. */
 static hd_status elf_describe_variables(const elf *e, hdi_kernel_file *out)
 {
     hd_status status = HD_OK;
@@ -216,7 +217,7 @@ static bool elf_next_record(const char *section, size_t bytes, size_t *at, hd_cp
 
 static hd_status elf_check_record(const hd_cpu_kernel *k, const char *record, size_t bytes)
 {
-    /* The parameters follow the structure; behind them is an unused one. */
+    /* The parameters follow the structure, and one unused parameter follows them. */
     if (memchr(k->name, 0, sizeof k->name) == NULL || k->name[0] == 0 || k->n_params > HDI_KERNEL_PARAMS_MAX ||
         k->record_bytes > bytes || k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) ||
         k->record_bytes % 8 != 0 || k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
@@ -354,7 +355,7 @@ static bool kernel_file_name_is_good(const unsigned char *p, size_t bytes)
     return p[0] != 0 && memchr(p, 0, bytes) != NULL;
 }
 
-/* The size of a parameter of this kind. 0: any size. */
+/* The size of a parameter of this kind. 0: the parameter may have any size. */
 static uint32_t kernel_file_kind_size(uint32_t kind)
 {
     static const uint8_t sizes[] = {0, 8, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 0};
@@ -408,7 +409,7 @@ static hd_status kernel_file_parse_kernels(const unsigned char *p, size_t bytes,
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n,
                         bytes);
     }
-    /* All bytes that are not kernels are parameters, which are of one size. So the size of the
+    /* The section consists of kernels and parameters, each of a fixed size. So the size of the
      * section limits the allocation. */
     size_t n_params = (bytes - 8 - n * (size_t)KERNEL_BYTES) / PARAM_BYTES;
     out->kernels = malloc(n * sizeof(hdi_kernel_entry) + n_params * sizeof(hdi_kernel_param) + 1);
@@ -631,7 +632,7 @@ static const char *kernel_file_machine_name(uint32_t machine)
 }
 
 /* Reserves room for a section at *end, and writes its entry into the table. Returns the place of
- * its bytes. Without an image it only counts, and returns NULL. */
+ * its bytes. If `image` is NULL, the function only counts, and returns NULL. */
 static unsigned char *kernel_file_place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type,
                                         uint32_t machine, size_t bytes)
 {
@@ -766,8 +767,8 @@ static bool kernel_file_has_same_globals(const hdi_kernel_file *a, const hdi_ker
     return equal;
 }
 
-/* The CPU code contains a description of its kernels. Checks that this description is equal to the
- * one that goes into the file. */
+/* Checks that the CPU code's own description of its kernels is equal to the description that goes
+ * into the file. */
 static hd_status kernel_file_check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
 {
     hdi_kernel_file other;
@@ -814,7 +815,7 @@ static hd_status kernel_file_check_ptx_variables(const hdi_kernel_file *file, co
 }
 
 /* Checks that the PTX contains every described kernel, with the same parameters. Copies
- * static_shared_bytes from the PTX, since the source does not contain it. */
+ * static_shared_bytes from the PTX, since the description in the CPU code lacks it. */
 static hd_status kernel_file_check_ptx(hdi_kernel_file *file)
 {
     hdi_ptx ptx;

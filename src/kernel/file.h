@@ -9,23 +9,24 @@
  * Types of sections:
  *     1            PTX text with a zero at its end
  *     2            an ELF shared object: CPU code
- *     3            kernels: u32 their number, u32 0; then the kernels, each followed by its
+ *     3            kernels: u32 number of kernels, u32 0; then the kernels, each followed by its
  *                  parameters
- *     4            variables, if any: u32 their number, u32 0; then the variables
+ *     4            variables, if any: u32 number of variables, u32 0; then the variables
  *       kernel     name[128], u32 parameters, u32 argument bytes, u32 static shared bytes,
  *                  u32 max threads
  *       parameter  name[64], u32 kind, u32 access and from bit 8 on the element's type, u32 offset,
  *                  u32 size
  *       variable   name[128], u64 bytes, u32 1 if in constant memory and else 0, u32 0
  *
- * CPU code is ELF. Only 64-bit little-endian files are read, and they may be damaged. The section
- * "hd_kernels" describes their kernels; heddle/kernel.h puts the descriptions there. Their
- * variables are the global symbols in the sections "hd_globals" and "hd_constants".
+ * CPU code is an ELF file: 64-bit and little-endian. The file may be damaged. Its section
+ * "hd_kernels" describes its kernels; heddle/kernel.h puts the descriptions there. Its variables
+ * are the global symbols in the sections "hd_globals" and "hd_constants".
  *
  * Threads: any; no state.
  * Locks: none.
  * Blocking: none.
- * Always: everything that parse returns lies inside the image and is consistent with this layout.
+ * Always: everything that hdi_kernel_file_parse returns lies inside the image and is consistent
+ * with this layout.
  */
 #ifndef HDI_KERNEL_FILE_H
 #define HDI_KERNEL_FILE_H
@@ -62,11 +63,12 @@ typedef struct hdi_kernel_entry {
     const hdi_kernel_param *params;
     uint32_t n_params;
     uint32_t argument_bytes;
-    uint32_t static_shared_bytes; /* on a GPU, read from the PTX; 0 without PTX */
-    uint32_t max_threads;         /* threads per block; 0: only the device's own limit applies */
+    /* static shared memory on a GPU, read from the PTX; 0 without PTX */
+    uint32_t static_shared_bytes;
+    uint32_t max_threads; /* threads per block; 0: only the device's own limit applies */
 } hdi_kernel_entry;
 
-/* A variable that programs reach: HD_GLOBAL or HD_GLOBAL_CONSTANT. */
+/* A variable that programs can use: HD_GLOBAL or HD_GLOBAL_CONSTANT. */
 typedef struct hdi_kernel_global {
     const char *name;
     uint64_t bytes;
@@ -79,8 +81,8 @@ typedef struct hdi_kernel_cpu {
     uint32_t machine;
 } hdi_kernel_cpu;
 
-/* All pointers lead into an image, which must outlive this structure. Only `kernels` and `globals`
- * are owned. */
+/* The structure owns only `kernels` and `globals`. All other pointers lead into an image, which
+ * must outlive this structure. */
 typedef struct hdi_kernel_file {
     const char *ptx;  /* zero-terminated; NULL: none */
     size_t ptx_bytes; /* with the zero */
@@ -107,8 +109,8 @@ const hdi_kernel_global *hdi_kernel_file_find_global(const hdi_kernel_file *file
 /* The code for the machine that this library was compiled for. NULL: none. */
 const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file);
 
-/* Writes an image from its parts. Does not check that the parts match. `file` comes from parse, or
- * the caller filled it in. The caller frees *out.
+/* Writes an image from its parts. Does not check that the parts match. `file` comes from
+ * hdi_kernel_file_parse, or the caller filled it in. The caller frees *out.
  * Errors: LIMIT, HOST_MEMORY. */
 hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t *out_bytes);
 
@@ -128,8 +130,8 @@ enum { HDI_ELF_PPC64 = 21, HDI_ELF_X86_64 = 62, HDI_ELF_AARCH64 = 183, HDI_ELF_R
 #define HDI_ELF_NATIVE 0 /* no kernel file contains code for this machine */
 #endif
 
-/* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine
- * is its e_machine.
+/* Checks that the image is an ELF shared object whose headers and loaded parts lie inside `bytes`.
+ * *machine: the object's e_machine.
  * Errors: IMAGE. */
 hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine);
 

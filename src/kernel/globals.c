@@ -1,28 +1,29 @@
-/* globals.c - hd_module_get_global: a module's variable on a device as a buffer, and launches as
- * uses of it.
+/* globals.c - hd_module_get_global: returns a module's variable on a device as a buffer. Launches
+ * then count as uses of this buffer.
  *
- * The memory belongs to the module (HDI_BUFFER_BORROWED). hd_free ends the handle, and an unload
- * ends all of them.
+ * The memory belongs to the module (HDI_BUFFER_BORROWED). hd_free ends the buffer's handle, and an
+ * unload ends all handles of the module's variables.
  *
- * Once a variable is requested, kernels of the module may read it, and write it unless it is
- * constant. So launches of these kernels on that device use the variable's buffer. Modules without
- * such a variable pay nothing for that. In a module with one, the heads of the kernels take another
- * state (HDI_HANDLE_CAREFUL). The fast way of a launch finds the head changed under the order lock,
- * and the slow way asks here for the uses.
- * A head also counts the requests for variables. So a launch that asked before the last request is
- * recognised under the order lock, and asks again.
+ * Every kernel of the module may read the variable, and write it unless it is constant. So once the
+ * program requested a variable, each launch of the module's kernels on that device uses the
+ * variable's buffer. Modules without requested variables pay nothing for this. With the first
+ * request, the heads of the module's kernels take another state (HDI_HANDLE_CAREFUL). The fast way
+ * of a launch notices the changed head under the order lock. Then the slow way asks this file for
+ * the uses of variables. A head also counts the requests for variables. If the count changed after
+ * a launch asked, the launch notices this under the order lock, and asks again.
  *
- * Earlier launches are unfinished work that may use the variable, too. So the buffer's record
- * begins with all unfinished work of the device as readers. If kernels may write the variable, a
- * mark follows behind that work: a write of nothing, for which readers wait.
+ * Unfinished launches from before the request may also use the variable. So the buffer's use record
+ * lists all unfinished work of the device as readers. If kernels may write the variable, a mark is
+ * submitted behind that work. A mark is an empty write: it waits for these readers, and later
+ * readers wait for it.
  *
  * Threads: any.
  * Locks: hd_module_get_global holds `refilling` and `cold`, and `loading` while the device is
- * asked. `globals_lock` guards the lists of variables; no other lock is taken under it.
- * Blocking: while the code is loaded and the device is asked.
+ * asked. `globals_lock` guards the lists of variables; a thread that holds it takes no other lock.
+ * Blocking: a call waits while the code is loaded and while the device is asked.
  * Always:
- * - Each variable in a module's list belongs to a buffer whose handle was handed out. Its structure
- *   belongs to the buffer.
+ * - Each variable in a module's list belongs to a buffer whose handle the program got. The buffer
+ *   owns the variable's structure.
  * - A list holds at most HDI_GLOBALS_MAX variables of a device with good handles.
  */
 #include <stdio.h>
@@ -45,9 +46,9 @@ typedef struct hdi_global {
     char symbol[]; /* as the code spells it */
 } hdi_global;
 
-static hdi_lock *globals_lock_of(const hd_runtime *rt)
+static hdi_lock *globals_lock_of(hd_runtime *rt)
 {
-    return &hdi_kernel_of(rt)->modules->globals_lock;
+    return &hdi_kernel_of(rt)->modules.globals_lock;
 }
 
 static bool global_is_good(const hdi_global *g)
@@ -88,7 +89,7 @@ static const hdi_buffer_ops global_ops = {.release = global_release, .forget = g
 
 void hdi_globals_end(struct hd_module *m)
 {
-    /* If another thread frees a handle meanwhile, that is no failure of the unload. */
+    /* If another thread frees a handle during the unload, the unload still succeeds. */
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     hd_buffer *handle;
@@ -123,8 +124,8 @@ size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi
 {
     size_t n = 0;
     hdi_lock_take(globals_lock_of(kernel->runtime));
-    /* With a good handle the module exists: an unload makes the kernels' handles stale, and then
-     * takes this lock. */
+    /* While the handle is good under this lock, the module exists: an unload makes the kernels'
+     * handles stale, and then takes this lock. */
     bool there = atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
     for (const hdi_global *g = there ? kernel->module->globals : NULL; g; g = g->next) {
         if (g->device != device->index || !global_is_good(g)) {
@@ -147,10 +148,10 @@ size_t hdi_globals_uses(const struct hd_kernel *kernel, uint64_t word, const hdi
 
 /* ---- a variable requested for the first time ---- */
 
-/* Asks the device for the variable's place. If necessary, loads the code there first. */
+/* Asks the device for the variable's address and size. If necessary, loads the code there first. */
 static hd_status global_find_on(struct hd_module *m, hdi_device *device, const char *symbol, hdi_global_place *out)
 {
-    hdi_mutex *loading = &hdi_kernel_of(m->runtime)->modules->loading[device->index];
+    hdi_mutex *loading = &hdi_kernel_of(m->runtime)->modules.loading[device->index];
     hdi_mutex_lock(loading);
     hd_status status = hdi_device_lost(device) ? hdi_loss_fail(m->runtime, device->index, "the variable is gone")
                                                : hdi_module_load_on(m, device);
@@ -208,11 +209,11 @@ static hdi_global *global_make(struct hd_module *m, hdi_device *device, const hd
     return g;
 }
 
-/* From now on launches of the module's kernels use the variables in its list, or are refused under
- * the order lock and begin again. */
+/* Changes the heads of the module's kernels. From now on, a launch uses the variables in the
+ * module's list, or it is refused under the order lock and begins again. */
 static void globals_count_in_kernels(struct hd_module *m)
 {
-    struct hdi_modules *reg = hdi_kernel_of(m->runtime)->modules;
+    hdi_modules *reg = &hdi_kernel_of(m->runtime)->modules;
     hdi_mutex_lock(&reg->lock);
     m->variables_asked = m->variables_asked % HDI_CAREFUL_COUNTS + 1;
     for (struct hd_kernel *k = m->kernels; k; k = k->next) {
@@ -221,12 +222,13 @@ static void globals_count_in_kernels(struct hd_module *m)
     hdi_mutex_unlock(&reg->lock);
 }
 
-/* Notes all unfinished work submitted to the device so far, since it may use the variable. Errors:
- * HOST_MEMORY. */
+/* Records all unfinished work submitted to the device so far as readers of the buffer, since this
+ * work may use the variable. Errors: HOST_MEMORY. */
 static hd_status global_note_earlier(hdi_device *device, struct hd_buffer *b, bool *any)
 {
     hd_runtime *rt = device->runtime;
-    /* Launches that found the kernel in its earlier state are in their lanes now. */
+    /* After this lock was free once, launches that saw the kernel's earlier state are in their
+     * lanes. */
     hdi_lock_take(&device->order);
     hdi_lock_release(&device->order);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
@@ -245,7 +247,7 @@ static hd_status global_note_earlier(hdi_device *device, struct hd_buffer *b, bo
     return HD_OK;
 }
 
-/* Submits a write of nothing behind all earlier work, for readers to wait for. */
+/* Submits the mark: an empty write behind all earlier work, for which later readers wait. */
 static hd_status global_mark(hdi_device *device, const hdi_global *g)
 {
     hdi_use use = {.buffer = g->buffer,

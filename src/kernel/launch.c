@@ -3,15 +3,17 @@
  *
  * Threads: any.
  * Locks: none of its own; the submission takes the order locks.
- * Blocking: while the lane is full. With launch_wait, the call also waits until the kernel ends,
- * and reports a failure with grid and arguments. The call enters the driver in these cases only:
+ * Blocking: a call waits while the lane is full. With launch_wait, the call also waits until the
+ * kernel ends, and reports a failure with grid and arguments. The call enters the driver only in
+ * these cases:
  * - the first launch of a kernel on a device
  * - the first access from one device to another device's memory
  * - the first launch of a kernel that needs more shared memory than the driver allows by default
  * Always:
  * - Nothing is submitted before every check passes.
- * - A kernel's description is read without a lock, and may describe another kernel after an unload.
- *   The submission checks the kernel's handle again under the lane's order lock.
+ * - The call reads a kernel's description without a lock, so after an unload it may read the
+ *   description of another kernel. The submission checks the kernel's handle again under the lane's
+ *   order lock.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -88,13 +90,13 @@ static hd_status launch_buffer_refused(const argument *a)
     return launch_about_argument(a, hdi_buffer_refused(a->arg->value.buffer));
 }
 
-/* For plain stores at any address. In a hardened build, memcpy into memory of known size is a
- * function call. */
+/* Types for plain stores at any address. In a hardened build, a memcpy into memory of known size
+ * would be a function call. */
 typedef uint32_t __attribute__((may_alias, aligned(1))) any_u32;
 typedef uint64_t __attribute__((may_alias, aligned(1))) any_u64;
 
 /* Packs a buffer argument that passed the checks: bytes `low` to `high`. The caller reads `losses`
- * before this function reads the address, so a later loss is detected. */
+ * before this function reads the address. So the submission notices a loss after that. */
 static inline void launch_pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t losses, uint64_t low,
                                            uint64_t high, uint32_t access, uint64_t bytes, unsigned char *place,
                                            hdi_use *use)
@@ -110,8 +112,8 @@ static inline void launch_pack_buffer_into(struct hd_buffer *b, uint64_t word, u
                      .whole = high - low == bytes};
 }
 
-/* The access that the call states must match the kernel's access. If the kernel only writes the
- * parameter, HD_READ_WRITE is harmless. */
+/* Fails unless the access in the call matches the kernel's access. For a parameter that the kernel
+ * only writes, HD_READ_WRITE is allowed. */
 static hd_status launch_check_access(const argument *a)
 {
     uint32_t access = HDI_PARAM_ACCESS(a->arg->access), wanted = a->param->access;
@@ -128,9 +130,9 @@ static hd_status launch_check_access(const argument *a)
     return fits ? HD_OK : launch_argument_failed(a, HD_ERROR_ACCESS);
 }
 
-/* Compares the elements of a buffer, if both sides give a type for them. Integers may differ in
- * their sign. A structure and its members may stand for each other, so only their sizes are
- * compared. */
+/* Compares the types of a buffer's elements, if the call and the kernel both give a type. Integers
+ * may differ in their sign. A program may pass a structure in place of its members, so for
+ * structures only the sizes are compared. */
 static hd_status launch_check_element(const argument *a)
 {
     uint32_t wanted = a->param->element >> 8, got = a->arg->access >> 8;
@@ -155,7 +157,7 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
 {
     const hd_arg *arg = a->arg;
     hdi_device *device = a->lane->device;
-    /* Without a use there is no handle to check. */
+    /* Check first that the argument is a use: otherwise it contains no handle. */
     hd_status status = arg->kind == HD_ARG_ALSO ? launch_check_access(a) : HD_OK;
     if (status) {
         return status;
@@ -181,7 +183,8 @@ launch_pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
                         a->kernel->name, a->index, a->param->name, arg->offset, arg->size,
                         (unsigned long long)b->bytes);
     }
-    /* Read once: the structure may pass to another buffer, which the submission detects. */
+    /* The owner is read once. If another buffer takes over the structure, the submission notices
+     * this. */
     int owner = b->owner;
     if (!hdi_buffer_is_reached(b, owner, device->index)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
@@ -211,7 +214,7 @@ static inline bool launch_pack_buffer(const hdi_device *device, const hd_arg *ar
     if (!b || hdi_self_get(&b->self) != word || b->runtime != device->runtime || b->owner != device->index) {
         return false;
     }
-    /* Read before the address, as launch_pack_buffer_into requires. */
+    /* `losses` is read before the address, as launch_pack_buffer_into requires. */
     uint64_t losses = hdi_buffer_losses(b);
     uint64_t bytes = b->bytes, low = arg->offset, size = arg->size;
     if (__builtin_expect((low | size) != 0, 0)) {
@@ -233,7 +236,7 @@ static hd_status __attribute__((noinline)) launch_pack_value_slow(const argument
 {
     const hdi_param *param = a->param;
     const hd_arg *arg = a->arg;
-    /* Read once, since the parameters may belong to another kernel by now. */
+    /* Both fields are read once, since the parameters may belong to another kernel by now. */
     uint32_t offset = param->offset, param_size = param->size;
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
@@ -262,7 +265,8 @@ static hd_status __attribute__((noinline)) launch_pack_value_slow(const argument
     return HD_OK;
 }
 
-/* True if the argument matches the parameter's kind and access, and its elements, if given. */
+/* True if the argument matches the parameter's kind and access. If the argument gives a type of
+ * elements, this must match, too. */
 static inline bool launch_argument_is_alike(const hdi_param *param, const hd_arg *arg)
 {
     uint64_t difference = *(const any_u64 *)param ^ *(const any_u64 *)arg;
@@ -328,7 +332,8 @@ static hd_status launch_check_shape(hd_lane *lane, struct hd_kernel *kernel, uin
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        /* A kernel that was looked up since the loss would lack the facts that are used below. */
+        /* The device is lost. If a kernel was looked up after the loss, the facts that are used
+         * below are missing. */
         return hdi_lane_refuses(lane);
     }
     const hdi_limits *limits = &device->limits;
@@ -364,8 +369,9 @@ static hd_status launch_check_shape(hd_lane *lane, struct hd_kernel *kernel, uin
     return HD_OK;
 }
 
-/* Compares two numbers below 2^31 at once, one in each half. In the result the top bit of a half is
- * set if its number is 0 or above that of `most`. */
+/* Compares two numbers below 2^31 at once: each half of a word contains one of them. Each half of
+ * `most` contains a limit. The top bit of a half of the result is set if the number is 0 or above
+ * its limit. */
 static inline uint64_t launch_pair_excess(uint64_t pair, uint64_t most)
 {
     return (pair - 0x100000001u) | (most - pair);
@@ -390,7 +396,7 @@ static inline bool launch_shape_is_plain(const hdi_device *device, const struct 
            shared <= atomic_load_explicit(&k->dynamic_shared[device->index], memory_order_acquire);
 }
 
-/* Sets extents left out at the end to 1. */
+/* Sets the last extents to 1 if the caller left them out (0). */
 static inline hd_dims launch_complete_dims(hd_dims d)
 {
     if (d.z == 0) {
@@ -425,7 +431,7 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
         return hdi_lane_refuses(lane);
     }
     if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire) == 0) {
-        /* This is a first launch, as in launch_check_shape. */
+        /* This is the kernel's first launch on this device, as in launch_check_shape. */
         hd_status status = hdi_kernel_prepare(kernel, 0, device);
         if (status) {
             return status;
@@ -445,9 +451,22 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
     return hdi_submit_linked(lane, uses, n_uses, command, link, out);
 }
 
+/* True if there are more arguments than any launch can have. Then nothing reads them, since their
+ * number is probably no number of arguments. */
+static bool launch_count_is_absurd(const hdi_params *params, size_t n_args)
+{
+    return n_args > (size_t)params->n + HDI_USES_OF_ONE;
+}
+
 static hd_status launch_count_failed(const hdi_params *params, const char *name, const hd_arg *args, size_t n_args)
 {
     size_t also = 0;
+    if (launch_count_is_absurd(params, n_args)) {
+        return hdi_fail(
+            HD_ERROR_LIMIT,
+            "kernel '%s': %zu arguments; it takes %u, and at most %d buffers with hd_arg_implicit behind them", name,
+            n_args, params->n, HDI_USES_OF_ONE);
+    }
     for (size_t i = 0; i < n_args; i++) {
         also += args[i].kind == HD_ARG_ALSO;
     }
@@ -465,8 +484,8 @@ static hd_status launch_count_failed(const hdi_params *params, const char *name,
                           name);
 }
 
-/* Replaces an error by that of a stale handle if the module was unloaded meanwhile. The failed
- * check may have read another kernel's data. */
+/* If the module was unloaded after the handle was checked, replaces the error by that of a stale
+ * handle. The failed check may have read another kernel's data. */
 static hd_status launch_unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
 {
     atomic_thread_fence(memory_order_acquire);
@@ -482,7 +501,7 @@ _Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_comman
 
 /* ---- kernels of modules with requested variables (globals.c) ---- */
 
-/* Adds the uses of the variables behind those of the launch. *n: the number of all uses. */
+/* Adds the uses of variables behind the launch's own uses. *n: the number of all uses. */
 static hd_status launch_add_globals(const hd_lane *lane, const hdi_same *same, hdi_use *uses, size_t *n)
 {
     const struct hd_kernel *kernel = (const struct hd_kernel *)same->kernel;
@@ -497,8 +516,8 @@ static hd_status launch_add_globals(const hd_lane *lane, const hdi_same *same, h
 }
 _Static_assert(offsetof(struct hd_kernel, head) == 0, "a kernel's head leads to the kernel");
 
-/* True if the failure has this cause: after the uses were collected, a variable was requested, or
- * the handle of a variable ended. */
+/* True if the launch failed because a variable was requested, or a variable's handle ended, after
+ * the uses were collected. */
 static bool launch_is_outdated(const hdi_same *same, const hdi_use *globals, size_t n)
 {
     bool outdated = hdi_kernel_is_changed(same);
@@ -525,7 +544,8 @@ hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_u
         hd_status status = launch_add_globals(lane, &now, all, &n);
         status = status ? status : hdi_submit_linked(lane, all, n, command, (hdi_linked){.same = &now}, out);
         if (!status || !launch_is_outdated(&now, all + n_uses, n - n_uses)) {
-            /* NOT_FOUND comes without a message, and means that the module was unloaded since. */
+            /* NOT_FOUND comes without a message, and means that the module was unloaded during the
+             * call. */
             status = status == HD_ERROR_NOT_FOUND ? hdi_kernel_refused() : status;
             return hdi_attempt_result(&attempt, status);
         }
@@ -533,9 +553,9 @@ hd_status hdi_launch_with_globals(hd_lane *lane, const hdi_use *uses, size_t n_u
     }
 }
 
-/* The kernel, if its handle is good and its module has requested variables. The submission finds
- * another word than that of the handle, and so calls hdi_launch_with_globals. NULL: the handle is
- * not good. */
+/* The kernel, if its handle is good. If the program requested variables of the kernel's module, the
+ * head's word differs from the word of the handle. The submission notices this, and calls
+ * hdi_launch_with_globals. NULL: the handle is not good. */
 static struct hd_kernel *__attribute__((noinline, cold)) launch_careful_kernel(const hd_kernel *handle)
 {
     struct hd_kernel *k = hdi_handle_object(handle);
@@ -567,11 +587,12 @@ launch_add_also(hd_lane *lane, const struct hd_kernel *kernel, const hd_arg *als
     return HD_OK;
 }
 
-/* The number of buffers that follow the arguments of all parameters; 0: no buffers follow, or
- * something else follows, too. */
+/* The number of buffers that follow the arguments of all parameters; 0: nothing follows, or an
+ * argument that follows is no buffer. */
 static size_t launch_also_of(const hdi_params *params, const hd_arg *args, size_t n_args)
 {
-    uint32_t n = params->n; /* read once: they may belong to another kernel by now */
+    /* read once, since the parameters may belong to another kernel by now */
+    uint32_t n = params->n;
     size_t also = params->described && n_args > n ? n_args - n : 0;
     for (size_t i = 0; i < also; i++) {
         if (args[n + i].kind != HD_ARG_ALSO) {
@@ -584,8 +605,8 @@ static size_t launch_also_of(const hdi_params *params, const hd_arg *args, size_
 static hd_status launch_also(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
                              size_t shared_bytes, const hd_arg *args, size_t n_args, hd_ticket *out);
 
-/* hd_launch, inside of the runtime. `also`, a constant of the caller: buffers may follow the
- * arguments. */
+/* hd_launch, inside of the runtime. `also`: true if buffers may follow the arguments; each caller
+ * passes a constant. */
 static inline __attribute__((always_inline)) hd_status
 launch_submit(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dims grid, hd_dims block,
               size_t shared_bytes, const hd_arg *args, size_t n_args, bool also, hd_ticket *out)
@@ -614,7 +635,7 @@ launch_submit(const hd_lane *lane_handle, const hd_kernel *kernel_handle, hd_dim
         if (!also) {
             return launch_also(lane_handle, kernel_handle, grid, block, shared_bytes, args, n_args, out);
         }
-        n_also = launch_also_of(params, args, n_args);
+        n_also = launch_count_is_absurd(params, n_args) ? 0 : launch_also_of(params, args, n_args);
         if (!n_also) {
             return launch_unless_unloaded(kernel, same.kernel_word,
                                           launch_count_failed(params, kernel->name, args, n_args));
@@ -660,8 +681,8 @@ hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims bloc
                     const hd_arg *args, size_t n_args, hd_ticket *out)
 {
     HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane));
-    /* Rounded up to units before the checks, so that the checks see the amount that the driver
-     * gets. */
+    /* The size is rounded up to units before the checks, so that the checks see the size that the
+     * driver gets. */
     if (__builtin_expect(shared_bytes != 0, 0)) {
         shared_bytes = shared_bytes > UINT32_MAX
                            ? UINT32_MAX
@@ -712,7 +733,8 @@ static int launch_name_value(const hdi_param *param, const unsigned char *block,
  * "...". */
 static void launch_name_command(hd_runtime *rt, const hdi_command *c, char *out)
 {
-    /* These may be another kernel's parameters, if this kernel's module was unloaded meanwhile. */
+    /* If the kernel's module was unloaded after the launch, these may be another kernel's
+     * parameters. */
     const hdi_params *params = hdi_kernel_params(hdi_kernel_numbered(rt, c->kernel));
     char name[HDI_KERNEL_NAME_BYTES];
     hdi_kernel_name(rt, c->kernel, name);

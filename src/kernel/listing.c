@@ -1,4 +1,5 @@
-/* listing.c - the listing of an image: code shared by all its parts, and PTX. See listing.h.
+/* listing.c - the listing of an image: functions for images of every kind, and the listing of PTX.
+ * See listing.h.
  *
  * Threads: any; no state. Locks: none. Blocking: as in listing.h.
  * Always: as in listing.h.
@@ -46,7 +47,7 @@ static uint32_t *listing_place_of(const hdi_listed_names *names, const char *sym
 /* Doubles the room for names. False: no memory. */
 static bool listing_grow_names(hdi_listed_names *names)
 {
-    /* Names, in a table that is twice as large. */
+    /* `room` names fit into the table, which is twice as large. */
     uint32_t room = names->n_places ? names->n_places : 8;
     hdi_listed *more = realloc(names->of, room * sizeof *more);
     if (!more) {
@@ -94,7 +95,8 @@ hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t 
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant)
 {
     if (memchr(symbol, '$', length)) {
-        /* such a name is that of a compiler's own variable: no name of C++ contains a $ */
+        /* a name with a $ belongs to a variable that the compiler made; no name of C++ contains a
+         * $ */
         return HD_OK;
     }
     hdi_listed *variable = listing_add_name(&listing->variables, symbol, length);
@@ -120,8 +122,8 @@ void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t
     }
 }
 
-/* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers
- * look the same in PTX. */
+/* In PTX, the types of floating-point numbers and structures can be recognised. Addresses and
+ * integers look the same. */
 static uint32_t listing_kind_of_ptx(const hdi_ptx_param *p)
 {
     if (p->type == 'a') {

@@ -1,18 +1,18 @@
 /* listing.h - the contents of an image of CUDA code: kernels with their parameters, variables,
  * texture references, missing functions.
  *
- * Images are PTX, cubins, fatbins, and the files that nvcc packs into them. They may be damaged. If
- * a part cannot be read, that is noted, and the driver decides about it. A later toolkit may write
- * things that this code does not know.
+ * An image is PTX text, a cubin or a fatbin, and can be damaged. A part of it can be unreadable,
+ * for example because a later toolkit wrote it. Then `unread` gives the reason, and the driver
+ * decides whether it can load the part.
  *
- * Threads: any; no state except for the library of a decompressor, which is opened once.
+ * Threads: any; the only state is a decompressor's library, which is opened once.
  * Locks: none.
  * Blocking: the first compressed part opens a library.
  * Always:
  * - a byte is read only after a check that it is inside the image
  * - every kernel and every variable is listed once, and a kernel's parameters lie inside its
  *   argument bytes
- * - the time is proportional to the size of the image and of its packed contents
+ * - the time is proportional to the size of the image and of its unpacked contents
  */
 #ifndef HDI_KERNEL_LISTING_H
 #define HDI_KERNEL_LISTING_H
@@ -22,8 +22,8 @@
 #include <stdint.h>
 #include <heddle/status.h>
 
-/* One parameter: its place in the argument block, and its kind as far as known: hd_arg_kind,
- * HD_ARG_NONE if only the size is known. */
+/* One parameter: its kind (hd_arg_kind) and its place in the argument block. HD_ARG_NONE: only the
+ * size is known. */
 typedef struct hdi_listed_param {
     uint32_t kind, offset, size;
 } hdi_listed_param;
@@ -41,7 +41,8 @@ typedef struct hdi_listed {
 typedef struct hdi_listed_names {
     hdi_listed *of;
     uint32_t n, n_places;
-    uint32_t *places; /* a hash table by symbol: the index in `of` and 1; at most half is in use */
+    /* a hash table by symbol: each entry is 1 + an index in `of`, or 0; at most half is in use */
+    uint32_t *places;
 } hdi_listed_names;
 
 enum { HDI_LISTED_PARAMS_MAX = 4096, HDI_LISTED_NAME_BYTES = 128 };
@@ -50,17 +51,18 @@ typedef struct hdi_listing {
     hdi_listed_names kernels, variables;
     /* The name of a texture, surface or sampler reference; "": none. */
     char texture[HDI_LISTED_NAME_BYTES];
-    char missing[HDI_LISTED_NAME_BYTES]; /* a function still to be linked in; "": none known */
-    bool intermediate;                   /* the image contains code that a link compiles */
+    /* the name of a function that must still be linked in; "": none is known */
+    char missing[HDI_LISTED_NAME_BYTES];
+    bool intermediate; /* the image contains code that a link compiles */
     /* the image contains device code that still needs a link */
     bool relocatable;
-    /* The reason why part of the image was not read, so that kernels may be missing; "": all was
-     * read. */
+    /* The reason why a part of the image was not read, so that the listing may lack kernels. "":
+     * the whole image was read. */
     char unread[HDI_LISTED_NAME_BYTES];
 } hdi_listing;
 
 /* Lists a cubin, a fatbin, or PTX text, which ends at `bytes` or at a zero before that. The caller
- * releases it, also after a failure.
+ * calls hdi_listing_release, also after a failure.
  * Errors: IMAGE (PTX with an error; the message names the line), HOST_MEMORY. */
 hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out);
 void hdi_listing_release(hdi_listing *listing);
@@ -74,7 +76,7 @@ hd_status hdi_listing_add_cubin(hdi_listing *listing, const void *image, size_t 
 hd_status hdi_listing_add_fatbin(hdi_listing *listing, const void *image, size_t bytes);
 bool hdi_fatbin_detect(const void *image, size_t bytes);
 
-/* listing.c, for these: */
+/* listing.c: functions for the files that add parts */
 hd_status hdi_listing_add_ptx(hdi_listing *listing, const char *text, size_t bytes);
 void hdi_listing_unread(hdi_listing *listing, const char *why);
 
@@ -85,8 +87,8 @@ hdi_listed *hdi_listing_kernel(hdi_listing *listing, const char *symbol, size_t 
  * texts, are left out. Errors: HOST_MEMORY. */
 hd_status hdi_listing_variable(hdi_listing *listing, const char *symbol, size_t length, bool constant);
 
-/* Sets the kernel's parameters. Takes over `params`, which the listing frees, at once if the kernel
- * is already described. */
+/* Sets the kernel's parameters. The listing takes over `params`, and frees them later. If the
+ * kernel is already described, this function frees `params` at once. */
 void hdi_listing_describe(hdi_listed *kernel, hdi_listed_param *params, uint32_t n);
 
 /* Copies a name that may contain anything. Unprintable characters become "?". */

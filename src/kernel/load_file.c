@@ -2,7 +2,7 @@
  *
  * Threads: any; no state.
  * Locks: none of its own.
- * Blocking: while the file is read, and as hd_module_load.
+ * Blocking: a call waits while the file is read, and as hd_module_load does.
  * Always: the file is closed, and its content released, when the call returns.
  */
 #include <heddle/module.h>
@@ -24,7 +24,7 @@ static hd_status load_file_refused(const char *path, int error)
                     strerror(error));
 }
 
-/* Reads the file, with a zero byte behind it as PTX text needs one. */
+/* Reads the file, and puts a zero byte behind its content, since PTX text needs one. */
 static hd_status load_file_read_open(const char *path, int descriptor, char **out, size_t *out_bytes)
 {
     struct stat s;
@@ -51,8 +51,8 @@ static hd_status load_file_read_open(const char *path, int descriptor, char **ou
             return load_file_refused(path, error);
         }
         if (got == 0) {
-            /* the file became shorter meanwhile; the bytes that were read are checked like any
-             * image */
+            /* the file became shorter during the read; the bytes that were read are checked like
+             * any image */
             break;
         }
         n += (size_t)got;
@@ -76,7 +76,7 @@ hd_status hd_module_load_file(hd_runtime *rt, const char *path, hd_module **out)
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    /* O_NONBLOCK: this does not wait for a pipe's writer. */
+    /* O_NONBLOCK: the call does not wait for a pipe's writer. */
     int descriptor = hdi_descriptor_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (descriptor < 0) {
         return load_file_refused(path, errno);

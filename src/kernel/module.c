@@ -1,16 +1,15 @@
 /* module.c - modules and their kernels: loads images, gets code to devices, and finds kernels by
- * name.
- * Unloading is in unload.c, variables of modules are in globals.c.
+ * name. Unloading is in unload.c, variables of modules are in globals.c.
  *
  * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one
- * device. Every other device gets both at the first launch there, on the launching thread. With the
- * option module_loading=eager every device gets them at once. A restarted device gets back
- * everything that it had.
+ * device. Every other device gets the code and the kernel's facts at the first launch there, on the
+ * launching thread. With the option module_loading=eager every device gets them at once. A
+ * restarted device gets back all code that was loaded on it.
  *
  * Parameters: hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle
- * again when it holds the order lock. Until then the parameters may have become another kernel's
- * parameters. So this memory serves only the parameters of kernels, one after the other, until
- * hd_close.
+ * again when it holds the order lock. Before this check, an unload and a load may have put another
+ * kernel's parameters in their place. So until hd_close, this memory only ever contains parameters
+ * of kernels.
  *
  * Threads: any.
  * Locks, in this order:
@@ -18,30 +17,32 @@
  * - `cold`: held while a kernel is looked up
  * - `loading` of a device: protects the numbers of modules and the facts of kernels on that device.
  *   It is held while the driver is called.
- * - the registry's mutex: protects its lists. It is held across requests only while a device is
- *   restarted.
- * - `params_lock`: protects the lists of parameters. No other lock is taken while it is held.
+ * - the registry's mutex: protects its lists. A thread holds it across requests only while it
+ *   restarts a device.
+ * - `params_lock`: protects the lists of parameters. A thread that holds it takes no other lock.
  * - `globals_lock`: see globals.c
- * - those of the memory layer, if a load finds no room.
- * Blocking: while the driver loads or unloads code, is asked about kernels, or waits for work on
- * the device.
+ * - the locks of the memory layer, if a load finds no room.
+ * Blocking: a call waits while the driver loads or unloads code, is asked about kernels, or waits
+ * for work on the device.
  * Always:
- * - A structure is used again only after every device unloads the module and all submitted launches
- *   are done.
+ * - A structure serves another module or kernel only after every device unloaded the module and all
+ *   submitted launches are done.
  * - Handles carry a generation, so stale ones are refused.
- * - A kernel's facts on a device are complete when its max_threads there is not 0, since that is
- *   stored last.
+ * - A kernel's facts on a device are complete once its max_threads there is not 0, since
+ *   max_threads is stored last.
  * - A kernel that was handed out was looked up on some device, unless all devices are lost.
  * - A kernel's number is its place in the runtime's table.
- * - The room of a piece of parameters never changes.
- * - Each parameter in a piece lies inside an argument block, field by field. So a mixture of two
- *   kernels' parameters is wrong, but leads nowhere outside.
+ * - The size of a piece of memory for parameters never changes.
+ * - Each value of a parameter's fields in a piece is valid for some argument block. So a thread
+ *   that reads a mixture of two kernels' parameters writes wrong arguments, but none outside of the
+ *   block.
  * - A launch that read such a mixture is refused, since its kernel's handle is stale.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/shortage.h"
 #include "kernel/globals.h"
 #include "kernel/module_internal.h"
 #include "memory/arena.h"
@@ -72,7 +73,7 @@ static void module_set_dead(hdi_handle_head *head, uint32_t magic)
     hdi_handle_set(head, magic, hdi_handle_head_generation(head), HDI_HANDLE_DEAD);
 }
 
-/* True if every device gets code before its first use there. */
+/* True with the option module_loading=eager: every device gets the code of a module at once. */
 static bool modules_everywhere(const hd_runtime *rt)
 {
     return rt->options.module_loading == HDI_MODULE_LOADING_EAGER;
@@ -96,8 +97,8 @@ hd_status hdi_module_refused(const hd_module *handle)
 
 /* ---- memory for parameters ---- */
 
-/* Parameters stay unchanged for this long after their kernel goes. A thread in hd_launch may read
- * them, and does not block meanwhile. */
+/* Parameters stay unchanged for this long after their kernel is gone, since a thread in hd_launch
+ * may still read them. That thread does not block while it reads them. */
 #define PARAMS_KEPT_NS 10000000000
 
 static unsigned params_class_of(uint32_t n)
@@ -120,10 +121,11 @@ static bool params_are_alike(const hdi_params *p, const hdi_signature *s)
     return alike;
 }
 
-/* Takes a piece of memory for the signature's parameters. These are at most HDI_ARGUMENT_BYTES_MAX,
- * since each takes a byte at least. Prefers a piece with the same content. If there is none, this
- * function takes a piece that no thread can still read, or makes one. */
-static hdi_params *params_take(struct hdi_modules *reg, const hdi_signature *signature)
+/* Takes a piece of memory for the signature's parameters. A signature has at most
+ * HDI_ARGUMENT_BYTES_MAX parameters, since each parameter takes at least one byte. Prefers a piece
+ * with the same content. If there is none, this function takes a piece that no thread can still
+ * read, or makes one. */
+static hdi_params *params_take(hdi_modules *reg, const hdi_signature *signature)
 {
     unsigned class = params_class_of(signature->n_params);
     int64_t now = hdi_clock_ns();
@@ -162,11 +164,11 @@ static uint32_t params_usual_of(const hdi_param *p)
     return p->size == 4 ? HDI_PARAM_4 : p->size == 8 ? HDI_PARAM_8 : HDI_PARAM_ODD;
 }
 
-/* Gives a kernel's parameters back for use by other kernels. The kernel's handles are stale, or it
- * gets other parameters. */
+/* Gives a kernel's parameters back for use by other kernels. The kernel's handles are stale, or the
+ * kernel gets other parameters. */
 static void params_give(struct hd_kernel *k)
 {
-    struct hdi_modules *reg = hdi_kernel_of(k->runtime)->modules;
+    hdi_modules *reg = &hdi_kernel_of(k->runtime)->modules;
     if (k->has_params) {
         k->has_params = false;
         hdi_params *p = atomic_load_explicit(&k->params, memory_order_relaxed);
@@ -191,8 +193,8 @@ static void params_fill(hdi_params *p, const hdi_signature *signature)
     }
 }
 
-/* Sets the parameters that hd_launch uses. The kernel is not handed out yet, or was not described
- * so far. The caller holds `cold`.
+/* Sets the parameters that hd_launch uses. The program did not get the kernel yet, or the kernel
+ * was not described so far. The caller holds `cold`.
  * Errors: LIMIT, HOST_MEMORY. */
 static hd_status kernel_set_params(struct hd_kernel *k, const hdi_signature *signature)
 {
@@ -200,23 +202,24 @@ static hd_status kernel_set_params(struct hd_kernel *k, const hdi_signature *sig
         return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
                         signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
     }
-    hdi_params *p = params_take(hdi_kernel_of(k->runtime)->modules, signature);
+    hdi_params *p = params_take(&hdi_kernel_of(k->runtime)->modules, signature);
     if (!p) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
-    /* if they are alike, a thread may still read the piece */
+    /* do not write a piece with the same content: a thread may still read it */
     if (!params_are_alike(p, signature)) {
         params_fill(p, signature);
     }
-    params_give(k); /* gives back the former parameters, of a kernel that was not described */
+    params_give(k); /* gives back the empty parameters of a kernel that was not described */
     k->has_params = true;
-    /* Pairs with the acquire load in hdi_kernel_params: the parameters are complete. */
+    /* Pairs with the acquire load in hdi_kernel_params: a thread that sees the pointer sees
+     * complete parameters. */
     atomic_store_explicit(&k->params, p, memory_order_release);
     return HD_OK;
 }
 
 /* hd_close: frees the memory of all parameters. */
-static void params_release(struct hdi_modules *reg)
+static void params_release(hdi_modules *reg)
 {
     while (reg->all_params) {
         hdi_params *p = reg->all_params;
@@ -227,8 +230,8 @@ static void params_release(struct hdi_modules *reg)
 
 /* ---- code on devices ---- */
 
-/* Gives back the device's unused memory. The thread's message stays. False: no memory was
- * unused. */
+/* Gives the unused memory of the device's arena back to the driver. Leaves the thread's message
+ * alone. False: no memory was unused. */
 static bool module_free_idle(hdi_device *device)
 {
     size_t returned = 0;
@@ -240,8 +243,16 @@ static bool module_free_idle(hdi_device *device)
     return returned != 0;
 }
 
+/* The remedy if the driver has no memory for code. */
+static const char *module_room_advice(const char *log)
+{
+    const char *shortage = hdi_shortage_text();
+    return strstr(log, "(ulimit ") ? "" : shortage ? shortage : "unload modules, or free memory of the device";
+}
+
 static hd_status module_load_failed(const struct hd_module *m, hdi_device *device, hdi_answer answer, const char *log)
 {
+    const char *advice;
     switch (answer.code) {
     case HDCU_ERROR_INVALID_IMAGE:
     case HDCU_ERROR_NO_BINARY_FOR_GPU:
@@ -255,10 +266,11 @@ static hd_status module_load_failed(const struct hd_module *m, hdi_device *devic
                                hdi_driver_code_name(answer.code), log[0] ? ": " : "", log,
                                m->image.listing.relocatable ? "; it is not linked: use hd_module_link" : "");
     case HDCU_ERROR_OUT_OF_MEMORY:
-        return hdi_fail_driver(
-            HD_ERROR_MEMORY, answer.code, answer.call, device->index,
-            "device %d has no room for the code (%llu bytes)%s%.300s; unload modules, or free memory of the device",
-            device->index, (unsigned long long)m->code.size, log[0] ? ": " : "", log);
+        advice = module_room_advice(log);
+        return hdi_fail_driver(HD_ERROR_MEMORY, answer.code, answer.call, device->index,
+                               "device %d has no room for the code (%llu bytes)%s%.300s%s%s", device->index,
+                               (unsigned long long)m->code.size, log[0] ? ": " : "", log, advice[0] ? "; " : "",
+                               advice);
     default:
         return hdi_answer_failed(device, answer);
     }
@@ -325,8 +337,8 @@ static hd_status kernel_look_up(struct hd_module *m, struct hd_kernel *k, hdi_de
         uint64_t usual = device->limits.shared_default;
         uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
         atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
-        /* Stored last. Pairs with the acquire loads in launch.c: after them the other facts are
-         * complete. */
+        /* Stored last. Pairs with the acquire loads in launch.c: a launch that sees a value other
+         * than 0 sees all facts. */
         atomic_store_explicit(&k->max_threads[d], facts->max_threads < most ? facts->max_threads : most,
                               memory_order_release);
     }
@@ -342,15 +354,15 @@ static hd_status kernel_load_and_look_up(struct hd_module *m, struct hd_kernel *
     return status ? status : kernel_look_up(m, k, device, signature);
 }
 
-/* Looks a kernel up on a device, if possible. `load`: loads the module first, if it is not loaded
- * yet. True: the kernel's facts are known there. False with *status unchanged or OK: the device is
- * lost, or the module is not loaded there. False with another *status: an error. */
+/* Looks a kernel up on a device, if possible. `load`: loads the module there first, unless it is
+ * loaded. True: the kernel's facts are known there. False with *status unchanged or OK: the device
+ * is lost, or the module is not loaded there. False with another *status: an error. */
 static bool kernel_try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load,
                           hdi_signature *signature, hd_status *status)
 {
     hd_runtime *rt = m->runtime;
     bool known = false;
-    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->loading[device->index]);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules.loading[device->index]);
     if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
         *status = kernel_load_and_look_up(m, k, device, signature);
         known = *status == HD_OK;
@@ -358,7 +370,7 @@ static bool kernel_try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *
             *status = HD_OK; /* a launch after the restart looks the kernel up */
         }
     }
-    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->loading[device->index]);
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules.loading[device->index]);
     return known;
 }
 
@@ -374,7 +386,8 @@ static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signa
         /* Clears the value of a former kernel. */
         atomic_store_explicit(&k->max_threads[i], 0, memory_order_relaxed);
     }
-    /* First on devices that loaded the module, then on those that can load it. */
+    /* The first round tries the devices that loaded the module, and the second round loads it on
+     * others. */
     for (int load = 0; load < 2 && !known && !status; load++) {
         for (int i = 0; i < rt->n_devices && !status && (all || !known); i++) {
             known |= kernel_try_on(m, k, rt->devices[i], load, signature, &status);
@@ -386,12 +399,12 @@ static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signa
 hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
-    /* the load may wait for work that runs there, and hd_close must wait for this call */
+    /* the load may wait for work on the device, and hd_close must wait for this call */
     HDI_INSIDE_STILL(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    hdi_mutex *loading = &hdi_kernel_of(rt)->modules->loading[device->index];
+    hdi_mutex *loading = &hdi_kernel_of(rt)->modules.loading[device->index];
     hd_status status = HD_OK;
     hdi_mutex_lock(loading); /* hd_module_unload waits for this lock */
     bool there = word == 0 || hdi_handle_word_is_good(atomic_load_explicit(&k->head.word, memory_order_acquire), word);
@@ -401,7 +414,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
         /* A restart looks up kernels again. */
         status = hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
-        /* `described` keeps the driver from being asked for the signature again. */
+        /* Since `described` is set, the driver is not asked for the signature again. */
         hdi_signature signature = {.described = true};
         status = kernel_load_and_look_up(k->module, k, device, &signature);
     }
@@ -411,8 +424,8 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
 
 /* ---- a device that comes back ---- */
 
-/* Gives a restarted device the code of a module that it had. Also looks up kernels whose parameters
- * no device has reported yet. */
+/* Loads a module on a restarted device again if it was loaded there before, and looks up the
+ * kernels that were known there. Also looks up kernels whose parameters no device reported yet. */
 static hd_status module_restart(struct hd_module *m, hdi_device *device)
 {
     int d = device->index;
@@ -436,10 +449,10 @@ static hd_status module_restart(struct hd_module *m, hdi_device *device)
 
 hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     hd_status status = HD_OK;
-    /* `cold` prevents the look-up of kernels. `lock` prevents the unloading of modules. Both are
-     * for rare calls, so holding them for long does no harm. */
+    /* `cold` prevents the look-up of kernels. `lock` prevents the unloading of modules. Only rare
+     * calls take these locks, so it does no harm to hold them for long. */
     hdi_mutex_lock(&rt->cold);
     hdi_mutex_lock(&reg->loading[device->index]);
     hdi_mutex_lock(&reg->lock);
@@ -457,23 +470,23 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
 
 /* ---- kernels by name ---- */
 
-const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t number)
+const struct hd_kernel *hdi_kernel_numbered(hd_runtime *rt, uint32_t number)
 {
-    const kernel_place *places = hdi_kernel_of(rt)->modules->blocks[number / HDI_KERNEL_CHUNK];
+    const kernel_place *places = hdi_kernel_of(rt)->modules.blocks[number / HDI_KERNEL_CHUNK];
     return &places[number % HDI_KERNEL_CHUNK].kernel;
 }
 
 /* Makes another block of kernel structures, with their entries for the engines. The caller holds
- * the registry's lock. Makes none if there is no memory, or the table is full. */
+ * the registry's lock. Makes no block if there is no memory, or if the table is full. */
 static void modules_add_kernels(hd_runtime *rt)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
     if (chunk == HDI_KERNEL_CHUNKS) {
         return;
     }
     hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
-    /* This comes last, since this memory is never given back. */
+    /* The structures are allocated last, since stable memory is never given back. */
     kernel_place *places = entries ? hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places) : NULL;
     if (!places) {
         free(entries);
@@ -489,14 +502,14 @@ static void modules_add_kernels(hd_runtime *rt)
     }
     reg->blocks[chunk] = places;
     rt->n_kernels += HDI_KERNEL_CHUNK;
-    /* Pairs with the acquire load in hdi_kernel_at: the entries are zeroed before they are
-     * reachable. */
+    /* Pairs with the acquire load in hdi_kernel_at: a thread that sees the entries sees zeroed
+     * ones. */
     atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
 }
 
 static struct hd_kernel *kernel_take(hd_runtime *rt)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     if (!reg->free_kernels) {
         modules_add_kernels(rt);
@@ -522,10 +535,10 @@ static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
     if (hdi_handle_head_generation(&k->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
-    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
-    k->next = hdi_kernel_of(rt)->modules->free_kernels;
-    hdi_kernel_of(rt)->modules->free_kernels = k;
-    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules.lock);
+    k->next = hdi_kernel_of(rt)->modules.free_kernels;
+    hdi_kernel_of(rt)->modules.free_kernels = k;
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules.lock);
 }
 
 /* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
@@ -579,11 +592,11 @@ static hd_status kernel_get_named(struct hd_module *m, const char *name, struct 
         if (status) {
             return status;
         }
-        hdi_mutex_lock(&hdi_kernel_of(m->runtime)->modules->lock);
+        hdi_mutex_lock(&hdi_kernel_of(m->runtime)->modules.lock);
         hdi_kernel_make_live(k);
         k->next = m->kernels;
         m->kernels = k;
-        hdi_mutex_unlock(&hdi_kernel_of(m->runtime)->modules->lock);
+        hdi_mutex_unlock(&hdi_kernel_of(m->runtime)->modules.lock);
     }
     *out = k;
     return HD_OK;
@@ -622,7 +635,7 @@ hd_status hdi_kernel_refused(void)
     return hdi_fail(HD_ERROR_HANDLE, "not a kernel of this runtime, or its module was unloaded");
 }
 
-/* The caller holds `cold` and has checked the kernel's handle. */
+/* The caller holds `cold` and checked the kernel's handle. */
 static hd_status kernel_set_shared_limit(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
 {
     int d = device->index;
@@ -656,26 +669,21 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_d
 
 /* ---- the structures of modules ---- */
 
-static hd_status modules_create(hd_runtime *rt)
+static void modules_init(hd_runtime *rt)
 {
-    hdi_kernel_of(rt)->modules = calloc(1, sizeof *hdi_kernel_of(rt)->modules);
-    if (!hdi_kernel_of(rt)->modules) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
     hdi_buffer_of(rt)->on_changed = hdi_launch_with_globals;
     rt->on_launched = rt->options.launch_wait == HDI_LAUNCH_WAIT_ON ? hdi_launch_await : NULL;
-    hdi_lock_init(&hdi_kernel_of(rt)->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
-    hdi_lock_init(&hdi_kernel_of(rt)->modules->globals_lock, HDI_RANKED(HDI_RANK_GLOBALS, 0));
-    hdi_mutex_init(&hdi_kernel_of(rt)->modules->lock, HDI_RANK_MODULES);
+    hdi_lock_init(&hdi_kernel_of(rt)->modules.params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
+    hdi_lock_init(&hdi_kernel_of(rt)->modules.globals_lock, HDI_RANKED(HDI_RANK_GLOBALS, 0));
+    hdi_mutex_init(&hdi_kernel_of(rt)->modules.lock, HDI_RANK_MODULES);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        hdi_mutex_init(&hdi_kernel_of(rt)->modules->loading[i], HDI_RANK_LOADING);
+        hdi_mutex_init(&hdi_kernel_of(rt)->modules.loading[i], HDI_RANK_LOADING);
     }
-    return HD_OK;
 }
 
 static struct hd_module *modules_take(hd_runtime *rt)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     struct hd_module *m = reg->free_modules;
     if (m) {
@@ -718,15 +726,15 @@ void hdi_module_give(struct hd_module *m, bool driver_usable)
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
-    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
-    m->next = hdi_kernel_of(rt)->modules->free_modules;
-    hdi_kernel_of(rt)->modules->free_modules = m;
-    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules.lock);
+    m->next = hdi_kernel_of(rt)->modules.free_modules;
+    hdi_kernel_of(rt)->modules.free_modules = m;
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules.lock);
 }
 
 static void modules_close(hd_runtime *rt)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     hdi_mutex_lock(&reg->lock);
     struct hd_module *lists[] = {reg->loaded, reg->unloaded};
     for (int i = 0; i < 2; i++) {
@@ -742,10 +750,7 @@ static void modules_close(hd_runtime *rt)
 
 static void modules_release(hd_runtime *rt)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
-    if (!reg) {
-        return;
-    }
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     struct hd_module *lists[] = {reg->loaded, reg->unloaded};
     for (int i = 0; i < 2; i++) {
         for (struct hd_module *m = lists[i], *next; m; m = next) {
@@ -758,12 +763,9 @@ static void modules_release(hd_runtime *rt)
         hdi_mutex_destroy(&reg->loading[i]);
     }
     hdi_mutex_destroy(&reg->lock);
-    free(reg);
-    hdi_kernel_of(rt)->modules = NULL;
 }
 
-const hdi_lifetime hdi_modules_lifetime = {
-    .create = modules_create, .close = modules_close, .release = modules_release};
+const hdi_lifetime hdi_modules_lifetime = {.init = modules_init, .close = modules_close, .release = modules_release};
 
 /* ---- loading ---- */
 
@@ -775,7 +777,7 @@ static hd_status module_open_image(struct hd_module *m, const void *image, size_
         hdi_image_open(image, bytes, rt->provider->code == HDI_CODE_CPU, &m->image, &m->code.bytes, &m->code.size);
     m->code.descriptor = -1;
     if (!status && rt->is_process) {
-        /* One file for all workers, also for restarted ones. */
+        /* All workers read the code from one file, also after a restart. */
         status = hdi_shm_create("heddle-code", m->code.size, &m->file);
         if (!status) {
             memcpy(m->file.base, m->code.bytes, m->code.size);
@@ -797,7 +799,7 @@ static hd_status module_load_first(struct hd_module *m)
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
             status = hdi_module_load_on(m, rt->devices[i]);
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* the device was lost just now, so this tries the other devices */
+                status = HD_OK; /* the device was lost just now, so try the other devices */
             } else {
                 alive++;
             }
@@ -831,11 +833,11 @@ static hd_status module_load_image(hd_runtime *rt, const void *image, size_t byt
         hdi_attempt_end(&attempt);
         return status;
     }
-    hdi_mutex_lock(&hdi_kernel_of(rt)->modules->lock);
+    hdi_mutex_lock(&hdi_kernel_of(rt)->modules.lock);
     hdi_handle_begin(rt, &m->head, HDI_MODULE_MAGIC);
-    m->next = hdi_kernel_of(rt)->modules->loaded;
-    hdi_kernel_of(rt)->modules->loaded = m;
-    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->lock);
+    m->next = hdi_kernel_of(rt)->modules.loaded;
+    hdi_kernel_of(rt)->modules.loaded = m;
+    hdi_mutex_unlock(&hdi_kernel_of(rt)->modules.lock);
     *out = m;
     return HD_OK;
 }
@@ -885,7 +887,7 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
     hd_status status = HD_OK;
     hdi_mutex_lock(&rt->refilling);
     hdi_mutex_lock(&rt->cold);
-    struct hd_module **place = &hdi_kernel_of(rt)->modules->builtin[which];
+    struct hd_module **place = &hdi_kernel_of(rt)->modules.builtin[which];
     if (!*place) {
         status =
             module_load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), NULL, 0, place);

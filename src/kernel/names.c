@@ -109,7 +109,7 @@ static pieces name_take_apart(const char *name)
     return p;
 }
 
-/* The start of the name without its namespaces. */
+/* The start of a name behind its namespaces. */
 static const char *name_unqualified(const pieces *p)
 {
     const char *last = p->from;
@@ -189,8 +189,8 @@ static char *name_append_param(char *out, const char *begin, const char *from, c
 }
 
 /* Makes the common form of a name, such as "ns::scale<float>(float*,int)". The caller frees it.
- * NULL: no memory. `from`: the start, with or without namespaces. `with_arguments`, `with_params`:
- * with the template arguments, with the parameters. */
+ * NULL: no memory. `from`: the start, with or without namespaces. `with_arguments`: includes the
+ * template arguments. `with_params`: includes the parameters. */
 static char *name_one_form(const char *name, const char *from, const pieces *p, bool with_arguments, bool with_params)
 {
     char *text = calloc(1, strlen(name) + 16), *out = text;
@@ -231,7 +231,7 @@ static void name_add_candidate(const hdi_listed *listed, char *out, size_t room)
     snprintf(out + used, room - used, "%s%s", used ? ", " : "", name_of_listed(listed));
 }
 
-/* Which parts of a name are compared: template arguments, parameters, namespaces. */
+/* A way to compare names: the parts that take part in it. */
 typedef struct way {
     bool arguments, params, namespaces;
 } way;

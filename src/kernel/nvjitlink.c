@@ -1,9 +1,9 @@
 /* nvjitlink.c - links device code with nvJitLink, whose ABI is declared here as far as it is used.
  *
- * tests/kernel/test_compile.c runs it with a library that only looks like nvJitLink, and with the
- * real one if installed.
+ * tests/kernel/test_compile.c tests this file with a stand-in for nvJitLink, and with nvJitLink
+ * itself if it is installed.
  * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
- * Always: every linker made is destroyed, whatever fails.
+ * Always: every linker that a call makes is destroyed, also after a failure.
  */
 #include <ctype.h>
 #include <elf.h>
@@ -136,7 +136,7 @@ static hd_status nvjitlink_failed(const entries *e, linker l, result r, const ch
                     r);
 }
 
-/* A part as the library gets it. It must stay as long as the linker. */
+/* A part as the library gets it. The part must live as long as the linker. */
 typedef struct kept {
     char name[128];
     char *text; /* for PTX: a copy that ends in a zero, which counts as a part of the text */

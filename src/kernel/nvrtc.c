@@ -1,9 +1,9 @@
 /* nvrtc.c - compiles CUDA C++ with NVRTC, whose ABI is declared here as far as it is used.
  *
- * tests/kernel/test_compile.c runs it with a library that only looks like NVRTC, and with the real
- * one if installed.
+ * tests/kernel/test_compile.c tests this file with a stand-in for NVRTC, and with NVRTC itself if
+ * it is installed.
  * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
- * Always: every program made is destroyed, whatever fails.
+ * Always: every program that a call makes is destroyed, also after a failure.
  */
 #include <ctype.h>
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ typedef struct program_of_nvrtc *program;
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 1, INVALID_OPTION = 5, ARCHS_MOST = 256 };
 
-/* X(name, (parameters)): NVRTC 11.2 and later offer them all. */
+/* X(name, (parameters)): NVRTC 11.2 and later provide all of these functions. */
 #define ENTRIES(X)                                                                                                     \
     X(nvrtcVersion, (int *major, int *minor))                                                                          \
     X(nvrtcGetNumSupportedArchs, (int *n))                                                                             \

@@ -19,11 +19,12 @@ typedef struct word {
     size_t n; /* 0: the end of the text */
 } word;
 
-/* A shared variable outside of functions, and the last body that names it. */
+/* A shared variable that is declared outside of functions, and the last body that names it. */
 typedef struct variable {
     word name; /* n is 0 in a free place of the table */
     uint32_t bytes, align;
-    uint32_t counted; /* the number of the last body that names it, from 1 on; 0: none does */
+    /* the number of the last body that names it, counted from 1; 0: no body names it */
+    uint32_t counted;
 } variable;
 
 typedef struct scanner {
@@ -177,7 +178,7 @@ static void ptx_note_reference(scanner *s)
     }
 }
 
-/* Reads a declaration from behind its state space to behind its name and bounds:
+/* Reads the part of a declaration that follows its state space, up to its name and bounds:
  *     [.align N] [.v2|.v4] .type [.ptr ...] name [N]... */
 static hd_status ptx_read_declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
 {
@@ -197,7 +198,7 @@ static hd_status ptx_read_declaration(scanner *s, word *name, uint32_t *size, ui
             if (!ptx_read_number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
                 return ptx_damaged(s, "an alignment");
             }
-            /* behind .ptr this number is the alignment of the target */
+            /* behind .ptr, this number is the alignment of the memory that the pointer leads to */
             given = pointer ? given : value;
         } else if (ptx_now_is(s, ".v2") || ptx_now_is(s, ".v4")) {
             vector = ptx_now_is(s, ".v2") ? 2 : 4;
@@ -368,9 +369,8 @@ static hd_status ptx_read_body(scanner *s, hdi_ptx_entry *entry)
             depth--;
             ptx_next_word(s);
         } else if (entry != NULL && ptx_now_is(s, ".shared")) {
-            /* In a declaration, .shared is followed by a type or .align. In an instruction
-             * (ld.shared.u32) it is followed by a type, too. But in an instruction a name precedes
-             * it without a blank. */
+            /* A type follows .shared in a declaration, and also in an instruction (ld.shared.u32).
+             * In an instruction, a name stands directly in front of .shared, without a blank. */
             bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' ||
                             s->now.at[-1] == '{' || s->now.at[-1] == ';';
             ptx_next_word(s);
@@ -428,7 +428,7 @@ static hd_status ptx_read_entry(scanner *s)
     if (status == HD_OK && ptx_now_is(s, "{")) {
         return ptx_read_body(s, entry);
     }
-    if (status == HD_OK) { /* only declared here; the definition follows */
+    if (status == HD_OK) { /* the kernel is only declared here, and its definition follows */
         s->out->n_entries--;
         free(entry->name);
         free(entry->params);

@@ -28,7 +28,8 @@ typedef struct hdi_ptx_entry {
     hdi_ptx_param *params;
     uint32_t n_params;
     uint32_t argument_bytes; /* end of the last parameter */
-    /* Declared by the kernel, and by the module-wide variables that it names. */
+    /* The bytes that the kernel declares, and the bytes of the module-wide shared variables that it
+     * names. */
     uint32_t static_shared_bytes;
     uint32_t max_threads; /* from .maxntid or .reqntid; 0: neither is given */
 } hdi_ptx_entry;
@@ -38,7 +39,7 @@ typedef struct hdi_ptx_entry {
 typedef struct hdi_ptx_variable {
     const char *name;
     size_t name_bytes;
-    uint64_t bytes; /* 0: its initial value decides */
+    uint64_t bytes; /* 0: the initial value determines the size */
     bool constant;
 } hdi_ptx_variable;
 

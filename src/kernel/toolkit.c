@@ -1,8 +1,8 @@
 /* toolkit.c - opens libraries of the CUDA toolkit (toolkit.h). Threads, locks and blocking: see
  * there.
  *
- * Always: all signals are blocked while a library is opened, so that its threads take no signals of
- * the program.
+ * Always: all signals are blocked while a library is opened, so that threads of the library take no
+ * signals of the program.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -47,7 +47,7 @@ void *hdi_toolkit_open(const char *option, const char *const *names, char *why)
         for (size_t i = 0; names[i] && !library; i++) {
             library = toolkit_open_one(names[i], why);
         }
-    } else if (option[0]) { /* the loader would open the program itself for "" */
+    } else if (option[0]) { /* for "", the loader would open the program itself */
         library = hdi_blas_load(option, why);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,8 +1,8 @@
 /* toolkit.h - NVRTC, which compiles CUDA C++, and nvJitLink, which links device code: libraries of
  * the CUDA toolkit, opened at run time.
  *
- * Threads: any. Locks: none of our own. Blocking: opening reads a library from disk; compiling and
- * linking take long.
+ * Threads: any. Locks: none of this file. Blocking: hdi_nvrtc_open and hdi_link read a library from
+ * disk; to compile and to link takes long.
  * Always: an opened library stays open, since it may run its own threads and handlers.
  */
 #ifndef HDI_KERNEL_TOOLKIT_H
@@ -13,7 +13,7 @@
 #include <heddle/module.h>
 #include "kernel/describe_image.h"
 
-/* The code made, and the symbols of the requested names. */
+/* The code that a library made, and the symbols of the requested names. */
 typedef struct hdi_made_code {
     char *bytes; /* owned; a zero follows */
     size_t size;
@@ -23,9 +23,9 @@ typedef struct hdi_made_code {
 
 void hdi_made_code_release(hdi_made_code *made);
 
-/* Opens the first of `names` that is installed, or instead the library that `option` names.
- * `why` (sizeof hdi_blas_facts.why) gets the reasons why others were not taken. NULL: none is
- * installed. */
+/* Opens a library. `option`: "auto" for the first of `names` that is installed, "" for none, or the
+ * name of the library. `why` (sizeof hdi_blas_facts.why) gets the reasons why libraries were not
+ * opened. NULL: no library was opened. */
 void *hdi_toolkit_open(const char *option, const char *const *names, char *why);
 
 /* ---- NVRTC ---- */
@@ -45,8 +45,8 @@ hd_status hdi_nvrtc_open(const char *option, hdi_nvrtc *out);
 void hdi_nvrtc_release(hdi_nvrtc *nvrtc);
 
 /* Chooses the compiler's option for the devices' compute capability; `lowest` is 10 * major + minor
- * of the lowest one. `all_alike`: all devices have the same one, so the library makes machine code
- * if it can. Otherwise it makes PTX.
+ * of the lowest one. `all_alike`: all devices have the same capability, so the library makes
+ * machine code if it can. Otherwise it makes PTX.
  * Errors: UNSUPPORTED. */
 hd_status hdi_nvrtc_choose(const hdi_nvrtc *nvrtc, int lowest, bool all_alike, char out[32]);
 

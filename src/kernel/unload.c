@@ -1,28 +1,29 @@
 /* unload.c - hd_module_unload, and when the driver unloads a module.
  *
- * An unload looks through the commands of all lanes that are not done, and notes the last launch of
- * the module in each. The driver unloads the module once these are done, whatever else is in
- * flight. In two cases the unload notes more work:
- * - Copies use the bytes of variables, too. If variables were requested, all work in flight counts.
+ * An unload looks through the unfinished commands of all lanes, and notes the last launch of the
+ * module in each lane. The driver unloads the module once these launches are done, even if other
+ * work is unfinished. In two cases the unload notes more work:
+ * - If variables of the module were requested, copies may also use their bytes. So all work in
+ *   flight counts.
  * - The driver of GPUs waits for all work that runs on the device before it unloads
  *   (hdi_provider.unload_waits). With such a driver, all work in flight on the devices that loaded
- *   the module counts. Loads wait for that work, too, so few modules are left behind.
+ *   the module counts.
  *
  * Threads: any.
- * Locks: an unload holds `refilling` all the time. Meanwhile it takes the locks of module.c, and
- * order locks, one at a time and for few commands.
- * Blocking: while the driver unloads.
+ * Locks: an unload holds `refilling` all the time. It also takes the locks of module.c, and order
+ * locks, one at a time and for few commands.
+ * Blocking: a call waits while the driver unloads.
  * Always:
  * - A module stays on a device as long as a launch of its kernels is in flight there.
- * - After an unload or a load, the list `unloaded` holds only modules with such work in flight, and
- *   modules whose unload would wait.
+ * - After an unload or a load, the list `unloaded` contains only modules with such launches in
+ *   flight, and modules whose unload would wait.
  */
 #include <stdlib.h>
 #include "base/error.h"
 #include "engine/engine.h"
 #include "kernel/module_internal.h"
 
-/* At most this many commands are looked at in one go under an order lock. */
+/* The most commands that a thread looks at under one hold of an order lock. */
 #define WALK_MOST 1024
 
 /* ---- a module's work in flight ---- */
@@ -37,8 +38,8 @@ static void unload_await_users(hd_runtime *rt)
         hdi_lock_release(&rt->devices[i]->order);
     }
     for (int i = 0; i < rt->n_devices; i++) {
-        hdi_mutex_lock(&hdi_kernel_of(rt)->modules->loading[i]);
-        hdi_mutex_unlock(&hdi_kernel_of(rt)->modules->loading[i]);
+        hdi_mutex_lock(&hdi_kernel_of(rt)->modules.loading[i]);
+        hdi_mutex_unlock(&hdi_kernel_of(rt)->modules.loading[i]);
     }
     hdi_mutex_lock(&rt->cold);
     hdi_mutex_unlock(&rt->cold);
@@ -52,8 +53,8 @@ static bool unload_has_kernel(const struct hd_module *m, uint32_t number)
 }
 
 /* The end of the module's last launch in the lane, among commands up to `head` that are not done.
- * 0: none. Under the order lock no submission overwrites the commands read. Between two goes only
- * finished commands may be overwritten. */
+ * 0: none. Under the order lock, no submission overwrites the commands that this thread reads.
+ * While the lock is free, submissions overwrite only finished commands. */
 static uint64_t unload_last_launch(const struct hd_module *m, hdi_device *device, uint32_t number, uint64_t head)
 {
     const hdi_channel *channel = &device->channel;
@@ -64,7 +65,7 @@ static uint64_t unload_last_launch(const struct hd_module *m, hdi_device *device
         uint64_t done = atomic_load_explicit(&channel->lanes[number].done, memory_order_acquire);
         at = at > done ? at : done;
         if (at < head && head - at > channel->slots) {
-            /* The worker reports an impossible value, so nothing is known about the lane. */
+            /* The worker reports an impossible position, so all work of the lane counts. */
             at = last = head;
         }
         for (uint64_t end = at + WALK_MOST; at < head && at < end;) {
@@ -89,7 +90,8 @@ static uint64_t unload_last_use(const struct hd_module *m, uint32_t lane)
     uint64_t head = hdi_lane_submitted(device, number);
     bool any_use = m->variables_asked || rt->provider->unload_waits;
     if (head == 0 || (!m->variables_asked && !m->loaded[device->index])) {
-        return 0; /* a lane without work may never have been made, and a restart clears it */
+        /* the lane never got work since the last restart, or the device lacks the module */
+        return 0;
     }
     if (any_use || hdi_point_done(rt, (hdi_point){lane, head})) {
         return head;
@@ -97,8 +99,8 @@ static uint64_t unload_last_use(const struct hd_module *m, uint32_t lane)
     return m->kernels ? unload_last_launch(m, device, number, head) : 0;
 }
 
-/* Notes all work submitted so far that counts. No thread submits more work that uses the module.
- * False: no memory. */
+/* Notes all submitted work that may use the module. No thread submits more such work. False: no
+ * memory. */
 static bool unload_note_users(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
@@ -119,8 +121,7 @@ static bool unload_note_users(struct hd_module *m)
 
 /* ---- when a module goes ---- */
 
-/* True if the driver can unload the module now. `waits`: even if the driver then waits for other
- * work. */
+/* True if the driver can unload the module now. `waits`: the driver may wait for other work. */
 static bool unload_may_go(const struct hd_module *m, bool waits)
 {
     hd_runtime *rt = m->runtime;
@@ -138,7 +139,7 @@ static bool unload_may_go(const struct hd_module *m, bool waits)
 
 bool hdi_modules_reap(hd_runtime *rt, bool waits)
 {
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     struct hd_module *done = NULL;
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->unloaded; *link;) {
@@ -153,7 +154,8 @@ bool hdi_modules_reap(hd_runtime *rt, bool waits)
     }
     hdi_mutex_unlock(&reg->lock);
     bool any = done != NULL;
-    hdi_attempt attempt; /* the caller did not ask for this unload, so its error is dropped */
+    /* drop the error of this unload, since the caller did not ask for the unload */
+    hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     while (done) {
         struct hd_module *next = done->next;
@@ -167,10 +169,10 @@ bool hdi_modules_reap(hd_runtime *rt, bool waits)
 /* ---- the call ---- */
 
 /* Takes the module out of the list of loaded ones, and makes its handles stale. False: another call
- * did this, or the module is built in. */
+ * already did this, or the module is built in. */
 static bool unload_leave_list(struct hd_module *m)
 {
-    struct hdi_modules *reg = hdi_kernel_of(m->runtime)->modules;
+    hdi_modules *reg = &hdi_kernel_of(m->runtime)->modules;
     bool ours = false;
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->loaded; *link && !ours;) {
@@ -194,13 +196,14 @@ static bool unload_leave_list(struct hd_module *m)
 static void unload_module(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
-    struct hdi_modules *reg = hdi_kernel_of(rt)->modules;
+    hdi_modules *reg = &hdi_kernel_of(rt)->modules;
     if (!unload_leave_list(m)) {
         return;
     }
     hdi_globals_end(m);
     unload_await_users(rt);
-    /* Without memory to note its users, the module stays loaded until hd_close. */
+    /* If no memory is left to note the work that uses it, the module stays loaded until
+     * hd_close. */
     bool noted = unload_note_users(m);
     hdi_mutex_lock(&reg->lock);
     struct hd_module **list = noted ? &reg->unloaded : &reg->loaded;
@@ -218,9 +221,9 @@ hd_status hd_module_unload(hd_module *handle)
         return handle ? hdi_module_refused(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    /* A restart changes the module's numbers. */
+    /* A restart changes the numbers of modules; this lock keeps restarts out. */
     hdi_mutex_lock(&rt->refilling);
-    /* checks the handle again: the structure may belong to another module by now */
+    /* check the handle again: the structure may belong to another module by now */
     bool there = hdi_module_from_handle(handle) != NULL;
     if (there) {
         unload_module(m);

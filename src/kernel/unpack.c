@@ -1,9 +1,10 @@
 /* unpack.c - blocks of LZ4, and zstd by its library (unpack.h). Threads, locks, blocking, and
  * guarantees: see there.
  *
- * A block of LZ4 is a row of sequences. Each consists of a token, literals, and a match: bytes that
- * repeat others from up to 64 KiB before. The token holds both lengths, 4 bits each. A length of 15
- * means that bytes follow, which are added to it. The last sequence consists only of literals.
+ * A block of LZ4 is a row of sequences. Each sequence consists of a token, literals and a match. A
+ * match repeats bytes that were unpacked up to 64 KiB before. The token contains the lengths of the
+ * literals and of the match, 4 bits each. If a length is 15, more bytes follow, which are added to
+ * the length. The last sequence consists only of literals.
  */
 #include "base/descriptor.h"
 #include "kernel/unpack.h"
@@ -89,6 +90,6 @@ bool hdi_unpack_has_zstd(void)
 
 bool hdi_unpack_zstd(const void *packed, size_t bytes, void *out, size_t room)
 {
-    /* If zstd fails, it returns a number beyond any room. */
+    /* If zstd fails, it returns an error code, which is larger than any size of `out`. */
     return hdi_unpack_has_zstd() && zstd(out, room, packed, bytes) == room;
 }

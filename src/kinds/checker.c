@@ -1,18 +1,18 @@
 /* checker.c - checks the guards of freed buffers with unfinished work, on a thread called the
  * checker.
  *
- * hd_free must not wait for a claim, since the thread in hd_free may be the one that ends the
- * claim. So the library puts the memory of a buffer with unfinished work into a hold. Once no work
- * uses the buffer, the checker ends the hold and checks the guards, as hd_free would (guard.c).
- * Each device has a lane for guards. No operation in that lane waits for work of the program, so no
- * claim delays the lane.
+ * hd_free must not wait for a claim, since the thread that calls hd_free may be the thread that has
+ * to end the claim. So if work on a freed buffer is unfinished, the library puts the buffer into a
+ * hold. Once no work uses the buffer, the checker ends the hold and checks the guards, as hd_free
+ * would (guard.c). The checker's operations run in a lane of their own on each device. No operation
+ * in that lane waits for work of the program, so no claim delays the lane.
  *
  * Threads: any. The checker starts when it is first needed.
  * Locks: the list's lock. Under it, the checker takes the lock of a buffer's record.
- * Blocking: a stop of the checker waits for work in flight (option close_timeout), but not if the
- * program left claims open.
- * Always: a buffer is in the list, or one thread owns it. hd_close waits while the checker is
- * inside a call of the runtime.
+ * Blocking: the stop of the checker waits for work in flight (option close_timeout). It does not
+ * wait for claims that the program left open.
+ * Always: each freed buffer whose guards are still to be checked is in the checker's list, or one
+ * thread owns it. hd_close waits while the checker is inside a call of the runtime.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -24,7 +24,7 @@
 #include "engine/engine.h"
 #include "kinds/kinds.h"
 #include "kinds/part.h"
-/* while entries exist, the checker looks at all of them at least this often */
+/* while the list contains buffers, the checker looks at all of them at least this often */
 
 #define LOOK_NS INT64_C(10000000)
 
@@ -32,11 +32,11 @@ struct hdi_checker {
     hd_runtime *runtime;
     hdi_mutex lock;
     hdi_service thread;
-    struct hd_buffer *first, *last; /* freed, and in a hold of the checker */
+    struct hd_buffer *first, *last; /* the freed buffers, each in a hold of the checker */
     hd_lane *lanes[HDI_DEVICES_MAX];
 };
 
-static struct hdi_checker *checker_of(const hd_runtime *rt)
+static struct hdi_checker *checker_of(hd_runtime *rt)
 {
     return hdi_kinds_of(rt)->checker;
 }
@@ -76,8 +76,8 @@ static void checker_add(struct hdi_checker *all, struct hd_buffer *b)
 
 /* ---- the end of a buffer ---- */
 
-/* Ends a buffer that nothing uses any more, and that this thread owns. If its guards cannot be read
- * now, it returns to the list. */
+/* Ends a buffer that nothing uses any more, and that this thread owns. If the buffer's guards
+ * cannot be read now, the buffer returns to the list. */
 static void checker_finish(struct hd_buffer *b)
 {
     hdi_device *device = b->runtime->devices[b->owner];
@@ -85,8 +85,8 @@ static void checker_finish(struct hd_buffer *b)
     hdi_memory_left(device);
 }
 
-/* Looks at all buffers in the list. Returns work that one of them waits for; position 0: none
- * waits. */
+/* Looks at all buffers in the list. Returns a point of work that one of these buffers waits for;
+ * position 0: no buffer waits. */
 static hdi_point checker_look(struct hdi_checker *all)
 {
     hdi_point wait = {0, 0};
@@ -116,7 +116,8 @@ static int64_t checker_run(void *context)
     hdi_mutex_lock(&all->lock);
     bool empty = !all->first;
     hdi_mutex_unlock(&all->lock);
-    /* A closing runtime refuses some requests. Its stop checks the buffers that are left. */
+    /* A closing runtime refuses some requests, so the checker does nothing. checker_stop checks the
+     * buffers that are left. */
     if (empty || hdi_is_closing(rt)) {
         return INT64_MAX;
     }
@@ -131,11 +132,13 @@ static int64_t checker_run(void *context)
 bool hdi_checker_keep(struct hd_buffer *b)
 {
     struct hdi_checker *all = checker_of(b->runtime);
-    /* this succeeds after the stop, too: hd_close takes care of the list */
+    /* after the checker's stop this call also succeeds, and hd_close then ends the buffers in the
+     * list */
     bool kept = hdi_service_start(&all->thread);
     if (kept) {
         hdi_memory_leaves(b->runtime->devices[b->owner]);
-        /* no handle leads to the buffer, so this succeeds, and the hold keeps its memory */
+        /* no handle leads to the buffer, so no other thread can change it, and hdi_hold_begin
+         * cannot fail */
         hdi_hold_begin(b, 0);
         hdi_hold_keeps(b);
         checker_add(all, b);
@@ -190,8 +193,8 @@ static bool checker_await(struct hd_buffer *b, int64_t deadline)
     return true;
 }
 
-/* Ends the thread, and finishes its work. Memory behind a claim that was never ended stays in the
- * list. */
+/* Ends the checker's thread, and finishes its work. If the program never ended a claim, buffers
+ * that the claim uses stay in the list. */
 static void checker_stop(hd_runtime *rt)
 {
     struct hdi_checker *all = checker_of(rt);

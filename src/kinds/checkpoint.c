@@ -6,8 +6,8 @@
  * for a save. The order lock of the device is held for a moment.
  * Blocking: hd_buffer_save waits for the previous save. A restart waits until each buffer is
  * restored (option transfer_timeout).
- * Always: each buffer has two copies. A save never overwrites the copy of the last save that is
- * known to have worked, so a failed save damages nothing. A save begins only after the previous
+ * Always: each buffer has two copies. A save never overwrites the newest copy that is known to be
+ * good. So if a save fails, this good copy is still there. A save begins only after the previous
  * save is finished. A buffer becomes live again only after its content is restored.
  */
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct hdi_checkpoint {
     hdi_mutex lock;
     struct hd_buffer *copy[2];
     hdi_point saved[2]; /* the last save into each copy; position 0: none */
-    bool good[2];       /* the last save into this copy is known to have worked */
+    bool good[2];       /* this copy is good: its last save succeeded */
     int newest;         /* the copy of the last save */
 };
 
@@ -95,8 +95,8 @@ static void checkpoint_release(struct hd_buffer *b)
 
 /* ---- saves ---- */
 
-/* Copies all of one buffer into another, in a lane of the device that owns one of them.
- * `to_device`: that device owns `dst`. Errors: as hdi_submit, DEVICE_LOST. */
+/* Copies the whole content of one buffer into another one, in a lane of the device that owns one of
+ * the two. `to_device`: the device owns `dst`. Errors: as hdi_submit, DEVICE_LOST. */
 static hd_status checkpoint_copy_all(hd_lane *lane, struct hd_buffer *dst, struct hd_buffer *src, bool to_device,
                                      hd_ticket *out)
 {
@@ -121,18 +121,23 @@ static bool checkpoint_is_finished(hd_runtime *rt, hdi_point point)
     return point.position == 0 || hdi_point_done(rt, point);
 }
 
-/* Checks whether a finished save worked. The lock is held. */
+/* Notes whether a finished save into copy `i` succeeded. The lock is held. */
 static void checkpoint_settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 {
     hdi_failure failure;
     hdi_point point = checkpoint->saved[i];
-    if (point.position && !checkpoint->good[i] && hdi_point_done(rt, point) &&
-        !hdi_failure_find(rt, point.lane, point.position, &failure)) {
-        checkpoint->good[i] = true;
+    if (point.position && !checkpoint->good[i] && hdi_point_done(rt, point)) {
+        bool failed = hdi_failure_find(rt, point.lane, point.position, &failure);
+        if (failed && failure.driver_code == HDI_FAILURE_FORGOTTEN) { /* the record still knows */
+            struct hd_buffer *copy = checkpoint->copy[i];
+            failed = (hdi_buffer_state(copy, 0, copy->bytes) & HDI_USES_FAILED) != 0;
+        }
+        checkpoint->good[i] = !failed;
     }
 }
 
-/* The copy of the last save that worked; NULL: none. No save may be submitted meanwhile. */
+/* The copy of the last save that succeeded; NULL: no save succeeded. No thread may submit a save
+ * during this call. */
 static struct hd_buffer *checkpoint_content(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = checkpoint_of(b);
@@ -231,9 +236,9 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 
 /* ---- restoring ---- */
 
-/* Copies the checkpoint into fresh memory. The buffer counts as lost meanwhile, and hd_free waits.
- * A thread may still submit an operation that it checked before the loss. But under the order lock,
- * the submission finds that `losses` changed. */
+/* Copies the checkpoint into fresh memory. Until the copy is done, the buffer counts as lost, and
+ * hd_free waits. Another thread may still try to submit an operation that it checked before the
+ * loss. The submission fails, since it finds under the order lock that `losses` changed. */
 static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct hd_buffer *content)
 {
     hd_runtime *rt = b->runtime;
@@ -266,8 +271,9 @@ static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct h
     return status;
 }
 
-/* Takes a lane in which no work waits: work from before the loss may stand in a copy lane until the
- * program acts. *own: the caller destroys the lane. */
+/* Takes a lane without unfinished work. A copy lane may contain work from before the loss that
+ * still waits for an action of the program. *own: the lane was made for this call, and the caller
+ * destroys it. */
 static hd_status checkpoint_take_lane(hdi_device *device, hd_lane **out, bool *own)
 {
     hd_lane *lane = device->lane_in;
@@ -300,7 +306,8 @@ static hd_status checkpoint_restore_all(hd_runtime *rt, hdi_device *device)
 
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
 {
-    /* hd_free of a buffer that is being restored waits for the restart, which this thread runs */
+    /* this thread must not run the reclaim callback: an hd_free in the callback could wait for the
+     * restart that this thread runs */
     hdi_reclaim_forbid(true);
     hd_status status = checkpoint_restore_all(rt, device);
     hdi_reclaim_forbid(false);

@@ -2,18 +2,18 @@
  * content, and findings.
  *
  * The block of a guarded buffer begins GUARD_BYTES before the content, and ends GUARD_BYTES after
- * the content. When a buffer begins and when it ends, no other thread uses it. At these times a
+ * the content. When a buffer is made, and when it ends, no other thread uses it. At these times a
  * temporary buffer structure covers the whole block, so that the library can write and read the
- * block. Use records order these operations, which run in a lane of their own (checker.c). If the
- * guards cannot be checked when a buffer is freed, the checker does it later.
+ * guards, too. Use records order these operations, which run in a lane of their own (checker.c). If
+ * the guards cannot be checked when a buffer is freed, the checker does it later.
  *
  * Threads: any.
  * Locks: the order lock of the device, held for a moment, and a mutex for the kept findings. No
  * lock is held while a finding is reported.
  * Blocking: see kinds.h. A thread that writes a line waits up to LINE_WAIT_NS for a pipe. A thread
  * with a finding waits for the program's callback.
- * Always: findings are counted until hd_close, and also in the counters of their device. The texts
- * of the first HDI_REPORT_FINDINGS findings are kept.
+ * Always: every finding until hd_close is counted in the total and in the counters of its device.
+ * The texts of the first HDI_REPORT_FINDINGS findings are kept.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@
 static const hdi_buffer_ops guard_ops;
 
 /* ---- findings: the list, the callback, and the lines ---- */
-/* the most lines, so that a program with findings in a loop does not fill the disk */
+/* the most lines in the file, so that a program with findings in a loop does not fill the disk */
 
 #define LINES_MOST 1000
 /* a line is lost if a pipe accepts nothing for this long */
@@ -66,7 +66,7 @@ static int findings_open_lines(const char *path)
     if (path[0] == 0) {
         return STDERR_FILENO;
     }
-    /* O_NONBLOCK: a pipe must not block */
+    /* O_NONBLOCK: a write to a full pipe must not block this thread */
     int descriptor = hdi_descriptor_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY, 0666);
     if (descriptor < 0) {
         hdi_fail(HD_ERROR_SYSTEM, "option memory_debug_file=%s: %s; name a file that can be written", path,
@@ -183,7 +183,7 @@ static void findings_summarize(struct hdi_findings *f, uint64_t buffers, uint64_
         snprintf(text + n, sizeof text - n, "%" PRIu64 " buffer%s of %s not freed", buffers, buffers == 1 ? "" : "s",
                  hdi_bytes_text(bytes, unfreed));
     } else if (n) {
-        text[n - 2] = 0; /* without the last comma */
+        text[n - 2] = 0; /* cut the last comma off */
     }
     char line[320];
     snprintf(line, sizeof line, "until hd_close: %s", text[0] ? text : "nothing was found");
@@ -210,7 +210,7 @@ static void findings_tell(struct hdi_findings *f, const hd_finding *what)
     }
 }
 
-/* Copies the thread's last message, which is one line without control characters. */
+/* Copies the thread's last message into the finding, as one line without control characters. */
 static void findings_put_message(hd_finding *finding)
 {
     memcpy(finding->message, hd_message(), strnlen(hd_message(), sizeof finding->message - 1));
@@ -309,7 +309,7 @@ static description findings_describe(const struct hd_buffer *b)
 }
 
 /* Notes the thread's last message as a finding about a buffer. `known`: *was describes the buffer
- * itself, not only its owner. */
+ * completely; otherwise only the owner in *was is set. */
 static void findings_note_buffer(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known,
                                  const void *found_at)
 {
@@ -328,21 +328,21 @@ static void findings_note_buffer(hd_runtime *rt, hd_finding_kind kind, const str
 /* ---- stale handles ---- */
 
 typedef enum past {
-    PAST_UNKNOWN, /* never a handle of a buffer, or not stale */
+    PAST_UNKNOWN, /* the value was never a handle of a buffer, or the handle is not stale */
     PAST_REUSED,  /* another buffer uses the handle's structure now */
     PAST_THERE    /* the handle's structure still describes its buffer */
 } past;
 
-/* The fate of a handle. For PAST_THERE *was describes its buffer. For PAST_REUSED *was holds only
- * the owner of the buffer that replaced it. `handle` may be any value that hdi_buffer_from_handle
- * accepts. */
+/* Finds out what became of the buffer of a handle. For PAST_THERE, *was describes the handle's
+ * buffer. For PAST_REUSED, only the owner in *was is set, to the owner of the buffer that uses the
+ * structure now. `handle` may be any value that hdi_buffer_from_handle accepts. */
 static past guard_look_back(const hd_buffer *handle, struct hd_buffer *was)
 {
     struct hd_buffer *b = hdi_buffer_from_stale_handle(handle);
     if (!b || !hdi_kinds_of(b->runtime)->findings) {
         return PAST_UNKNOWN;
     }
-    /* A stale handle carries an earlier generation. */
+    /* The generation in a stale handle is older than the structure's generation. */
     uint64_t word = hdi_self_get(&b->self);
     uint32_t age =
         (hdi_self_generation(word) - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
@@ -416,8 +416,9 @@ static uint64_t guard_block_bytes(uint64_t bytes)
     return bytes + 2 * GUARD_BYTES;
 }
 
-/* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole
- * words, so it also fills up to 3 bytes of the guard behind, or of the rest of the block. */
+/* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. The function fills
+ * whole words. So it may also fill up to 3 bytes behind these bytes, in the guard or in the rest of
+ * the block. */
 static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, hd_ticket *out)
 {
     hdi_use use = {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .write = true};
@@ -428,7 +429,8 @@ static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t b
     return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), &use, 1, &command, out);
 }
 
-/* Reduces the record to the content. Its only use is the operation `writer`, as a writer. */
+/* Gives the buffer a use record for its content alone. The only use in the record is a write by the
+ * operation `writer`. */
 static void guard_set_uses(struct hd_buffer *b, hdi_point writer)
 {
     hdi_record_lock(b);
@@ -452,7 +454,8 @@ static void guard_take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 static hd_status guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        /* fails with the message that the device lacks so much memory */
+        /* if the size overflows, this call fails, and its message states that the device lacks so
+         * much memory */
         return hdi_buffer_place_plain(b, lane, bytes);
     }
     hd_status status = hdi_buffer_place_plain(b, lane, guard_block_bytes(bytes));
@@ -532,7 +535,7 @@ typedef enum reading {
 } reading;
 
 /* Takes a chunk for the guards. While a claim is open, the pool's chunks may stay in use until the
- * claim ends. So the function does not wait for a chunk then. */
+ * claim ends. So the function waits for a chunk only if no claim is open. */
 static reading guard_take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk **chunk)
 {
     bool waits = !hdi_claims_are_open(pool->runtime);
@@ -542,7 +545,7 @@ static reading guard_take_chunk(hdi_staging *pool, int64_t deadline, hdi_chunk *
     return !status && *chunk ? READ : !waits || hdi_is_closing(pool->runtime) ? NOT_NOW : FAILED;
 }
 
-/* Reads both guards as they are now, the front one first. No other work uses the block. */
+/* Reads both guards, first the guard in front of the content. No other work uses the block. */
 static reading guard_read_both(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
@@ -576,7 +579,8 @@ static unsigned char guard_byte_of(uint32_t word, uint64_t index)
 /* Reports the changed bytes of the guards, by their offsets in the buffer. */
 static void guard_compare_both(struct hd_buffer *b, const unsigned char *guards)
 {
-    uint64_t words_end = (b->bytes + 3) / 4 * 4; /* the content was filled up to here */
+    /* the end of the whole words that guard_fill wrote for the content */
+    uint64_t words_end = (b->bytes + 3) / 4 * 4;
     uint64_t changed = 0;
     int64_t first = 0, last = 0;
     for (uint64_t i = 0; i < 2 * GUARD_BYTES; i++) {
@@ -599,11 +603,11 @@ static void guard_compare_both(struct hd_buffer *b, const unsigned char *guards)
     findings_note_buffer(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-#define LOOK_NS INT64_C(10000000) /* the time between two checks for a claim that began meanwhile */
+#define LOOK_NS INT64_C(10000000) /* the time between two checks whether a claim is open */
 
-/* Waits for the work that uses the buffer, but not while a claim is open. The thread that frees a
- * buffer may have to end that claim, and any work may stand behind it. False: some work is
- * unfinished. */
+/* Waits for the work that uses the buffer. Stops waiting if a claim is open. The work may wait for
+ * the claim, and the thread that frees the buffer may be the thread that has to end the claim.
+ * False: some work is unfinished. */
 static bool guard_await_work(struct hd_buffer *b, int64_t deadline)
 {
     hd_runtime *rt = b->runtime;
@@ -624,7 +628,8 @@ static void guard_poison(struct hd_buffer *b, struct hd_buffer *block)
 {
     hd_ticket ticket;
     if (!guard_fill(block, 0, block->bytes, FREED_WORD, &ticket)) {
-        guard_set_uses(b, hdi_ticket_point(ticket)); /* after everything else */
+        /* the memory's next owner waits for the fill, and so for all other work on the block */
+        guard_set_uses(b, hdi_ticket_point(ticket));
         hdi_record_release(block);
     } else {
         guard_take_uses(b, block);
@@ -632,7 +637,7 @@ static void guard_poison(struct hd_buffer *b, struct hd_buffer *block)
 }
 
 /* If no work uses the buffer: reports changes in the guards, and fills the whole block. If work
- * still uses the buffer, leaves it to the checker. Does nothing if the device is lost. */
+ * still uses the buffer, leaves the buffer to the checker. Does nothing if the device is lost. */
 static bool guard_check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;

@@ -19,8 +19,7 @@ typedef struct hdi_kinds_part {
     struct hdi_checker *checker;
 } hdi_kinds_part;
 
-/* The part of a const runtime may still change. */
-static inline hdi_kinds_part *hdi_kinds_of(const hd_runtime *rt)
+static inline hdi_kinds_part *hdi_kinds_of(hd_runtime *rt)
 {
     return (hdi_kinds_part *)rt;
 }

@@ -1,12 +1,12 @@
 /* unified.c - unified buffers, which the CPU and the GPU use: device memory and a mirror in pinned
  * memory. See heddle/unified.h.
  *
- * The use record of a unified buffer covers its device memory. The pinned buffer of the mirror has
- * a use record of its own, for copies between both memories and for accesses by the host. The
- * mirror records for each chunk which side is newer.
- * A copy to the device is submitted in a copy lane, just before the operation that needs it. A copy
- * to the host is submitted when the host requests the bytes. After a failed copy, the source of the
- * copy stays the newer side.
+ * The use record of a unified buffer covers its device memory. The mirror is a pinned buffer with a
+ * use record of its own, for copies between both memories and for accesses by the host. A chunk is
+ * a fixed part of the buffer. For each chunk, the mirror records which side (host or device) is
+ * newer. Heddle submits a copy to the device in a copy lane, just before the operation that needs
+ * the copy. Heddle submits a copy to the host when the host requests the bytes. After a failed
+ * copy, the source of the copy is still the newer side.
  *
  * Threads: any.
  * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but
@@ -38,16 +38,17 @@
 static const hdi_buffer_ops unified_ops; /* below */
 
 struct hdi_mirror {
-    hdi_mutex lock; /* protects all that follows; `pinned` is constant */
+    hdi_mutex lock; /* protects all members below, except `pinned`, which is constant */
     struct hd_buffer *pinned;
-    uint64_t host_newer, device_newer; /* chunks that are newer on one side; none is in both */
-    /* the chunks of host_newer for which a copy to the device was submitted; both sides are equal
-     * unless the copy fails */
+    /* the chunks that are newer on one side; no chunk is in both sets */
+    uint64_t host_newer, device_newer;
+    /* those chunks of host_newer for which a copy to the device was submitted; once the copy
+     * succeeds, both sides are equal */
     uint64_t pushed;
-    uint64_t pulled;  /* the chunks of device_newer for which a copy to the host was submitted */
-    uint64_t changes; /* how often operations and the host changed these four sets */
+    uint64_t pulled;  /* those chunks of device_newer for which a copy to the host was submitted */
+    uint64_t changes; /* counts how often operations or the host changed these four sets */
     uint32_t maps;    /* mappings under way */
-    bool writing;     /* some mappings are for writing; set until all end */
+    bool writing;     /* some mapping is for writing; stays set until all mappings end */
 };
 
 static struct hdi_mirror *unified_mirror_of(const struct hd_buffer *b)
@@ -76,12 +77,12 @@ static uint64_t unified_whole_chunks(const struct hd_buffer *b, uint64_t low, ui
     return first < end ? unified_bits((unsigned)first, (unsigned)(end - 1)) : 0;
 }
 
-/* The bytes of the first run of neighbours among `chunks`, which is not 0. Returns the chunks of
- * that run. */
+/* Finds the first run of neighbouring chunks in `chunks`, which is not 0. Sets *low and *high to
+ * the bytes of this run, and returns its chunks. */
 static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
 {
     unsigned first = (unsigned)__builtin_ctzll(chunks);
-    uint64_t behind = ~(chunks >> first); /* the run shows as zeros at the low end */
+    uint64_t behind = ~(chunks >> first); /* the chunks of the run are zeros at the low end */
     unsigned count = behind == 0 ? 64 : (unsigned)__builtin_ctzll(behind);
     *low = (uint64_t)first << b->chunk_shift;
     uint64_t end = (uint64_t)(first + count) << b->chunk_shift;
@@ -89,8 +90,8 @@ static uint64_t unified_first_run(const struct hd_buffer *b, uint64_t chunks, ui
     return unified_bits(first, first + count - 1);
 }
 
-/* The chunks among `chunks` with bytes whose last writer failed. *settled: the other chunks without
- * an unfinished writer. */
+/* Returns those of `chunks` that contain bytes whose last writer failed. *settled: those of the
+ * other chunks that contain no bytes with an unfinished writer. */
 static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks,
                                   uint64_t *settled)
 {
@@ -106,9 +107,9 @@ static uint64_t unified_failed_of(const struct hd_buffer *b, struct hd_buffer *r
     return failed;
 }
 
-/* Like unified_first_run, but returns only the chunks that one copy may take out of `record`, at
- * least one. If one copy took chunks of several unfinished writers, the failure of one writer would
- * fail the copy of all these chunks. */
+/* Like unified_first_run, but returns only as many chunks as one copy may contain, and at least
+ * one. If one copy contained chunks of several unfinished writers, the failure of one writer would
+ * fail the copy of all chunks. */
 static uint64_t unified_first_copy(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *low,
                                    uint64_t *high)
 {
@@ -133,8 +134,8 @@ static void unified_end_access(struct hd_buffer *b, uint64_t chunks, bool readin
 /* ---- copies: the mirror's lock held ---- */
 
 /* Copies the run [low, high) from one side to the other. `losses`: the buffer's loss count when its
- * handle was checked. The copy uses no lane of the application, since such a lane may stop or fail
- * while other lanes use the bytes. */
+ * handle was checked. The copy does not use a lane of the program. Such a lane may stop or fail,
+ * and other lanes may need the bytes. */
 static hd_status unified_copy_run(struct hd_buffer *b, bool to_device, uint64_t losses, uint64_t low, uint64_t high)
 {
     struct hd_buffer *pinned = unified_mirror_of(b)->pinned;
@@ -153,7 +154,7 @@ static hd_status unified_copy_run(struct hd_buffer *b, bool to_device, uint64_t 
 }
 
 /* Submits copies of `chunks`, which are newer on the host. Skips chunks whose copy is under way or
- * did not fail. */
+ * succeeded. */
 static hd_status unified_push(struct hd_buffer *b, uint64_t losses, uint64_t chunks)
 {
     struct hdi_mirror *m = unified_mirror_of(b);
@@ -199,8 +200,8 @@ static hd_status unified_pull(struct hd_buffer *b, uint64_t chunks)
 
 /* ---- operations ---- */
 
-/* The mirrors of an operation's uses; NULL for a use without a mirror. Their buffers are held
- * meanwhile (hold.c). */
+/* The mirrors of an operation's uses; NULL for a use without a mirror. While this structure exists,
+ * the buffers of these mirrors are in holds (hold.c). */
 typedef struct mirrors {
     struct hdi_mirror *of[HDI_USES_OF_ONE];
 } mirrors;
@@ -214,14 +215,15 @@ static void unified_let_mirrors_go(const mirrors *all, const hdi_use *uses, size
     }
 }
 
-/* Holds the buffers, so that a buffer that is freed from now on keeps its mirror. */
+/* Puts the buffers into holds, so that a buffer keeps its mirror even if another thread frees
+ * it. */
 static hd_status unified_hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         struct hd_buffer *b = uses[i].buffer;
         all->of[i] = NULL;
         if (b->kind != &unified_ops) {
-            continue; /* if another buffer takes over the structure, the submission detects that */
+            continue; /* if another buffer takes over the structure, the submission notices this */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
             unified_let_mirrors_go(all, uses, i);
@@ -261,8 +263,8 @@ static hd_status unified_push_for(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
     uint64_t chunks = unified_chunks_of(b, use->low, use->high);
-    /* a chunk that is written in part becomes newer on the device, so the rest of the chunk must be
-     * there, too */
+    /* If an operation writes only some bytes of a chunk, the whole chunk counts as newer on the
+     * device. So the device must first get the other bytes of the chunk. */
     if (!use->read) {
         chunks &= ~unified_whole_chunks(b, use->low, use->high);
     }
@@ -270,8 +272,8 @@ static hd_status unified_push_for(const hdi_use *use)
     return chunks != 0 ? unified_push(b, use->losses, chunks) : HD_OK;
 }
 
-/* For an operation that uses the host's side: submits copies of the bytes that it needs there, and
- * that are newer on the device. *use becomes a use of the pinned memory. */
+/* For an operation that uses the host's side: submits copies of those bytes that the operation
+ * needs, and that are newer on the device. *use becomes a use of the pinned memory. */
 static hd_status unified_pull_for(hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
@@ -336,7 +338,8 @@ static void unified_note(const hdi_use *use)
     }
 }
 
-/* Notes an operation that may be withdrawn. The buffer stays held for that. */
+/* Notes an operation that may be withdrawn. The buffer stays in its hold, since a withdrawal needs
+ * it. */
 static void unified_note_to_undo(hdi_undo *undo, const hdi_use *use)
 {
     struct hdi_mirror *m = unified_mirror_of(use->buffer);
@@ -365,8 +368,8 @@ static void unified_put_back(const hdi_undo_kind *was)
     hdi_mutex_unlock(&m->lock);
 }
 
-/* Submits an operation whose buffers include unified ones. After a failure some copies may have
- * been submitted, but they change no content. Errors: as hdi_submit, ACCESS (mapped), and those of
+/* Submits an operation whose buffers include unified ones. If the call fails, it may have submitted
+ * some copies, but these change no content. Errors: as hdi_submit, ACCESS (mapped), and those of
  * the copies. */
 static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                 hdi_linked link, hd_ticket *out)
@@ -395,7 +398,7 @@ static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_use
     }
     hdi_undo *undo = hdi_linked_undo(&link);
     if (!status && undo && !(undo->kinds = malloc(n_uses * sizeof *undo->kinds))) {
-        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it displaces");
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a copy of the use records");
     }
     if (!status) {
         status = hdi_submit_as_is(lane, submitted, n_uses, command, link, out);
@@ -418,7 +421,8 @@ static hd_status unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_use
 
 /* ---- the host ---- */
 
-/* Takes the mirror's lock. A submission that waits for room in its lane may hold it. */
+/* Takes the mirror's lock. There is a deadline, since a thread may hold the lock while its
+ * submission waits for room in a lane. */
 static hd_status unified_lock_until(struct hdi_mirror *m, int64_t deadline)
 {
     if (hdi_mutex_try(&m->lock)) {
@@ -437,11 +441,11 @@ static bool unified_note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low
     struct hdi_mirror *m = unified_mirror_of(b);
     unsigned busy = HDI_USES_WRITTEN | HDI_USES_FAILED | (write ? HDI_USES_READ : 0);
     if ((chunks & m->device_newer & ~m->pulled) || (hdi_buffer_state(m->pinned, low, high) & busy)) {
-        return false; /* another operation came first */
+        return false; /* another operation used the chunks before this thread took the lock */
     }
     m->device_newer &= ~chunks;
     m->pulled &= ~chunks;
-    /* pairs with the acquire loads of hd_element: makes the copies' results visible */
+    /* pairs with the acquire loads of hd_element, so that the results of the copies are visible */
     atomic_fetch_or_explicit(&b->readable, chunks, memory_order_release);
     if (write) {
         m->host_newer |= chunks;
@@ -474,7 +478,8 @@ static hd_status unified_bring_held(struct hd_buffer *b, uint64_t low, uint64_t 
         if (status || here) {
             return status;
         }
-        /* HD_READ even if only writing is requested, since the rest of a chunk must be good. */
+        /* Includes HD_READ even if only HD_WRITE is requested, since the other bytes of each chunk
+         * must be good. */
         status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline);
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */
@@ -499,7 +504,7 @@ static hd_status unified_bring(struct hd_buffer *b, const hd_buffer *handle, uin
     return status;
 }
 
-/* Brings all bytes. */
+/* Brings all bytes of the buffer up to date on the host. */
 static hd_status unified_map(struct hd_buffer *b, hd_access access, int64_t deadline)
 {
     struct hdi_mirror *m = unified_mirror_of(b);
@@ -507,7 +512,7 @@ static hd_status unified_map(struct hd_buffer *b, hd_access access, int64_t dead
     if (status) {
         return status;
     }
-    /* Set before the copies, so that no operation comes in between. */
+    /* The mapping is noted before the copies, so that operations are refused from now on. */
     m->writing |= (access & HD_WRITE) != 0;
     m->maps++;
     hdi_mutex_unlock(&m->lock);
@@ -515,19 +520,22 @@ static hd_status unified_map(struct hd_buffer *b, hd_access access, int64_t dead
     if (status) {
         hdi_mutex_lock(&m->lock);
         m->maps--;
-        m->writing &= m->maps != 0; /* while another mapping exists, it may be for writing */
+        /* keep `writing` while another mapping exists, since that mapping may be for writing */
+        m->writing &= m->maps != 0;
         hdi_mutex_unlock(&m->lock);
     }
     return status;
 }
 
-static void unified_unmap(struct hd_buffer *b)
+static bool unified_unmap(struct hd_buffer *b)
 {
     struct hdi_mirror *m = unified_mirror_of(b);
     hdi_mutex_lock(&m->lock);
-    m->maps -= m->maps != 0;
+    bool mapped = m->maps != 0;
+    m->maps -= mapped;
     m->writing &= m->maps != 0;
     hdi_mutex_unlock(&m->lock);
+    return mapped;
 }
 
 /* ---- the buffer ---- */

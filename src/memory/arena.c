@@ -11,11 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/shortage.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "memory/arena_internal.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
+/* An arena of at least LARGE_LIMIT uses granules of GRANULE_LARGE. The driver's time to map and
+ * unmap a granule does not depend on its size. So larger granules halve the time of moves in a
+ * program whose blocks change their sizes. Partly used granules then waste more bytes, but these
+ * are a small fraction of such an arena. */
+#define GRANULE_LARGE ((size_t)4 << 20)
+#define LARGE_LIMIT ((size_t)32 << 30)
+/* Mappings of at least this many granules move as a whole, and mappings of one granule move in
+ * runs. A mapping of two granules is unmapped, and the new place gets other mappings. If mappings
+ * of two granules moved, recorded programs became slower. */
+#define MOVING_LEAST 3
 /* If the config gives no size, the range is this many times the device's memory. docs/design.md
  * gives the reason. */
 #define RANGE_TIMES 16
@@ -121,7 +132,7 @@ static void mappings_unshare_run(hdi_mappings *p, size_t first, size_t count)
     }
 }
 
-/* Notes a run of mappings of `each` granules. */
+/* Records a run of `count` granules, which consists of mappings of `each` granules. */
 static void mappings_note_run(hdi_mappings *p, size_t first, size_t count, size_t each)
 {
     for (size_t g = first; g < first + count; g++) {
@@ -175,12 +186,12 @@ static hdi_trouble mappings_map_run(hdi_mappings *p, size_t first, size_t count,
         return t;
     }
     mappings_note_run(p, first, count, each);
-    p->peak = p->peak > p->mapped ? p->peak : p->mapped;
+    p->peak = hdi_larger(p->peak, p->mapped + p->pieces);
     return mappings_share_new(p, first, count);
 }
 
-/* Moves a run of mappings of one granule each. On failure these mappings are gone. */
-static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, size_t count)
+/* Moves a run of mappings of `each` granules. On failure these mappings are gone. */
+static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, size_t count, size_t each)
 {
     hdi_port *port = p->config.port;
     hdi_trouble t = {.peer = -1};
@@ -193,23 +204,23 @@ static hdi_trouble mappings_move_run(hdi_mappings *p, size_t from, size_t to, si
         p->mapped -= count * p->granule;
         return t;
     }
-    mappings_note_run(p, to, count, 1);
+    mappings_note_run(p, to, count, each);
     return mappings_share_new(p, to, count);
 }
 
 /* ---- areas ----------------------------------------------------------------------------------- */
 
 /* Granules per mapping for a block that lacks `missing` bytes.
- * A mapping of any size costs requests, so large mappings are better. But a later division of a
- * mapping also costs requests, so small ones are better. A thirty-second of the missing bytes is a
- * compromise. */
+ * Large mappings take less time, since the driver's time for a mapping does not depend on its size.
+ * But a large mapping is more likely to be divided later, and the division takes time. A mapping of
+ * a thirty-second of the missing bytes is a compromise. */
 static size_t mappings_granules_each(const hdi_mappings *p, size_t missing)
 {
     size_t bytes = hdi_smaller(missing / 32, HDI_MAPPING_MOST);
     return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
 }
 
-/* The number of granules missing from `g` on, up to `end`. */
+/* The number of consecutive unmapped granules from `g` on, before `end`. */
 static size_t mappings_missing_run(const hdi_mappings *p, size_t g, size_t end)
 {
     size_t count = 0;
@@ -217,6 +228,12 @@ static size_t mappings_missing_run(const hdi_mappings *p, size_t g, size_t end)
         count++;
     }
     return count;
+}
+
+hdi_trouble hdi_mappings_map_one(hdi_mappings *p, size_t from, size_t to)
+{
+    size_t count = (to - from) / p->granule;
+    return mappings_map_run(p, from / p->granule, count, count);
 }
 
 hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t whole_to, size_t *mapped_to)
@@ -234,7 +251,8 @@ hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t who
         count -= count % each;
         t = mappings_map_run(p, g, count, each);
         if (t.answer.code == HDCU_ERROR_OUT_OF_MEMORY && t.peer < 0 && count > 1) {
-            most = together = 1; /* after a failure a part of the mapping may still be there */
+            /* granule by granule, since the device may still give memory for some of them */
+            most = together = 1;
             continue;
         }
         if (hdi_is_trouble(t)) {
@@ -257,6 +275,19 @@ static size_t mappings_single_run(const hdi_mappings *p, size_t g, size_t end)
     return count;
 }
 
+/* The number of granules from `g` on that one request moves to the unmapped granules from `k` on.
+ * The request moves a run of mappings of one granule, or one large mapping. A large mapping moves
+ * only to the part below `whole_end`, which is for one block. 0: nothing can move. */
+static size_t mappings_moving_run(const hdi_mappings *p, size_t g, size_t end, size_t k, size_t into_end,
+                                  size_t whole_end)
+{
+    size_t each = p->of[g].count;
+    if (each == 1) {
+        return hdi_smaller(mappings_single_run(p, g, end), mappings_missing_run(p, k, into_end));
+    }
+    return each >= MOVING_LEAST && mappings_missing_run(p, k, whole_end) >= each ? each : 0;
+}
+
 static void mappings_lower_end(hdi_mappings *p)
 {
     while (p->end > 0 && p->of[p->end - 1].first == 0) {
@@ -264,23 +295,24 @@ static void mappings_lower_end(hdi_mappings *p)
     }
 }
 
-hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *gone_to, size_t into, size_t into_end,
+hdi_trouble hdi_mappings_move(hdi_mappings *p, size_t from, size_t to, size_t *gone_to, const hdi_target *into,
                               size_t *mapped_to)
 {
-    const size_t end = to / p->granule;
-    size_t g = from / p->granule, k = into / p->granule;
+    const size_t end = to / p->granule, into_end = into->to / p->granule, whole_end = into->whole_to / p->granule;
+    size_t g = from / p->granule, k = *mapped_to / p->granule;
     hdi_trouble t = {.peer = -1};
     while (g < end && !hdi_is_trouble(t)) {
-        while (k < into_end / p->granule && p->of[k].first != 0) {
+        while (k < into_end && p->of[k].first != 0) {
             k++;
         }
-        size_t count = hdi_smaller(mappings_single_run(p, g, end), mappings_missing_run(p, k, into_end / p->granule));
+        size_t each = p->of[g].count, count = mappings_moving_run(p, g, end, k, into_end, whole_end);
         if (count != 0) {
-            t = mappings_move_run(p, g, k, count);
+            t = mappings_move_run(p, g, k, count, each);
             k += hdi_is_trouble(t) ? 0 : count;
         } else {
-            /* Takes the rest of the area, or a mapping of several granules, which does not move. */
-            count = mappings_missing_run(p, k, into_end / p->granule) == 0 ? end - g : p->of[g].count;
+            /* If the place lacks nothing more, unmaps the rest of the area. Otherwise unmaps a
+             * mapping that does not move. */
+            count = mappings_missing_run(p, k, into_end) == 0 ? end - g : each;
             mappings_unshare_run(p, g, count);
             t.answer = mappings_end_run(p, g, count);
             p->unmapped_total += count * p->granule;
@@ -326,8 +358,9 @@ size_t hdi_mappings_last(const hdi_mappings *p, size_t to)
 
 hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to)
 {
-    size_t none;
-    return hdi_mappings_move(p, from, to, gone_to, 0, 0, &none).answer;
+    const hdi_target nowhere = {.to = 0};
+    size_t none = 0;
+    return hdi_mappings_move(p, from, to, gone_to, &nowhere, &none).answer;
 }
 
 /* ---- mappings of peers: the caller holds `growing` ------------------------------------------- */
@@ -372,8 +405,10 @@ static void mappings_revoke(hdi_mappings *p, int device)
 
 static hd_status arena_fail_set_up(const hdi_arena *arena, hdi_answer answer)
 {
-    return hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer, "the memory of device %d cannot be set up",
-                                 arena->config.index);
+    const char *why = hdi_shortage_text();
+    return hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer,
+                                 "the memory of device %d cannot be set up%s%s", arena->config.index, why ? "; " : "",
+                                 why ? why : "");
 }
 
 /* Sets the granule, the size of the range and the limit. */
@@ -396,7 +431,8 @@ static hd_status arena_settle_sizes(hdi_arena *arena)
         total = facts.memory_bytes;
         granule = facts.granule;
     }
-    arena->granule = hdi_larger(granule, GRANULE_LEAST);
+    const size_t wanted = config->limit_bytes != 0 ? hdi_smaller(total, config->limit_bytes) : total;
+    arena->granule = hdi_larger(granule, wanted >= LARGE_LIMIT ? GRANULE_LARGE : GRANULE_LEAST);
     size_t all = hdi_arena_round_up(total, arena->granule);
     arena->reserved = config->range_bytes != 0 ? hdi_arena_round_up(config->range_bytes, arena->granule)
                                                : (all > SIZE_MAX / 2 / RANGE_TIMES ? all : all * RANGE_TIMES);
@@ -407,8 +443,8 @@ static hd_status arena_settle_sizes(hdi_arena *arena)
     return HD_OK;
 }
 
-/* Reserves the range at `address`. If too few addresses are free, it shrinks arena->reserved, down
- * to `least`. */
+/* Reserves the range at `address`. If too few addresses are free, this function lowers
+ * arena->reserved, down to `least`. */
 static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t least, uint64_t *base)
 {
     hdi_port *port = arena->config.port;
@@ -425,7 +461,7 @@ static hd_status arena_reserve_range(hdi_arena *arena, uint64_t address, size_t 
         port->calls->unreserve(port, at, arena->reserved);
         return hdi_fail(
             HD_ERROR_UNSUPPORTED,
-            "the memory of device %d must lie at address 0x%llx in every process, where its %s have no room; "
+            "the memory of device %d must lie at address 0x%llx in every process, but its %s do not fit there; "
             "try another placement",
             arena->config.index, (unsigned long long)address, HDI_BYTES(arena->reserved));
     }
@@ -531,8 +567,9 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
         hdi_blocks_destroy(small);
         large = small = NULL;
     }
-    arena->pieces = 0;
     hdi_lock_take(&arena->blocks_lock);
+    arena->mappings.pieces = 0;
+    arena->returned_bytes += arena->mappings.mapped; /* the device took all memory back */
     mappings_forget(&arena->mappings, base);
     hdi_blocks *large_before = arena->large, *small_before = arena->small;
     arena_set_blocks(arena, large, small);
@@ -547,21 +584,29 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
     return status;
 }
 
+hd_status hdi_arena_give_back(hdi_arena *arena)
+{
+    if (arena == NULL || arena->base == 0 || arena->given_back) {
+        return HD_OK;
+    }
+    hd_status status = HD_OK;
+    hdi_port *port = arena->config.port;
+    hdi_answer answer = port->calls->unreserve(port, arena->base, arena->reserved);
+    if (!hdi_answered(answer)) {
+        status = hdi_driver_code_is_fatal(answer.code) ? HD_ERROR_DEVICE_LOST : HD_ERROR_DRIVER;
+        hdi_arena_fail_answer(arena, status, answer, "some memory of device %d could not be given back",
+                              arena->config.index);
+    }
+    arena->given_back = true;
+    return status;
+}
+
 hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned)
 {
     if (arena == NULL) {
         return HD_OK;
     }
-    hd_status status = HD_OK;
-    if (arena->base != 0 && !abandoned) {
-        hdi_port *port = arena->config.port;
-        hdi_answer answer = port->calls->unreserve(port, arena->base, arena->reserved);
-        if (!hdi_answered(answer)) {
-            status = hdi_driver_code_is_fatal(answer.code) ? HD_ERROR_DEVICE_LOST : HD_ERROR_DRIVER;
-            hdi_arena_fail_answer(arena, status, answer, "some memory of device %d could not be given back",
-                                  arena->config.index);
-        }
-    }
+    hd_status status = abandoned ? HD_OK : hdi_arena_give_back(arena);
     hdi_blocks_destroy(arena->large);
     hdi_blocks_destroy(arena->small);
     mappings_release(&arena->mappings);
@@ -673,16 +718,18 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
 {
     *out = (hdi_arena_info){.granule = arena->granule, .reserved_bytes = arena->reserved, .limit_bytes = arena->limit};
     hdi_mutex_lock(&arena->growing);
-    out->mapped_bytes = arena->mappings.mapped + arena->pieces;
-    out->pieces_bytes = arena->pieces;
+    out->mapped_bytes = arena->mappings.mapped + arena->mappings.pieces;
+    out->pieces_bytes = arena->mappings.pieces;
     out->mapped_peak_bytes = arena->mappings.peak;
     out->driver_calls = arena->mappings.calls;
     out->mapped_total = arena->mappings.mapped_total + arena->pieces_total;
-    out->moved_bytes = arena->moved_bytes;
-    out->returned_bytes = arena->returned_bytes + arena->pieces_total - arena->pieces;
+    /* all that was unmapped, but not returned, was mapped again at once */
+    out->moved_bytes = arena->mappings.unmapped_total - arena->returned_bytes;
+    out->returned_bytes = arena->returned_bytes + arena->pieces_total - arena->mappings.pieces;
     out->ahead_bytes = arena->ahead_bytes;
     hdi_lock_take(&arena->blocks_lock);
     out->taken_peak_bytes = arena->taken_peak;
+    out->held_peak_bytes = arena->held_peak;
     out->from_same_lane = arena->n_from[HDI_ORIGIN_SAME_LANE];
     out->from_finished = arena->n_from[HDI_ORIGIN_FINISHED];
     out->from_waited = arena->n_from[HDI_ORIGIN_WAITED];
@@ -807,8 +854,9 @@ static bool arena_check_all(hdi_arena *arena, char *why, size_t why_bytes)
         return false;
     }
     size_t taken = hdi_arena_taken(arena), mapped = arena->mappings.mapped;
-    if (a.n_spans != arena->n_spans || mapped + arena->pieces > arena->limit || taken > mapped ||
-        taken > arena->taken_peak || arena->mappings.base != arena->base) {
+    if (a.n_spans != arena->n_spans || mapped + arena->mappings.pieces > arena->limit || taken > mapped ||
+        taken > arena->taken_peak || arena->mappings.peak < mapped + arena->mappings.pieces ||
+        arena->mappings.peak > arena->limit || arena->mappings.base != arena->base) {
         snprintf(why, why_bytes, "spans %zu of %zu, mapped %zu of %zu, taken %zu of %zu", a.n_spans, arena->n_spans,
                  mapped, arena->limit, taken, arena->taken_peak);
         return false;

@@ -2,8 +2,8 @@
  * physical memory is mapped and unmapped for the block.
  *
  * An allocation takes a free block of mapped memory. If none fits, the arena grows, in three steps:
- * 1. Under blocks_lock it makes a plan. It pledges the place and the idle mappings that will move:
- *    no other thread can take what is pledged.
+ * 1. Under blocks_lock it makes a plan: it pledges the place, and the idle mappings that will move.
+ *    No other thread can take a pledged place or mapping.
  * 2. Without blocks_lock it makes its requests to the port: it unmaps first, then maps.
  * 3. Under blocks_lock it finishes the block, or gives everything back.
  *
@@ -21,37 +21,40 @@
 #include "base/wait.h"
 #include "memory/arena_internal.h"
 
-/* Before it lets a lane wait, the arena maps up to 5/4 of the peak of taken bytes, plus this
- * much. */
+/* Before the arena lets a lane wait for other lanes, it maps up to 5/4 of the peak of taken bytes,
+ * plus this many bytes. */
 #define SLACK ((size_t)256 << 20)
-#define ALWAYS ((size_t)64 << 20) /* no mapping moves while at most this much is mapped */
-/* Mappings move only once the mapped bytes would exceed the peak of taken bytes by more than a
- * fortieth. */
+/* No mapping moves while at most ALWAYS bytes are mapped, if the limit and the driver allow more
+ * memory. */
+#define ALWAYS ((size_t)64 << 20)
+/* Also no mapping moves while the mapped bytes exceed the peak of taken bytes by at most a
+ * fortieth. This slack may grow (arena_slack_bytes). */
 #define SLACK_PART 40
-#define BATCH_MOST ((size_t)16 << 20) /* most that is mapped at once for small blocks */
-#define BATCH_PART 32                 /* and at most this part of the memory of small blocks */
+#define BATCH_MOST ((size_t)16 << 20) /* the most bytes to map at once for small blocks */
+#define BATCH_PART 32                 /* at most a thirty-second of the memory of small blocks */
 /* The slack grows only once the bytes that lately moved exceed this many times the peak of taken
  * bytes. */
-#define MOVED_FREE 20
+#define MOVED_FREE 8
 #define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
-/* A trim pledges at most this much at a time, so that other threads can still allocate from the
- * remaining idle memory. */
+/* A trim pledges this many bytes at a time, rounded up to whole mappings. Meanwhile other threads
+ * can allocate from the remaining idle memory. */
 #define TRIM_BATCH ((size_t)256 << 20)
 
 /* A way to serve an allocation. */
 typedef struct plan {
     hdi_run place;
     hdi_block *pledge;    /* of the place */
-    hdi_block *leaving;   /* pledges of mappings that are unmapped first */
+    hdi_block *leaving;   /* pledges of idle mappings, which are moved or unmapped first */
     hdi_points inherited; /* the points to wait for before the first use of the place */
     /* The part of the place below this offset is for one block, so mappings there may span several
      * granules. */
     size_t whole_to;
     size_t lacks; /* bytes to be mapped */
-    /* if set, `leaving` is this mapping: the arena maps it again in granules, and then makes
-     * another plan */
+    /* If not empty, this plan makes no block. The arena only divides this mapping at the edges of
+     * `place`, and then makes another plan. `leaving` is the pledge of the mapping. */
     hdi_run divides;
-    /* For small blocks: bytes of several granules, of which one is needed now; else 0. */
+    /* For small blocks: the bytes of several granules, of which the request needs only one; else
+     * 0. */
     size_t batch;
 } plan;
 
@@ -69,6 +72,7 @@ void hdi_arena_note(hdi_arena *arena)
     if (arena->large != NULL) {
         taken = hdi_arena_taken(arena);
         arena->taken_peak = hdi_larger(arena->taken_peak, taken);
+        arena->held_peak = hdi_larger(arena->held_peak, taken + arena->mappings.pieces);
         ready = hdi_blocks_ready_bytes(arena->large_sums) + hdi_blocks_ready_bytes(arena->small_sums);
     }
     atomic_store_explicit(&arena->ready, ready, memory_order_relaxed);
@@ -99,7 +103,7 @@ static void arena_return_spans(hdi_arena *arena, size_t keep)
     while (hdi_blocks_whole(arena->small) > keep) {
         hdi_blocks_taken span;
         if (hdi_blocks_take(arena->small, &whole, &span) != HD_OK) {
-            return; /* no host memory: the span stays a spare */
+            return; /* no host memory: the span stays with `small` */
         }
         hdi_blocks_drop(arena->small, span.offset);
         arena->is_span[span.offset / arena->granule] = 0;
@@ -193,9 +197,10 @@ size_t hdi_arena_idle(hdi_arena *arena)
     return p.got;
 }
 
-/* Gives a list of pledges back: what is unmapped becomes a gap, what is still mapped becomes free.
- * `last`: the first pledge that is not wholly unmapped; it is unmapped below `gone_to`. NULL: all
- * pledges are unmapped; `list`, with `gone_to` 0: none is. */
+/* Gives a list of pledges back: unmapped memory becomes a gap, and mapped memory becomes free.
+ * `last`: the first pledge that is not wholly unmapped; only its memory below `gone_to` is
+ * unmapped. All pledges behind `last` are still mapped. If `last` is NULL, all pledges of the list
+ * are unmapped. */
 static void arena_vacate_pledges(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
     bool gone = list != last;
@@ -216,7 +221,7 @@ static void arena_vacate_pledges(hdi_arena *arena, hdi_block *list, const hdi_bl
  * failed, unmapped below *gone_to; NULL: none. Adds the unmapped bytes to *counter. The caller
  * holds `growing`, and not blocks_lock. */
 static hdi_trouble arena_unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last, size_t *gone_to,
-                                    size_t *mapped_to, size_t place_to, uint64_t *counter)
+                                    size_t *mapped_to, const hdi_target *into, uint64_t *counter)
 {
     hdi_trouble t = {.peer = -1};
     *last = NULL;
@@ -224,7 +229,7 @@ static hdi_trouble arena_unmap_list(hdi_arena *arena, hdi_block *list, hdi_block
     for (hdi_block *pledge = list, *next; pledge != NULL; pledge = next) {
         size_t from, to;
         next = hdi_blocks_pledged(pledge, &from, &to);
-        t = hdi_mappings_move(&arena->mappings, from, to, gone_to, *mapped_to, place_to, mapped_to);
+        t = hdi_mappings_move(&arena->mappings, from, to, gone_to, into, mapped_to);
         *counter += *gone_to - from;
         if (hdi_is_trouble(t)) {
             *last = pledge;
@@ -271,7 +276,7 @@ static hd_status arena_plan_try_place(hdi_arena *arena, const hdi_run *place, si
     return status;
 }
 
-/* Finds the place that lacks the fewest bytes. */
+/* Finds the place that lacks the fewest bytes. False: none exists. */
 static bool arena_find_place(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
     hdi_run other;
@@ -284,8 +289,8 @@ static bool arena_find_place(hdi_arena *arena, const hdi_blocks_request *request
     return found;
 }
 
-/* Finds the place that would lack the fewest bytes if all idle mappings were unmapped. This is the
- * last resort, if no place can be had otherwise. */
+/* Finds the place that would lack the fewest bytes if all idle mappings were unmapped. Serves as a
+ * last resort when arena_find_place found no place that the limit allows. */
 static bool arena_find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
     pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
@@ -308,9 +313,9 @@ static hdi_choice arena_pick_one_mapping(void *context, size_t *from, size_t *to
     return HDI_CHOICE_TAKE;
 }
 
-/* As arena_plan_try_place, unless the block would take only a part of an unused mapping. If the
- * place would take such a part, the plan unmaps that mapping and maps the same addresses again, one
- * mapping for each granule. So a block keeps only the granules that it touches. */
+/* As arena_plan_try_place, unless the block would take only a part of an unused mapping. In that
+ * case the plan unmaps the mapping, and maps the same addresses again, divided at the edges of the
+ * block. Then the block keeps only the granules that it touches. */
 static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t bytes, size_t target, size_t bound,
                                   plan *out)
 {
@@ -324,17 +329,19 @@ static hd_status arena_plan_place(hdi_arena *arena, const hdi_run *place, size_t
     if (mapped > bound && mapped - bound > hdi_arena_idle(arena)) {
         return HD_ERROR_NOT_FOUND;
     }
-    *out = (plan){.divides = whole};
+    *out = (plan){.divides = whole, .place = {.from = place->from, .to = place->from + bytes}};
     hd_status status =
         hdi_blocks_pledge_finished(arena->large, arena->granule, false, arena_pick_one_mapping, &whole, &out->leaving);
-    /* If no block was pledged, the free parts of the mapping have not joined yet. */
+    /* If `leaving` is empty, the free parts of the mapping have not joined yet, so the mapping
+     * cannot be divided. */
     return status == HD_OK && out->leaving == NULL ? HD_ERROR_NOT_FOUND : status;
 }
 
-/* The bytes beyond `ever` that may be mapped before a mapping moves: a fortieth of `ever`. If
- * lately more than MOVED_FREE times `ever` bytes moved, each further `ever` adds another fortieth,
- * up to a quarter. So a program whose free blocks are too small for its requests costs memory
- * instead of time. The caller holds `growing`. */
+/* The number of bytes by which the mapped bytes may exceed `ever` before a mapping moves. `ever` is
+ * the peak of taken bytes, including the request. The result is a fortieth of `ever`. Once the
+ * bytes that moved lately exceed MOVED_FREE * ever, each further multiple of `ever` adds a
+ * fortieth, up to a quarter. So a program whose free blocks are too small for its requests uses
+ * more memory, and spends less time on moves. The caller holds `growing`. */
 static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
 {
     int64_t now = hdi_clock_ns();
@@ -347,10 +354,10 @@ static size_t arena_slack_bytes(hdi_arena *arena, size_t ever)
     return hdi_smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
-/* Plans several granules for small blocks. Small blocks need one granule at a time. But with a
- * driver call for each granule, all threads of a growing program would wait for each other. The
- * place must be entirely unmapped. Its size is a small fraction of the memory that small blocks
- * already occupy. NOT_FOUND: no such place. */
+/* Plans to map several granules for small blocks at once. A small block needs only one granule. But
+ * if every granule needed a request of its own, all threads of a growing program would wait for
+ * these requests. The place must be entirely unmapped. Its size is a small fraction of the memory
+ * that small blocks already occupy. NOT_FOUND: no such place. */
 static hd_status arena_plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
@@ -435,8 +442,8 @@ static hd_status arena_fail_full(hdi_arena *arena, size_t bytes, hdi_answer answ
     snprintf(error.message, sizeof error.message,
              "%s on device %d: %s of at most %s are held, %s in use, %s kept by blocks, "
              "largest free block %s",
-             HDI_BYTES(bytes), arena->config.index, HDI_BYTES(held + arena->pieces), HDI_BYTES(arena->limit),
-             HDI_BYTES(taken + arena->pieces), HDI_BYTES(held > movable ? held - movable : 0),
+             HDI_BYTES(bytes), arena->config.index, HDI_BYTES(held + arena->mappings.pieces), HDI_BYTES(arena->limit),
+             HDI_BYTES(taken + arena->mappings.pieces), HDI_BYTES(held > movable ? held - movable : 0),
              HDI_BYTES(hdi_larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
@@ -446,7 +453,8 @@ static hd_status arena_fail_full(hdi_arena *arena, size_t bytes, hdi_answer answ
     return hdi_fail_error(&error);
 }
 
-/* Reports that new memory could not be shared with a device that may use all memory of this one. */
+/* Reports that new memory could not be shared with a peer that was granted access to this device's
+ * memory. */
 static hd_status arena_fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
 {
     return hdi_arena_fail_answer(arena, hdi_arena_status_of(t.answer), t.answer,
@@ -485,8 +493,28 @@ static hd_status arena_plan_finish(hdi_arena *arena, plan *p, const hdi_blocks_r
     return status;
 }
 
-/* Divides a mapping into granules. On failure the mapping is unmapped. The caller holds
- * `growing`. */
+/* Maps an unmapped area of which a block will use a part. The granules that lie wholly inside the
+ * block share one mapping. The granules in front of the block share a second mapping, and the
+ * granules behind the block share a third. A granule that the block uses only partly gets a mapping
+ * of its own. *mapped_to: the area is mapped below this offset. */
+static hdi_trouble arena_map_around(hdi_arena *arena, const hdi_run *area, const hdi_run *block, size_t *mapped_to)
+{
+    const size_t granule = arena->granule;
+    const size_t ends[] = {hdi_arena_round_down(block->from, granule), hdi_arena_round_up(block->from, granule),
+                           hdi_arena_round_down(block->to, granule), hdi_arena_round_up(block->to, granule), area->to};
+    hdi_trouble t = {.peer = -1};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !hdi_is_trouble(t); i++) {
+        size_t end = hdi_smaller(ends[i], area->to);
+        if (end > *mapped_to) {
+            t = hdi_mappings_map_one(&arena->mappings, *mapped_to, end);
+            *mapped_to = hdi_is_trouble(t) ? *mapped_to : end;
+        }
+    }
+    return t;
+}
+
+/* Divides a mapping at the edges of the place of a block. On failure the mapping is unmapped. The
+ * caller holds `growing`. */
 static hdi_trouble arena_plan_divide_mapping(hdi_arena *arena, const plan *p)
 {
     const hdi_run *whole = &p->divides;
@@ -494,7 +522,7 @@ static hdi_trouble arena_plan_divide_mapping(hdi_arena *arena, const plan *p)
     size_t gone_to = whole->to, mapped_to = whole->from;
     t.answer = hdi_mappings_unmap(&arena->mappings, whole->from, whole->to, &gone_to);
     if (!hdi_is_trouble(t)) {
-        t = hdi_mappings_map(&arena->mappings, whole->from, whole->to, 0, &mapped_to);
+        t = arena_map_around(arena, whole, &p->place, &mapped_to);
         if (hdi_is_trouble(t)) {
             hdi_mappings_unmap(&arena->mappings, whole->from, mapped_to, &gone_to);
         }
@@ -507,7 +535,7 @@ static hdi_trouble arena_plan_divide_mapping(hdi_arena *arena, const plan *p)
 }
 
 /* Carries a plan out. On failure the former state returns, except for the mappings that the plan
- * should move or map: each is now free or unmapped. The caller holds `growing`. */
+ * should move or map: each of these is free or unmapped afterwards. The caller holds `growing`. */
 static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *request,
                                       hdi_blocks_taken *out, hdi_trouble *t)
 {
@@ -519,7 +547,8 @@ static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_block
         return HD_OK;
     }
     uint64_t before = arena->moved_bytes;
-    *t = arena_unmap_list(arena, p->leaving, &last, &gone_to, &mapped_to, p->place.to, &arena->moved_bytes);
+    const hdi_target into = {.to = p->place.to, .whole_to = hdi_smaller(p->place.to, p->whole_to)};
+    *t = arena_unmap_list(arena, p->leaving, &last, &gone_to, &mapped_to, &into, &arena->moved_bytes);
     arena->moved_lately += arena->moved_bytes - before;
     if (!hdi_is_trouble(*t)) {
         *t = hdi_mappings_map(&arena->mappings, p->place.from, p->place.to, p->whole_to, &mapped_to);
@@ -538,8 +567,9 @@ static hd_status arena_plan_carry_out(hdi_arena *arena, plan *p, const hdi_block
     return status;
 }
 
-/* Takes a block of mapped memory, or makes a plan if no block fits. out->origin NONE: there is a
- * plan. The caller holds both locks. */
+/* Takes a block of mapped memory that no other lane still uses. If none fits, tries to make a plan,
+ * and only then takes a block that other lanes still use. After a plan was made, out->origin is
+ * NONE. The caller holds both locks. */
 static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, bool many, size_t ceiling,
                                     hdi_blocks_taken *out, plan *p)
 {
@@ -554,7 +584,7 @@ static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *
     if (span) {
         hdi_blocks_prune(arena->small);
     }
-    hdi_blocks_prune(arena->large); /* so that parts of a mapping join, too */
+    hdi_blocks_prune(arena->large); /* so that the free parts of a mapping join */
     wanted.no_wait = true;
     /* This attempt may succeed, because blocks may just have joined. Other threads may also have
      * freed and mapped memory while this thread waited for `growing`. */
@@ -582,7 +612,7 @@ static hd_status arena_take_or_plan(hdi_arena *arena, const hdi_blocks_request *
 static hd_status arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane};
-    size_t ceiling = arena->limit - arena->pieces;
+    size_t ceiling = arena->limit - arena->mappings.pieces;
     bool many = true;
     hdi_answer refused = {HDCU_SUCCESS, ""};
     for (;;) {
@@ -684,7 +714,8 @@ size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_
     while (n < count && arena->large != NULL && arena_take_block(arena, &request, &taken) == HD_OK) {
         out[n] = arena->base + taken.offset;
         inherited[n] = taken.inherited;
-        arena->n_from[taken.origin]--; /* a block counts only when it leaves the magazine */
+        /* the block goes into a magazine, and counts only when it leaves that magazine */
+        arena->n_from[taken.origin]--;
         n++;
     }
     hdi_arena_note(arena);
@@ -717,8 +748,8 @@ static hd_status arena_map_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     if (arena->large == NULL) {
         return hdi_arena_fail_empty(arena);
     }
-    size_t more =
-        hdi_smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->pieces - arena->mappings.mapped);
+    size_t more = hdi_smaller(hdi_arena_round_up(bytes, arena->granule),
+                              arena->limit - arena->mappings.pieces - arena->mappings.mapped);
     hdi_run place;
     hdi_block *pledge = NULL;
     hdi_points none;
@@ -746,18 +777,26 @@ static hd_status arena_map_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return t.peer >= 0 ? arena_fail_share(arena, bytes, t) : arena_fail_full(arena, bytes, t.answer);
 }
 
+/* Sets the bytes of all pieces. The caller holds `growing`. */
+static void arena_set_pieces(hdi_arena *arena, size_t bytes)
+{
+    hdi_lock_take(&arena->blocks_lock);
+    arena->mappings.pieces = bytes;
+    arena->mappings.peak = hdi_larger(arena->mappings.peak, bytes + arena->mappings.mapped);
+    hdi_arena_note(arena);
+    hdi_lock_release(&arena->blocks_lock);
+}
+
 /* Counts a piece of `bytes` if the limit allows it. False: *lacks is the number of bytes to unmap
  * first. */
 static bool arena_admit_piece(hdi_arena *arena, size_t bytes, size_t *lacks)
 {
     hdi_mutex_lock(&arena->growing);
-    size_t held = arena->pieces + arena->mappings.mapped;
+    size_t held = arena->mappings.pieces + arena->mappings.mapped;
     bool fits = bytes <= arena->limit && held <= arena->limit - bytes;
     if (fits) {
-        arena->pieces += bytes;
+        arena_set_pieces(arena, arena->mappings.pieces + bytes);
         arena->pieces_total += bytes;
-        size_t now = arena->pieces + arena->mappings.mapped;
-        arena->mappings.peak = arena->mappings.peak > now ? arena->mappings.peak : now;
     }
     *lacks = fits ? 0 : held + bytes - arena->limit;
     hdi_mutex_unlock(&arena->growing);
@@ -787,7 +826,8 @@ void hdi_arena_uncount_piece(hdi_arena *arena, size_t bytes, bool used)
 {
     hdi_mutex_lock(&arena->growing);
     /* After a restart, fewer bytes may be counted, since a restart drops all pieces. */
-    arena->pieces -= hdi_smaller(bytes, arena->pieces);
+    arena_set_pieces(arena, arena->mappings.pieces - hdi_smaller(bytes, arena->mappings.pieces));
+    arena->pieces_total -= used ? 0 : bytes; /* the piece was never made */
     hdi_mutex_unlock(&arena->growing);
     if (used) {
         atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
@@ -806,7 +846,8 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return status;
 }
 
-/* Unmaps up to TRIM_BATCH of idle mappings. *got: the bytes unmapped. The caller holds
+/* Unmaps idle mappings while more than `keep` bytes are idle, up to TRIM_BATCH and `most` bytes.
+ * The last mapping may exceed these bounds. *got: the bytes unmapped. The caller holds
  * `growing`. */
 static hd_status arena_trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *got)
 {
@@ -826,7 +867,8 @@ static hd_status arena_trim_some(hdi_arena *arena, size_t keep, size_t most, siz
 
     size_t gone_to, none = 0;
     uint64_t returned = 0;
-    hdi_answer answer = arena_unmap_list(arena, leaving, &last, &gone_to, &none, 0, &returned).answer;
+    const hdi_target nowhere = {.to = 0};
+    hdi_answer answer = arena_unmap_list(arena, leaving, &last, &gone_to, &none, &nowhere, &returned).answer;
     if (leaving != NULL) {
         hdi_lock_take(&arena->blocks_lock);
         arena_vacate_pledges(arena, leaving, last, gone_to);
@@ -841,8 +883,8 @@ static hd_status arena_trim_some(hdi_arena *arena, size_t keep, size_t most, siz
         hdi_arena_fail_answer(arena, status, answer, "memory of device %d could not be given back",
                               arena->config.index);
     }
-    /* If host memory ran out, fewer mappings were pledged, but those are unmapped, so this is no
-     * failure. */
+    /* If host memory ran out, fewer mappings were pledged. The pledged mappings are unmapped, so
+     * the trim succeeded. */
     return status == HD_ERROR_HOST_MEMORY ? HD_OK : status;
 }
 

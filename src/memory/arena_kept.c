@@ -1,7 +1,7 @@
 /* arena_kept.c - finds the blocks of an arena that keep memory without using it.
  *
- * An arena moves memory, and gives it back, in whole mappings. So a live block also keeps the free
- * memory in its mapping. A mapping is usually one granule.
+ * An arena moves and gives back only whole mappings. So a live block also keeps the free memory in
+ * the mappings that it touches. A mapping is usually one granule.
  *
  * Threads: any. Locks: a walk over the blocks holds the arena's locks.
  * Blocking: a call waits while another thread maps or unmaps.

@@ -2,7 +2,7 @@
  * points of former uses.
  *
  * A hash table with chains finds the live block at an offset. blocks_lists.c describes the search
- * for free blocks. A function takes all its host memory before it changes anything.
+ * for free blocks. A function takes all the host memory that it needs before it changes anything.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: everything that hdi_blocks_check verifies.
@@ -97,8 +97,9 @@ static void blocks_choice_find(hdi_blocks *b, choice *best)
     }
     if (best->block == NULL) {
         /* The class of the request can contain blocks that fit and blocks that do not. With an
-         * alignment, the next classes can, too, up to the class in which every block fits. A search
-         * of all these blocks costs a thousandth of a request for more memory. */
+         * alignment, the same is true of the next classes, up to the first class in which every
+         * block fits. The search of all these classes takes a thousandth of the time of a request
+         * for more memory. */
         unsigned last = hdi_block_class(best->units + best->alignment - 1);
         for (int class = hdi_blocks_next_class(b, own); class >= 0 && (unsigned)class <= last && best->compared < LOOK;
              class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
@@ -119,8 +120,8 @@ static hdi_block *blocks_live_at(const hdi_blocks *b, size_t offset)
     return offset % HDI_BLOCKS_GRANULE == 0 ? *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE) : NULL;
 }
 
-/* Doubles the table once the live blocks are as many as the chains. Without host memory the chains
- * get longer instead. */
+/* Doubles the table once it contains as many live blocks as chains. If host memory is missing, the
+ * chains get longer instead. */
 static void blocks_grow_buckets(hdi_blocks *b)
 {
     if (b->n_live < b->n_buckets) {
@@ -316,12 +317,6 @@ bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size
     hdi_blocks_look_at_queue(b);
     hdi_blocks_check_sometimes(b);
     return true;
-}
-
-size_t hdi_blocks_size(const hdi_blocks *b, size_t offset)
-{
-    const hdi_block *k = blocks_live_at(b, offset);
-    return k != NULL ? k->units * HDI_BLOCKS_GRANULE : 0;
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* blocks.h - an allocator over a range of offsets [0, limit). Its free blocks record which work may
- * still use them.
+/* blocks.h - an allocator over a range of offsets [0, limit). Each free block records the work that
+ * may still use the block.
  *
  * The allocator hands out offsets, and never touches the memory there. An owner may free a block
  * while the owner's work still runs. Then the block carries the points of that work: a point is a
@@ -16,10 +16,10 @@
  * Always:
  * - Free, live and pledged blocks and gaps cover the range without overlaps.
  * - No two gaps are neighbours.
- * - Two free blocks are neighbours only at a wall, or if they wait for different lanes, or shortly
- *   after such a wait.
- * - A free block's set contains at most one point per lane. The set covers the unfinished former
- *   uses of all bytes of the block.
+ * - Two free blocks are neighbours only at a wall (hdi_blocks_config), or if they wait for
+ *   different lanes, or shortly after such a wait.
+ * - Each free block carries a set of points, at most one per lane. The set covers the unfinished
+ *   former uses of all bytes of the block.
  */
 #ifndef HDI_MEMORY_BLOCKS_H
 #define HDI_MEMORY_BLOCKS_H
@@ -33,7 +33,7 @@
 #define HDI_BLOCKS_GRANULE ((size_t)256)
 
 /* A set of points, at most one per lane, by rising lane. A zero-initialised set is empty. The
- * struct itself stores a few points, so the usual block, used in a lane or two, needs no host
+ * struct itself stores HDI_POINTS_FEW points, so a block that one or two lanes used needs no host
  * allocation. Read it with hdi_points_data. */
 #define HDI_POINTS_FEW 2
 typedef struct hdi_points {
@@ -82,7 +82,7 @@ typedef struct hdi_blocks_config {
 
     /* True if the work of a point is finished. All functions that change or read sets call this
      * function. It must be cheap, must not fail and must not call the allocator. Once the function
-     * returned true for a point, it must always do so. */
+     * returned true for a point, it must always return true for this point. */
     bool (*finished)(void *context, hdi_point point);
     void *finished_context;
 
@@ -99,7 +99,7 @@ typedef struct hdi_blocks_config {
 typedef struct hdi_blocks_info {
     size_t managed_bytes; /* the range covered so far */
     size_t live_bytes, free_bytes, gap_bytes, pledged_bytes;
-    size_t waiting_bytes; /* in free blocks with points that no check has found finished */
+    size_t waiting_bytes; /* in free blocks with a point that the last check found unfinished */
     size_t retired_bytes; /* bytes lost because host memory ran out, see hdi_blocks_free */
     size_t largest_free;
     size_t live_blocks, free_blocks, retired_blocks;
@@ -120,13 +120,13 @@ hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes);
 hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes);
 
 /* Takes a block of at least `bytes` for an owner that first uses it in `lane`.
- * Compares a bounded number of blocks that fit. Takes the smallest of them without unfinished uses
- * outside `lane`. If there is none, takes the smallest block.
+ * Compares a bounded number of blocks that fit, and takes the smallest one that no lane other than
+ * `lane` still uses. If other lanes still use all these blocks, takes the smallest of them.
  * `inherited` is overwritten with the points to wait for before the first use; the owner calls
  * hdi_points_release. Points of `lane` are included, since the owner may use the block in another
  * lane first.
- * Returns HD_ERROR_NOT_FOUND, without a message, if no free block is large enough. This is no
- * failure.
+ * Returns HD_ERROR_NOT_FOUND, without a message, if no free block is large enough. The caller then
+ * finds memory elsewhere.
  * Errors (blocks and outputs unchanged): ARGUMENT (0 bytes), HOST_MEMORY. */
 hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *offset, hdi_points *inherited);
 
@@ -135,22 +135,23 @@ typedef struct hdi_blocks_request {
     size_t alignment; /* the alignment of the offset, a multiple of the granule; 0: the granule */
     uint32_t lane;
     bool no_wait; /* take only a block that no other lane still uses */
-    /* A block takes no part of a mapping that is entirely free and unused, since the mapping could
-     * be given back. It may take a part of a free mapping that work still uses, if the mapping is
-     * at most as large as the request. With `divide` the mapping may be larger. */
+    /* If a mapping is entirely free and unused, a block takes no part of it, since the arena could
+     * give the whole mapping back. If work still uses a free mapping, the mapping's size decides. A
+     * block may take a part of a mapping that is at most as large as the request. With `divide`,
+     * the mapping may be larger than the request. */
     bool divide;
 } hdi_blocks_request;
 
 typedef struct hdi_blocks_taken {
     size_t offset;
     hdi_points inherited;
-    /* Also set if no block was taken. WAITED: without `no_wait`, a block would fit. NONE: no block
-     * fits, or the call failed. */
+    /* If no block was taken, the origin gives the reason. WAITED: without `no_wait`, a block would
+     * fit. NONE: no block fits, or the call failed. */
     hdi_origin origin;
 } hdi_blocks_taken;
 
-/* Like hdi_blocks_alloc, with all choices. Records no message. NOT_FOUND and HOST_MEMORY write only
- * out->origin. */
+/* Like hdi_blocks_alloc, for a request with all its members. Records no message. NOT_FOUND and
+ * HOST_MEMORY write only out->origin. */
 hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_blocks_taken *out);
 
 /* Gives back the block at `offset`.
@@ -159,20 +160,17 @@ hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_
  * in any order, and several may belong to one lane. Returns false, and does nothing, if no live
  * block starts at `offset`.
  *
- * Cannot fail. hdi_blocks_alloc reserves room for one point per live block and some hundreds more;
- * without that room, it fails. So a free can keep its points even without host memory. If a free
- * still finds no room, it drops finished points of all blocks. If there is still no room, it
+ * Cannot fail. hdi_blocks_alloc reserves room for one point per live block and some hundreds more,
+ * or fails. So a free usually finds room for its points even if host memory ran out. If a free
+ * finds no room, it drops the finished points of all blocks. If it then still finds no room, it
  * retires the block. A retired block is never handed out again, since its last uses are not
- * recorded. The block counts in `retired_bytes`. */
+ * recorded. Its bytes count in `retired_bytes`. */
 bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size_t n_points);
-
-/* The size of the live block at `offset`, which is the requested size rounded up; 0: no live
- * block. */
-size_t hdi_blocks_size(const hdi_blocks *b, size_t offset);
 
 /* ---- gaps ------------------------------------------------------------------------------------ */
 
-/* Turns the bytes [from, from + bytes) of a gap into a free block with these points.
+/* Turns the bytes [from, from + bytes) of a gap into a free block with these points. `fresh`: the
+ * memory was never handed out.
  * Errors: HOST_MEMORY, without a message. */
 hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_point *points,
                           size_t n_points);
@@ -182,15 +180,16 @@ void hdi_blocks_drop(hdi_blocks *b, size_t offset);
 
 /* A window of a run. */
 typedef struct hdi_run {
-    /* Offsets. The block may end before `to`, which is then rounded up to the end of a unit of
-     * memory. */
+    /* Offsets. If the window ends in a gap, `to` is rounded up to the end of a unit of memory. So
+     * the block may end before `to`. */
     size_t from, to;
     size_t lacks; /* bytes of gaps in the window */
     /* The block or gap that contains `from`; NULL: unknown. Valid until the next change. */
     hdi_block *at;
 } hdi_run;
 
-/* Finds the window that lacks the fewest bytes; of equal windows, the lowest. False if none exists.
+/* Finds the window that lacks the fewest bytes, and among equal windows the one at the lowest
+ * offset. False if no window exists.
  * - A window may contain a part of a mapping that is free and unused. The caller first divides this
  *   mapping, see hdi_blocks_divided.
  * - Gaps are filled in units of `unit` bytes. They begin and end at multiples of `unit`.
@@ -210,8 +209,8 @@ bool hdi_blocks_find_free(hdi_blocks *b, const hdi_blocks_request *request, hdi_
  * unused. Gets the bounds of the first such mapping. */
 bool hdi_blocks_divided(hdi_blocks *b, const hdi_run *run, size_t bytes, size_t *from, size_t *to);
 
-/* Finds the gap at the end of the range if it spans that many bytes, else the longest gap. False if
- * the range has no gaps. */
+/* Finds the gap at the end of the range if this gap is at least `bytes` long, else the longest gap.
+ * False if the range has no gaps. */
 bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out);
 
 /* Pledges a window, so that nothing else is allocated there. `inherited` as for hdi_blocks_alloc.
@@ -219,30 +218,31 @@ bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out);
  * Errors (nothing changed): HOST_MEMORY, without a message. */
 hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **pledge);
 
-/* Ends a pledge whose gaps all got memory: its first `bytes` become a live block, the rest a free
- * block. Cannot fail. */
+/* Ends a pledge whose gaps all got memory: its first `bytes` become a live block, and the rest
+ * becomes a free block. `to`: the end of the pledged window. Cannot fail. */
 void hdi_blocks_finish(hdi_blocks *b, hdi_block *pledge, size_t to, size_t bytes);
 
 /* Gives a pledge back: its free blocks get their former sets. Its gaps become free below the offset
- * `filled_to`, and stay gaps from there on. Cannot fail. */
+ * `filled_to`, and stay gaps from there on. `to`: the end of the pledged window. Cannot fail. */
 void hdi_blocks_settle(hdi_blocks *b, hdi_block *pledge, size_t to, size_t filled_to);
 
-/* The choice for a free block without unfinished uses. TAKE: the callback has narrowed [*from,
- * *to). */
+/* The answer of a callback to a free block without unfinished uses: leave the block, pledge a part
+ * of it, or end the search. For TAKE, the callback narrowed [*from, *to) to this part. */
 typedef enum hdi_choice { HDI_CHOICE_SKIP, HDI_CHOICE_TAKE, HDI_CHOICE_STOP } hdi_choice;
 typedef hdi_choice (*hdi_choose)(void *context, size_t *from, size_t *to);
 
-/* Pledges parts of free blocks of at least `bytes` without unfinished uses. `highest_first`: the
- * blocks at high offsets come first, else the small ones. Each pledge is put in front of *list.
- * Errors: HOST_MEMORY, without a message. The list keeps the pledges made so far. */
+/* Offers each free block of at least `bytes` without unfinished uses to `choose`, and pledges the
+ * part that `choose` takes. `highest_first`: the blocks at high offsets come first, else the small
+ * ones. Each pledge is put in front of *list. Errors: HOST_MEMORY, without a message. The list
+ * keeps the pledges made so far. */
 hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
                                      hdi_block **list);
 
 /* Gets the range of a pledge in the list of hdi_blocks_pledge_finished. Returns the next pledge. */
 hdi_block *hdi_blocks_pledged(const hdi_block *pledge, size_t *from, size_t *to);
 
-/* Gives the first pledge of a list back: a gap below the offset `gone_to`, free from there on.
- * Returns the next pledge. Cannot fail. */
+/* Gives the first pledge of a list back. Its part below the offset `gone_to` becomes a gap, and the
+ * rest becomes free. Returns the next pledge. Cannot fail. */
 hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *pledge, size_t gone_to);
 
 /* ---- figures --------------------------------------------------------------------------------- */
@@ -251,7 +251,7 @@ hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *pledge, size_t gone_to);
 typedef struct hdi_blocks_sums {
     size_t end; /* granules of the range so far */
     size_t live, retired, gap, pledged;
-    size_t waiting; /* in free blocks with points that no check has found finished */
+    size_t waiting; /* in free blocks with a point that the last check found unfinished */
 } hdi_blocks_sums;
 
 /* The allocator's own figures. The pointer is valid as long as the allocator. */
@@ -262,24 +262,24 @@ static inline size_t hdi_blocks_live_bytes(const hdi_blocks_sums *s)
     return s->live * HDI_BLOCKS_GRANULE;
 }
 
-/* Free bytes without an unfinished use, as far as checks have found uses finished. */
+/* Free bytes without an unfinished use, as far as checks found uses finished. */
 static inline size_t hdi_blocks_ready_bytes(const hdi_blocks_sums *s)
 {
     return (s->end - s->live - s->retired - s->gap - s->pledged - s->waiting) * HDI_BLOCKS_GRANULE;
 }
 
-/* The number of free blocks exactly as wide as a wall. */
+/* The number of free blocks that reach exactly from one wall to the next. */
 size_t hdi_blocks_whole(const hdi_blocks *b);
 
 /* Joins all blocks between two neighbouring walls if all of them are free, even if different lanes
  * still use them. */
 void hdi_blocks_join_whole(hdi_blocks *b);
 
-/* Drops the finished points of all sets, and joins the free blocks that they kept apart. */
+/* Drops the finished points of all sets, and joins the free blocks that these points kept apart. */
 void hdi_blocks_prune(hdi_blocks *b);
 
-/* Fills in the figures. It searches the largest size class for the largest free block. All other
- * figures are ready. */
+/* Fills in the figures. The time grows with the number of blocks in the largest size class, which
+ * is searched for the largest free block. */
 void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out);
 
 /* Calls `visit` for every block by rising offset. It stops and returns false when `visit` returns

@@ -1,13 +1,14 @@
 /* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and
  * pledges.
  *
- * A pledge is a block, or several neighbouring blocks, in no list. The pledge of a window keeps the
- * window's parts as separate blocks. So the end of the pledge can restore each part exactly as it
- * was. The caller keeps the window's length. A pledge of finished memory is one block.
+ * A pledge is a block, or several neighbouring blocks, outside of all lists by class and of the
+ * list of gaps. The pledge of a window keeps the window's parts as separate blocks. So the end of
+ * the pledge can restore each part exactly as it was. The caller keeps the window's length. A
+ * pledge of finished memory is one block.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: gaps are in a circular list without an order. For each pledge one spare descriptor is
- * kept, so that its end needs no host memory.
+ * Always: gaps are in a circular list without an order. One spare descriptor is kept for each
+ * pledge, so that the end of a pledge needs no host memory.
  */
 #include "base/number.h"
 #include "memory/blocks_lists.h"
@@ -227,8 +228,7 @@ static void run_cursor_advance(cursor *c, size_t at)
     }
 }
 
-/* The granules that are missing between the run's start and the end of a window that ends at
- * `to`. */
+/* The granules of gaps from the run's start up to `to`, where a window ends. */
 static size_t run_cursor_lacks_before(cursor *c, size_t to, const search *s)
 {
     run_cursor_advance(c, to - 1);
@@ -243,8 +243,8 @@ static bool run_search_may_divide(hdi_blocks *b, const search *s, hdi_block *k, 
            hdi_block_part(b, k, at, from, from + s->units, &begin, &end) != HDI_PART_USED;
 }
 
-/* Compares the window that begins at `from` with the best window. The cursor `begin` is at most at
- * the begin of the window, and `end` at most at its end. */
+/* Compares the window that begins at `from` with the best window. Before the call, the cursor
+ * `begin` is not behind the start of the window, and `end` is not behind its end. */
 static void run_search_compare(hdi_blocks *b, search *s, size_t from, cursor *begin, cursor *end)
 {
     run_cursor_advance(begin, from);
@@ -260,8 +260,8 @@ static void run_search_compare(hdi_blocks *b, search *s, size_t from, cursor *be
     }
 }
 
-/* Looks at the windows that can lack the fewest bytes. They begin or end with a free block, or lie
- * at an end of the run. */
+/* Compares the windows that can lack the fewest bytes. Such a window begins or ends with a free
+ * block, or lies at an end of the run. */
 static void run_search_look_at_run(hdi_blocks *b, search *s)
 {
     if (s->run_to - s->run_from < s->units) {
@@ -297,9 +297,9 @@ static bool run_search_is_seed(const hdi_block *k)
     return k->kind == HDI_BLOCK_GAP || k->queued;
 }
 
-/* Looks at the run of a gap or of a queued free block, if that is the first such block of its run.
- * Of two free neighbours one is queued. So a run of several blocks contains many gaps and queued
- * blocks, and the way back to the previous one is short. */
+/* Looks at the run that contains `seed`, a gap or a queued free block. Does so only for the first
+ * seed of a run, so that each run is looked at once. Of two free neighbours at least one is queued,
+ * so the previous seed of a run is at most two blocks away. */
 static void run_search_look_from(hdi_blocks *b, hdi_block *seed, search *s)
 {
     hdi_block *first = seed;
@@ -443,7 +443,7 @@ hd_status hdi_blocks_pledge_run(hdi_blocks *b, const hdi_run *run, hdi_points *i
         hdi_block_prune(b, k);
         last = k;
     }
-    /* Each of two cuts needs a descriptor, and so does the end of the pledge. */
+    /* Two cuts need one descriptor each, and the end of the pledge needs a third one. */
     if (!hdi_blocks_reserve(b, 3) ||
         !hdi_blocks_reserve_for_owner(b, hdi_block_count_set(first) + hdi_block_count_set(last)) ||
         !hdi_blocks_gather(b, first, to, inherited)) {
@@ -561,8 +561,8 @@ hd_status hdi_blocks_pledge_finished(hdi_blocks *b, size_t bytes, bool highest_f
     }
     for (int class = hdi_blocks_next_class(b, hdi_block_class(units)); class >= 0 && choice != HDI_CHOICE_STOP;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* A rest of a pledged block goes in front of the blocks still to be visited, so the loop
-         * does not visit it. */
+        /* The rest of a pledged block goes to the head of its list, so the loop does not visit the
+         * rest. */
         hdi_block *k = *hdi_blocks_head(b, class), *last = k->prev;
         for (bool more = true; more && choice != HDI_CHOICE_STOP;) {
             hdi_block *next = k->next;

@@ -1,20 +1,22 @@
 /* blocks_lists.c - the records of an allocator over offsets: descriptors of blocks, sets of points,
  * and lists.
  *
- * Descriptors of blocks and nodes of points come from slabs. A slab is only given back as a whole.
+ * Descriptors of blocks and nodes of points come from slabs. All slabs are freed when the allocator
+ * is destroyed.
  *
  * Free blocks are in lists by size class. Each doubling of the size is a row of SPLIT classes.
  * Bitmaps show the rows and classes with blocks, so a few instructions find the class that fits.
  * All blocks are also in one list in the order of their offsets, for splitting and joining. Live
  * blocks are in a hash table by offset.
  *
- * A free block joins with free neighbours that wait for the same lanes. The queue contains the
- * other blocks with a free neighbour, and all blocks that wait, the oldest first. Each free looks
- * at the oldest block in the queue. As long as blocks leave the queue, it looks at the next one, up
- * to LOOK blocks. So blocks whose waits ended soon join, and soon leave the count of waiting bytes.
+ * A free block joins with free neighbours that wait for the same lanes. The queue contains all free
+ * blocks that wait for work, and free blocks that could not join with a free neighbour.
+ * hdi_blocks_free looks at the oldest block in the queue. If this block leaves the queue, the
+ * function looks at the next one, up to LOOK blocks in all. So a block whose wait ended soon
+ * joins its neighbours, and soon stops counting as waiting.
  *
  * Threads, locks, blocking: see blocks.h.
- * Always: of two free neighbours without a wall in between, one is in the queue.
+ * Always: of two free neighbours without a wall in between, at least one is in the queue.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -26,7 +28,7 @@
 #define BLOCKS_PER_SLAB 128
 #define NODES_PER_SLAB 256
 #define BUCKETS_FIRST 64
-#define LOOK 8 /* each free looks at no more queued blocks than this */
+#define LOOK 8 /* the most queued blocks that hdi_blocks_free looks at */
 
 /* ---- host memory ----------------------------------------------------------------------------- */
 
@@ -106,7 +108,7 @@ void hdi_points_release(hdi_points *points)
     memset(points, 0, sizeof *points);
 }
 
-/* Moves the set of `from` into that of `into`. It needs no new nodes, so it cannot fail. */
+/* Moves the set of `from` into the set of `into`. It needs no new nodes, so it cannot fail. */
 static void block_unite_sets(hdi_blocks *b, hdi_block *into, hdi_block *from)
 {
     hdi_block_prune(b, into);
@@ -290,8 +292,8 @@ void hdi_block_prune(hdi_blocks *b, hdi_block *k)
     }
 }
 
-/* True if two free neighbours wait for the same lanes. If one waits for more lanes than the other,
- * they are not joined: the other one can be reused sooner alone. */
+/* True if two free neighbours wait for the same lanes. If one of two neighbours waits for more
+ * lanes, they stay apart, since the neighbour that waits for fewer lanes can be reused sooner. */
 static bool block_can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
 {
     if (!hdi_block_free_pair(b, left, right)) {
@@ -305,8 +307,8 @@ static bool block_can_join(const hdi_blocks *b, const hdi_block *left, const hdi
     return l == NULL && r == NULL;
 }
 
-/* Joins the oldest queued block with a neighbour if this is possible now. True: the queue is
- * shorter. */
+/* Joins the oldest queued block with a neighbour if this is possible now. Removes the block from
+ * the queue if it need not wait there any more. True: the queue is shorter. */
 static bool blocks_look_at_oldest(hdi_blocks *b)
 {
     hdi_block *k = b->oldest;

@@ -14,10 +14,11 @@
 #include "memory/blocks.h"
 
 #define HDI_SPLIT_BITS 4
-/* Classes per doubling. The largest size of a class is at most 1/16 above its smallest. */
+/* The number of classes per doubling of the size. The largest size in a class exceeds the smallest
+ * by at most 1/16. */
 #define HDI_SPLIT ((size_t)1 << HDI_SPLIT_BITS)
 #define HDI_ROWS 54         /* enough for all of size_t in granules of 256 bytes */
-#define HDI_SPARE_NODES 256 /* nodes in reserve, beyond one per live block */
+#define HDI_SPARE_NODES 256 /* nodes in reserve, in addition to one per live block */
 
 /* One point in the set of a free block. */
 typedef struct hdi_node {
@@ -89,8 +90,8 @@ void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point);
 void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from);
 void hdi_block_drop_set(hdi_blocks *b, hdi_block *k);
 size_t hdi_block_count_set(const hdi_block *k);
-/* Gets the points that an owner of the blocks from `first` to the block that ends at `end` must
- * wait for. False: no host memory. */
+/* Gets the points for which an owner of the blocks from `first` up to the granule `end` must wait.
+ * False: no host memory. */
 bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out);
 
 /* Makes sure that `count` descriptors are spare, in addition to the descriptors that pledges need.
@@ -106,8 +107,8 @@ static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
     return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
 }
 
-/* Makes sure that enough nodes are spare for one more live or pledged block, and `more` others.
- * False: no host memory. */
+/* Makes sure that enough nodes are spare for one more live or pledged block, and `more` further
+ * nodes. False: no host memory. */
 static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
 {
     return hdi_blocks_reserve_nodes(b, b->n_live + b->n_pledges + 1 + HDI_SPARE_NODES + more);
@@ -233,7 +234,7 @@ void hdi_block_remove_free(hdi_blocks *b, hdi_block *k);
  * lanes. */
 void hdi_block_set_free(hdi_blocks *b, hdi_block *k);
 void hdi_blocks_look_at_queue(hdi_blocks *b);
-/* Makes a block behind all others, in no list. Records a message on failure. */
+/* Makes a block at the end of the range; the block is in no list. Records a message on failure. */
 hd_status hdi_blocks_extend(hdi_blocks *b, size_t bytes, hdi_block **out);
 /* Removes a block from the order of offsets. */
 void hdi_block_unlink(hdi_blocks *b, hdi_block *k);
@@ -254,8 +255,8 @@ typedef enum hdi_part {
  * the mapping. */
 hdi_part hdi_block_part(hdi_blocks *b, hdi_block *k, size_t at, size_t from, size_t to, size_t *begin, size_t *end);
 
-/* Verifies the structures in a debug build. Since it visits every block, only one of 64 calls
- * verifies. */
+/* Verifies the structures in a debug build. Only one of 64 calls does so, since a verification
+ * visits every block. */
 void hdi_blocks_check_sometimes(hdi_blocks *b);
 
 #endif

@@ -34,7 +34,7 @@
 typedef struct superblock {
     hdi_pinned pinned;
     size_t at;    /* the superblock's offset in its hdi_host_space */
-    bool tainted; /* the superblock was in use when a device was lost that may still write */
+    bool tainted; /* a device was lost while the superblock was in use, and may still write there */
 } superblock;
 
 typedef struct hdi_host_space {
@@ -50,8 +50,8 @@ struct hdi_host_pool {
     hdi_mutex growing;
     hdi_mutex lock; /* protects all that follows, and the contents of the spaces */
     hdi_host_space *newest;
-    hdi_host_space *open; /* the newest space; NULL: no space is allocated from */
-    uint64_t lost;        /* the lost devices that were last noticed */
+    hdi_host_space *open; /* the newest space; NULL: the next allocation makes a new space */
+    uint64_t lost;        /* the latest result of config.lost */
     /* The figures kept current; `reserved_bytes` changes under both locks. */
     hdi_host_pool_info info;
 };
@@ -169,9 +169,8 @@ static void host_pool_count_taken(hdi_host_pool *pool, const hdi_host_block *blo
     info->from_finished += origin != HDI_ORIGIN_FRESH && origin != HDI_ORIGIN_WAITED;
 }
 
-/* Takes a block of memory that is already pinned. `wait`: the block may be one that work still
- * uses. NOT_FOUND and HOST_MEMORY record no message. *origin is WAITED if work still uses a block
- * that fits. */
+/* Takes a block of memory that is already pinned. `wait`: work may still use the block. NOT_FOUND
+ * and HOST_MEMORY record no message. *origin is WAITED if work still uses a block that fits. */
 static hd_status host_pool_take_pinned(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_points *inherited,
                                        hdi_origin *origin)
 {
@@ -338,15 +337,25 @@ static size_t host_pool_superblock_bytes(const hdi_host_pool *pool, size_t bytes
     return size < bytes ? hdi_round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
 }
 
-static hd_status host_pool_fail_limit(hdi_host_pool *pool, const hdi_host_block *block, const char *remedy)
+/* Fails; the caller adds a remedy to the message. */
+static hd_status host_pool_fail_limit(hdi_host_pool *pool, const hdi_host_block *block)
 {
     hdi_host_pool_info i;
     hdi_host_pool_get_info(pool, &i);
-    return hdi_fail(
-        HD_ERROR_HOST_MEMORY,
-        "pinned memory: %s: %s of at most %s are held: live %s, for Heddle itself %s, freed and still in use %s%s",
-        HDI_BYTES(block->bytes), HDI_BYTES(i.reserved_bytes), HDI_BYTES(i.limit_bytes), HDI_BYTES(i.live_bytes),
-        HDI_BYTES(i.own_bytes), HDI_BYTES(i.waiting_bytes), remedy);
+    if (!hdi_host_pool_allows(pool, block->bytes)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: the size %s exceeds the limit", HDI_BYTES(block->bytes));
+    }
+    return hdi_fail(HD_ERROR_HOST_MEMORY,
+                    "pinned memory: %s: %s of at most %s are held: live %s, pinned imports %s, for Heddle itself %s, "
+                    "freed and still in use %s",
+                    HDI_BYTES(block->bytes), HDI_BYTES(i.reserved_bytes), HDI_BYTES(i.limit_bytes),
+                    HDI_BYTES(i.live_bytes), HDI_BYTES(i.outside_bytes), HDI_BYTES(i.own_bytes),
+                    HDI_BYTES(i.waiting_bytes));
+}
+
+bool hdi_host_pool_allows(const hdi_host_pool *pool, uint64_t bytes)
+{
+    return bytes <= pool->info.limit_bytes && hdi_round_up(bytes, pool->page) <= pool->info.limit_bytes;
 }
 
 /* Counts `bytes` as pinned. False: the limit does not allow that. */
@@ -373,18 +382,32 @@ static void host_pool_unreserve(hdi_host_pool *pool, size_t bytes)
 hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes)
 {
     if (host_pool_reserve(pool, bytes)) {
+        hdi_mutex_lock(&pool->lock);
+        pool->info.outside_bytes += bytes;
+        pool->info.outside_total += bytes;
+        hdi_mutex_unlock(&pool->lock);
         return HD_OK;
     }
     const hdi_host_block block = {.bytes = bytes};
-    return host_pool_fail_limit(pool, &block, "; free imports, or raise pinned_limit");
+    return host_pool_fail_limit(pool, &block);
 }
 
 void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes)
 {
-    host_pool_unreserve(pool, bytes);
+    hdi_mutex_lock(&pool->lock);
+    pool->info.outside_bytes -= bytes;
+    pool->info.reserved_bytes -= bytes;
+    hdi_mutex_unlock(&pool->lock);
 }
 
-/* Pins a superblock, whose bytes host_pool_reserve has counted. Then takes the block from it, or
+static void host_pool_count_returned(hdi_host_pool *pool, size_t bytes)
+{
+    hdi_mutex_lock(&pool->lock);
+    pool->info.returned_bytes += bytes;
+    hdi_mutex_unlock(&pool->lock);
+}
+
+/* Pins a superblock, whose bytes host_pool_reserve counted. Then takes the block from it, or
  * from memory freed meanwhile. */
 static hd_status host_pool_pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_points *inherited)
 {
@@ -404,6 +427,7 @@ static hd_status host_pool_pin(hdi_host_pool *pool, size_t bytes, hdi_host_block
     hdi_mutex_unlock(&pool->lock);
     if (!added && hdi_pinned_release(&pinned, false) == HD_OK) {
         host_pool_unreserve(pool, bytes);
+        host_pool_count_returned(pool, bytes);
     }
     return status == HD_ERROR_HOST_MEMORY ? host_pool_fail_bookkeeping() : status;
 }
@@ -425,7 +449,7 @@ static hd_status host_pool_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_po
         host_pool_unpin_idle(pool, need - room, &freed);
     }
     if (!host_pool_reserve(pool, size)) {
-        return host_pool_fail_limit(pool, out, "");
+        return host_pool_fail_limit(pool, out);
     }
     hd_status status = host_pool_pin(pool, size, out, inherited);
     /* The system's own limit is reached. So unpin idle superblocks, and pin only the bytes of this
@@ -513,6 +537,9 @@ hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_ho
                         HDI_BYTES(bytes));
     }
     hdi_host_block block = {.bytes = bytes, .own = own};
+    if (!hdi_host_pool_allows(pool, bytes)) {
+        return host_pool_fail_limit(pool, &block); /* idle memory stays pinned */
+    }
     hdi_mutex_lock(&pool->lock);
     hd_status status = host_pool_find(pool, &block, inherited);
     hdi_mutex_unlock(&pool->lock);
@@ -607,7 +634,7 @@ uint64_t hdi_host_pool_waiting_of(hdi_host_pool *pool, hdi_of_point of, void *co
 typedef struct audit {
     const hdi_host_space *in;
     size_t next;    /* superblock */
-    size_t covered; /* bytes of it */
+    size_t covered; /* bytes of this superblock that the walk passed */
     bool good;
 } audit;
 

@@ -1,23 +1,24 @@
 /* host_pool.h - blocks of pinned host memory.
  *
- * Pinning takes some 0.3 ms per MiB, and launches wait meanwhile. So the pool pins memory in
- * superblocks, and keeps free superblocks pinned. A superblock is 2 MiB, or larger if the pool is
- * large. A block above 16 MiB gets a superblock of the block's size. Each block lies in one
- * superblock, since a copy must not cross from one registration with the driver into another.
+ * Pinning takes some 0.3 ms per MiB, and launches wait during this time. So the pool pins memory in
+ * superblocks of 2 MiB or more, and keeps free superblocks pinned. A larger pool uses larger
+ * superblocks. A block above 16 MiB gets a superblock of about the block's own size. Each block
+ * lies in one superblock, since a copy must not cross from one registration with the driver into
+ * another.
  *
  * The owner may free a block while work still uses it. The next owner gets the points of that work
  * and waits for them. An allocation prefers blocks without unfinished uses. While the pool is
  * small, it pins more memory before it takes a block that it must wait for.
  *
- * In this process, a lost device may still write although its work counts as finished. Memory that
- * was in use at the loss stays pinned until the pool ends, and gets no new owner, see
- * hdi_host_pool_config.lost.
+ * If a device's engine runs in this process, the device may still write after its loss, although
+ * its work counts as finished. So memory that was in use at the loss stays pinned until the pool
+ * ends, and gets no new owner. See hdi_host_pool_config.lost.
  *
  * Threads: any, except for create and destroy.
  * Locks: a thread takes `growing` first, then `lock`, or the lock of the pool in pinned.h.
  * - A thread holds `growing` while it pins or unpins memory.
- * - A thread holds `lock` briefly. A free takes only this lock, and so does an allocation that
- *   finds room.
+ * - A thread holds `lock` briefly. hdi_host_pool_give takes only this lock. The same is true of
+ *   hdi_host_pool_take if it finds a free block.
  * Blocking: a thread that takes `growing` waits while memory is pinned or unpinned. All other calls
  * wait only for `lock`.
  * Always: pinned memory never exceeds the limit.
@@ -33,8 +34,8 @@ typedef struct hdi_host_pool hdi_host_pool;
 typedef struct hdi_host_pool_config {
     hdi_pinned_pool *pinned; /* must outlive the pool */
     uint64_t limit_bytes;    /* limit of pinned memory, rounded down to pages */
-    /* The pool calls the next two functions under `lock`. `finished` works as in hdi_blocks_config,
-     * but stays false for a point of a lost device that may still write. */
+    /* The pool calls the next two functions under `lock`. `finished` works as in hdi_blocks_config.
+     * It stays false for the points of a lost device that may still write. */
     bool (*finished)(void *context, hdi_point point);
     /* One bit for each lost device that may still write. The bit is set before the loss finishes
      * any point. NULL: no device can be in this state. */
@@ -46,7 +47,7 @@ typedef struct hdi_host_pool_config {
 
 typedef struct hdi_host_block {
     unsigned char *host;
-    uint64_t device;              /* the same memory as devices address it */
+    uint64_t device;              /* the address of this memory on devices */
     struct hdi_host_space *space; /* NULL: no block */
     size_t offset, bytes;
     bool own;
@@ -55,9 +56,11 @@ typedef struct hdi_host_block {
 typedef struct hdi_host_pool_info {
     uint64_t limit_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes; /* pinned */
-    /* Requested bytes, and the number, of the program's live blocks. */
+    /* The program's live blocks: the requested bytes, and the number of blocks. */
     uint64_t live_bytes, live_count;
-    uint64_t own_bytes, own_count;          /* in blocks of the library */
+    uint64_t own_bytes, own_count; /* in blocks of the library */
+    /* of hdi_host_pool_count_pinned: the bytes now, and all bytes ever counted */
+    uint64_t outside_bytes, outside_total;
     uint64_t taken_bytes, taken_peak_bytes; /* bytes in all blocks with owners, rounded up */
     uint64_t waiting_bytes;                 /* bytes that are free, but that work still uses */
     uint64_t idle_bytes;                    /* in superblocks that could be unpinned now */
@@ -79,12 +82,15 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned);
 /* Takes a block of whole pages. `own`: for the library itself. `inherited`: the points to wait for
  * before the first use; the caller releases them. If no block is free, blocks while memory is
  * pinned.
- * Errors (outputs untouched): ARGUMENT (0 bytes), HOST_MEMORY (also: the limit is reached), and
- * those of hdi_pinned_alloc. */
+ * Errors (outputs untouched): ARGUMENT (0 bytes), HOST_MEMORY (also: the limit is reached), and the
+ * errors of hdi_pinned_alloc. */
 hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited);
 
-/* Counts pinned memory outside of the pool; `bytes` is the size of its whole pages. The second
- * function stops counting these bytes.
+/* True if the limit allows a block or an import of `bytes`, when nothing else is pinned. */
+bool hdi_host_pool_allows(const hdi_host_pool *pool, uint64_t bytes);
+
+/* Counts pinned memory outside of the pool; `bytes` is the size of its whole pages.
+ * hdi_host_pool_count_unpinned stops counting these bytes.
  * Errors: HOST_MEMORY (the limit does not allow it). */
 hd_status hdi_host_pool_count_pinned(hdi_host_pool *pool, uint64_t bytes);
 void hdi_host_pool_count_unpinned(hdi_host_pool *pool, uint64_t bytes);

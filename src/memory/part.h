@@ -21,8 +21,7 @@ typedef struct hdi_memory_part {
     hdi_rest rest;                   /* for the pool, which unpins its memory */
 } hdi_memory_part;
 
-/* A const runtime does not change itself; the objects it points to may. */
-static inline hdi_memory_part *hdi_memory_of(const hd_runtime *rt)
+static inline hdi_memory_part *hdi_memory_of(hd_runtime *rt)
 {
     return (hdi_memory_part *)rt;
 }

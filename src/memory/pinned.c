@@ -1,9 +1,9 @@
 /* pinned.c - pinned host memory.
  *
  * With `everywhere` in the configuration, a worker's registrations end with its process. So a
- * failure to unregister matters only while the worker runs. The driver of this process continues
- * after the loss of a device. So addresses stay reserved while that driver may still have memory
- * there registered.
+ * failure to unregister matters only while the worker runs. Without `everywhere`, the driver of
+ * this process keeps its registrations after the loss of a device. So addresses stay reserved while
+ * a driver may still have memory there registered.
  *
  * Before drivers pin pages, the caller and up to three threads make the system allocate these
  * pages. The threads end before the memory is pinned.
@@ -30,7 +30,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* the system needs some 4 ms for this part; a thread costs 50 us */
+/* The least bytes per thread: the system needs some 4 ms to allocate these bytes, and starting a
+ * thread takes 50 us. */
 #define PART_LEAST ((size_t)8 << 20)
 #define PARTS_MOST 4
 
@@ -38,7 +39,7 @@ typedef struct hdi_pinned_record {
     struct hdi_pinned_record *before, *after; /* in the pool's list */
     hdi_pinned_pool *pool;
     hdi_shm shm;
-    uint64_t by; /* one bit for each device whose port has registered the memory */
+    uint64_t by; /* one bit for each device whose port registered the memory */
 } record;
 
 struct hdi_pinned_pool {
@@ -49,7 +50,7 @@ struct hdi_pinned_pool {
     record *first;      /* under lock, as are the records; list of all live memory */
     hdi_blocks *blocks; /* under lock; allocator of the window's offsets */
     /* Under lock, with `everywhere`: one bit for each device that gets no requests. Its port
-     * reported a loss, or a repin failed, and no repin has succeeded since. */
+     * reported a loss, or a repin failed, and no repin succeeded since. */
     uint64_t away;
 };
 
@@ -253,8 +254,8 @@ static bool pinned_may_be_kept(hdi_answer answer)
 }
 
 /* Registers memory with one device's port. The memory may be registered there already. So if the
- * first attempt fails, this function unregisters the memory, and tries again if that worked. If the
- * second attempt fails, the memory is not registered, unless `*kept` is set. */
+ * first attempt fails, this function unregisters the memory. If that succeeds, it tries again. If
+ * the second attempt fails, the memory is not registered, unless `*kept` is set. */
 static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
                                   bool *kept)
 {
@@ -264,8 +265,8 @@ static hdi_answer pinned_pin_with(hdi_pinned_pool *pool, int device, hdi_port *p
         if (hdi_answered(answer) || pinned_note_loss(pool, device, answer)) {
             return answer;
         }
-        /* The port may have failed to undo its work. Or the device restarted, and its new port got
-         * this memory before hdi_pinned_repin came to it. */
+        /* An earlier request may have failed without undoing its work. Or the device restarted, and
+         * its new port registered this memory before hdi_pinned_repin did. */
         hdi_answer undone = port->calls->unpin(port, shm->base, shm->bytes);
         if (!hdi_answered(undone) || attempt > 0) {
             bool gone = pinned_note_loss(pool, device, undone);
@@ -305,8 +306,8 @@ static hdi_answer pinned_unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
     return first;
 }
 
-/* Registers memory with all ports that need it, see hdi_pinned_alloc. On failure, unregisters it
- * again. If that may not have worked, sets `*kept`. */
+/* Registers memory with all ports (`everywhere`), or with the first port that works. On failure,
+ * unregisters the memory again, and sets `*kept` if a driver may still have it registered. */
 static hd_status pinned_pin_all(hdi_pinned_pool *pool, record *r, uint64_t *address, bool *kept)
 {
     hdi_answer lost = {HDI_GONE_CLOSED, ""};
@@ -353,8 +354,8 @@ typedef struct part {
 static void *pinned_populate_part(void *context)
 {
     const part *p = context;
-    /* If the system lacks this request, the driver faults the pages in. If the system lacks memory,
-     * the driver reports that. */
+    /* If the system does not know MADV_POPULATE_WRITE, the driver faults the pages in. If the
+     * system lacks memory, the driver reports that. */
     (void)madvise(p->at, p->bytes, MADV_POPULATE_WRITE);
     return NULL;
 }
@@ -372,7 +373,7 @@ static size_t pinned_start_parts(part *parts, size_t count)
  * memory faults it in page by page, under locks that launches need. Pinning pages that exist takes
  * a seventh of the time of pinning fresh ones. This function holds no lock, and uses several
  * threads, which are faster than one.
- * If the system cannot do it, the driver faults the pages in. */
+ * If the system cannot allocate pages ahead, the driver faults them in. */
 static void pinned_populate(void *base, size_t bytes)
 {
     size_t most = (size_t)hdi_cpu_count() < PARTS_MOST ? (size_t)hdi_cpu_count() : PARTS_MOST;
@@ -481,7 +482,7 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
 }
 
 /* Registers all live memory with a fresh port. On failure, the device's bit in `by` marks the
- * records registered so far, and those of its former process. */
+ * records registered so far, and the records that its former process registered. */
 static hd_status pinned_repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {

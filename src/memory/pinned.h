@@ -1,12 +1,14 @@
 /* pinned.h - pinned host memory: shared mappings that every device of the runtime can use directly.
  *
  * The memory is an anonymous file (base/shm.h), so that other processes can map it. The devices'
- * ports register it with their drivers, which pin its pages. A runtime has one pool. The pool lists
- * all live memory. A restarted device registers this memory again.
+ * ports register the memory with their drivers, and the drivers pin its pages. A runtime has one
+ * pool, which lists all live memory. After a restart of a device, the pool registers this memory
+ * with the device again.
  *
  * Memory is registered in one of two ways. If all devices share the driver of this process, one
- * port registers the memory for all devices. With a process per device (`everywhere`), each port
- * registers it. Then all processes map the memory at one address, in a window (share.h).
+ * port registers the memory for all devices. If each device has a process of its own
+ * (`everywhere`), each port registers the memory. Then all processes map the memory at the same
+ * address, in a window (share.h).
  *
  * Threads: any; an hdi_pinned belongs to its owner.
  * Locks: one per pool, held during requests to ports and during calls of `port`. A thread takes
@@ -36,16 +38,18 @@ typedef struct hdi_pinned_config {
     hdi_port *(*port)(void *context, int device);
     void *context;
     bool everywhere; /* true: register with every device's port; false: with one port for all */
-    /* with `everywhere`: the address of the window; 0: the first free slot of share.h */
+    /* with `everywhere`: the address of the window; 0: the pool takes the first free slot of
+     * share.h */
     uint64_t window_at;
     uint64_t window_bytes; /* the size of the window; 0: as much as is free there */
-    /* True: the system allocates the pages first. Set this if the drivers pin pages. */
+    /* True: the system allocates the pages before drivers pin them. Set this if the drivers really
+     * pin pages, since drivers pin allocated pages faster. */
     bool populate;
 } hdi_pinned_config;
 
 typedef struct hdi_pinned {
     hdi_shm shm;           /* base: the host address; bytes: the size in whole pages */
-    hdcu_deviceptr device; /* the same memory as devices address it */
+    hdcu_deviceptr device; /* the address of this memory on devices */
     struct hdi_pinned_record *record;
 } hdi_pinned;
 
@@ -53,8 +57,8 @@ typedef struct hdi_pinned {
  * Errors: ARGUMENT, HOST_MEMORY, SYSTEM (no room for a window). */
 hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_pool **out);
 
-/* Drops all live memory without a request to a port, as an abandoned release does. Owners must not
- * release their memory afterwards. Ignores NULL. */
+/* Drops all live memory without a request to a port, like hdi_pinned_release with `abandoned`.
+ * After this call, owners must not release their memory. Ignores NULL. */
 void hdi_pinned_pool_destroy(hdi_pinned_pool *pool);
 
 /* True if some of these bytes are memory of the pool. Waits until a running request is done. */
@@ -65,26 +69,26 @@ void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t 
 
 /* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. If
  * a port reports that its device is lost, the pool skips this device. With `everywhere`, the pool
- * skips the device until hdi_pinned_repin succeeds, so the caller should treat it as lost.
+ * skips the device until hdi_pinned_repin succeeds, so the caller should treat this device as lost.
  * Blocks for requests to ports.
  * Errors: (nothing is kept, `out` is untouched) ARGUMENT (0 bytes), HOST_MEMORY (also: the window
  * is full), SYSTEM, DRIVER, UNSUPPORTED (with `everywhere`: a device sees the memory at another
  * address), DEVICE_LOST (no device is left). */
 hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out);
 
-/* Unpins and unmaps memory, which no submitted work may use. `abandoned`: no request goes to a
- * port, since a device hangs. Ignores a zeroed hdi_pinned, and memory that was released before.
- * A driver may keep the memory registered after an abandoned release or a failure. Then the memory
- * goes back to the system, but its addresses stay reserved. Otherwise the driver could mistake
- * other memory at these addresses for the old memory.
+/* Unpins and unmaps memory, which no submitted work may use. `abandoned`: the call makes no request
+ * to a port, since a device hangs. Ignores a zeroed hdi_pinned, and memory that was released
+ * before. A driver may keep the memory registered after an abandoned release or a failure. Then the
+ * memory goes back to the system, but its addresses stay reserved. Otherwise the driver could
+ * mistake other memory at these addresses for the old memory.
  * Blocks for requests to ports.
  * Errors: DRIVER (unpinning failed; the memory is gone nevertheless). */
 hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned);
 
 /* Registers all live memory with the fresh port of a device that was lost. Before the call, `port`
- * must already return the fresh port. Memory that was pinned by this port since then is already
- * registered, which is no failure. Does nothing without `everywhere`. On failure no memory is
- * registered with this port, and the pool skips the device until hdi_pinned_repin succeeds.
+ * must already return the fresh port. The call also succeeds for memory that the fresh port has
+ * already registered. Does nothing without `everywhere`. On failure no memory is registered with
+ * this port, and the pool skips the device until hdi_pinned_repin succeeds.
  * Blocks for requests to the port.
  * Errors: HOST_MEMORY, DRIVER, UNSUPPORTED, DEVICE_LOST. */
 hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device);

@@ -10,7 +10,7 @@
 #include "memory/part.h"
 #include "memory/share.h"
 
-/* An owner's range as a peer's worker maps it. */
+/* The range of an owner's memory in a peer's worker. */
 typedef struct view {
     uint64_t at, bytes; /* bytes 0: none */
 } view;

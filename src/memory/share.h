@@ -1,9 +1,10 @@
-/* share.h - memory in several worker processes: its addresses, and which worker maps the memory of
- * which device until when.
+/* share.h - memory that several worker processes map: its addresses, and when each worker maps and
+ * unmaps the memory of a peer.
  *
- * A peer's worker gets a mapping as a descriptor from the owner's worker, and maps it at the
- * owner's address. When the owner is lost, peers keep the old mapping until their own work that may
- * use it is finished. If a peer unmapped it earlier, this work would fault on a healthy device.
+ * A device that owns memory shares it with its peers. The peer's worker gets a mapping as a
+ * descriptor from the owner's worker, and maps it at the owner's address. After a loss of the
+ * owner, a peer keeps the old mapping until all its own work that may use the mapping is finished.
+ * If the peer unmapped it earlier, the peer's work would fault, and the healthy peer would be lost.
  *
  * Threads: any. Locks: the table's mutex, never held during a request.
  * Blocking: hdi_share, hdi_unshare and hdi_shares_reap wait for requests to ports.
@@ -20,8 +21,8 @@
 
 /* ---- addresses that are free in every process ------------------------------------------------ */
 
-/* The application and every worker map pinned memory at the same address. A worker may map device
- * memory of its own device and of that device's peers, also at the same address in each.
+/* The application and every worker map pinned memory at the same address. A device's own worker and
+ * the workers of its peers also map the device's memory at one address.
  *
  * No allocator, loader or stack puts anything at these addresses, in any process. So an address
  * that is free in one process is free in all processes. The table leaves out two areas with other
@@ -29,8 +30,8 @@
  * - The CUDA driver's own ranges, around 0x200000000, 0x10000000000 and 0x7f0000000000.
  * - The shadow memory of the address sanitizer, which ends at 0x10007fff7fff.
  *
- * The thread sanitizer allows mappings at a fixed address in one area only, so there everything is
- * smaller.
+ * The thread sanitizer allows mappings at a fixed address in one area only, so its column of the
+ * table has smaller areas.
  *
  *                     without the thread sanitizer            with it
  *   pinned windows    0x110000000000  60 slots of 256 GiB     0x7e8000000000  16 slots of 4 GiB
@@ -73,7 +74,7 @@ _Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT,
 
 /* Returns the address of a device's memory. 0: there are too few addresses.
  * - `device`: its number in the runtime.
- * - `epoch`: how often it was restarted.
+ * - `epoch`: the number of restarts of this device.
  * - `bytes`: the size of each range.
  * - Each of the `n_devices` devices owns HDI_RANGE_EPOCHS ranges, used in turn.
  * - So the memory of a restarted device gets other addresses than its old memory, which peers may
@@ -101,7 +102,8 @@ hdi_answer hdi_share(void *context, int peer, uint64_t at, uint64_t bytes);
 void hdi_unshare(void *context, int peer, uint64_t at, uint64_t bytes);
 
 /* Called after a device was lost and its worker ended. Forgets the mappings in that worker. The
- * other workers unmap the lost device's memory when the work that they got so far is finished. */
+ * other workers unmap the lost device's memory once the work that was submitted to them before this
+ * call is finished. */
 void hdi_shares_retire(hd_runtime *rt, int device);
 
 /* Unmaps retired mappings without unfinished uses. Returns true if any existed. */

@@ -3,7 +3,7 @@
  *
  * A cache belongs to two owners: its thread, and the list of the runtime. The thread drops its
  * cache when the thread ends, or when it finds the runtime closed. The list drops the cache when
- * the thread ends, or when the runtime is closed. The second owner to drop the cache frees it.
+ * the thread ends, or when the runtime is closed. The owner that drops the cache last frees it.
  *
  * Threads, locks, blocking, and guarantees: see thread_cache.h.
  */
@@ -22,7 +22,8 @@ struct hdi_thread_caches {
     hdi_thread_cache *first;
     uint32_t made;
     int count;
-    uint32_t closings[HDI_DEVICES_MAX]; /* calls of close that no call of open ended yet */
+    /* calls of hdi_thread_caches_close, less those of hdi_thread_caches_open */
+    uint32_t closings[HDI_DEVICES_MAX];
     /* Counts of threads that ended, and of threads without a cache. */
     hdi_thread_cache_counts ended[HDI_DEVICES_MAX];
 };
@@ -156,7 +157,7 @@ static hdi_item *thread_cache_take_all(hdi_thread_cache *cache, int device, bool
     return all;
 }
 
-/* Removes one owner of a cache. The last one frees it. */
+/* Removes one owner of a cache. If this was the last owner, frees the cache. */
 static void thread_cache_drop(hdi_thread_cache *cache)
 {
     /* acq_rel: the thread that frees the cache sees all that the other owner did with the cache. */
@@ -208,7 +209,7 @@ static hdi_thread_cache *thread_cache_new(hd_runtime *rt)
 
 static void thread_cache_add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_counts *from)
 {
-    /* The counts are written under the list's lock, but read without it. */
+    /* The caller holds the list's lock, so no other thread writes `to`. */
     hdi_count(&to->allocations, atomic_load_explicit(&from->allocations, memory_order_relaxed));
     hdi_count(&to->frees, atomic_load_explicit(&from->frees, memory_order_relaxed));
     hdi_count(&to->from_magazine, atomic_load_explicit(&from->from_magazine, memory_order_relaxed));
@@ -246,7 +247,8 @@ static void thread_cache_leave_runtime(hd_runtime *rt, void *context)
 
 static void thread_cache_thread_ends(void *first)
 {
-    /* Cleared first, so that items released below do not go back into a cache that ends. */
+    /* The pointer is cleared first, so that items released below do not go back into a cache that
+     * ends. */
     hdi_thread_cache_own_first = NULL;
     for (hdi_thread_cache *cache = first, *next; cache; cache = next) {
         next = cache->next_own;
@@ -336,7 +338,8 @@ static hdi_item *thread_cache_join_items(hdi_item *items, hdi_item *all)
     return all;
 }
 
-/* Gives back all items that threads hold of a device. Returns true if it found any. */
+/* Gives back all items of a device in all caches, or only the large blocks. Returns true if it
+ * found an item. */
 static bool thread_cache_drain(hd_runtime *rt, int device, bool only_large)
 {
     struct hdi_thread_caches *caches = hdi_memory_of(rt)->caches;
@@ -347,7 +350,9 @@ static bool thread_cache_drain(hd_runtime *rt, int device, bool only_large)
     hdi_mutex_lock(&caches->lock);
     for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
-            continue; /* a block that the thread puts there at this moment may stay */
+            /* the cache contains no large block; a block that its thread puts there at this moment
+             * may stay */
+            continue;
         }
         hdi_biased_visit(&cache->lock);
         hdi_item *items = thread_cache_take_all(cache, device, only_large);
@@ -371,8 +376,8 @@ bool hdi_thread_caches_drain_large(hd_runtime *rt, int device)
     return thread_cache_drain(rt, device, true);
 }
 
-/* Removes the magazines of a device, which are empty, so that the next put asks for new ones.
- * Called on a visit. */
+/* Removes the magazines of a device, which are empty. The next hdi_thread_cache_put then asks for
+ * new magazines, and is refused. Called on a visit. */
 static void thread_cache_close(hdi_thread_cache *cache, int device)
 {
     cache->closed |= (uint64_t)1 << device;

@@ -1,23 +1,25 @@
-/* thread_cache.h - caches of threads: magazines of freed items, per lane and size class.
+/* thread_cache.h - caches of threads: magazines of freed buffers, per lane and size class.
  *
  * An item is a freed buffer with its block of device memory. The cache's own thread takes and puts
  * items with a few plain loads and stores. Every thread has one cache per runtime. A cache is
  * drained under memory pressure, when a device is lost, and when its thread ends. The buffer layer
- * defines items, and gives drained items back (`release`).
+ * defines items, and gives the memory of drained items back to the arena (`release`).
  *
- * Threads: the cache's own thread calls hdi_thread_cache_enter, take, put and leave. Any thread
- * calls the rest.
+ * Threads: only the cache's own thread calls the functions that take from and put into one cache.
+ * Any thread may call the other functions.
  * Locks: the lock of the list of caches, then the biased lock of one cache. Neither is held during
- * `release`. Between enter and leave, a thread is "inside" its cache.
- * Blocking: enter waits while another thread visits the cache. A visit waits until the cache's
- * thread is outside.
+ * `release`. A thread is "inside" its cache between hdi_thread_cache_enter and
+ * hdi_thread_cache_leave.
+ * Blocking: hdi_thread_cache_enter waits while another thread visits the cache, for example to
+ * drain it. A visit waits until the cache's thread is outside.
  * Always:
  * - Every item is in at most one magazine.
  * - A cache contains at most HDI_THREAD_CACHE_BYTES in small blocks, and HDI_LARGE_BYTES in large
  *   blocks.
- * - A magazine contains at most HDI_MAGAZINE_BYTES, or at most two blocks.
- * - Before the arena maps memory, it takes large blocks back (hdi_arena_config.relieve). So cached
- *   large blocks cost no physical memory.
+ * - A magazine contains at most HDI_MAGAZINE_ITEMS blocks, and at most HDI_MAGAZINE_BYTES or two
+ *   blocks.
+ * - Before the arena maps memory for an allocation, it takes the large blocks of all caches back
+ *   (hdi_arena_config.relieve). So cached large blocks never make the arena map more memory.
  */
 #ifndef HDI_MEMORY_THREAD_CACHE_H
 #define HDI_MEMORY_THREAD_CACHE_H
@@ -32,7 +34,7 @@
 /* The classes are multiples of 256 bytes up to 2 KiB, then eight per doubling up to 1 MiB: 80
  * classes. A block is larger than its request by at most 255 bytes or an eighth of the request. */
 #define HDI_CLASSES 80
-#define HDI_CLASS_LARGE HDI_CLASSES /* marks a block of no class */
+#define HDI_CLASS_LARGE HDI_CLASSES /* marks a block that is too large for all classes */
 
 /* The class of 1 <= bytes <= HDI_SMALL_BYTES (arena.h). */
 static inline uint32_t hdi_class_of(size_t bytes)
@@ -60,21 +62,21 @@ static inline size_t hdi_class_bytes(uint32_t class)
 #define HDI_THREAD_CACHE_BYTES ((size_t)64 << 20)
 #define HDI_MAGAZINE_BYTES ((size_t)1 << 20)
 #define HDI_MAGAZINE_ITEMS 64
-/* The most bytes in the large blocks of a thread; a single block is at most a quarter of this
- * limit. */
+/* The most bytes in the large blocks of one cache. A single block takes at most a quarter of these
+ * bytes. */
 #define HDI_LARGE_BYTES ((size_t)1 << 30)
 #define HDI_LEAVING_ITEMS 32
 
 typedef struct hdi_item {
     struct hdi_item *next;
-    uint32_t lane; /* the global number of the lane whose magazine holds it */
+    uint32_t lane; /* the global number of the lane whose magazine contains this item */
     uint32_t class;
     size_t bytes; /* of its block */
 } hdi_item;
 
 typedef struct hdi_magazine {
     hdi_item *top;
-    /* the number of items, and the most items, which is set when the magazines of the lane are
+    /* the number of items, and the most items; `most` is set when the magazines of the lane are
      * made */
     uint32_t count, most;
 } hdi_magazine;
@@ -82,16 +84,16 @@ typedef struct hdi_magazine {
 typedef struct hdi_lane_cache {
     hdi_magazine magazines[HDI_CLASSES];
     /* One large block of any size, for pairs of hd_alloc and hd_free. More large blocks per lane
-     * would withhold memory from allocations that need a part of a block. With eight of them, up to
-     * three times as much memory moves in the programs of bench/logs as with one. */
+     * would withhold memory from allocations that need a part of a block. With eight large blocks
+     * per lane, the programs of bench/logs move up to three times as much memory. */
     hdi_item *large;
 } hdi_lane_cache;
 
 /* Counts of one thread and device. Only the thread writes them; any thread reads them. */
 typedef struct hdi_thread_cache_counts {
     _Atomic uint64_t allocations, frees, from_magazine, frees_elsewhere;
-    _Atomic uint64_t allocated_bytes, freed_bytes; /* as requested */
-    _Atomic uint64_t cached_bytes;                 /* with large blocks */
+    _Atomic uint64_t allocated_bytes, freed_bytes; /* the sizes that the program requested */
+    _Atomic uint64_t cached_bytes;                 /* includes large_bytes */
     _Atomic uint64_t large_bytes;
 } hdi_thread_cache_counts;
 
@@ -101,15 +103,14 @@ typedef struct hdi_thread_cache {
     struct hdi_thread_cache *next_own; /* the next cache of this thread, for another runtime */
     struct hdi_thread_cache *next;     /* the next cache in the runtime's list */
     uint32_t number;                   /* the thread's number in the runtime, never 0 */
-    /* the thread and the list of the runtime; thread_cache_drop removes one */
+    /* the number of owners, see thread_cache.c: the thread, and the list of the runtime */
     _Atomic int owners;
     uint32_t n_lanes;
     int n_devices;
     size_t cached_bytes; /* bytes in small blocks of all devices */
     size_t large_bytes;  /* in large blocks */
-    /* Large blocks that another block has replaced. The hd_free that replaced them does not give
-     * them back, since that takes time. The thread's next allocation from the arena gives them
-     * back. */
+    /* Large blocks that another block replaced. hd_free does not give them back to the arena, since
+     * that would take time. The thread's next allocation from the arena gives them back. */
     hdi_item *leaving;
     uint32_t n_leaving;
     hdi_lane_cache **lanes;          /* by global number; NULL: never used, or closed */
@@ -126,8 +127,8 @@ typedef struct hdi_thread_caches_config {
 /* Sets hdi_memory_of(rt)->caches.
  * Errors: HOST_MEMORY. */
 hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config);
-/* Drops all items. A thread frees its cache when it finds the runtime closed, or when it ends. No
- * thread may be inside its cache. Does nothing if hdi_memory_of(rt)->caches is NULL. */
+/* Drops all items. Each thread later frees its own cache, when it finds the runtime closed or when
+ * it ends. No thread may be inside its cache. Does nothing if hdi_memory_of(rt)->caches is NULL. */
 void hdi_thread_caches_destroy(hd_runtime *rt);
 
 extern _Thread_local hdi_thread_cache *hdi_thread_cache_own_first;
@@ -152,7 +153,7 @@ static inline void hdi_thread_cache_leave(hdi_thread_cache *cache)
     hdi_biased_leave(&cache->lock);
 }
 
-/* Adds to a counter that one thread writes, so no locked instruction is needed. */
+/* Adds to a counter that only one thread at a time writes, so no locked instruction is needed. */
 static inline void hdi_count(_Atomic uint64_t *counter, uint64_t more)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
@@ -230,16 +231,17 @@ hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache);
 /* Takes the older half of the items out of a magazine, linked by `next`. Call it inside. */
 hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uint32_t class);
 
-/* The first function gives back all items of a device in all caches, the second one only large
- * blocks. The second one returns true if it found any. Both block until each thread is outside of
- * its cache. */
+/* hdi_thread_caches_drain gives back all items of a device in all caches.
+ * hdi_thread_caches_drain_large gives back only large blocks, and returns true if it found a large
+ * block. Both block until each thread is outside of its cache. */
 void hdi_thread_caches_drain(hd_runtime *rt, int device);
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device);
 
-/* Closes the caches for a device: gives all items back, and then no cache takes a block of the
- * device. So each hd_free gives its block to the arena. The device is open again after as many
- * calls of hdi_thread_caches_open. A closed device has no magazines, so the usual path needs no
- * check. Both functions block as hdi_thread_caches_drain does. */
+/* Closes the caches for a device: gives all items back, and from then on no cache takes a block of
+ * the device. So each hd_free gives its block to the arena. Every close needs one call of
+ * hdi_thread_caches_open, and the last such call opens the device again. A closed device has no
+ * magazines, so the usual path needs no check of its own. Both functions block as
+ * hdi_thread_caches_drain does. */
 void hdi_thread_caches_close(hd_runtime *rt, int device);
 void hdi_thread_caches_open(hd_runtime *rt, int device);
 
@@ -254,7 +256,7 @@ typedef struct hdi_thread_cache_sums {
 } hdi_thread_cache_sums;
 void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *out);
 
-/* Bytes in magazines. */
+/* Bytes in the caches of all threads, large blocks included. */
 uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device);
 
 /* Writes the cached bytes and items of each lane of a device into `bytes` and `items`, both of

@@ -1,23 +1,22 @@
 /* access.c - which devices use each other's memory: the answers, and the peer tester's thread.
  *
- * When two devices first meet, this file looks for a result (peers.c), which may take a test of
- * about a second, and then maps memory. A launch waits for the answer. A copy does not wait if a
- * peer tester runs: it goes through pinned memory until that thread has an answer.
+ * At the first use of a pair of devices, this file gets a result (peers.c), and then maps memory.
+ * To get a result may take a test of about a second. A launch waits for the answer. A copy does not
+ * wait if there is a peer tester: until that thread has an answer, copies go through pinned memory.
  *
- * Threads: any. The submitting thread settles a pair for a kernel, the peer tester's thread for
- * copies.
+ * Threads: any. For a kernel, the thread that submits it finds the answer for a pair. For copies,
+ * the peer tester's thread does.
  * Locks: `linking` while memory is mapped, none during a test. A restart holds `linking` while it
  * drops the answers of a device. An established answer takes one load, and no lock.
  * Blocking: see access.h.
- * Always: a positive answer changes only if one of the devices was lost and restarted, or if a
- * requested test gives another verdict. Memory mapped for a peer stays mapped, since work in
+ * Always: a positive answer changes only for two reasons: one of the devices was lost and
+ * restarted, or a requested test gave another verdict. Memory mapped for a peer stays mapped, since
+ * work in
  * flight may use it.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include "base/error.h"
 #include "base/lock.h"
-#include "base/service.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "peer/access.h"
@@ -29,14 +28,8 @@
 /* Finds out about a pair of devices, and maps memory for it. */
 static void peer_access_settle(hd_runtime *rt, int from, int owner);
 
-struct hdi_peer_tester {
-    hdi_mutex lock;
-    hdi_service thread;
-    bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
-};
-
 /* Takes a pair out of the list. False: the list is empty. The caller holds the lock. */
-static bool peer_tester_take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)
+static bool peer_tester_take_pair(hdi_peer_tester *s, int n, int *from, int *owner)
 {
     for (int i = 0; i < n * n; i++) {
         if (s->wanted[i / n][i % n]) {
@@ -52,7 +45,7 @@ static bool peer_tester_take_pair(struct hdi_peer_tester *s, int n, int *from, i
 static int64_t peer_tester_test_pair(void *context)
 {
     hd_runtime *rt = context;
-    struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
+    hdi_peer_tester *s = &hdi_peer_of(rt)->tester;
     int from, owner;
     hdi_mutex_lock(&s->lock);
     bool any = peer_tester_take_pair(s, rt->n_devices, &from, &owner);
@@ -66,8 +59,9 @@ static int64_t peer_tester_test_pair(void *context)
 /* Asks the peer tester to test the pair. False: no such thread exists, as with placement inline. */
 static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
 {
-    struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
-    /* with placement inline no thread may be started, and after the stop nothing tests */
+    hdi_peer_tester *s = &hdi_peer_of(rt)->tester;
+    /* with placement inline no thread may be started; after the stop of the peer tester, there is
+     * none */
     if (rt->is_inline || !hdi_service_start(&s->thread) || hdi_service_is_stopped(&s->thread)) {
         return false;
     }
@@ -78,44 +72,33 @@ static bool peer_tester_ask(hd_runtime *rt, int from, int owner)
     return true;
 }
 
-static hd_status peer_tester_create(hd_runtime *rt)
+static void peer_tester_init(hd_runtime *rt)
 {
-    struct hdi_peer_tester *s = calloc(1, sizeof *s);
-    if (!s) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&s->lock, HDI_RANK_PEER_TESTER);
-    hdi_service_init(&s->thread, peer_tester_test_pair, rt);
-    hdi_peer_of(rt)->tester = s;
-    return HD_OK;
+    hdi_mutex_init(&hdi_peer_of(rt)->tester.lock, HDI_RANK_PEER_TESTER);
+    hdi_service_init(&hdi_peer_of(rt)->tester.thread, peer_tester_test_pair, rt);
 }
 
 static void peer_tester_stop(hd_runtime *rt)
 {
-    if (hdi_peer_of(rt)->tester) {
+    if (hdi_peer_of(rt)->peers) {
         hdi_peers_end(rt);
-        hdi_service_stop(&hdi_peer_of(rt)->tester->thread);
     }
+    hdi_service_stop(&hdi_peer_of(rt)->tester.thread);
 }
 
 static void peer_tester_release(hd_runtime *rt)
 {
-    struct hdi_peer_tester *s = hdi_peer_of(rt)->tester;
-    if (s) {
-        hdi_service_destroy(&s->thread);
-        hdi_mutex_destroy(&s->lock);
-        free(s);
-        hdi_peer_of(rt)->tester = NULL;
-    }
+    hdi_service_destroy(&hdi_peer_of(rt)->tester.thread);
+    hdi_mutex_destroy(&hdi_peer_of(rt)->tester.lock);
 }
 
 const hdi_lifetime hdi_peer_tester_lifetime = {
-    .create = peer_tester_create, .stop = peer_tester_stop, .release = peer_tester_release};
+    .init = peer_tester_init, .stop = peer_tester_stop, .release = peer_tester_release};
 
 /* ---- peer access ---- */
 
-/* True if the driver's code means that peer access will never be possible. After all other codes
- * the next use tries again. */
+/* True if the driver's code means that peer access will never be possible. After any other code,
+ * the next use of the pair tries again. */
 static bool peer_access_is_final(int code)
 {
     return code == HDCU_ERROR_PEER_ACCESS_UNSUPPORTED || code == HDCU_ERROR_INVALID_DEVICE ||
@@ -143,7 +126,7 @@ static uint8_t peer_access_grant(hd_runtime *rt, int from, int owner, uint8_t ye
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
 }
 
-/* Decides the answer for the pair, and maps memory if it is positive. The caller holds
+/* Decides the answer for the pair. If it is positive, maps the memory. The caller holds
  * `linking`. */
 static uint8_t peer_access_decide(hd_runtime *rt, int from, int owner, bool for_copies)
 {
@@ -180,8 +163,8 @@ static bool peer_tester_leave_pair(hd_runtime *rt, int from, int owner)
     if (hdi_peers_known(rt, from, owner, &info)) {
         return false;
     }
-    /* Relaxed: this exchange publishes no memory. It comes before the request, so that the peer
-     * tester finds it. */
+    /* Relaxed: this exchange publishes no memory. The exchange comes before the request, so that
+     * the peer tester finds SOUGHT. */
     bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
                                                         memory_order_relaxed);
     if (!ours || peer_tester_ask(rt, from, owner)) {
@@ -234,7 +217,7 @@ static void peer_access_settle(hd_runtime *rt, int from, int owner)
         hdi_peers_ask(rt, from, owner, true, &info);
     }
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
-    /* If the answer is no longer SOUGHT, a launch has already settled the pair, or a device was
+    /* If the answer is no longer SOUGHT, a launch already settled the pair, or a device was
      * lost. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
         atomic_store_explicit(known, peer_access_decide(rt, from, owner, true), memory_order_release);
@@ -268,8 +251,9 @@ static uint8_t peer_access_for_copies(hd_runtime *rt, int from, int owner)
 
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
 {
-    /* Writes to peers are posted and reads are not, so the source copies if it can. The other way
-     * is requested only if it is needed: it takes one of the few places for peers. */
+    /* A write to a peer does not wait for an answer over the link, and a read does. So the source
+     * copies if it can. The destination is asked only if the source cannot copy, since each
+     * positive answer takes one of a device's few places for peers. */
     uint8_t answer = peer_access_for_copies(rt, src, dst);
     if (answer == HDI_PEERS_YES || answer == HDI_PEERS_SOUGHT) {
         return answer == HDI_PEERS_YES ? src : -1;

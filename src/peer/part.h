@@ -10,17 +10,24 @@
 #ifndef HDI_PEER_PART_H
 #define HDI_PEER_PART_H
 
+#include "base/service.h"
 #include "memory/part.h"
+
+/* The thread that tests pairs of devices for copies (access.c). */
+typedef struct hdi_peer_tester {
+    hdi_mutex lock;
+    hdi_service thread;
+    bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
+} hdi_peer_tester;
 
 typedef struct hdi_peer_part {
     hdi_memory_part below; /* first, since all parts share the runtime's address */
     struct hdi_peers *peers;
-    struct hdi_peer_tester *tester; /* the thread that tests pairs of devices for copies */
-    hdi_mutex linking;              /* for changes of hdi_device.peer_access: granting, dropping */
+    hdi_peer_tester tester;
+    hdi_mutex linking; /* for changes of hdi_device.peer_access: granting, dropping */
 } hdi_peer_part;
 
-/* The part of a const runtime may still change. */
-static inline hdi_peer_part *hdi_peer_of(const hd_runtime *rt)
+static inline hdi_peer_part *hdi_peer_of(hd_runtime *rt)
 {
     return (hdi_peer_part *)rt;
 }

@@ -5,8 +5,8 @@
  * 2. The result files.
  * 3. The test, whose results go into the table and into files.
  *
- * To use sources 2 and 3, a thread needs the turn. It marks the pairs that it asks about, so that
- * other threads wait for their results.
+ * To use sources 2 and 3, a thread needs the turn. The thread marks the pairs that it asks about,
+ * so that other threads wait for the results of these pairs.
  *
  * Threads, locks, blocking, and guarantees: see peers.h.
  */
@@ -32,8 +32,9 @@
 
 typedef struct entry {
     hd_peer_info info; /* verdict UNKNOWN: no result */
-    /* The last refusal to map the memory in this process. Verdict REFUSED: it holds, whatever the
-     * test found. UNKNOWN: nothing was refused, or the refusal may pass. */
+    /* The last refusal to map the memory in this process. Verdict REFUSED: the refusal counts, even
+     * if the test found no fault. Verdict UNKNOWN: nothing was refused, or the refusal may be
+     * temporary. */
     hd_peer_info refused;
     bool fleeting; /* for an inconclusive result: another test may soon find a verdict */
     bool asked;    /* the thread with the turn is about to get a result */
@@ -52,7 +53,7 @@ struct hdi_peers {
     /* the message that explains why there is no program */
     char why_none[sizeof(hd_error)];
     const char *worker;                         /* the worker program; "": none */
-    char cache[PATH_MAX];                       /* as in the option, with an absolute path */
+    char cache[PATH_MAX];                       /* the value of the option; a path is absolute */
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* under lock; by device and owner */
 };
 
@@ -89,7 +90,7 @@ static hd_status peers_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     /* the worker program, which tests use, too */
-    hdi_peer_of(rt)->peers->worker = rt->is_process ? hdi_worker_program(rt) : "";
+    hdi_peer_of(rt)->peers->worker = hdi_worker_program(rt);
     peers_find_places(rt);
     hdi_mutex_init(&hdi_peer_of(rt)->peers->lock, HDI_RANK_PEERS);
     pthread_cond_init(&hdi_peer_of(rt)->peers->changed, NULL);
@@ -124,7 +125,7 @@ static bool peers_are_ended(const struct hdi_peers *peers)
 
 const char *hdi_peers_program(const hd_runtime *rt)
 {
-    return hdi_peer_of(rt)->peers->program;
+    return ((const hdi_peer_part *)rt)->peers->program;
 }
 
 /* The present result of a pair. The caller holds the lock. */
@@ -144,7 +145,8 @@ static bool peers_verdict_is_good(hd_peer_verdict verdict)
 
 /* ---- results without a test ---- */
 
-/* Sets *out to a result from the driver's own report. False: the report decides nothing. */
+/* If the driver's own report decides the result, sets *out to it. False: the report does not decide
+ * it. */
 static bool peers_driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     *out = hdi_peer_blank();
@@ -179,12 +181,12 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 
 /* ---- results ---- */
 
-/* Updates the state of a pair's link after its result: which links are used, and which are looked
- * up again at the next use. */
+/* Updates hdi_device.peer_access after a result of the pair. It then states that the pair is used,
+ * or not used, or that the next use looks the result up. */
 static void peers_apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
 {
     if (rt->options.peers != HDI_PEERS_VERIFY) {
-        return; /* with these options, results serve only functions that ask for them */
+        return; /* with these options, results matter only to functions that ask for them */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
     hdi_mutex_lock(&hdi_peer_of(rt)->linking);
@@ -281,7 +283,7 @@ typedef struct inquiry {
 
 static bool peers_make_key(inquiry *q, int device, int owner)
 {
-    const hd_runtime *rt = q->rt;
+    hd_runtime *rt = q->rt;
     const hdi_facts *d = &rt->devices[device]->facts, *o = &rt->devices[owner]->facts;
     const hdi_result_facts facts = {
         .boot = q->machine.boot,
@@ -305,7 +307,8 @@ static void peers_prepare(inquiry *q)
     hd_runtime *rt = q->rt;
     hdi_result_machine_read(rt->provider->version_file, rt->driver_version, hdi_peer_of(rt)->peers->program,
                             &q->machine);
-    /* Without a boot id, nothing shows whether the machine is still the same. */
+    /* Without a boot id, nothing shows whether the machine was restarted, so no result file is
+     * used. */
     q->has_folder =
         q->machine.boot[0] && hdi_results_folder(hdi_peer_of(rt)->peers->cache, q->folder, sizeof q->folder);
 }
@@ -349,9 +352,9 @@ static void peers_tested(void *context, const hdi_pair *pair, const hd_peer_info
     peers_tell(q, pair->device, pair->owner, &info, fleeting);
 }
 
-/* Makes the settings for the test, which must use memory as this runtime does. Faults in the
- * program's options are left out, except for host_corrupt. */
-static bool peers_make_settings(const hd_runtime *rt, char *out, size_t bytes)
+/* Makes the settings for the test, which must use memory as this runtime does. Omits the faults in
+ * the program's option `fault`, except for host_corrupt. */
+static bool peers_make_settings(hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
     const char *worker = hdi_peer_of(rt)->peers->worker;
@@ -369,7 +372,7 @@ static bool peers_make_settings(const hd_runtime *rt, char *out, size_t bytes)
 
 static void peers_test(inquiry *q)
 {
-    const hd_runtime *rt = q->rt;
+    hd_runtime *rt = q->rt;
     hdi_pair *pairs = q->left;
     int n = q->n_left;
     char *settings = malloc(8192);
@@ -404,8 +407,8 @@ static void peers_test(inquiry *q)
     free(settings);
 }
 
-/* Gets results for marked pairs. The caller holds the turn, but no locks. `again`: the test runs
- * even if there are results. */
+/* Gets results for marked pairs. The caller holds the turn, but no locks. `again`: runs the test
+ * even for pairs that have results. */
 static void peers_find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
                            void (*tell_whom)(void *context, int device, int owner, const hd_peer_info *info),
                            void *context)
@@ -430,7 +433,8 @@ static void peers_find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     q->lock = -1;
     peers_prepare(q);
     if (again || !peers_recall(q)) {
-        /* Another process with the lock may be about to get these results. */
+        /* Another process may hold the lock, and be about to get these results. So this thread
+         * waits for the lock. */
         q->lock = !q->has_folder ? -1
                                  : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000,
                                                     again ? NULL : peers_recall, q, &hdi_peer_of(rt)->peers->ended);
@@ -445,7 +449,7 @@ static void peers_find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
 /* ---- turns ---- */
 
 /* True if a pair needs a result now. The caller holds the lock. */
-static bool peers_pair_is_wanted(const hd_runtime *rt, int device, int owner, bool inconclusive_too)
+static bool peers_pair_is_wanted(hd_runtime *rt, int device, int owner, bool inconclusive_too)
 {
     const entry *e = &hdi_peer_of(rt)->peers->of[device][owner];
     return e->info.verdict == HD_PEER_UNKNOWN ||
@@ -453,7 +457,7 @@ static bool peers_pair_is_wanted(const hd_runtime *rt, int device, int owner, bo
 }
 
 /* Waits for the turn and takes it. The caller holds the lock, which is released during the wait.
- * `later`: threads that need a result now go first. False: the runtime is being closed. */
+ * `later`: lets threads that need a result now go first. False: the runtime is being closed. */
 static bool peers_take_turn(struct hdi_peers *peers, bool later)
 {
     peers->n_waiting += !later;
@@ -522,15 +526,17 @@ static void peers_ask_pair(hd_runtime *rt, int device, int owner, bool inconclus
 
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out)
 {
-    HDI_UNCANCELLED; /* a launch may ask, and launches do not hold off cancellation */
+    /* a launch may call this function, and a launch does not itself hold off cancellation of its
+     * thread */
+    HDI_UNCANCELLED;
     peers_ask_pair(rt, device, owner, false, later, out);
 }
 
 /* ---- public functions ---- */
 
-/* The status of a call that waited for a test or made one: a failure if the runtime is being
+/* The status of a call that waited for a test or made one: the call fails if the runtime is being
  * closed. */
-static hd_status peers_check_end(const hd_runtime *rt)
+static hd_status peers_check_end(hd_runtime *rt)
 {
     return peers_are_ended(hdi_peer_of(rt)->peers) ? hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile")
                                                    : HD_OK;

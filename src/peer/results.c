@@ -310,7 +310,8 @@ static int64_t results_time_of(int fd)
     return fstat(fd, &facts) == 0 ? (int64_t)facts.st_mtim.tv_sec * 1000000000 + facts.st_mtim.tv_nsec : 0;
 }
 
-/* Waits for the lock, see hdi_results_lock. False: it was not taken, or is not needed. */
+/* Waits for the lock, see hdi_results_lock. False: the lock was not taken, or is not needed any
+ * more. */
 static bool results_lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                               const _Atomic bool *ended)
 {
@@ -335,7 +336,8 @@ static bool results_lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *c
 }
 
 /* True if this user owns the lock file. If other users can write in the folder, one of them may
- * have put the file there. It could delay tests, or change another file's time. */
+ * have put the file there. Such a lock file could delay tests. Or it could be a link to another
+ * file, and this process would change the time of that file. */
 static bool results_is_own_lock(int fd)
 {
     struct stat facts;

@@ -20,9 +20,11 @@
 #include "process/spawn.h"
 
 #define END_NS 5000000000 /* time for a process to end after its last record, or after a kill */
-/* the same time if the results are no longer needed, since hd_close waits for this end */
+/* the same limit if the results are no longer needed: it is shorter, since hd_close waits for this
+ * end */
 #define LEAVE_NS 2000000000
-#define END_SLEEP_NS 1000000 /* the time between checks for its end, on kernels without pidfd */
+/* the time between two checks whether the process ended, on systems without pidfd */
+#define END_SLEEP_NS 1000000
 /* the time between checks whether this process was stopped, and whether *ended is set */
 #define LOOK_MS 25
 #define HELD_UP_NS 1000000000
@@ -233,14 +235,15 @@ static hdi_parsed peer_test_take_wrong(hdi_peer_parser *h, const hdi_probe_recor
                            "%s did not arrive: first wrong byte %lld, found 0x%02x instead of 0x%02x", what, at,
                            (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
     } else {
-        peer_test_conclude(h, HD_PEER_CORRUPT, "%s went beside: byte %lld of them, found 0x%02x instead of 0x%02x",
-                           what, at, (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
+        peer_test_conclude(h, HD_PEER_CORRUPT,
+                           "%s also changed bytes beside them: byte %lld, found 0x%02x instead of 0x%02x", what, at,
+                           (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
     }
     return HDI_PARSED_MORE;
 }
 
-/* True if a failed call means that its step ended the device. If there is a driver's code, this
- * code decides: for example, running out of memory is no fault of the pair. */
+/* True if a failed call means that its step ended the device. If the record contains a code of the
+ * driver, this code decides. For example, a lack of memory is no fault of the pair. */
 static bool peer_test_is_loss(const hdi_probe_record *r)
 {
     if (r->code > 0 && r->status != HD_ERROR_DEVICE_LOST) {
@@ -469,7 +472,8 @@ static bool peer_test_is_ended(const hdi_test *test)
     return test->ended && atomic_load_explicit(test->ended, memory_order_relaxed);
 }
 
-/* Gives all pairs that are not settled the result `info`. `is_settled` may be NULL. */
+/* Gives the result `info` to all pairs that are not settled yet. `is_settled` NULL: no pair is
+ * settled. */
 static void peer_test_give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled,
                               const hd_peer_info *info, bool fleeting)
 {
@@ -589,9 +593,9 @@ static hdi_parsed peer_test_listen_now(run *r, int64_t *deadline, bool *closed)
     return HDI_PARSED_MORE;
 }
 
-/* Reads until the program sent everything, ended, or sends nothing for too long. Time in which this
- * process did not read does not count: it may have been stopped, or its progress callback was
- * slow. */
+/* Reads until the program sent everything, ended, or takes too long for a pair. Time in which this
+ * process did not read does not count against the limit: perhaps it was stopped, or its progress
+ * callback is slow. */
 static hdi_ending peer_test_listen_all(run *r)
 {
     int64_t deadline = hdi_deadline(r->test->limit_ms * 1000000), looked = hdi_clock_ns();
@@ -606,7 +610,7 @@ static hdi_ending peer_test_listen_all(run *r)
         int ready = poll(polled, 2, ms > LOOK_MS ? LOOK_MS : (int)ms);
         bool gone = ready > 0 && polled[1].revents, closed;
         int64_t now = hdi_clock_ns();
-        /* LOOK_MS of that time does count, so that the wait ends on any machine */
+        /* LOOK_MS of each such gap still counts, so that the wait ends on any machine */
         if (now - looked > HELD_UP_NS) {
             deadline += now - looked - LOOK_MS * 1000000;
         }
@@ -627,7 +631,7 @@ static hdi_ending peer_test_listen_all(run *r)
     }
 }
 
-/* Ends the process, which sends nothing more, and settles its pairs. */
+/* Ends the process, from which nothing more is read, and settles its pairs. */
 static void peer_test_finish(run *r, hdi_ending ending)
 {
     int detail = (int)r->test->limit_ms;
@@ -722,7 +726,8 @@ static int peer_test_position_of(int *devices, int *n, int device, int most)
     return (*n)++;
 }
 
-/* Moves pairs to the front that use no more than `most` devices in all. Returns their number. */
+/* Chooses pairs that together use no more than `most` devices, and moves them to the front of the
+ * array. Returns the number of these pairs. */
 static int peer_test_gather(hdi_pair *pairs, int n, int most, int *devices, int *n_devices)
 {
     int gathered = 0;
@@ -760,12 +765,12 @@ void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n)
             break;
         }
         if (!peer_test_run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
-            /* one of the devices keeps the others from opening, so from now on a process tests two
-             * devices at a time */
+            /* perhaps one of the devices keeps the process from opening the others, so from now on
+             * each process tests only two devices */
             most = 2;
             continue;
         }
-        /* A further process tests the pairs behind the one that ended the program. */
+        /* If a pair ended the program, another process tests the pairs behind it. */
         int left = 0;
         for (int i = 0; i < n; i++) {
             if (!is_settled[i]) {

@@ -3,14 +3,14 @@
  *
  * Threads: one thread uses each parser. Any thread calls hdi_test_pairs; its calls share only a
  * list of processes to reap.
- * Locks: one for that list, held for a moment. The caller must hold no lock that other threads
- * need.
+ * Locks: one for the list of processes to reap, held for a moment. The caller must hold no lock
+ * that other threads need.
  * Blocking: hdi_test_pairs blocks for the test, a second or so.
  * Always:
- * - The process that reads a record checks all of it.
+ * - The process that reads a record checks each field of the record.
  * - A verdict depends only on the records and the end of the process, so tests can replay any run.
- * - The program is killed when it reports nothing for too long, and when the thread that waits for
- *   it ends.
+ * - The program is killed if it reports nothing for too long, or if the thread that waits for it
+ *   ends.
  * - Every pair gets exactly one result.
  */
 #ifndef HDI_PEER_TEST_H
@@ -28,8 +28,8 @@
  * The program gets a descriptor of a pipe, and three arguments:
  * 1. Settings for hd_open.
  * 2. Pairs, as positions in the list of devices in those settings: "0>1,1>0".
- * 3. Hexadecimal UUIDs of these devices, one after the other. In the process, numbers of devices
- *    may mean other devices, for example after the application changed CUDA_VISIBLE_DEVICES.
+ * 3. Hexadecimal UUIDs of these devices, one after the other. In the program, the same numbers may
+ *    stand for other devices, for example after the application changed CUDA_VISIBLE_DEVICES.
  *
  * The program writes records of one size to the pipe, each in one write. It reports a step before
  * it takes the step, so the last record names the step in which it hung or died. It also reports
@@ -42,14 +42,15 @@
 
 /* The program's next step. */
 typedef enum hdi_step {
-    HDI_STEP_OPEN = 1,    /* before the first pair: hd_open and kernels */
-    HDI_STEP_PREPARE,     /* memory on both devices */
-    HDI_STEP_GRANT,       /* the driver makes the owner's memory accessible */
-    HDI_STEP_COPY_TO,     /* the device's copy engine writes `bytes` bytes */
-    HDI_STEP_STORE,       /* the device's kernels write them */
-    HDI_STEP_COPY_FROM,   /* the device's copy engine reads `bytes` bytes */
-    HDI_STEP_LOAD,        /* the device's kernels read them */
-    HDI_STEP_COUNT,       /* the device's kernels count there with atomic operations */
+    HDI_STEP_OPEN = 1,  /* before the first pair: hd_open and kernels */
+    HDI_STEP_PREPARE,   /* memory on both devices */
+    HDI_STEP_GRANT,     /* the driver makes the owner's memory accessible */
+    HDI_STEP_COPY_TO,   /* the device's copy engine writes `bytes` bytes */
+    HDI_STEP_STORE,     /* the device's kernels write `bytes` bytes */
+    HDI_STEP_COPY_FROM, /* the device's copy engine reads `bytes` bytes */
+    HDI_STEP_LOAD,      /* the device's kernels read `bytes` bytes */
+    /* the device's kernels count in the owner's memory with atomic operations */
+    HDI_STEP_COUNT,
     HDI_STEP_TIME_DIRECT, /* copies to the owner's memory */
     HDI_STEP_TIME_STAGED, /* the same copies through pinned memory */
     HDI_STEPS
@@ -59,8 +60,8 @@ typedef enum hdi_probe_record_kind {
     HDI_PROBE_RECORD_PAIR = 1, /* the next pair begins */
     HDI_PROBE_RECORD_STEP,     /* the step `step` begins, with `bytes` */
     HDI_PROBE_RECORD_WRONG,    /* in the current step: byte `at` is `found` instead of `expected` */
-    /* In the current step: byte `at`, counted from the step's range and outside of it, is `found`.
-     * The step must not touch it. */
+    /* The current step changed a byte outside of its range to `found`. `at` counts from the begin
+     * of the range. */
     HDI_PROBE_RECORD_BESIDE,
     /* in the current step: counter `at` is `found` instead of `expected` */
     HDI_PROBE_RECORD_MISCOUNT,
@@ -85,9 +86,9 @@ typedef struct hdi_probe_record {
     char text[176];
 } hdi_probe_record;
 
-/* True if a signal results from the process's own action. Other signals come from outside: from an
- * administrator, from the end of a job, or from a system short of memory. They prove nothing about
- * the step of the process. */
+/* True if a signal is the result of the process's own action. All other signals come from outside:
+ * from an administrator, from the end of a job, or from a system that is short of memory. They
+ * prove nothing about the step of the process. */
 static inline bool hdi_signal_is_crash(int signal)
 {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT ||
@@ -126,21 +127,21 @@ typedef struct hdi_peer_parser {
     unsigned steps; /* of this pair: one bit for each step */
     bool risky;     /* of this pair: a step touched the other device's memory */
     bool decided;   /* of this pair: info.verdict is final */
-    bool untimed;   /* of this pair: bytes arrive, but a copy to be timed failed */
+    bool untimed;   /* of this pair: bytes arrive correctly, but a copy for the timing failed */
     bool failed_open;
     bool ended;
     hdi_probe_record step; /* the last STEP; kind 0: none */
     hd_peer_info info;     /* the result of the pair; its reason contains the placeholders below */
 } hdi_peer_parser;
 
-/* Placeholders for the devices in a stored reason, since another runtime numbers them differently.
- * The function replaces them by numbers. */
+/* Placeholders for the two devices in a stored reason, since another runtime may number the devices
+ * differently. The function below replaces the placeholders by numbers. */
 #define HDI_THE_DEVICE "<device>"
 #define HDI_THE_OWNER "<owner>"
 void hdi_peer_name_devices(hd_peer_info *info, int device, int owner);
 
 /* Starts a parser. `pairs` must stay valid as long as the parser. `slow_margin`: a pair is slow if
- * pinned memory is more than `slow_margin` times as fast. */
+ * copies through pinned memory are more than `slow_margin` times as fast as direct copies. */
 void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin);
 
 typedef enum hdi_parsed {
@@ -153,8 +154,8 @@ typedef enum hdi_parsed {
 
 hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_probe_record *record);
 
-/* Ends a parser when the program ended. True: pair h->current was not over, and h->info is its
- * result. If no pair had begun, h->current is -1 and h->info is the result of all pairs. */
+/* Ends a parser when the program ended. True: the pair h->current had no result yet, and h->info is
+ * its result. If no pair had begun, h->current is -1 and h->info is the result of all pairs. */
 bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
 
 /* The first function makes an info without a verdict, the second one an inconclusive info with its
@@ -162,7 +163,7 @@ bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
 hd_peer_info hdi_peer_blank(void);
 hd_peer_info hdi_peer_inconclusive(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- running it for some pairs, in a process of its own ---- */
+/* ---- running heddle-probe for some pairs, in a process of its own ---- */
 
 /* the most devices in one process, so that no driver refuses the number of peers */
 #define HDI_TEST_DEVICES 8

@@ -1,8 +1,8 @@
 /* spawn.c - finds a helper program of the library, starts it apart from the application, and
  * watches it end.
  *
- * The option names a program. Without it, the program is near the file with the library's code, or
- * in the installation.
+ * An option may name the program. Without the option, the program is near the file with the
+ * library's code, or in the installation.
  *
  * Threads: any. Locks: the dynamic loader's lock.
  * Always: a program that is found without the option is a regular file. It belongs to root, to the
@@ -46,8 +46,8 @@ typedef struct search {
     char *out;
     size_t bytes;
     char own[PATH_MAX]; /* the folder of the file with this code; "": unknown */
-    struct stat file;   /* that file */
-    char looked[320];   /* in these folders */
+    struct stat file;   /* the properties of that file */
+    char looked[320];   /* the folders in which this search looked */
     char refused[160];  /* why the first candidate was refused */
     /* Room for paths, which small stacks of threads lack. */
     char joined[PATH_MAX], real[PATH_MAX], folder[PATH_MAX], folders[PATH_MAX], line[PATH_MAX + 128];
@@ -77,8 +77,8 @@ static bool search_mapped_file(search *s, uintptr_t address, char *out, size_t b
     return found;
 }
 
-/* The absolute path of the file with this code, with resolved links; for the program it is from
- * /proc/self/exe. False: it is unknown. */
+/* The absolute path of the file with this code, with resolved links; if the code is in the program
+ * itself, the path is from /proc/self/exe. False: it is unknown. */
 static bool search_own_file(search *s, char *out, size_t bytes)
 {
     const char *object = hdi_own_file_name();
@@ -164,8 +164,8 @@ static bool search_is_at(search *s, const char *folder, const char *relative)
     return folder[0] == '/' && relative[0] != 0 && n > 0 && (size_t)n < sizeof s->joined && search_is_in(s, s->joined);
 }
 
-/* Looks in the folders of libraries that this file records. If the program contains the library, no
- * other record names the place of the installation. */
+/* Looks in the folders that the file with this code records for its libraries (DT_RUNPATH). If the
+ * program contains the library, no other record names the place of the installation. */
 static bool search_is_with_libraries(search *s)
 {
     char *rest = s->folders;
@@ -277,8 +277,8 @@ static int spawn_set_up_attributes(posix_spawnattr_t *attributes)
     return e ? e : posix_spawnattr_setsigdefault(attributes, &all);
 }
 
-/* The environment for a helper program: that of this process. If it comes from a user with fewer
- * rights, it contains only the variables that select devices, so that the program sees the same
+/* The environment for a helper program: that of this process. If the environment comes from a user
+ * with fewer rights, the program gets only the variables that select devices. So it sees the same
  * devices. `kept` is the room for these. */
 static char **spawn_environment(char *kept[4])
 {
@@ -326,8 +326,8 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
 
 void hdi_process_kill(const hdi_process *process)
 {
-    /* This does not use the process's number if another process may have that number by now: the
-     * application may have reaped the process. */
+    /* The signal does not use the process's number if another process may have that number by now:
+     * the application may have reaped the process. */
     if (process->pidfd < 0 || syscall(SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0) != 0) {
         if (process->pidfd < 0 || errno == ENOSYS) {
             kill(process->pid, SIGKILL);
@@ -352,7 +352,7 @@ void hdi_program_begin(void)
     /* If the parent died before this call, the program finds its connections to the parent
      * closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* so that a limit on the size of files is an error, even in the driver, and does not end the
-     * process */
+    /* without the signal, a limit on the size of files makes a call fail, even in the driver, and
+     * does not end the process */
     signal(SIGXFSZ, SIG_IGN);
 }

@@ -25,7 +25,7 @@
  *   - beside the library's file, or beside the program that contains the library
  *   - the place in an installation, as seen from that folder
  *   - the folders in the record of that file (DT_RUNPATH), and the place in an installation, as
- *     seen from these
+ *     seen from these folders
  *   - the place of installation
  * `need`: the purpose of the program, for a message of hd_open. Errors: SYSTEM. */
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,

@@ -2,8 +2,8 @@
  * wire.h.
  *
  * The sockets are AF_UNIX SOCK_SEQPACKET. Every call first tries its system call, and sleeps in
- * ppoll only if that cannot succeed at once. So each end works whether the other side made its own
- * end non-blocking or not.
+ * ppoll only if the system call cannot succeed at once. So each end works whether the other side
+ * made its own end non-blocking or not.
  */
 #include <errno.h>
 #include <poll.h>
@@ -66,10 +66,10 @@ static bool wire_await_socket(int socket, short events, int64_t deadline)
             return true; /* the same for an error: the next try returns it */
         }
         if (ready < 0 && errno != EINTR) {
-            /* the system lacks memory for the call, so this waits a little */
+            /* the system lacks memory for ppoll, so the thread waits a little */
             hdi_sleep_for(SLEEP_NS);
         }
-        /* nothing came yet: `left` is true while time remains */
+        /* nothing came yet; `left` is true while time remains */
     }
 }
 

@@ -1,4 +1,5 @@
-/* wire.h - messages with descriptors between two processes: one end of a socket pair each.
+/* wire.h - messages with descriptors between two processes, each of which has one end of a socket
+ * pair.
  *
  * A message arrives whole or not at all, and in order. Sockets are close-on-exec; no call here
  * blocks past its deadline.
@@ -20,7 +21,7 @@
 
 typedef enum hdi_wire_result {
     HDI_WIRE_OK,
-    HDI_WIRE_CLOSED,  /* the other end is gone, or one of them was shut down */
+    HDI_WIRE_CLOSED,  /* the other end is gone, or one of the two ends was shut down */
     HDI_WIRE_TIMEOUT, /* the deadline passed; nothing was sent or received */
     /* the message did not fit, some descriptors could not be received, or another error occurred */
     HDI_WIRE_BROKEN

@@ -1,9 +1,10 @@
 /* probe.c - the program heddle-probe: tests pairs of devices for peer access, in a process of its
  * own, since a test may hang or kill it.
  *
- * The library starts this program (src/peer/test.c); it is useless by itself. src/peer/test.h
- * describes its arguments and its reports. It opens the devices as the asking runtime does: in
- * threads, or in worker processes. So it tests the same mappings that the runtime will use.
+ * The library starts this program (src/peer/test.c); nobody else starts it. src/peer/test.h
+ * describes its arguments and its reports. The program opens the devices as the asking runtime
+ * does: in threads, or in worker processes. So it tests the same mappings that the runtime will
+ * use.
  *
  * Threads: one, beside those of the runtime that it opens. Locks: none.
  * Blocking: in the driver, forever if a device hangs.
@@ -437,7 +438,8 @@ static pair_outcome probe_try_all(subject *s)
 #define ROUNDS 4
 #define TURN_COPIES_MOST 256
 
-/* Makes `n` copies one after the other. Returns the nanoseconds of all; below 0: one failed. */
+/* Makes `n` copies one after the other. Returns the nanoseconds of all copies together; below 0: a
+ * copy failed. */
 static double probe_copy_many(subject *s, size_t bytes, int n)
 {
     hd_ticket ticket = {0};
@@ -527,7 +529,8 @@ static pair_outcome probe_time_copies(subject *s)
 
 /* ---- the program ---- */
 
-/* The settings come as an argument; the application's HEDDLE variables are not for this process. */
+/* Removes the application's HEDDLE variables, since the settings for this process come as an
+ * argument. */
 static void probe_forget_environment(void)
 {
     for (char **e = environ; *e;) {

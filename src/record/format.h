@@ -1,7 +1,7 @@
 /* record/format.h - the records of a trace: the library writes them into a file, and `heddle trace`
  * and `heddle report` read them.
  *
- * A trace file is a row of records of 64 bytes, in the machine's byte order. The first one is
+ * A trace file is a row of records of 64 bytes, in the machine's byte order. The first record is
  * TRACE. A reader takes all whole records, so the file is valid at any moment, even after the
  * program was killed. Records of one source (a thread, an engine, the writer) are in order of time.
  * Records of different sources are not. Times of threads are within 200 ns of the clock.
@@ -27,12 +27,13 @@
 #define HDI_RECORD_VERSION 2
 #define HDI_RECORD_LANES 512     /* lane numbers per device */
 #define HDI_RECORD_TEXT_BYTES 56 /* the bytes of a text in one TEXT record */
-#define HDI_RECORD_NO_DEVICE 255 /* as a device: the host's memory, or none */
+/* in place of a device's number: the host's memory, or no device */
+#define HDI_RECORD_NO_DEVICE 255
 
 enum {
     HDI_RECORD_NONE,
-    /* The first record. Each further start of a trace in the same file begins with one, too.
-     * Records behind it are of its runtime. */
+    /* The first record. If a file contains several traces, each begins with a TRACE. The records
+     * behind a TRACE are about its runtime. */
     HDI_RECORD_TRACE,
     HDI_RECORD_TEXT,   /* continues the text of the record before */
     HDI_RECORD_DEVICE, /* a device; text: its name */
@@ -40,13 +41,13 @@ enum {
     HDI_RECORD_LANE,
     HDI_RECORD_NAME,   /* the meaning of a number; text: the name */
     HDI_RECORD_SUBMIT, /* an operation was submitted */
-    /* A dependency of an operation; before its SUBMIT. */
+    /* a dependency of an operation; comes before its SUBMIT */
     HDI_RECORD_WAIT,
     HDI_RECORD_ISSUE,    /* one call gave operations to the driver */
     HDI_RECORD_SPAN,     /* the device ran operations */
     HDI_RECORD_DONE,     /* the engine saw operations done */
     HDI_RECORD_CLOCK,    /* a device's own time and the clock */
-    HDI_RECORD_TRANSFER, /* a call of the program that moves bytes submitted them */
+    HDI_RECORD_TRANSFER, /* a call of the program submitted a transfer of bytes */
     HDI_RECORD_ALLOC,
     HDI_RECORD_FREE,
     HDI_RECORD_MEMORY,  /* a device's figures: at the begin, at the end, and when they change */
@@ -55,16 +56,18 @@ enum {
     HDI_RECORD_RESTART, /* a device came back */
     HDI_RECORD_PUSH,    /* a range of the program begins */
     HDI_RECORD_POP,     /* the innermost range of the thread ends */
-    HDI_RECORD_DROPPED, /* records without room */
+    HDI_RECORD_DROPPED, /* records were dropped because they had no room */
     /* A report of CUPTI about a device; text: the name, in the first record with that name. */
     HDI_RECORD_ACTIVITY,
     HDI_RECORD_END,   /* the trace was stopped */
     HDI_RECORD_LABEL, /* a buffer gets another label */
-    /* An engine lets a lane wait for more work than its WAIT states, because the next event stands
-     * further behind. */
+    /* A lane waits for more work of another lane than its WAIT names, because the next event there
+     * stands behind more work. */
     HDI_RECORD_BEHIND,
     /* A range that may begin in one thread and end in another; written at its end. */
     HDI_RECORD_INTERVAL,
+    HDI_RECORD_RANK,    /* the place of the runtime among the ranks of its program, and its clock */
+    HDI_RECORD_MESSAGE, /* a message between ranks, written at its end */
     HDI_RECORD_TYPES
 };
 
@@ -141,12 +144,12 @@ enum {
 
 enum { HDI_RECORD_MAP_MORE = 1, HDI_RECORD_MAP_MOVED, HDI_RECORD_MAP_LESS };
 
-/* ALLOC: the steps of an allocation beyond its thread's own store, bits of `rungs`. */
+/* ALLOC: the steps of an allocation that its thread cache could not serve, bits of `rungs`. */
 enum {
     HDI_RECORD_RUNG_ARENA = 1,     /* a free block of the device's memory */
     HDI_RECORD_RUNG_GREW = 2,      /* memory was mapped */
-    HDI_RECORD_RUNG_CACHES = 4,    /* the stores of all threads were emptied */
-    HDI_RECORD_RUNG_WAITED = 8,    /* it waited for work in flight */
+    HDI_RECORD_RUNG_CACHES = 4,    /* the thread caches of all threads were emptied */
+    HDI_RECORD_RUNG_WAITED = 8,    /* the allocation waited for work in flight */
     HDI_RECORD_RUNG_CALLBACK = 16, /* the program was asked to free */
     HDI_RECORD_RUNG_FAILED = 32    /* no memory: hd_alloc failed */
 };
@@ -154,15 +157,31 @@ enum {
 /* ACTIVITY: its kind. */
 enum { HDI_RECORD_ACTIVITY_KERNEL = 1, HDI_RECORD_ACTIVITY_COPY, HDI_RECORD_ACTIVITY_FILL };
 
+/* MESSAGE: its kind, with the numbers of hd_trace_message_kind. */
+enum {
+    HDI_RECORD_MESSAGE_SEND = 1,
+    HDI_RECORD_MESSAGE_RECEIVE,
+    HDI_RECORD_MESSAGE_BCAST, /* from here on, collective operations */
+    HDI_RECORD_MESSAGE_REDUCE,
+    HDI_RECORD_MESSAGE_ALLREDUCE,
+    HDI_RECORD_MESSAGE_ALLGATHER,
+    HDI_RECORD_MESSAGE_ALLTOALL,
+    HDI_RECORD_MESSAGE_BARRIER,
+    HDI_RECORD_MESSAGES,
+    HDI_RECORD_MESSAGE_FAILED = 128 /* added to the kind of a message that failed */
+};
+/* MESSAGE: the bits of `op` that contain the position. The bits above contain the lane. */
+#define HDI_RECORD_MESSAGE_POSITION_BITS 48
+
 /* SPAN: how it was measured. */
 enum {
     /* The times are the begin of the first operation and the end of the last one. */
     HDI_RECORD_SPAN_EDGES = 1,
-    HDI_RECORD_SPAN_ONE /* a single one */
+    HDI_RECORD_SPAN_ONE /* the times of a single operation */
 };
 enum {
-    /* The begin is when the first operation reached the device for an idle lane: soon after its
-     * call returned. */
+    /* The lane was idle, so the begin is when the first operation reached the device: soon after
+     * the driver's call returned. */
     HDI_RECORD_SPAN_BEGAN_BY_CLOCK = 1,
     HDI_RECORD_SPAN_ENDED_BY_CLOCK = 2 /* the end is when the engine saw the last operation end */
 };
@@ -218,7 +237,7 @@ typedef union hdi_record {
         int64_t time; /* a time before the engine could see the operation */
         uint32_t lane;
         uint32_t kernel;   /* LAUNCH: the kernel's number; COPY: HDI_RECORD_WAY_* */
-        uint64_t position; /* its end */
+        uint64_t position; /* where the operation ends */
         /* The end of the lane's previous operation, or the begin of this operation's waits. */
         uint64_t before;
         uint64_t bytes; /* COPY, FILL */
@@ -229,15 +248,15 @@ typedef union hdi_record {
         /* Slots of the lane's ring that unfinished work took, including this operation. */
         uint32_t ring;
         uint8_t src, dst; /* COPY: devices, HDI_RECORD_NO_DEVICE for pinned memory; 254: unknown */
-        /* the number of WAIT records in front of it, including dropped ones; at most 65,535 */
+        /* the number of the operation's WAIT records, including dropped ones; at most 65,535 */
         uint16_t waits;
     } submit;
-    /* WAIT; kind: 1 if the operation reads bytes that the other one writes, 0 for the order
-     * alone. */
+    /* WAIT; kind: 1 if the operation reads bytes that the other operation writes, 0 if only the
+     * order matters. */
     struct {
         uint32_t first, thread;
         int64_t time;
-        uint32_t lane, other_lane; /* the lanes of the operation and of the other one */
+        uint32_t lane, other_lane; /* the lanes of the operation and of the other operation */
         uint64_t position;         /* the position of the operation, as in its SUBMIT */
         /* the position of the other operation, or of earlier work in its lane */
         uint64_t other_position;
@@ -255,20 +274,21 @@ typedef union hdi_record {
         uint64_t other_position; /* the position of the awaited operation */
         uint64_t reserved[3];
     } behind;
-    /* ISSUE; kind: 1 if the driver or the function of a CALL refused it, or it was skipped. */
+    /* ISSUE; kind: 1 if the driver or the function of a CALL refused the work, or the engine
+     * skipped it. */
     struct {
         uint32_t first, thread;
         int64_t time;              /* before the call */
         uint32_t lane, count;      /* count: operations */
-        uint64_t before, position; /* from behind `before` up to here */
+        uint64_t before, position; /* the operations from behind `before` up to `position` */
         int64_t returned;
         uint64_t reserved[2];
     } issue;
     struct { /* SPAN; kind: HDI_RECORD_SPAN_* */
         uint32_t first, thread;
         int64_t time; /* when the engine knew the times */
-        /* way: ns from the return of the first operation's call to its begin on a device at rest;
-         * 0: unknown */
+        /* way: ns from the return of the first operation's call to the begin of this operation on
+         * an idle device; 0: unknown */
         uint32_t lane, way;
         uint64_t before, position; /* the operations from behind `before` up to `position` */
         /* in the device's own time, corrected by the time that events take */
@@ -279,9 +299,9 @@ typedef union hdi_record {
         /* the HDI_RECORD_SPAN_*_BY_CLOCK, combined: these ends are times of hdi_clock_ns */
         uint32_t by_clock;
     } span;
-    /* DONE. At the position before its end, a claim gave its bytes to the program. If no DONE shows
-     * that position, the claim did so at once. The thread that ends such a claim may write its
-     * end. */
+    /* DONE. One position before a claim's end, the program may use the claim's bytes. If no DONE
+     * shows that position, the program could use them at once. The thread that ends such a claim
+     * may write the DONE of its end. */
     struct {
         uint32_t first, thread;
         int64_t time;
@@ -293,13 +313,13 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time;
         int64_t own;    /* the device's own time at `time` */
-        int64_t within; /* how close both are, in ns */
+        int64_t within; /* the largest error of the comparison, in ns */
         uint64_t reserved[4];
     } clock;
     struct { /* TRANSFER; kind: HDI_RECORD_WAY_* */
         uint32_t first, thread;
         int64_t time;     /* when the call began */
-        uint32_t lane;    /* of its last operation */
+        uint32_t lane;    /* the lane of its last operation */
         uint8_t src, dst; /* devices, HDI_RECORD_NO_DEVICE */
         uint16_t reserved;
         /* the position of its last operation; 0: the host moved the bytes within the call */
@@ -323,8 +343,9 @@ typedef union hdi_record {
     struct { /* MEMORY */
         uint32_t first, thread;
         int64_t time;
-        uint64_t in_use, held, limit; /* bytes in buffers, bytes mapped, and the limit (0: none) */
-        uint64_t pinned;              /* bytes of pinned memory, of all devices */
+        /* bytes in buffers, bytes mapped, and the limit in bytes (0: none) */
+        uint64_t in_use, held, limit;
+        uint64_t pinned; /* bytes of pinned memory, of all devices */
         uint64_t reserved[2];
     } memory;
     struct { /* PAUSE; kind: HDI_RECORD_PAUSE_* */
@@ -340,7 +361,7 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time;
         int64_t ended; /* RESTART: when the device was up again */
-        int64_t code;  /* LOSS: the driver's code, or one of the library below 0 */
+        int64_t code;  /* LOSS: the driver's code, or a code of the library below 0 */
         uint32_t lane; /* LOSS: the lane of the first operation to blame */
         uint32_t kernel;
         uint64_t position;
@@ -350,7 +371,7 @@ typedef union hdi_record {
     struct {
         uint32_t first, thread;
         int64_t time;
-        uint64_t name; /* NAME of it */
+        uint64_t name; /* its NAME record */
         uint64_t reserved[5];
     } range;
     struct { /* INTERVAL; kind: 1 for a range of NVTX. `thread` ended it */
@@ -367,7 +388,7 @@ typedef union hdi_record {
         int64_t time;
         /* how many records were dropped since the last DROPPED of the same source */
         uint64_t count;
-        /* For the file: how many records in front of this one give a partial view, because other
+        /* For the file: how many records in front of this record give a partial view, because other
          * records of their time are missing. */
         uint64_t partial;
         uint64_t reserved[4];
@@ -376,7 +397,7 @@ typedef union hdi_record {
         uint32_t first, thread;
         int64_t time; /* when it began */
         int64_t ended;
-        uint64_t name; /* NAME of it */
+        uint64_t name; /* its NAME record */
         uint32_t stream, correlation;
         uint64_t bytes; /* COPY, FILL */
         /* The devices of source and destination; HDI_RECORD_NO_DEVICE: the host's memory, or
@@ -384,16 +405,39 @@ typedef union hdi_record {
         uint32_t src, dst;
         uint64_t reserved;
     } activity;
+    /* RANK. A time of rank 0's clock is a time of this trace plus `offset`. If a trace contains
+     * several of these records, the offset changes between them at a constant rate. */
+    struct {
+        uint32_t first, thread;
+        int64_t time;
+        uint64_t run; /* the same on all ranks of a run */
+        int64_t offset;
+        int64_t within; /* the largest error of the offset, in ns */
+        uint32_t rank, ranks;
+        uint64_t reserved[2];
+    } rank;
+    struct { /* MESSAGE; kind: HDI_RECORD_MESSAGE_* */
+        uint32_t first, thread;
+        int64_t time; /* when it was posted */
+        /* position | lane << HDI_RECORD_MESSAGE_POSITION_BITS of its claim; 0: it has none */
+        uint64_t op;
+        int32_t peer; /* the rank at the other end, or the root; -1: none */
+        int32_t tag;
+        uint32_t communicator; /* the same number on all its ranks */
+        uint32_t order;        /* counts the runtime's messages in the order of posting, from 1 */
+        uint64_t bytes;
+        int64_t ready, ended; /* when its bytes were ready, and when it ended */
+    } message;
     uint64_t words[HDI_RECORD_BYTES / 8];
 } hdi_record;
 
 _Static_assert(sizeof(hdi_record) == HDI_RECORD_BYTES, "a record has 64 bytes");
 
-/* TRACE: how much it records. */
+/* TRACE: how much the trace records. */
 enum {
     HDI_RECORD_DETAIL_EDGES = 1, /* device times at the edges of busy stretches */
-    HDI_RECORD_DETAIL_FULL,      /* of each operation */
-    HDI_RECORD_DETAIL_CUPTI      /* like EDGES, and the times of CUPTI */
+    HDI_RECORD_DETAIL_FULL,      /* device times of each operation */
+    HDI_RECORD_DETAIL_CUPTI      /* like EDGES, and the times that CUPTI reports */
 };
 
 #endif

@@ -36,18 +36,17 @@ void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable)
     hdi_lock_init(&recorder->lock, HDI_RANKED(HDI_RANK_RECORD, 0));
 }
 
-hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes)
+hd_status hdi_recorder_prepare(hdi_recorder *recorder)
 {
-    uint64_t rings = bytes / sizeof(hdi_record_ring);
     hdi_record_ring *ring = recorder->common ? NULL : record_ring_make();
     if (!recorder->common && !ring) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a ring of records");
     }
     hdi_lock_take(&recorder->lock);
     recorder->common = ring ? ring : recorder->common;
-    /* relaxed: a thread that sees this late records for the previous trace, which does no harm */
+    /* relaxed: a thread that sees the new number late records for the previous trace, which does no
+     * harm */
     atomic_fetch_add_explicit(&recorder->trace, 1, memory_order_relaxed);
-    recorder->threads_most = rings > 1 ? (uint32_t)(rings - 1) : 0;
     hdi_lock_release(&recorder->lock);
     return HD_OK;
 }
@@ -76,7 +75,7 @@ int64_t hdi_record_now(const hdi_recorder *recorder)
 /* Adds a ring to the recorder; NULL: no room for one. The lock is held. */
 static hdi_record_thread *recorder_add_ring(hdi_recorder *r)
 {
-    if (r->n_threads >= r->threads_most) {
+    if (r->n_threads >= HDI_RECORD_OWN_RINGS) {
         return NULL;
     }
     hdi_record_ring *ring = record_ring_make();
@@ -91,8 +90,8 @@ static hdi_record_thread *recorder_add_ring(hdi_recorder *r)
     return t;
 }
 
-/* The ring of the thread's presence, which may have belonged to another thread before. NULL:
- * none. */
+/* Returns the ring of the thread's presence. The presence and its ring may have belonged to another
+ * thread before. NULL: no ring. */
 static hdi_record_thread *recorder_settle_ring(hdi_recorder *r)
 {
     hdi_presence *own = hdi_presence_here.own;
@@ -132,8 +131,8 @@ static unsigned record_rung_of(const hdi_pause *pause)
     }
 }
 
-/* The HDI_RECORD_RUNG_* of the thread's current allocation. They are not beside its ring, since the
- * thread may lack one. */
+/* The HDI_RECORD_RUNG_* of the thread's current allocation. They are not stored with the thread's
+ * ring, since a thread may lack a ring. */
 static _Thread_local uint8_t rungs_here;
 
 void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung)
@@ -221,9 +220,9 @@ static bool record_gap_is_whole(const hdi_record_gap *gap, uint32_t trace)
     return gap->trace != trace || (gap->left_out == 0 && gap->owed == 0);
 }
 
-/* The gap of a thread that shares a ring. NULL: no memory. The lock is held. A thread that ends
- * with a gap leaves the gap to the next thread with the same number. A reader of the trace takes
- * these two threads for one, too. */
+/* The gap of a thread that shares a ring. NULL: no memory. The lock is held. If a thread ends with
+ * a gap, the next thread with the same system number gets the gap. A reader of the trace also takes
+ * these two threads for one. */
 static hdi_record_gap *record_gap_of_sharer(hdi_recorder *r, uint32_t thread, uint32_t trace)
 {
     hdi_record_sharer **list = &r->sharers[thread % HDI_RECORD_SHARERS], *unused = NULL;

@@ -1,14 +1,15 @@
 /* record.h - records of a trace by the application's threads. Each thread writes into its own ring,
  * which the trace's writer empties.
  *
- *    hdi_recorder   of a runtime: the rings of its threads, and one for threads without
+ *    hdi_recorder   of a runtime: the rings of its threads, and one ring that all other threads
+ *    share
  *
  * Threads: any. Engines write into the channels of their devices instead.
  * Locks: a lock per recorder, for a thread's first record and for threads without a ring.
  * Blocking: never.
  * Always: without a trace, each place that could record costs a load and a branch. Only one thread
- * writes a ring: a thread uses a ring only after it found itself to be the owner. Records without
- * room are counted.
+ * writes a ring: before each use, a thread checks that it owns the ring. Records without room are
+ * counted.
  */
 #ifndef HDI_RECORD_RECORD_H
 #define HDI_RECORD_RECORD_H
@@ -22,16 +23,16 @@
 #include "base/wait.h"
 #include "record/ring.h"
 
-/* Records that a thread's ranges lack in the file. */
+/* The records of a thread's ranges that are missing in the file. */
 typedef struct hdi_record_gap {
     uint32_t trace;    /* the trace that the other fields belong to; 0: none */
     uint32_t left_out; /* how many of the open innermost ranges have no PUSH */
-    uint32_t owed;     /* how many POP records had no room, of ranges with a PUSH */
+    uint32_t owed;     /* how many POP records of ranges with a PUSH had no room */
     int64_t owed_at;   /* the time of the last of these POP records */
 } hdi_record_gap;
 
-/* The gap of a thread that shares a ring. If nothing is missing, the gap serves another thread. It
- * is in stable memory. */
+/* The gap of a thread that shares a ring. While no record is missing, another thread may take the
+ * structure over. It is in stable memory. */
 typedef struct hdi_record_sharer {
     hdi_record_gap gap;
     uint32_t thread; /* the system's number */
@@ -50,6 +51,10 @@ typedef struct hdi_record_thread {
     struct hdi_record_thread *next;
 } hdi_record_thread;
 
+/* The most threads with a ring of their own; further threads share one. A ring takes 2 MiB, which
+ * is little compared with the memory of a machine that runs so many threads. */
+#define HDI_RECORD_OWN_RINGS 127
+
 #define HDI_RECORD_SHARERS 64 /* lists */
 
 typedef struct hdi_recorder {
@@ -62,15 +67,15 @@ typedef struct hdi_recorder {
     /* for threads without a ring; NULL: nothing was ever recorded */
     hdi_record_ring *common;
     _Atomic(hdi_record_thread *) threads; /* only grows */
-    uint32_t n_threads, threads_most;
+    uint32_t n_threads;
     _Atomic uint32_t trace;                         /* counts the traces */
     hdi_record_sharer *sharers[HDI_RECORD_SHARERS]; /* under the lock, by the thread's number */
 } hdi_recorder;
 
-/* Initializes a recorder of zeros. `stable`: that of the runtime. */
+/* Initializes a recorder of zeros. `stable`: the runtime's stable memory. */
 void hdi_recorder_init(hdi_recorder *recorder, hdi_stable *stable);
-/* Prepares for the first trace, with rings of at most `bytes` bytes. Errors: HOST_MEMORY. */
-hd_status hdi_recorder_prepare(hdi_recorder *recorder, uint64_t bytes);
+/* Prepares for the next trace. Errors: HOST_MEMORY. */
+hd_status hdi_recorder_prepare(hdi_recorder *recorder);
 /* Releases a recorder, in which no thread records any more. */
 void hdi_recorder_release(hdi_recorder *recorder);
 
@@ -104,7 +109,7 @@ static inline hdi_record_thread *hdi_record_ring_here(const hdi_recorder *record
                : NULL;
 }
 
-/* The place for the thread's next record, with the thread filled in, otherwise undefined. NULL: no
+/* Returns the place for the thread's next record. Only the thread's number is filled in. NULL: no
  * room. hdi_record_end passes the record to the reader. */
 static inline hdi_record *hdi_record_begin(const hdi_record_thread *here)
 {
@@ -137,15 +142,15 @@ static inline void hdi_record_put(hdi_recorder *recorder, hdi_record *record)
     hdi_ring_put(here->ring, record);
 }
 
-/* A record with a text of at most HDI_RECORD_TEXTS_MOST pieces; the rest is cut off, behind a whole
- * character. NULL: none. */
+/* Writes a record with a text of at most HDI_RECORD_TEXTS_MOST pieces. The rest of the text is cut
+ * off, behind a whole character. NULL: no text. */
 #define HDI_RECORD_TEXTS_MOST 8
-/* Room for such a text, and for the rest of the character at which it is cut. */
+/* Room for such a text, and for the rest of the character at which the text is cut. */
 #define HDI_RECORD_TEXT_ROOM (HDI_RECORD_TEXTS_MOST * HDI_RECORD_TEXT_BYTES + 4)
 void hdi_record_put_text(hdi_recorder *recorder, hdi_record *record, const char *text);
 /* Record that a range of the calling thread begins, or that its innermost range ends. If a PUSH
  * does not fit, its range and all ranges within are left out. A POP that does not fit is written
- * later. So the ranges around it keep their ends. */
+ * later, so the ranges around it keep their ends. */
 void hdi_record_push(hdi_recorder *recorder, hdi_record *record, const char *name);
 void hdi_record_pop(hdi_recorder *recorder, hdi_record *record);
 /* Counts as dropped a record of the calling thread that does not fit elsewhere. */
@@ -156,14 +161,15 @@ uint32_t hdi_record_own_number(void);
  * there are. */
 uint32_t hdi_record_with_text(hdi_record *all, const hdi_record *record, const char *text);
 
-/* A number for a text, as far as the text is written; never 0. The same text gets the same number.
- * With 64 bits, no two texts share one. */
+/* A number for as much of a text as a record can contain; never 0. The same text gets the same
+ * number. A number has 64 bits, so in practice no two texts share a number. */
 uint64_t hdi_record_number(const char *text);
 /* A number of 32 bits for a label. Two labels may share a number, and the trace's writer renumbers
  * the later one. So records contain the label's text, too. */
 uint32_t hdi_record_label_number(const char *label);
 
-/* Records a cause that held the calling thread up since `began`; nothing if that is 0. */
+/* hdi_pause_end records that something held the calling thread up since `began`. If `began` is 0,
+ * it records nothing. */
 typedef struct hdi_pause {
     uint8_t kind, device;
     uint32_t lane, detail;
@@ -173,9 +179,9 @@ typedef struct hdi_pause {
  * allocation. */
 void hdi_pause_end(hdi_recorder *recorder, int64_t began, hdi_pause pause);
 
-/* The calling thread's allocation takes a rung: HDI_RECORD_RUNG_*. */
+/* Notes that the calling thread's allocation took the step `rung` (HDI_RECORD_RUNG_*). */
 void hdi_record_add_rung(const hdi_recorder *recorder, unsigned rung);
-/* Returns the rungs that the calling thread's allocation took so far, and clears them. */
+/* Returns the rungs that the calling thread's allocation took so far, and clears the note. */
 unsigned hdi_record_take_rungs(void);
 
 #endif

@@ -31,8 +31,8 @@ static inline bool hdi_ring_fits(hdi_record_ring *ring, uint64_t n)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
     if (__builtin_expect(head + n - ring->tail_seen > HDI_RING_RECORDS, 0)) {
-        /* pairs with the release store in hdi_ring_taken: the reader copied the records that are
-         * overwritten from here on */
+        /* pairs with the release store in hdi_ring_taken: the reader already copied the records
+         * that the writer overwrites from here on */
         ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
         return head + n - ring->tail_seen <= HDI_RING_RECORDS;
     }
@@ -56,8 +56,8 @@ static inline bool hdi_ring_has_room(hdi_record_ring *ring, uint64_t n)
     return fits;
 }
 
-/* Writer: takes the cache line of a later record back from the reader, so that writing it takes no
- * time. */
+/* Writer: fetches the cache line of a later record from the reader's processor, so that the later
+ * write need not wait. */
 static inline void hdi_ring_prepare(hdi_record_ring *ring, uint64_t head)
 {
     hdi_prefetch_to_write(&ring->records[(head + HDI_RING_PREPARED) % HDI_RING_RECORDS]);
@@ -121,8 +121,8 @@ static inline uint64_t hdi_ring_take_dropped(hdi_record_ring *ring)
     return since;
 }
 
-/* Gets the ring's memory from the system in advance, so that the writer is spared it. Any thread.
- * It affects only the time. */
+/* Makes the system allocate the ring's memory in advance, so that the writer causes no page faults.
+ * Any thread. The contents of the ring stay the same. */
 static inline void hdi_ring_populate(hdi_record_ring *ring)
 {
 #ifdef MADV_POPULATE_WRITE

@@ -19,7 +19,6 @@
 #include "memory/thread_cache.h"
 #include "peer/peers.h"
 #include "simulator/simulator.h"
-#include "worker/part.h"
 #include "worker/workers.h"
 
 static hd_status info_check_device(const hd_runtime *rt, int device, const void *out)
@@ -38,7 +37,7 @@ static hd_status info_check_device(const hd_runtime *rt, int device, const void 
 
 int hd_device_count(const hd_runtime *rt)
 {
-    HDI_INSIDE_STILL(rt); /* it cannot fail */
+    HDI_INSIDE_STILL(rt); /* refuses no caller, since the call cannot fail */
     return hdi_runtime_is_open(rt) ? rt->n_devices : 0;
 }
 
@@ -100,7 +99,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
     }
     if (hdi_driver_code_is_fatal(answer.code)) {
         hdi_device_await_loss(device, answer.code);
-        info.lost = true; /* just now */
+        info.lost = true; /* lost just now */
         info.worker_pid = 0;
     } else if (!hdi_answered(answer)) {
         return hdi_answer_failed(device, answer);
@@ -140,15 +139,15 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     return HD_OK;
 }
 
-/* The current value of an option. If the option names a program that was found without it, the
- * value is the program's path. */
+/* The current value of an option. If the option names a program and is unset, the value is the path
+ * at which the runtime found the program. */
 static const char *info_value_in_force(const hd_runtime *rt, int index, const char *name)
 {
     const char *text = rt->options.text[index];
     if (text[0] == 0 && strcmp(name, "probe") == 0) {
         return hdi_peers_program(rt);
     }
-    return text[0] == 0 && strcmp(name, "worker") == 0 && hdi_worker_of(rt)->workers ? hdi_worker_program(rt) : text;
+    return text[0] == 0 && strcmp(name, "worker") == 0 ? hdi_worker_program(rt) : text;
 }
 
 hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *out)
@@ -185,7 +184,7 @@ hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *ou
 
 static hd_status info_provider_table(const char *name, const hdi_driver **out)
 {
-    /* NULL: nvidia if it works, else host */
+    /* without a name: nvidia if it works, else host */
     const hdi_provider *provider = name ? hdi_provider_named(name) : NULL;
     if (name && !provider) {
         return hdi_fail(HD_ERROR_ARGUMENT, "driver '%s' is neither nvidia nor host", name);
@@ -209,8 +208,8 @@ static hd_status info_provider_table(const char *name, const hdi_driver **out)
         hdi_options options;
         status = hdi_options_parse(NULL, &options);
         if (!status) {
-            /* If a runtime with other settings is open, the driver refuses new settings, and the
-             * open ones apply. */
+            /* If a runtime with other settings is open, the driver refuses these settings, and
+             * keeps the other ones. */
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             hdi_host_configure(&options);
@@ -229,7 +228,8 @@ hd_status hd_driver_entry(const char *provider, const char *symbol, void (**out)
         return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", symbol ? "out" : "symbol");
     }
     const hdi_driver *table;
-    bool held = hdi_descriptors_hold(); /* it may start the driver */
+    /* the call below may start the driver, which opens descriptors */
+    bool held = hdi_descriptors_hold();
     hd_status status = info_provider_table(provider, &table);
     hdi_descriptors_release(held);
     if (status) {

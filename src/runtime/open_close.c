@@ -1,27 +1,22 @@
-/* open_close.c - hd_open and hd_close: make a runtime with its devices, and give it back.
- *
- * hd_close returns within a limit, and reports everything that it had to leave behind. The option
- * close_timeout limits the wait for work in flight. Giving everything back needs driver calls,
- * joins and answers of workers, each of which may never return. So a thread of the library, the
- * closer, gives everything back. hd_close waits for the closer with another limit.
+/* open_close.c - hd_open, and the steps of hd_close (closer.c): make a runtime with its devices,
+ * and give it back.
  *
  * The driver takes long for a device: making a context takes a hundred milliseconds, and giving it
- * back takes tens. The driver does much of that for several devices in parallel. So some steps run
- * on all devices at the same time.
+ * back takes tens. The driver can do much of this work for several devices in parallel. So some
+ * steps of hd_open and hd_close run on all devices at the same time.
  *
- * Threads: hd_open and hd_close on any. The closer ends with hd_close or, if hd_close gave up, when
- * it is done. In a step on all devices the calling thread handles the first device, and another
- * thread each other device. With placement=inline, and if no thread can be started, the calling
- * thread handles them one after the other.
+ * Threads: hd_open on any, the steps of hd_close on the closer. In a step on all devices, the
+ * calling thread handles the first device. Each other device has a thread of its own. With
+ * placement=inline, or if no thread can be started, the calling thread handles all devices one
+ * after the other.
  * Locks: none.
  * Always:
  * - An hd_open that fails leaves nothing behind.
  * - runtime_device_destroy gives back everything that runtime_device_create made before a step
- *   failed. All steps have returned when runtime_step_at_once does.
+ *   failed. When runtime_step_at_once returns, its steps on all devices returned.
  * - Memory that unended work may still use is neither freed nor unmapped.
  * - Nothing is freed during a call on the runtime (presence.h). After all handles were ended, no
  *   handle becomes valid (hdi_handles_ended).
- * - Of two calls that close a runtime, one does it.
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -65,17 +60,16 @@
 
 /* an engine that is about to return from a driver call gets at least this long */
 #define STOP_LEAST_NS 1000000000
-#define RELEASE_NS 5000000000 /* the time beyond close_timeout to give everything back */
 #define LOOK_SLEEP_NS 1000000
 
-/* addresses in units of the memory, so many that no pattern of allocations runs out of them */
+/* A device's range of addresses is this many times its memory, so that no pattern of allocations
+ * runs out of addresses. */
 #define RANGE_TIMES 16
 
 /* ---- the parts of a runtime ---- */
 
 /* The parts of all layers in a runtime: created in this order; closed, stopped and released in
- * reverse. So a part is released before the parts that it uses: buffers before staging memory, and
- * staging memory before pinned memory. */
+ * reverse order. So a part is released before the parts that it uses. */
 static const hdi_lifetime *const lifetimes[] = {
     &hdi_lines_lifetime,      &hdi_shares_lifetime,        &hdi_host_lifetime,      &hdi_page_lifetime,
     &hdi_findings_lifetime,   &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime,
@@ -90,7 +84,7 @@ static const hdi_lifetime *const lifetimes[] = {
 /* ---- one device ---- */
 
 /* Makes a device in three steps:
- * - runtime_device_create: itself and its channel
+ * - runtime_device_create: the structure and the channel
  * - runtime_device_make_local or runtime_device_make_remote: its port. hdi_worker_await connects a
  *   remote port and fills in the facts
  * - runtime_device_equip: arena and engine
@@ -105,7 +99,7 @@ static void runtime_device_take_limits(hdi_device *device)
 {
     device->limits = device->facts.limits;
     for (int i = 1; i < 3; i++) {
-        /* The most that a command can hold. No device allows more. */
+        /* A command cannot contain a larger number. No device allows larger numbers. */
         if (device->limits.grid[i] > UINT16_MAX) {
             device->limits.grid[i] = UINT16_MAX;
         }
@@ -114,7 +108,7 @@ static void runtime_device_take_limits(hdi_device *device)
     device->depths[1] = device->limits.block[2];
 }
 
-/* Even if a step fails, it leaves the parts that it made in *slot, for runtime_device_destroy. */
+/* If this function fails, the parts that it made stay in *slot, for runtime_device_destroy. */
 static hd_status runtime_device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)
 {
     hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
@@ -142,7 +136,8 @@ static hd_status runtime_device_create(hd_runtime *rt, int index, int ordinal, h
 static void runtime_device_line_broken(void *context, uint64_t connection, int code)
 {
     hdi_device *device = context;
-    if (code != HDI_GONE_CLOSED) { /* a worker that is already ending closed the line */
+    /* HDI_GONE_CLOSED: the worker is already ending, and closed the connection */
+    if (code != HDI_GONE_CLOSED) {
         hdi_worker_kill(device->runtime, device->index, connection, code);
     }
 }
@@ -177,9 +172,10 @@ uint64_t hdi_device_place_range(hdi_device *device)
         uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
         memory = bytes > memory ? bytes : memory;
     }
-    /* In one process the driver offers enough addresses. Between processes the library's address
-     * plan may run out of them. So the range is halved until the last device finds room after its
-     * last restart. The result suits all devices, and never changes. */
+    /* Within one process the driver offers enough addresses. With worker processes, the library
+     * itself plans the addresses, and there may be too few. So the range is halved until even the
+     * last device finds room for all its restarts. The result suits all devices, and never
+     * changes. */
     uint64_t times = RANGE_TIMES;
     while (rt->is_process && times > 1 &&
            hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
@@ -238,9 +234,9 @@ static hd_status runtime_device_equip(hdi_device *device, void *unused)
     return status;
 }
 
-/* Gives everything of a device back. The engine stopped, or its worker is gone. `hung`: some
- * work never ended. Then this does not call the driver, and memory that the device may still write
- * stays mapped. */
+/* Gives everything of a device back. The engine stopped, or its worker is gone. `hung`: some work
+ * never ended. Then this function does not call the driver, and memory that the device may still
+ * write to stays mapped. */
 static void runtime_device_destroy(hdi_device *device, bool hung)
 {
     if (!device) {
@@ -302,10 +298,10 @@ static hd_status runtime_step_in_turn(hd_runtime *rt, device_step step, void *co
     return status;
 }
 
-/* Runs a step on all devices at the same time. A step may use resources of its device, and
- * resources of other devices that no such step changes. NULL devices are left out. Returns the
- * failure of the first device with one. After a failure, the step may not have begun on some
- * devices. */
+/* Runs a step on all devices at the same time. A step may use resources of its own device. It may
+ * use a resource of another device only if the step does not change that resource. Skips devices
+ * that are NULL. Returns the failure with the lowest device index. After a failure, perhaps the
+ * step did not begin on some devices. */
 static hd_status runtime_step_at_once(hd_runtime *rt, device_step step, void *context)
 {
     int n = rt->n_devices;
@@ -323,7 +319,7 @@ static hd_status runtime_step_at_once(hd_runtime *rt, device_step step, void *co
         job *j = &jobs[i];
         if (j->started) {
             pthread_join(j->thread, NULL);
-            if (j->status && !status) { /* the first device's failure is returned */
+            if (j->status && !status) { /* return the failure of the lowest device */
                 status = j->status;
                 hdi_fail_error(&j->error);
             }
@@ -350,8 +346,8 @@ static const char *runtime_leftover_text(const hd_runtime *rt)
                           : "memory and devices are left as they are until the program ends";
 }
 
-/* Finds the work at the end of a lane's chain of waits, as hd_wait does. If there is none, finds
- * the first unfinished operation of the lane itself. */
+/* Finds the unfinished operation that the lane finally waits for, as hd_wait does for its message.
+ * If there is none, finds the first unfinished operation of the lane itself. */
 static hdi_suspect runtime_unfinished_of(hd_lane *lane)
 {
     hd_runtime *rt = lane->device->runtime;
@@ -400,16 +396,28 @@ static void runtime_report_running(hdi_device *device, hd_error *left)
     snprintf(left->message + length, sizeof left->message - length, "; %s", runtime_leftover_text(rt));
 }
 
-static void runtime_report_stuck(const char *what, int device, hd_error *left)
+void hdi_runtime_report_stuck(const char *what, int device, hd_error *left)
 {
     *left = hdi_error_blank(HD_ERROR_TIMEOUT);
     left->device = device;
     snprintf(left->message, sizeof left->message, "%s; what it may still use is left until it does", what);
 }
 
+static void runtime_report_engine(const hdi_device *device, hd_error *left)
+{
+    uint64_t function = hdi_engine_function(device);
+    char where[HDI_SITE_BYTES], text[HDI_SITE_BYTES + 80] = "the engine does not return from the driver";
+    if (function) {
+        hdi_site_text((const void *)(uintptr_t)function, where);
+        snprintf(text, sizeof text, "the function %s, of hd_lane_run_native, does not return", where);
+    }
+    hdi_runtime_report_stuck(text, device->index, left);
+}
+
 /* ---- giving back: work in flight ---- */
 
-/* Waits for the work of a device. True if all of it ended, even because the device is lost. */
+/* Waits for the work of a device. True if all of it ended. Work of a lost device ends by
+ * failing. */
 static bool runtime_device_drain(hdi_device *device, int64_t deadline, hd_error *left)
 {
     bool drained = true;
@@ -426,8 +434,8 @@ static bool runtime_device_drain(hdi_device *device, int64_t deadline, hd_error 
     return drained;
 }
 
-/* Waits for work of a lost device in this process. The work may still run, and the driver would
- * wait for it without a limit. True: it ended. */
+/* Waits for work of a lost device in this process. The work may still run, and driver calls would
+ * wait for it without a limit. True: the work ended. */
 static bool runtime_device_await_lost(hdi_device *device, int64_t deadline, hd_error *left)
 {
     while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
@@ -449,7 +457,7 @@ static bool runtime_stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
     const char *stuck = hdi_callers_stuck(rt);
     if (stuck) {
         if (left) {
-            runtime_report_stuck(stuck, -1, left);
+            hdi_runtime_report_stuck(stuck, -1, left);
         }
         return false;
     }
@@ -462,13 +470,14 @@ static bool runtime_stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
     }
     hdi_trace_close(rt, left);
     bool stopped = true;
-    int64_t least = hdi_deadline(STOP_LEAST_NS);
     for (int i = 0; i < rt->n_devices; i++) {
+        /* each engine gets some time, even if an engine before it used up the common time */
+        int64_t least = hdi_deadline(stopped ? STOP_LEAST_NS : STOP_LEAST_NS / 10);
         if (rt->devices[i] && !hdi_engine_stop(rt->devices[i], deadline > least ? deadline : least)) {
-            stopped = false;
-            if (left) {
-                runtime_report_stuck("the engine does not return from the driver", i, left);
+            if (left && stopped) { /* only the first stuck engine is reported */
+                runtime_report_engine(rt->devices[i], left);
             }
+            stopped = false;
         }
     }
     for (int i = 0; stopped && i < rt->n_devices; i++) {
@@ -488,10 +497,7 @@ static hd_status runtime_device_destroy_step(hdi_device *device, void *unused)
     return HD_OK;
 }
 
-/* Gives back everything that hd_open made, in reverse. `left` is NULL for a half-made runtime.
- * *left: the leftovers, or another report for hd_close. Its status is HD_OK if there is nothing to
- * report. */
-static void runtime_tear_down(hd_runtime *rt, hd_error *left)
+bool hdi_runtime_stop(hd_runtime *rt, hd_error *left)
 {
     hd_error report = {.status = HD_OK};
     for (size_t i = LIFETIMES; i-- > 0;) {
@@ -504,9 +510,11 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
         hdi_report_at_close(rt, &report);
         *left = left->status ? *left : report;
     }
-    if (!stopped) {
-        return; /* everything stays, since the stuck engine would use it if it ever returned */
-    }
+    return stopped;
+}
+
+void hdi_runtime_give_back(hd_runtime *rt)
+{
     /* With worker processes nothing hangs: their resources end with them. */
     hdi_workers_release(rt);
     rt->hung = rt->hung && !rt->is_process;
@@ -515,8 +523,7 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
             lifetimes[i]->release(rt);
         }
     }
-    /* The devices come after all of this, because resources of one device may use those of
-     * others. */
+    /* The devices come last, because resources of one device may use resources of others. */
     runtime_step_at_once(rt, runtime_device_destroy_step, NULL);
     runtime_release_kernels(rt);
     if (hdi_driver_is_usable(rt)) {
@@ -603,8 +610,8 @@ static int runtime_count_parts(const char *list)
     return n;
 }
 
-/* The number of devices to expect, as far as it is visible without the driver; 1 at least. A wrong
- * number only costs time, or processes that are then ended. */
+/* A guess at the number of devices, without a call of the driver; at least 1. If the guess is too
+ * low, hd_open takes longer. If it is too high, hd_open starts processes that it then ends. */
 static int runtime_expected_devices(const hd_runtime *rt)
 {
     bool host = rt->options.driver == HDI_DRIVER_HOST;
@@ -622,7 +629,7 @@ static int runtime_expected_devices(const hd_runtime *rt)
     return n < 1 ? 1 : n > HDI_DEVICES_MAX ? HDI_DEVICES_MAX : n;
 }
 
-/* Starts as many workers as there will most likely be devices. Each starts the driver, which takes
+/* Starts one worker for each device that is expected. Each worker starts the driver, which takes
  * long. Failures of workers other than the first count only if their devices turn out to be
  * wanted. */
 static hd_status runtime_begin_workers(hd_runtime *rt)
@@ -641,8 +648,8 @@ static hd_status runtime_begin_workers(hd_runtime *rt)
     return HD_OK;
 }
 
-/* Opens the driver in worker processes. The first one, later that of device 0, reports the
- * devices. */
+/* Opens the driver in worker processes. The first worker reports the devices, and later drives
+ * device 0. */
 static hd_status runtime_start_remote(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_workers_create(rt);
@@ -739,6 +746,24 @@ static hd_status runtime_build(hd_runtime *rt)
     return status ? status : hdi_runtime_add(rt);
 }
 
+/* Initializes everything whose initialization cannot fail. So if a later step fails, the runtime
+ * can be given back. */
+static void runtime_init_locks(hd_runtime *rt)
+{
+    hdi_mutex_init(&rt->cold, HDI_RANK_COLD);
+    for (int i = 0; i < HDI_HOST_LOCKS; i++) {
+        hdi_lock_init(&hdi_buffer_of(rt)->host_order[i], HDI_RANKED(HDI_RANK_ORDER, HDI_DEVICES_MAX + i));
+    }
+    hdi_mutex_init(&hdi_peer_of(rt)->linking, HDI_RANK_LINKING);
+    hdi_mutex_init(&rt->restarting, HDI_RANK_RESTARTING);
+    hdi_mutex_init(&rt->refilling, HDI_RANK_REFILLING);
+    for (size_t i = 0; i < LIFETIMES; i++) {
+        if (lifetimes[i]->init) {
+            lifetimes[i]->init(rt);
+        }
+    }
+}
+
 hd_status hd_open(const hd_options *options, hd_runtime **out)
 {
     HDI_UNCANCELLED;
@@ -764,19 +789,14 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_stable_clear(stable);
         return status;
     }
-    /* this is done with the first runtime, which may outlive the program's use of this library */
+    /* the first hd_open keeps the library loaded, since a runtime may exist for longer than the
+     * program uses the library */
     hdi_keep_loaded();
     if (rt->options.environment_check == HDI_ENVIRONMENT_CHECK_ON) {
         hdi_option_check_environment();
     }
     hdi_handle_guard_forks();
-    hdi_mutex_init(&rt->cold, HDI_RANK_COLD);
-    for (int i = 0; i < HDI_HOST_LOCKS; i++) {
-        hdi_lock_init(&hdi_buffer_of(rt)->host_order[i], HDI_RANKED(HDI_RANK_ORDER, HDI_DEVICES_MAX + i));
-    }
-    hdi_mutex_init(&hdi_peer_of(rt)->linking, HDI_RANK_LINKING);
-    hdi_mutex_init(&rt->restarting, HDI_RANK_RESTARTING);
-    hdi_mutex_init(&rt->refilling, HDI_RANK_REFILLING);
+    runtime_init_locks(rt);
     bool held = hdi_descriptors_hold(); /* the driver opens descriptors itself */
     status = runtime_build(rt);
     hdi_descriptors_release(held);
@@ -785,7 +805,9 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     if (status) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
-        runtime_tear_down(rt, NULL);
+        if (hdi_runtime_stop(rt, NULL)) {
+            hdi_runtime_give_back_half_made(rt);
+        }
         hdi_attempt_end(&attempt);
     } else {
         /* from now on this thread counts as a user of the library, whatever it calls next */
@@ -815,20 +837,7 @@ static void runtime_end_handles(hd_runtime *rt)
     }
 }
 
-/* ---- hd_close: the closer ---- */
-
-enum { RUNS, ENDED, ABANDONED };
-
-typedef struct closer {
-    hd_runtime *runtime;
-    hd_error left;
-    _Atomic uint32_t state; /* futex word */
-} closer;
-
-/* Waits as long as the limit allows for functions and claims of the program, whose handles are
- * valid meanwhile. Then waits until no other call is inside the runtime. False: a call does not
- * return, and everything that it can reach must stay. */
-static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
+bool hdi_runtime_await_calls(hd_runtime *rt, hd_error *left)
 {
     hdi_callers_settle(rt, rt->close_by);
     hdi_runtime_remove(rt);
@@ -840,10 +849,10 @@ static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
     hdi_peers_end(rt); /* threads that wait for a test return, too */
     bool out = hdi_presence_await(rt, hdi_close_deadline(rt));
     if (out) {
-        /* Waits for work in flight come after this, in the closing thread, and must run their full
-         * time. */
+        /* Later the closing thread waits for work in flight. Because of `closing`, its waits would
+         * return at once. */
         atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
-    } else { /* makes calls that still wait return with a failure */
+    } else { /* the store makes calls that still wait return with a failure */
         *left = hdi_error_blank(HD_ERROR_TIMEOUT);
         snprintf(left->message, sizeof left->message,
                  "a call of another thread did not come back within close_timeout=%" PRId64
@@ -851,90 +860,4 @@ static bool runtime_await_calls(hd_runtime *rt, hd_error *left)
                  rt->options.close_timeout);
     }
     return out;
-}
-
-static void *runtime_close_thread(void *argument)
-{
-    closer *c = argument;
-    hdi_call_continue("hd_close");
-    if (c->runtime->driver) {
-        hdi_captures_ignore(c->runtime->driver);
-    }
-    if (runtime_await_calls(c->runtime, &c->left)) {
-        runtime_tear_down(c->runtime, &c->left);
-    }
-    /* pairs with the acquire of hd_close: `left` is complete. The last of the two frees it. */
-    if (atomic_exchange_explicit(&c->state, ENDED, memory_order_acq_rel) == ABANDONED) {
-        free(c);
-    } else {
-        hdi_futex_wake(&c->state, 1);
-    }
-    return NULL;
-}
-
-/* Waits for the closer, and frees it if it ended. *left: the closer's report. */
-static void runtime_await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error *left)
-{
-    while (atomic_load_explicit(&c->state, memory_order_acquire) == RUNS) {
-        uint32_t state = RUNS;
-        if (!hdi_futex_wait(&c->state, RUNS, deadline) &&
-            atomic_compare_exchange_strong_explicit(&c->state, &state, ABANDONED, memory_order_acq_rel,
-                                                    memory_order_acquire)) {
-            pthread_detach(thread);
-            runtime_report_stuck("giving everything back does not return from the driver", -1, left);
-            return;
-        }
-    }
-    pthread_join(thread, NULL);
-    *left = c->left;
-    free(c);
-}
-
-/* Closes on this thread, if no other one can be started. */
-static void runtime_close_here(hd_runtime *rt, hd_error *left)
-{
-    const hdi_driver *driver = rt->driver;
-    int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
-    if (runtime_await_calls(rt, left)) {
-        runtime_tear_down(rt, left);
-    }
-    if (driver) {
-        hdi_captures_mind(driver, captures);
-    }
-}
-
-hd_status hd_close(hd_runtime *rt)
-{
-    HDI_UNCANCELLED;
-    HDI_CALL();
-    if (!rt) {
-        return HD_OK;
-    }
-    HDI_REFUSE_IN_LANE(__func__)
-    if (hdi_presence_is_inside(rt) || (hdi_caller_here() && hdi_caller_here()->runtime == rt)) {
-        return hdi_fail(HD_ERROR_HANDLE,
-                        "this thread is inside a call on the runtime, or in a function that the runtime "
-                        "called; close it outside of callbacks");
-    }
-    if (!hdi_runtime_begin_close(rt)) {
-        return hdi_runtime_refused(rt);
-    }
-    hdi_attempt attempt;
-    hdi_attempt_begin(&attempt);
-    hd_error left = {.status = HD_OK};
-    int64_t deadline = hdi_deadline(rt->options.close_timeout * 1000000 + RELEASE_NS);
-    rt->close_by = hdi_option_deadline(rt->options.close_timeout);
-    closer *c = calloc(1, sizeof *c);
-    pthread_t thread;
-    if (c) {
-        c->runtime = rt;
-    }
-    if (c && hdi_thread_start(&thread, runtime_close_thread, c) == 0) {
-        runtime_await_closer(c, thread, deadline, &left);
-    } else {
-        free(c);
-        runtime_close_here(rt, &left);
-    }
-    hdi_attempt_end(&attempt);
-    return left.status ? hdi_fail_error(&left) : HD_OK;
 }

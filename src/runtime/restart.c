@@ -1,13 +1,13 @@
 /* restart.c - hd_device_restart: a lost device comes back with a fresh worker process.
  *
  * Threads: any. One restart at a time per runtime (`restarting`). The call blocks while the worker
- * starts and loads everything again. It waits for no work, so it never waits for a claim that only
- * the program can end.
- * Locks: `restarting`, and those of its callees. `refilling` while it refills the worker; loads and
- * unloads wait for that.
+ * starts and loads everything again. The call waits for no work of the device, so it never waits
+ * for a claim that only the program can end.
+ * Locks: `restarting`, and the locks of the functions that it calls. `refilling`, while it refills
+ * the worker: loads and unloads of modules wait meanwhile.
  * Always: the device counts as lost until its restart is complete, so that no thread submits to an
  * incomplete device. After a failure the device stays lost and the new worker is ended, so that the
- * next try begins like this one.
+ * next try begins in the same state.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,8 +30,8 @@
 
 /* Clears the former worker's data in the channel. No other thread or process uses these fields now.
  * A lane whose work waits for others, such as claims that only the program can end, keeps its
- * position. The fresh engine goes on from there: it passes over that work, and waits for the
- * same. */
+ * position. The fresh engine goes on from there. It skips the lost work, but makes the waits in
+ * front of it. */
 static void restart_clean_channel(hdi_device *device)
 {
     hdi_engine_shared *engine = device->channel.engine;
@@ -76,8 +76,8 @@ static hd_status restart_make_lanes(hdi_device *device)
     return status;
 }
 
-/* Finds a worker that ended just before its device counted as working again, so that the watcher
- * missed it. */
+/* Checks whether the new worker ended just before its device became UP. The watcher does not notice
+ * such an end. */
 static hd_status restart_check_alive(hdi_device *device)
 {
     if (!hdi_worker_drives(device->runtime, device->index)) {
@@ -98,7 +98,8 @@ static hd_status restart_refill(hdi_device *device)
     return status ? status : hdi_pinned_repin(hdi_memory_of(rt)->pinned, device->index);
 }
 
-/* Starts a process that drives the device: a spare one, with a started driver, or a fresh one. */
+/* Gets a process that drives the device: a spare worker, whose driver is already started, or a
+ * fresh worker. */
 static hd_status restart_start_worker(hd_runtime *rt, int index)
 {
     hd_status status;
@@ -120,7 +121,7 @@ static hd_status restart_start_worker(hd_runtime *rt, int index)
     return status ? status : hdi_worker_await(rt, index);
 }
 
-/* The device stays lost, even if it was UP for a moment. Its new worker is ended before other
+/* Ensures that the device is lost, even if it was UP for a moment. Ends the new worker before other
  * threads take over the waiting work. */
 static void restart_keep_lost(hdi_device *device)
 {
@@ -135,7 +136,8 @@ static void restart_keep_lost(hdi_device *device)
     hdi_workers_drain(device->runtime);
 }
 
-/* Refills the worker, and makes the device UP. A load or an unload comes before or after that. */
+/* Refills the worker, and makes the device UP. A load or unload of a module runs before both steps,
+ * or after both. */
 static hd_status restart_bring_up(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
@@ -160,8 +162,8 @@ static hd_status restart_device(hdi_device *device)
     int index = device->index;
     hdi_device_end_draining(device);
     restart_clean_channel(device);
-    /* Before the new worker exists, so that it gets nothing of the former one. Until the device
-     * counts as working, no thread requests peer access to it, either. */
+    /* These calls come before the new worker starts, so that it inherits nothing from the former
+     * worker. Until the device counts as working, no thread requests peer access to it. */
     hdi_regions_forget_peer(rt, index);
     hdi_peer_access_forget(rt, index);
     hdi_shares_retire(rt, index);
@@ -184,8 +186,8 @@ static hd_status restart_device(hdi_device *device)
     return status;
 }
 
-/* True if the device is lost, even if that is not recorded yet. A caller may see a request fail
- * before the watcher sees the reason. */
+/* True if the device is lost, even if that is not recorded yet. A caller may see that a request
+ * failed before the watcher sees the reason. */
 static bool restart_device_is_lost(hdi_device *device)
 {
     if (!hdi_device_lost(device)) {
@@ -198,7 +200,7 @@ static bool restart_device_is_lost(hdi_device *device)
     return hdi_device_lost(device);
 }
 
-/* For a trace. */
+/* Records the restart for a trace. */
 static void restart_record(hdi_device *device, int64_t began)
 {
     hdi_record r = {.loss = {.time = began, .ended = hdi_record_now(&device->runtime->recorder)}};

@@ -1,19 +1,20 @@
 /* alloc.c - memory at addresses that the driver chooses: cuMemAlloc, pinned host memory, and each
  * device's default pool.
  *
- * All such memory consists of blocks of fresh pages. A pool consists of segments. A segment is 2
- * MiB that are cut into slots of one size, or one large slot. The stream that freed a slot may
- * reuse it at once. Other streams may reuse it once that stream is past the free. Pool memory
- * beyond the threshold is given back when the program waits for a stream, an event or a context.
+ * All such memory consists of blocks of fresh pages. A pool consists of segments. A segment
+ * consists of 2 MiB that are cut into slots of one size, or of one large slot. The stream that
+ * freed a slot may reuse it at once. Another stream may reuse the slot once the first stream is
+ * past the free. When the program waits for a stream, an event or a context, the pool gives back
+ * memory beyond its threshold.
  * Threads: any. Locks: the host lock.
  * Blocking: cuMemFree waits for the work of the context; cuMemFreeHost and cuMemHostUnregister wait
- * for the work of all contexts. NVIDIA's driver waits, too. So queued work never uses memory that
- * is gone.
+ * for the work of all contexts. NVIDIA's driver also waits in these calls. So queued work never
+ * uses memory that is gone.
  * cuMemAllocAsync waits for the work of the context if memory is short and frees are queued.
  * Always: device memory counts towards its device in whole pages. An inaccessible page lies behind
- * every block made here. A free slot is in the list of its class. A segment is released only when
- * all its slots are free and the streams are past these frees, or when its context ends. The pool's
- * counters are the sums over segments and live slots.
+ * every block that this file makes. A free slot is in the list of its size class. A segment is
+ * released only when all its slots are free and the streams are past these frees, or when its
+ * context ends. The pool's counters are the sums over segments and live slots.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -82,15 +83,16 @@ static hdcu_result host_block_make(hdi_host_context *context, hdi_host_memory_ki
 }
 
 enum {
-    UNIT = 512,        /* slots are multiples of this */
-    SMALL = 256 << 10, /* larger slots take a segment each */
-    CLASSES = 320      /* eight per doubling of the size, up to far more than a device holds */
+    UNIT = 512,        /* the sizes of slots are multiples of this */
+    SMALL = 256 << 10, /* each larger slot takes a segment of its own */
+    /* eight classes per doubling of the size, up to sizes far beyond a device's memory */
+    CLASSES = 320
 };
 
 struct hdi_host_slot {
     hdi_host_segment *segment;
     hdi_host_slot *next; /* the next one in the list of its class, when it is free */
-    uint64_t stream;     /* the stream that freed it last */
+    uint64_t stream;     /* the stream that freed the slot last */
     unsigned pending;    /* frees of this slot that are queued in streams */
     bool live;
 };
@@ -178,7 +180,7 @@ bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out)
     return slot != NULL;
 }
 
-/* Takes a free slot that work of this stream may use from now on. NULL: none. */
+/* Takes a free slot that work of this stream may use from now on. NULL: there is none. */
 static hdi_host_slot *mempool_take_slot(pool *p, unsigned class, uint64_t stream)
 {
     for (hdi_host_slot **link = &p->free[class]; *link; link = &(*link)->next) {
@@ -319,8 +321,8 @@ void hdi_host_allocated_release(hdi_host_context *context)
 /* ---- memory of the pools ---- */
 
 /* Takes a slot from the lists, or from a new segment. If a large slot would raise the pool's peak,
- * idle segments are given back first. The driver of a GPU would reuse their physical memory at
- * another address. Idle segments are also given back when memory runs out. */
+ * the function first gives idle segments back. The driver of a GPU would use their physical memory
+ * for the slot. The function also gives idle segments back when memory runs out. */
 static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot **out)
 {
     hdi_host_context *context = stream->context;
@@ -331,7 +333,7 @@ static hdcu_result mempool_allocate(hdi_host_stream *stream, size_t bytes, hdi_h
         return HDCU_SUCCESS;
     }
     uint64_t more = mempool_class_bytes(class);
-    if (more > SMALL && p->reserved + more > p->reserved_high) { /* gives idle memory back first */
+    if (more > SMALL && p->reserved + more > p->reserved_high) { /* give idle segments back first */
         mempool_trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
     }
     hdcu_result r = mempool_add_segment(p, context, class);
@@ -371,8 +373,8 @@ static hdcu_result cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu_s
     }
     if (r == HDCU_ERROR_OUT_OF_MEMORY && pointer && bytes <= hdi_host.memory &&
         pools[stream->context->device].pending > 0) {
-        /* Other streams have not passed their frees yet. A stream of a GPU would wait for them;
-         * here the program waits. */
+        /* Other streams have not passed their frees yet. With a GPU, the stream would wait for
+         * these frees; here the program waits. */
         r = hdi_host_context_drain(stream->context);
         if (r == HDCU_SUCCESS) {
             r = hdi_host_stream_find(stream_handle, &stream); /* the lock was released meanwhile */

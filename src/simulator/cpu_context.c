@@ -1,8 +1,8 @@
 /* cpu_context.c - switching between contexts: assembly for x86-64 and aarch64, ucontext elsewhere.
  *
  * Threads: any, each with contexts of its own. Locks: none.
- * Always: the stack of a context that is not running holds, at stack_pointer, exactly the frame
- * that the switch pops.
+ * Always: at the stack_pointer of a context that is not running lies exactly the frame that the
+ * switch pops.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -47,8 +47,8 @@ void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to)
 /* Saves the registers that a call must preserve, puts their place into *from, and continues the
  * execution that was saved at `to`. */
 void hdi_context_swap_stacks(void **from, void *to) __attribute__((visibility("hidden")));
-/* Continues the execution saved at `to`, and saves nothing. It may be called anywhere, with the
- * floating-point unit in any state. */
+/* Continues the execution saved at `to`, and saves nothing. A thread may call this function at any
+ * place, with the floating-point unit in any state. */
 void hdi_context_load_stack(void *to) __attribute__((visibility("hidden"), noreturn));
 /* The first code of a new context. */
 void hdi_context_start(void) __attribute__((visibility("hidden")));

@@ -1,12 +1,12 @@
 /* cpu_core.c - runs the threads of one block at a time on fibers: barriers, warps, and reports of
  * kernels.
  *
- * A fiber takes a thread of a block, runs it to its end and takes the next. So without barriers one
- * fiber runs the whole block as a plain loop. A thread that reaches a barrier parks its fiber, and
- * another fiber goes on with the threads not yet started. When all running threads arrive, they
- * continue one after another.
- * The threads of a warp meet in the same way (cpu_warp.h). Control passes from fiber to fiber
- * directly. It returns to the worker's own stack when the block is done, when more fibers are
+ * A fiber takes a thread of the block, runs the thread to its end, and takes the next one. So
+ * without barriers one fiber runs the whole block as a plain loop. If a thread reaches a barrier,
+ * its fiber stops there, and another fiber goes on with the threads that have not begun. When all
+ * threads that still run arrive at the barrier, they continue one after another.
+ * The threads of a warp meet in the same way (cpu_warp.h). A fiber switches directly to another
+ * fiber. Execution returns to the worker's own stack when the block is done, when more fibers are
  * needed, and after a fault.
  *
  * Threads: see cpu_core.h. The code between hdi_fiber_enter and the kernel's entry runs on fibers.
@@ -25,28 +25,18 @@
 #include <string.h>
 #include "base/wait.h"
 
-#define LIST_LEAST 1024 /* threads of a block that need no more memory for their lists */
 /* The most that one hd_printf writes; it is formatted on a fiber's stack. */
 #define PRINT_BYTES 4096
 
 /* ---- memory ---- */
 
-bool hdi_cpu_wait_for_memory(int *tries)
+bool hdi_cpu_wait_for_memory(const hdi_cpu_launch *launch)
 {
-    bool waits = (*tries)++ < 100;
+    bool waits = launch->cancel == NULL || __atomic_load_n(launch->cancel, __ATOMIC_RELAXED) == 0;
     if (waits) {
         hdi_sleep_for(1000000);
     }
     return waits;
-}
-
-static void *cpu_core_alloc(size_t align, size_t bytes)
-{
-    void *memory = aligned_alloc(align, bytes);
-    for (int tries = 0; memory == NULL && hdi_cpu_wait_for_memory(&tries);) {
-        memory = aligned_alloc(align, bytes);
-    }
-    return memory;
 }
 
 void hdi_cpu_core_destroy(hdi_cpu_core *core)
@@ -55,6 +45,7 @@ void hdi_cpu_core_destroy(hdi_cpu_core *core)
     hdi_warps_destroy(&core->warps);
     free(core->shared);
     free(core->storage);
+    free(core->reserved);
     free(core->arrived);
     free(core->ready);
 }
@@ -64,7 +55,7 @@ static bool cpu_core_reserve_lists(hdi_cpu_core *core, uint32_t count)
     if (count <= core->list_capacity) {
         return true;
     }
-    /* If memory runs out, both lists stay unchanged: a later block that needs no more fibers than
+    /* If memory runs out, both lists stay as they are. A later block that needs no more fibers than
      * exist can use them. */
     void *arrived = malloc(count * sizeof *core->arrived), *ready = malloc(count * sizeof *core->ready);
     if (arrived == NULL || ready == NULL) {
@@ -80,30 +71,19 @@ static bool cpu_core_reserve_lists(hdi_cpu_core *core, uint32_t count)
     return true;
 }
 
-bool hdi_cpu_core_init(hdi_cpu_core *core)
-{
-    memset(core, 0, sizeof *core);
-    bool good = hdi_fibers_init(&core->set);
-    if (good && !cpu_core_reserve_lists(core, LIST_LEAST)) {
-        hdi_fibers_destroy(&core->set);
-        good = false;
-    }
-    return good;
-}
-
 static bool cpu_core_reserve_shared(hdi_cpu_core *core, size_t bytes)
 {
     if (bytes <= core->shared_bytes) {
         return true;
     }
-    free(core->shared);
-    core->shared_bytes = (bytes + 4095) & ~(size_t)4095;
-    core->shared = cpu_core_alloc(64, core->shared_bytes);
-    if (core->shared == NULL) {
-        core->shared_bytes = 0;
-        return false;
+    bytes = (bytes + 4095) & ~(size_t)4095;
+    void *shared = aligned_alloc(64, bytes);
+    if (shared != NULL) {
+        free(core->shared);
+        core->shared = shared;
+        core->shared_bytes = bytes;
     }
-    return true;
+    return shared != NULL;
 }
 
 static _Thread_local void *own_storage;
@@ -118,17 +98,38 @@ static bool cpu_core_reserve_storage(hdi_cpu_core *core, const hdi_cpu_storage *
     if (s->bytes <= core->storage_bytes && s->align <= core->storage_align) {
         return true;
     }
-    size_t align = s->align > 64 ? s->align : 64, bytes = (s->bytes + align - 1) & ~(align - 1);
-    free(core->storage);
-    core->storage = bytes >= s->bytes ? cpu_core_alloc(align, bytes) : NULL;
-    core->storage_bytes = core->storage != NULL ? bytes : 0;
-    core->storage_align = core->storage != NULL ? align : 0;
-    return core->storage != NULL;
+    size_t align = s->align > HDI_CPU_STORAGE_ALIGN ? s->align : HDI_CPU_STORAGE_ALIGN;
+    size_t bytes = (s->bytes + align - 1) & ~(align - 1);
+    void *storage = bytes >= s->bytes ? aligned_alloc(align, bytes) : NULL;
+    if (storage != NULL) {
+        free(core->storage);
+        core->storage = storage;
+        core->storage_bytes = bytes;
+        core->storage_align = align;
+    }
+    return storage != NULL;
+}
+
+bool hdi_cpu_core_init(hdi_cpu_core *core, size_t storage)
+{
+    const hdi_cpu_storage usual = {.bytes = storage, .align = HDI_CPU_STORAGE_ALIGN};
+    memset(core, 0, sizeof *core);
+    if (!hdi_fibers_init(&core->set)) {
+        return false;
+    }
+    bool good = cpu_core_reserve_lists(core, HDI_FIBERS_USUAL) &&
+                cpu_core_reserve_shared(core, HDI_CPU_SHARED_BYTES_MAX) && cpu_core_reserve_storage(core, &usual) &&
+                hdi_warps_make(&core->warps, HDI_FIBERS_USUAL);
+    if (!good) {
+        hdi_cpu_core_destroy(core);
+    }
+    core->reserved_bytes = core->storage_bytes;
+    return good;
 }
 
 /* Makes the system allocate this thread's storage. False: out of memory.
- * If memory ran out, the system would end the process. So a trial allocation comes first. Another
- * thread may take that memory meanwhile, but that is very unlikely. */
+ * If memory ran out, the system would end the process. So this function first tries to allocate as
+ * much memory. In between, another thread may take that memory, but this is very unlikely. */
 static bool cpu_core_make_system_storage(const hdi_cpu_storage *s)
 {
     /* A statically linked program lacks this function. */
@@ -200,7 +201,7 @@ HDI_FIBER_CODE static void cpu_core_take_thread(hdi_cpu_core *core, hdi_fiber *f
 static void cpu_core_run_threads(void *argument);
 static void cpu_core_tell_apart(hdi_cpu_core *core);
 
-/* All running threads arrived at the barrier: they are ready. */
+/* Called when all threads that still run arrived at the barrier: makes them ready. */
 HDI_FIBER_CODE static void cpu_core_pass_barrier(hdi_cpu_core *core)
 {
     hdi_fiber **list = core->ready;
@@ -219,8 +220,8 @@ HDI_FIBER_CODE static void cpu_core_pass_barrier(hdi_cpu_core *core)
     }
 }
 
-/* Chooses the fiber that continues when the running one cannot: a ready fiber, or a new one. If the
- * block is done, or no thread can go on, the worker continues. */
+/* Chooses the fiber that continues when the running fiber cannot: a ready fiber, or a new one. If
+ * the block is done, or no thread can go on, the result leads to the worker's own stack. */
 HDI_FIBER_CODE static hdi_fiber *cpu_core_pick_fiber(hdi_cpu_core *core)
 {
     if (core->ready_next < core->n_ready) {
@@ -356,13 +357,13 @@ static bool cpu_core_make_warps(hdi_cpu_core *core, const hdi_fiber *asking)
     return true;
 }
 
-/* Ends the meeting of a warp, and makes the waiting lanes ready. `lane` is the running lane, which
- * does not wait; 32: all lanes wait. */
+/* Ends the meeting of a warp, and makes the waiting lanes ready. `lane`: the running lane, which
+ * does not wait. 32: all lanes wait. */
 HDI_FIBER_CODE static void cpu_core_end_meeting(hdi_cpu_core *core, hdi_warp *w, uint32_t lane)
 {
     uint32_t lanes = hdi_warp_end_meeting(w);
     uint32_t first = core->launch->schedule != 0 ? (uint32_t)(hdi_random(&core->random) % 32) : 0;
-    /* there is room for all, since each fiber is in the list at most once */
+    /* the list has room for all fibers, since each fiber is in it at most once */
     if (core->ready_next > 0) {
         core->n_ready -= core->ready_next;
         memmove(core->ready, core->ready + core->ready_next, core->n_ready * sizeof *core->ready);
@@ -419,7 +420,7 @@ HDI_FIBER_CODE static void cpu_core_leave_warp(hdi_cpu_core *core, const hd_kern
 HDI_FIBER_CODE __attribute__((noreturn)) static void
 cpu_core_fail_assertion(hd_kernel_thread *self, const char *assertion, const char *file, int line)
 {
-    /* a long path is cut at its start, since its end is of more interest */
+    /* cut a long path at its start, since its end tells more */
     enum { FILE_MOST = 80 };
     hdi_fiber *fiber = (hdi_fiber *)self;
     hdi_cpu_core *core = (hdi_cpu_core *)fiber->set;
@@ -431,8 +432,8 @@ cpu_core_fail_assertion(hd_kernel_thread *self, const char *assertion, const cha
     cpu_core_stop_launch(core, fiber, HDCU_ERROR_ASSERT);
 }
 
-/* hd_printf calls this: hd_cpu_services.print. The text goes out in one piece, and the worker
- * flushes it. */
+/* hd_printf calls this: hd_cpu_services.print. The function writes the text in one piece, and the
+ * worker flushes it. */
 static int cpu_core_print(hd_kernel_thread *self, const char *format, ...)
 {
     hdi_cpu_core *core = (hdi_cpu_core *)((hdi_fiber *)self)->set;
@@ -460,16 +461,15 @@ void hdi_cpu_core_flush(hdi_cpu_core *core)
 
 /* ---- blocks ---- */
 
-/* Makes the fibers and warps that the asking fiber waits for. False: out of memory. */
+/* Makes the fibers and warps that the asking fiber waits for. False: the launch is cancelled. */
 static bool cpu_core_provide(hdi_cpu_core *core, const hdi_fiber *asking)
 {
     bool good;
-    int tries = 0;
     do {
         uint32_t count = core->n_threads - core->started + 1;
         good = !core->wants_fibers || (cpu_core_reserve_lists(core, count) && hdi_fibers_reserve(&core->set, count));
         good = good && (!core->wants_warps || cpu_core_make_warps(core, asking));
-    } while (!good && hdi_cpu_wait_for_memory(&tries));
+    } while (!good && hdi_cpu_wait_for_memory(core->launch));
     core->wants_fibers = core->wants_warps = false;
     return good;
 }
@@ -493,8 +493,10 @@ hdcu_result hdi_cpu_core_run_block(hdi_cpu_core *core, const hdi_cpu_launch *lau
                                    uint32_t y, uint32_t z, uintptr_t *fault_address)
 {
     core->failure = HDCU_SUCCESS;
-    if (!cpu_core_reserve_shared(core, launch->dynamic_shared_bytes)) {
-        return HDCU_ERROR_OUT_OF_MEMORY;
+    while (!cpu_core_reserve_shared(core, launch->dynamic_shared_bytes)) {
+        if (!hdi_cpu_wait_for_memory(launch)) {
+            return HDCU_SUCCESS;
+        }
     }
     core->launch = launch;
     core->arguments = arguments;
@@ -539,7 +541,7 @@ hdcu_result hdi_cpu_core_run_block(hdi_cpu_core *core, const hdi_cpu_launch *lau
         core->asking = NULL;
         if (!cpu_core_provide(core, fiber)) {
             hdi_fibers_abandon(&core->set);
-            return HDCU_ERROR_OUT_OF_MEMORY;
+            return HDCU_SUCCESS;
         }
     }
 }

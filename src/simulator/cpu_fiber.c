@@ -1,18 +1,18 @@
 /* cpu_fiber.c - fibers: their stacks, the switches between them, and the handlers that catch their
  * faults.
  *
- * Switches are announced to the sanitizers.
+ * This file reports each switch to the sanitizers.
  * Threads: a set is used by one thread at a time; the list of free fibers is shared. The signal
- * handler runs on the thread that faulted, on its alternate stack if it has one. It uses
+ * handler runs on the thread that faulted, on its alternate stack if it has one. The handler uses
  * thread-local state in static TLS, `spent`, and `previous_handlers`, which is written before the
  * handler can run.
- * Locks: `lock`, for the free fibers, never held across a switch; `install_lock`, around installing
- * handlers. The handler takes none.
- * Blocking: hdi_fibers_reserve waits while too few fibers are free. A set that waits owns none
- * beyond its first, so waiting cannot deadlock.
+ * Locks: `lock` guards the free fibers; no thread holds it across a switch. A thread holds
+ * `install_lock` while it installs handlers. The handler takes no lock.
+ * Blocking: hdi_fibers_reserve waits while too few fibers are free. A set that waits owns only its
+ * first fiber, so sets do not wait for each other.
  * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first. Those
  * fibers are never unmapped, so HDI_FIBER_LIMIT bounds their memory. Sets that sleep own at most
- * half of the limit together.
+ * half of the limit together. `existing` never falls below what was promised.
  * The handler leaves by returning, also when it ends kernel code: it changes the place where the
  * thread continues. Handlers of the program may leave with longjmp, so state recorded while they
  * run may be stale.
@@ -47,23 +47,23 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 static hdi_mutex install_lock = HDI_MUTEX_INIT(HOST_FAULTS);
 static bool have_thread_key; /* under install_lock */
 static pthread_key_t thread_key;
-/* Written under install_lock, while our handler is not installed. */
+/* Written under install_lock, before our handler is installed. */
 static struct sigaction previous_handlers[N_SIGNALS];
 /* True if the previous handler was installed for one call (SA_RESETHAND), and was called. Cleared
  * when `previous` is written. Relaxed, since it guards nothing. */
 static atomic_bool spent[N_SIGNALS];
 
-/* In static thread-local storage, like all TLS of the library: the handler cannot allocate it at
- * its first access. */
+/* In static thread-local storage, like all thread-local variables of the library, since the handler
+ * must not allocate memory at its first access. */
 static _Thread_local hdi_fault_frame *volatile current_frame;
 
-/* The signal that this thread last passed to a handler of the program. Nothing shows when that
- * handler ends. */
+/* The signal that this thread last passed to a handler of the program. Our code cannot see when
+ * that handler ends. */
 typedef struct passed_signal {
     uintptr_t frame; /* the stack frame of signal_handle; 0: none */
     uintptr_t context;
     int code;
-    bool prepared; /* of the thread: it has an alternate stack */
+    bool prepared; /* this thread has an alternate stack */
 } passed_signal;
 /* The whole structure is in static TLS, since the handler cannot allocate. */
 static _Thread_local volatile passed_signal last_passed;
@@ -77,19 +77,19 @@ struct alternate {
 
 /* True if the program's handler, to which our handler passed a signal, calls our handler in turn.
  * The program's handler does that if it was installed over ours and passes on signals that it does
- * not handle. In that case `context` is the earlier context, or any value if the program's handler
+ * not handle. In this case `context` is the earlier context, or any value if the program's handler
  * gets only a number.
- * A new signal may come during the program's handler, or after the handler left with longjmp. Its
- * context is new, too, and lies right above our frame. So the new context is below the earlier one,
- * or our frame is no deeper than the earlier frame. */
+ * A new signal may come during the program's handler, or after the handler left with longjmp. A new
+ * signal has a new context, which lies right above our frame. So the new context is below the
+ * earlier one, or our frame is no deeper than the earlier frame. */
 static bool signal_is_passed_back(uintptr_t frame, uintptr_t context)
 {
     bool is_new = context > frame && context < last_passed.context;
     return last_passed.frame != 0 && frame < last_passed.frame && !is_new;
 }
 
-/* Restores the default, which ends the process. A fault happens again when the handler returns. A
- * signal that was sent is sent again. */
+/* Restores the default handler, which ends the process. A fault happens again when our handler
+ * returns. A signal that was sent must be sent again. */
 static void signal_by_default(int signal, int code)
 {
     struct sigaction action;
@@ -130,11 +130,11 @@ static void signal_pass_on(int signal, siginfo_t *info, void *context, uintptr_t
     if ((plain && p->sa_handler == SIG_DFL) || atomic_load_explicit(&spent[i], memory_order_relaxed)) {
         signal_by_default(signal, info->si_code);
     } else if (plain && p->sa_handler == SIG_IGN) {
-        if (info->si_code > 0) { /* a fault cannot be ignored */
+        if (info->si_code > 0) { /* the process cannot ignore a fault */
             signal_by_default(signal, info->si_code);
         }
     } else {
-        /* the state of an outer handler, which faulted itself */
+        /* the state of an outer handler call, in which this fault happened */
         passed_signal before = last_passed;
         atomic_store_explicit(&spent[i], (p->sa_flags & (int)SA_RESETHAND) != 0, memory_order_relaxed);
         last_passed.frame = frame;
@@ -235,7 +235,8 @@ bool hdi_fault_prepare_thread(void)
         signal_thread_ends(a);
         return false;
     }
-    sigset_t faults; /* a fault ends the process if the thread blocks the signal */
+    /* unblock these signals: the system ends the process if a fault's signal is blocked */
+    sigset_t faults;
     sigemptyset(&faults);
     for (size_t i = 0; i < N_SIGNALS; i++) {
         sigaddset(&faults, signals[i]);
@@ -267,6 +268,10 @@ static pthread_cond_t freed = PTHREAD_COND_INITIALIZER;
 static hdi_fiber *free_fibers; /* under lock */
 static uint32_t n_free;        /* under lock */
 static uint32_t existing;      /* under lock */
+static hdi_fiber_set *asleep;  /* sets that sleep with fibers; under lock */
+/* The largest block for which fibers exist. Rises under lock; read without it as a hint, pairs with
+ * nothing. */
+static _Atomic uint32_t promised = 1;
 /* Changed under lock; read without it as a hint, pairs with nothing. */
 static _Atomic uint32_t waiting;
 
@@ -280,10 +285,9 @@ static void fibers_end_tsan(hdi_fiber_set *set)
     set->tsan_fibers = NULL;
 }
 
-/* Maps `count` stacks, and adds their fibers at the end of the set's list, which is large enough.
- * False: out of memory.
+/* Maps `count` stacks, and puts their fibers in front of a list. False: out of memory.
  * The page below each stack faults, and its hdi_fiber lies at its upper end. */
-static bool fibers_add(hdi_fiber_set *set, uint32_t count)
+static bool fibers_map(uint32_t count, hdi_fiber **list)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t step = STACK_BYTES + page, bytes = count * step;
@@ -297,13 +301,33 @@ static bool fibers_add(hdi_fiber_set *set, uint32_t count)
             return false;
         }
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = count; i-- > 0;) {
         char *stack = base + i * step + page;
         hdi_fiber *f = (hdi_fiber *)(stack + STACK_BYTES - (sizeof *f + 63) / 64 * 64);
-        f->set = set;
         f->stack = stack;
         f->stack_bytes = (size_t)((char *)f - stack);
-        set->fibers[set->owned++] = f;
+        f->next = *list;
+        *list = f;
+    }
+    return true;
+}
+
+/* Gives the set a fiber. */
+static void fibers_own(hdi_fiber_set *set, hdi_fiber *f)
+{
+    f->set = set;
+    set->fibers[set->owned++] = f;
+}
+
+static bool fibers_make_room(hdi_fiber_set *set, uint32_t count)
+{
+    if (count > set->room) {
+        hdi_fiber **list = realloc(set->fibers, count * sizeof *list);
+        if (list == NULL) {
+            return false;
+        }
+        set->fibers = list;
+        set->room = count;
     }
     return true;
 }
@@ -313,14 +337,12 @@ bool hdi_fibers_init(hdi_fiber_set *set)
     memset(set, 0, sizeof *set);
     set->main.set = set;
     set->frame.resume = &set->main.context;
-    set->fibers = malloc(sizeof *set->fibers);
-    if (set->fibers == NULL) {
-        return false;
-    }
-    if (!fibers_add(set, 1)) {
+    hdi_fiber *first = NULL;
+    if (!fibers_make_room(set, HDI_FIBERS_USUAL) || !fibers_map(1, &first)) {
         free(set->fibers);
         return false;
     }
+    fibers_own(set, first);
     return true;
 }
 
@@ -341,6 +363,7 @@ static void fibers_free_extras(hdi_fiber_set *set)
 void hdi_fibers_destroy(hdi_fiber_set *set)
 {
     fibers_end_tsan(set);
+    hdi_fibers_wake(set);
     hdi_mutex_lock(&lock);
     fibers_free_extras(set);
     hdi_mutex_unlock(&lock);
@@ -353,22 +376,64 @@ void hdi_fibers_destroy(hdi_fiber_set *set)
     free(set->fibers);
 }
 
+/* Under lock. */
+static void fibers_take_free(hdi_fiber_set *set, uint32_t count)
+{
+    while (set->owned < count && n_free > 0) {
+        hdi_fiber *f = free_fibers;
+        free_fibers = f->next;
+        n_free--;
+        fibers_own(set, f);
+    }
+}
+
+/* Without memory for more fibers: the set takes those of sets that sleep. If they are too few, it
+ * gives its own back, so that another set has enough. */
+static bool fibers_borrow(hdi_fiber_set *set, uint32_t count)
+{
+    hdi_mutex_lock(&lock);
+    for (hdi_fiber_set *s = asleep; s != NULL; s = s->next_asleep) {
+        fibers_free_extras(s);
+    }
+    fibers_take_free(set, count);
+    bool enough = set->owned == count;
+    if (!enough) {
+        fibers_free_extras(set);
+    }
+    hdi_mutex_unlock(&lock);
+    return enough;
+}
+
+bool hdi_fibers_promise(uint32_t count)
+{
+    if (count <= atomic_load_explicit(&promised, memory_order_relaxed)) {
+        return true;
+    }
+    hdi_mutex_lock(&lock);
+    uint32_t missing = count - 1 > existing ? count - 1 - existing : 0;
+    bool good = count - 1 <= HDI_FIBER_LIMIT && (missing == 0 || fibers_map(missing, &free_fibers));
+    if (good) {
+        n_free += missing;
+        existing += missing;
+        atomic_store_explicit(&promised, count, memory_order_relaxed);
+        pthread_cond_broadcast(&freed);
+    }
+    hdi_mutex_unlock(&lock);
+    return good;
+}
+
 bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
 {
     if (count <= set->owned) {
         return true;
     }
-    if (count > HDI_FIBER_LIMIT) {
+    if (count > HDI_FIBER_LIMIT || !fibers_make_room(set, count)) {
         return false;
     }
-    hdi_fiber **list = realloc(set->fibers, count * sizeof *list);
-    if (list == NULL) {
-        return false;
-    }
-    set->fibers = list;
     hdi_mutex_lock(&lock);
     if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
-        /* gives its fibers back first, since a wait with fibers could be a deadlock */
+        /* give the fibers back first: two sets that wait and keep fibers could wait for each
+         * other */
         fibers_free_extras(set);
         while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
@@ -376,22 +441,26 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
             atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
         }
     }
-    while (set->owned < count && n_free > 0) {
-        hdi_fiber *f = free_fibers;
-        free_fibers = f->next;
-        n_free--;
-        f->set = set;
-        set->fibers[set->owned++] = f;
-    }
+    fibers_take_free(set, count);
     uint32_t missing = count - set->owned;
     existing += missing;
     hdi_mutex_unlock(&lock);
-    if (missing > 0 && !fibers_add(set, missing)) {
+    hdi_fiber *more = NULL;
+    if (missing > 0 && !fibers_map(missing, &more)) {
         hdi_mutex_lock(&lock);
         existing -= missing;
+        if (existing + 1 < atomic_load_explicit(&promised, memory_order_relaxed)) {
+            /* a promise relied on these fibers; the next one makes its own */
+            atomic_store_explicit(&promised, existing + 1, memory_order_relaxed);
+        }
         pthread_cond_broadcast(&freed);
         hdi_mutex_unlock(&lock);
-        return false;
+        return fibers_borrow(set, count);
+    }
+    while (more != NULL) {
+        hdi_fiber *f = more;
+        more = f->next;
+        fibers_own(set, f);
     }
     return true;
 }
@@ -403,8 +472,35 @@ void hdi_fibers_yield(hdi_fiber_set *set, bool idle)
         if (atomic_load_explicit(&waiting, memory_order_relaxed) != 0 || existing - n_free > HDI_FIBER_LIMIT / 2) {
             fibers_free_extras(set);
         }
+        if (idle && set->owned > 1 && !set->sleeps) {
+            set->sleeps = true;
+            set->previous_asleep = NULL;
+            set->next_asleep = asleep;
+            if (asleep != NULL) {
+                asleep->previous_asleep = set;
+            }
+            asleep = set;
+        }
         hdi_mutex_unlock(&lock);
     }
+}
+
+void hdi_fibers_wake(hdi_fiber_set *set)
+{
+    if (!set->sleeps) {
+        return;
+    }
+    hdi_mutex_lock(&lock);
+    set->sleeps = false;
+    if (set->next_asleep != NULL) {
+        set->next_asleep->previous_asleep = set->previous_asleep;
+    }
+    if (set->previous_asleep != NULL) {
+        set->previous_asleep->next_asleep = set->next_asleep;
+    } else {
+        asleep = set->next_asleep;
+    }
+    hdi_mutex_unlock(&lock);
 }
 
 void hdi_fibers_after_fork(void)
@@ -414,6 +510,8 @@ void hdi_fibers_after_fork(void)
     free_fibers = NULL;
     n_free = 0;
     existing = 0;
+    asleep = NULL;
+    atomic_store_explicit(&promised, 1, memory_order_relaxed);
     atomic_store_explicit(&waiting, 0, memory_order_relaxed);
 }
 
@@ -487,8 +585,8 @@ HDI_FIBER_CODE void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber)
     hdi_context_switch(&set->main.context, &fiber->context);
     set->frame.armed = 0;
     set->entering = false;
-    /* A fiber switched to here, or a fault continued here. After a fault the fiber's half of the
-     * switch is missing. */
+    /* A fiber switched to this place, or a fault continued here. After a fault, the fiber did not
+     * do its half of the switch. */
 #ifdef HDI_ASAN
     if (set->frame.signal != 0) {
         __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
@@ -510,7 +608,8 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
 #ifdef HDI_ASAN
     for (uint32_t i = 0; i < set->used; i++) {
         hdi_fiber *f = set->fibers[i];
-        /* Only code on that stack can free it, so this pretends to switch there. */
+        /* Only code on that stack can free the sanitizer's data, so this code pretends to switch
+         * there. */
         if (f->fake_stack != NULL) {
             __sanitizer_start_switch_fiber(&set->main.fake_stack, f->stack, f->stack_bytes);
             __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
@@ -519,10 +618,10 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
             f->fake_stack = NULL;
             set->main.fake_stack = NULL;
         }
-        /* clears the marks of frames that were not left */
+        /* clears the sanitizer's marks of functions that did not return */
         __asan_unpoison_memory_region(f->stack, f->stack_bytes);
     }
 #endif
-    fibers_end_tsan(set); /* the sanitizer's record of calls is deeper than it should be */
+    fibers_end_tsan(set); /* the sanitizer's record of calls contains calls that never returned */
     set->used = 0;
 }

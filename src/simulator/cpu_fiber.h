@@ -1,31 +1,35 @@
 /* cpu_fiber.h - the stacks that the threads of a block run on, the switch between them, and the
  * faults of code that runs there.
  *
- * A context is a place where execution stopped. The switch to another one is the machine-dependent
- * part (cpu_context.c). For x86-64 and aarch64 the switch is written in assembly. It saves only the
- * registers that a called function must preserve, and makes no system call. Other machines, and
+ * A context is a place where execution stopped. The switch to another context depends on the
+ * machine (cpu_context.c). For x86-64 and aarch64 the switch is written in assembly. It saves only
+ * the registers that a called function must preserve, and makes no system call. Other machines, and
  * builds with HDI_CONTEXT_UCONTEXT, use ucontext.
  *
- * Faults: SIGSEGV, SIGBUS, SIGFPE and SIGILL are caught in code that runs under a fault frame.
- * The handlers are installed for the process on first use, and stay. So their code must stay
- * loaded, which the pool ensures (cpu_run.c). Each thread that runs kernels gets an alternate
- * signal stack, so that an overflow of a fiber's stack is a fault like the others.
- * A signal outside a frame, or one sent by kill(), goes to the previous handler, or causes its
- * default effect. A handler that the program installs later replaces ours. The next launch installs
- * ours over it, and passes signals that are not ours to that handler. Handlers of the program are
- * called as the system would call them (their masks, SA_NODEFER, SA_RESETHAND). They may leave with
- * longjmp. They may also pass a signal on to our handler; the signal then causes its default
- * effect.
+ * Faults: a handler catches SIGSEGV, SIGBUS, SIGFPE and SIGILL in code that runs under a fault
+ * frame. The first use installs the handlers for the whole process, and they stay installed. So
+ * their code must stay loaded, and the pool keeps it loaded (cpu_run.c). Each thread that runs
+ * kernels gets an alternate signal stack, so that an overflow of a fiber's stack is a fault like
+ * the others.
+ * A signal outside a frame, or a signal sent by kill(), goes to the previous handler, or causes its
+ * default effect. A handler that the program installs later replaces our handler. The next launch
+ * installs our handler again, and our handler passes signals of other causes to the program's
+ * handler. It calls handlers of the program as the system would call them (their masks, SA_NODEFER,
+ * SA_RESETHAND). These handlers may leave with longjmp. They may also pass a signal on to our
+ * handler; the signal then causes its default effect.
  *
  * A fiber set belongs to one worker. Fiber 0 always exists; more come with hdi_fibers_reserve and
  * are kept for the next block. All sets together own at most HDI_FIBER_LIMIT fibers beyond the
  * first ones. A set that needs more waits for others to finish a block. The page below each stack
  * faults.
+ * hdi_fibers_promise makes enough fibers for one block, before the block is accepted. Without
+ * memory for more, blocks take these fibers in turns: a set that sleeps lends its own.
  * Sanitizers: address sanitizer gets a report of every switch. For thread sanitizer, all fibers of
- * a set are one thread, separate from the worker's own. That is correct, since the threads of a
+ * a set are one thread, separate from the worker's own. This is correct, since the threads of a
  * block never run at the same time.
- * Threads: a context, a frame and a set are used by one thread at a time. Locks: one mutex, in
- * reserve and release, and one around installing handlers. Blocking: hdi_fibers_reserve.
+ * Threads: a context, a frame and a set are used by one thread at a time. Locks: one mutex for the
+ * free fibers, and one for the installation of handlers. Blocking: hdi_fibers_reserve waits for
+ * other sets.
  */
 #ifndef HDI_SIMULATOR_CPU_FIBER_H
 #define HDI_SIMULATOR_CPU_FIBER_H
@@ -45,8 +49,8 @@
 
 /* ---- contexts: cpu_context.c ---- */
 
-/* For functions that one fiber enters and another one leaves. They are not instrumented, since the
- * sanitizers' records of calls would not match. */
+/* For functions that one fiber enters and another fiber leaves. The sanitizers' records of calls
+ * would not match, so the sanitizers must not instrument these functions. */
 #if defined(__has_attribute)
 #if __has_attribute(disable_sanitizer_instrumentation)
 #define HDI_FIBER_CODE __attribute__((disable_sanitizer_instrumentation, noinline))
@@ -78,7 +82,7 @@ void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to);
 /* ---- faults ---- */
 
 typedef struct hdi_fault_frame {
-    hdi_context *resume; /* continues here after a fault */
+    hdi_context *resume; /* the thread continues here after a fault */
     volatile int armed;  /* code under the frame runs */
     volatile int signal; /* the fault that was caught, 0: none */
     volatile uintptr_t address;
@@ -92,7 +96,7 @@ bool hdi_fault_prepare_thread(void);
 /* ---- fibers ---- */
 
 /* Each fiber takes two mappings, and the system allows a process 65530 mappings by default. A block
- * may use half of the fibers. Sleeping sets may keep the other half. */
+ * may use half of the fibers. Sets that sleep may keep the other half. */
 #ifndef HDI_FIBER_LIMIT
 #define HDI_FIBER_LIMIT 16384u
 #endif
@@ -109,6 +113,9 @@ bool hdi_fault_prepare_thread(void);
 #endif
 #endif
 
+/* The most threads in a block of a launch. A set has room for so many fibers from the start. */
+#define HDI_FIBERS_USUAL 1024u
+
 typedef struct hdi_fiber {
     hd_kernel_thread self; /* the thread of the block that runs here */
     struct hdi_fiber_set *set;
@@ -123,6 +130,11 @@ typedef struct hdi_fiber_set {
     hdi_fiber main;       /* stands for the worker's own stack */
     hdi_fiber **fibers;   /* [0..owned) */
     uint32_t owned, used; /* fibers[0..used) run or wait in the current block */
+    uint32_t room;        /* of `fibers` */
+    /* The list of sets that sleep with fibers. Other threads may take these. Only the thread that
+     * uses the set changes `sleeps`. */
+    bool sleeps;
+    struct hdi_fiber_set *next_asleep, *previous_asleep;
     hdi_fault_frame frame;
     bool entering; /* the switch under way leaves the worker's own stack */
     void *tsan_main, *tsan_fibers;
@@ -132,13 +144,19 @@ typedef struct hdi_fiber_set {
 bool hdi_fibers_init(hdi_fiber_set *set);
 void hdi_fibers_destroy(hdi_fiber_set *set);
 
+/* Makes sure that enough fibers exist for a block of `count` threads. False: out of memory. */
+bool hdi_fibers_promise(uint32_t count);
+
 /* Makes sure that the set owns `count` fibers. It may wait for other sets. Call it only while used
- * <= 1, on the worker's own stack. False: out of memory. */
+ * <= 1, on the worker's own stack. False: out of memory. Then the set gave its fibers back; try
+ * again later. */
 bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count);
 
 /* Between blocks: frees the extra fibers when another set waits for some. With `idle`, it also
- * frees them when all sets together own more than half of the limit. */
+ * frees them when all sets together own more than half of the limit, and the set sleeps. */
 void hdi_fibers_yield(hdi_fiber_set *set, bool idle);
+/* Call it before a set that sleeps runs a block again. */
+void hdi_fibers_wake(hdi_fiber_set *set);
 
 /* Returns the next unused fiber, which must exist. The first switch to it calls run(fiber). */
 hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *));

@@ -2,17 +2,17 @@
  * cpu_core.c runs the threads of one block.
  *
  * The pool contains one worker less than there are processors. Launches are in a list from which
- * workers take them. The thread that called hdi_cpu_run works on its own launch, too, so a launch
- * makes progress whatever the workers do. An atomic counter hands out blocks in small runs. A
- * worker without work sleeps.
+ * workers take them. The thread that called hdi_cpu_run also works on its own launch, so a launch
+ * makes progress even if all workers are busy. An atomic counter hands out the blocks of a launch,
+ * a few at a time. A worker without work sleeps.
  *
  * Threads: workers are made on first use, detached, and stay as long as the process. They block all
- * signals except those that their own code raises. The pool prevents the unloading of the code that
- * it runs. A child made by fork starts its own pool.
+ * signals except those that their own code raises. The pool keeps the code that it runs loaded. A
+ * child made by fork starts its own pool.
  * Locks: `lock` guards the lists, the unused cores and the numbers of helpers; no kernel runs under
  * it.
  * Blocking: hdi_cpu_run returns after the last helper leaves its launch. Cores may wait for memory
- * and fibers (cpu_core.h).
+ * and fibers (cpu_core.h). So may the thread that called hdi_cpu_run, before its first block.
  * Always: only a job's caller, and the workers that its `helpers` counts, access the job.
  */
 #include <pthread.h>
@@ -27,11 +27,14 @@
 #include "base/wait.h"
 #include "simulator/cpu_core.h"
 
-/* this many cores are kept for later callers, beyond the cores of callers that prepared */
+/* the number of cores that are kept for later callers, beyond the cores of callers that prepared */
 #define SPARE_CORES 16
 /* after this many blocks, a worker checks whether another launch needs help */
 #define TURN_BLOCKS 32
 #define ARGUMENT_BYTES 4096
+/* The most bytes for HD_SHARED variables that each core gets in advance. */
+#define STORAGE_MOST ((size_t)1 << 20)
+#define NO_MEMORY_SLEEP_NS 1000000
 
 /* ---- launches ---- */
 
@@ -42,10 +45,11 @@ typedef struct job {
     const void *arguments;
     uint64_t n_blocks;
     uint64_t run_blocks;         /* blocks handed out at a time */
-    uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: the usual order */
-    /* the blocks handed out so far; relaxed, since the job was published under lock */
+    uint64_t multiplier, offset; /* change the order of blocks; multiplier 0: the usual order */
+    /* the number of blocks handed out so far; relaxed, since the job was published under lock */
     _Atomic uint64_t next_block;
-    /* The first failure; relaxed as a hint, read after `helpers` is 0 under lock. */
+    /* The first failure. Other threads read it relaxed, as a hint; the caller reads it once
+     * `helpers` is 0 under lock. */
     _Atomic int result;
     /* The address of that failure; written by the thread that set `result`. */
     uintptr_t fault_address;
@@ -58,11 +62,15 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* the last helper left a
 static job *jobs;                                      /* circular, NULL when empty */
 static uint32_t n_idle;
 static bool started;
-/* this list lets a forked child, and a leak checker, find the cores */
+/* in this list, a forked child and a leak checker find the cores */
 static hdi_cpu_core *all_cores;
 static hdi_cpu_core *spare;
-/* n_prepared: callers that prepared; at least as many cores exist besides those of workers. */
+/* n_prepared: the number of callers that prepared. At least that many cores exist besides those of
+ * workers. */
 static uint32_t n_spare, n_prepared;
+/* The bytes for HD_SHARED variables that each core has, or that are reserved for it. Rises under
+ * lock; read without it as a hint, pairs with nothing. */
+static _Atomic size_t storage_promised = HDI_CPU_STORAGE_ALIGN;
 static _Atomic uint32_t n_jobs; /* changed under lock; read without it as a hint */
 /* 0 until started; changed under lock, read without it as a hint */
 static _Atomic uint32_t n_workers;
@@ -148,15 +156,35 @@ static void cpu_job_run_blocks(hdi_cpu_core *core, job *j, uint64_t most_blocks)
     }
 }
 
-/* Runs blocks of the job until none are left, or at least most_blocks are done. */
-static void cpu_job_work_on(hdi_cpu_core *core, job *j, uint64_t most_blocks)
+/* Gives the core the storage that was reserved for it, if the launch needs that. */
+static void cpu_job_take_storage(hdi_cpu_core *core, const hdi_cpu_launch *launch)
 {
-    if (hdi_cpu_core_join(core, j->launch)) {
-        cpu_job_run_blocks(core, j, most_blocks);
-    } else {
-        cpu_job_fail(j, HDCU_ERROR_OUT_OF_MEMORY, 0, "");
+    if (launch->storage == NULL || launch->storage->by_system != NULL ||
+        launch->storage->bytes <= core->storage_bytes) {
+        return;
     }
-    hdi_cpu_core_flush(core);
+    hdi_mutex_lock(&lock);
+    if (core->reserved != NULL && core->reserved_bytes > core->storage_bytes) {
+        free(core->storage);
+        core->storage = core->reserved;
+        core->storage_bytes = core->reserved_bytes;
+        core->storage_align = HDI_CPU_STORAGE_ALIGN;
+        core->reserved = NULL;
+    }
+    hdi_mutex_unlock(&lock);
+}
+
+/* Runs blocks of the job until none are left, or at least most_blocks are done. False: there was no
+ * memory to begin. */
+static bool cpu_job_work_on(hdi_cpu_core *core, job *j, uint64_t most_blocks)
+{
+    cpu_job_take_storage(core, j->launch);
+    bool joined = hdi_cpu_core_join(core, j->launch);
+    if (joined) {
+        cpu_job_run_blocks(core, j, most_blocks);
+        hdi_cpu_core_flush(core);
+    }
+    return joined;
 }
 
 /* Finds a launch that needs help, or NULL. Under lock. */
@@ -179,7 +207,7 @@ static job *cpu_jobs_find(void)
 static hdi_cpu_core *cpu_pool_new_core(void)
 {
     hdi_cpu_core *core = malloc(sizeof *core);
-    if (core == NULL || !hdi_cpu_core_init(core)) {
+    if (core == NULL || !hdi_cpu_core_init(core, atomic_load_explicit(&storage_promised, memory_order_relaxed))) {
         free(core);
         return NULL;
     }
@@ -210,7 +238,8 @@ static void *cpu_pool_worker_main(void *argument)
 {
     hdi_cpu_core *core = argument;
     prctl(PR_SET_NAME, "heddle-host"); /* the thread names itself, as in stream.c */
-    if (!hdi_fault_prepare_thread()) { /* without it a fault would end the process */
+    /* without an alternate stack, a fault would end the process */
+    if (!hdi_fault_prepare_thread()) {
         hdi_mutex_lock(&lock);
         atomic_fetch_sub_explicit(&n_workers, 1, memory_order_relaxed);
         cpu_pool_delete_core(core);
@@ -237,10 +266,17 @@ static void *cpu_pool_worker_main(void *argument)
         j->helpers++;
         hdi_mutex_unlock(&lock);
         rested = false;
-        cpu_job_work_on(core, j, atomic_load_explicit(&n_jobs, memory_order_relaxed) > 1 ? TURN_BLOCKS : UINT64_MAX);
+        hdi_fibers_wake(&core->set);
+        bool joined = cpu_job_work_on(
+            core, j, atomic_load_explicit(&n_jobs, memory_order_relaxed) > 1 ? TURN_BLOCKS : UINT64_MAX);
         hdi_mutex_lock(&lock);
         if (--j->helpers == 0) {
             pthread_cond_broadcast(&left);
+        }
+        if (!joined) { /* others work on the job; there may be memory later */
+            hdi_mutex_unlock(&lock);
+            hdi_sleep_for(NO_MEMORY_SLEEP_NS);
+            hdi_mutex_lock(&lock);
         }
     }
     return NULL;
@@ -308,10 +344,8 @@ static void cpu_pool_start(void)
 static hdi_cpu_core *cpu_pool_take_core(void)
 {
     hdi_keep_loaded();
-    for (int tries = 0; !hdi_fault_prepare_thread();) {
-        if (!hdi_cpu_wait_for_memory(&tries)) {
-            return NULL;
-        }
+    if (!hdi_fault_prepare_thread()) {
+        return NULL;
     }
     hdi_mutex_lock(&lock);
     cpu_pool_start();
@@ -323,6 +357,9 @@ static hdi_cpu_core *cpu_pool_take_core(void)
         core = cpu_pool_new_core();
     }
     hdi_mutex_unlock(&lock);
+    if (core != NULL) {
+        hdi_fibers_wake(&core->set);
+    }
     return core;
 }
 
@@ -352,6 +389,46 @@ bool hdi_cpu_prepare(void)
         cpu_pool_put_core(core);
     }
     return core != NULL;
+}
+
+/* Reserves storage for each core, since any core may run the launch. Under lock. */
+static bool cpu_pool_reserve_storage(size_t bytes)
+{
+    for (hdi_cpu_core *core = all_cores; core != NULL; core = core->all_next) {
+        if (core->reserved_bytes >= bytes) {
+            continue;
+        }
+        void *reserved = aligned_alloc(HDI_CPU_STORAGE_ALIGN, bytes);
+        if (reserved == NULL) {
+            return false;
+        }
+        free(core->reserved);
+        core->reserved = reserved;
+        core->reserved_bytes = bytes;
+    }
+    return true;
+}
+
+bool hdi_cpu_reserve(uint32_t threads, const hdi_cpu_storage *storage)
+{
+    bool reserved = hdi_fibers_promise(threads);
+    size_t bytes = storage != NULL ? (storage->bytes + HDI_CPU_STORAGE_ALIGN - 1) & ~(HDI_CPU_STORAGE_ALIGN - 1) : 0;
+    if (reserved && storage != NULL && bytes > atomic_load_explicit(&storage_promised, memory_order_relaxed) &&
+        bytes <= STORAGE_MOST && storage->by_system == NULL && storage->align <= HDI_CPU_STORAGE_ALIGN) {
+        hdi_mutex_lock(&lock);
+        reserved = cpu_pool_reserve_storage(bytes);
+        if (reserved && bytes > atomic_load_explicit(&storage_promised, memory_order_relaxed)) {
+            atomic_store_explicit(&storage_promised, bytes, memory_order_relaxed);
+        }
+        hdi_mutex_unlock(&lock);
+    }
+    return reserved;
+}
+
+bool hdi_cpu_prepare_thread(void)
+{
+    hdi_keep_loaded();
+    return hdi_fault_prepare_thread();
 }
 
 void hdi_cpu_unprepare(void)
@@ -393,7 +470,7 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
         j.multiplier = blocks <= UINT32_MAX ? hdi_random_multiplier(&random, blocks) : 1;
         j.offset = hdi_random(&random) % blocks;
     }
-    hdi_cpu_core *core = cpu_pool_take_core();
+    hdi_cpu_core *core = hdi_cpu_reserve((uint32_t)threads, launch->storage) ? cpu_pool_take_core() : NULL;
     if (core == NULL) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
@@ -409,7 +486,8 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
         }
         hdi_mutex_unlock(&lock);
     }
-    cpu_job_work_on(core, &j, UINT64_MAX);
+    while (!cpu_job_work_on(core, &j, UINT64_MAX) && cpu_job_has_work(&j) && hdi_cpu_wait_for_memory(launch)) {
+    }
     if (shared) {
         hdi_mutex_lock(&lock);
         cpu_jobs_remove(&j);

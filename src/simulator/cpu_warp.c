@@ -1,4 +1,5 @@
-/* cpu_warp.c - the warps of a block: allocation, arriving at a meeting, and its end.
+/* cpu_warp.c - the warps of a block: their allocation, the arrival of a lane at a meeting, and the
+ * end of a meeting.
  *
  * Threads: as cpu_warp.h. Locks: none.
  */
@@ -11,15 +12,19 @@ bool hdi_warps_make(hdi_warps *warps, uint32_t n_threads)
 {
     uint32_t count = (n_threads + 31) / 32;
     if (count > warps->capacity) {
+        hdi_warp *more = malloc(count * sizeof *more);
+        if (more == NULL) {
+            return false;
+        }
         free(warps->of);
-        warps->of = malloc(count * sizeof *warps->of);
-        warps->capacity = warps->of != NULL ? count : 0;
+        warps->of = more;
+        warps->capacity = count;
     }
-    warps->count = warps->of != NULL ? count : 0;
+    warps->count = count;
     for (uint32_t i = 0; i < warps->count; i++) {
         warps->of[i].alive = warps->of[i].arrived = warps->of[i].turn = 0;
     }
-    return warps->of != NULL;
+    return true;
 }
 
 void hdi_warps_destroy(hdi_warps *warps)

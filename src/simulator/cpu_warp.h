@@ -1,7 +1,7 @@
 /* cpu_warp.h - the warps of the block that a worker runs: their threads, and the values that the
  * threads bring to a meeting.
  *
- * These functions only count. cpu_core.c parks the threads and continues them.
+ * These functions only count arrivals; cpu_core.c stops the threads and continues them.
  * Threads: warps are used by one thread at a time. Locks: none.
  * Always: a lane that arrived is alive. Between meetings no lane is marked as arrived.
  */
@@ -16,8 +16,9 @@ typedef struct hdi_warp {
     uint32_t what;    /* HD_WARP_* of the meeting */
     uint32_t turn;
     hdi_fiber *waiting[32]; /* the fibers of the lanes that arrived */
-    /* The lanes take the results of a meeting from one of the two, while others already come to the
-     * next meeting. No lane leaves the next meeting before all lanes are there. */
+    /* Meetings use the two elements in turn. Some lanes still read the results of a meeting while
+     * other lanes already come to the next one. No lane leaves the next meeting before all lanes
+     * are there. */
     hd_warp_values values[2];
 } hdi_warp;
 

@@ -4,8 +4,9 @@
  * Threads: any. Locks: the host lock.
  * Blocking: the last release of a context waits for the context's running work. A retain waits
  * while the context is taken down (retained == 0).
- * Always: a device has at most one context object. The stacks hold handles, so a look-up notices a
- * context that is gone. A thread uses one stack, from its first context to its end.
+ * Always: a device has at most one context object. The stacks contain handles of contexts, so a
+ * look-up notices a context that is gone. A thread uses one stack, from its first context to the
+ * thread's end.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static hdcu_result cuDeviceGetCount(int *count)
     return hdi_host_leave(r);
 }
 
-/* Does what hdi_host_enter does, and checks the arguments. The lock is held on return, also after a
+/* As hdi_host_enter, but also checks the arguments. The lock is held on return, also after a
  * failure. */
 static hdcu_result host_device_enter(const void *output, hdcu_device device)
 {
@@ -316,8 +317,8 @@ static hdcu_result cuDevicePrimaryCtxRetain(hdcu_context *context, hdcu_device d
     return hdi_host_leave(r);
 }
 
-/* Takes a context down: stops running kernels early, drops work that has not started, and releases
- * everything made in the context. */
+/* Takes a context down: stops running kernels early, drops work that did not start, and releases
+ * all objects of the context. */
 static void host_context_take_down(hdi_host_context *context)
 {
     hdi_host_device *device = &hdi_host.devices[context->device];

@@ -1,20 +1,21 @@
-/* file.c - the memory files of host devices: one descriptor per device stands for the physical
- * memory of any number of pieces.
+/* file.c - the memory files of host devices: a device's pieces of physical memory, however many,
+ * all lie in one file with one descriptor.
  *
  * A file is sparse, and as large as the system permits. Each piece takes new offsets, which no
- * later piece gets; freed pages go back to the system. A limit on the size of files (ulimit -f) may
- * prevent such a file. In that case each piece gets a file of its own.
+ * later piece gets; freed pages go back to the system. If a limit on the size of files (ulimit -f)
+ * prevents such a file, each piece gets a file of its own.
  *
  * An export is a descriptor whose position names the piece (offset and size, in granules). A read
- * lock on the bytes of a piece shows that something holds the piece. Each process that exported or
- * imported the piece holds such a lock, and so does each exported descriptor. The system takes back
- * the locks of a process that ends. The last process that drops the piece gives the pages back. If
- * the last holder is an exported descriptor, the pages stay until the file is gone.
+ * lock on the bytes of a piece shows that the piece is in use. Each process that exported or
+ * imported the piece holds such a lock, and so does each exported descriptor. When a process ends,
+ * the system removes its locks. The process that drops the piece last gives the pages back. If an
+ * exported descriptor holds the piece last, the pages stay until the file is gone.
  *
- * Threads: any. Locks: all but hdi_host_piece_clear runs under the host lock. Blocking: none.
- * Always: a file is open here as long as this process holds a piece of it. Its size is sealed, so
- * no process can make another process fault by shrinking it. Pages of a process that was killed
- * stay until no process holds a piece of their file.
+ * Threads: any. Locks: all functions except hdi_host_piece_clear run under the host lock. Blocking:
+ * none.
+ * Always: a file is open here as long as this process holds a piece of it. The size of a file is
+ * sealed: if a process could shrink the file, another process would fault. After a process was
+ * killed, its pages stay until no process holds a piece of their file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,13 +43,13 @@ struct hdi_host_file {
     bool made_here;
     off_t bytes, used; /* offsets from `used` on are free */
     unsigned pieces;   /* 0: the file is in no list any more */
-    /* pieces, including those still to be cleared; the last one closes the file */
+    /* the number of pieces, with those that are not cleared yet; the last one closes the file */
     atomic_uint users;
     dev_t file_system;
     ino_t number;
 };
 
-static hdi_host_file *files; /* files of which this process holds a piece */
+static hdi_host_file *files; /* the files of which this process holds a piece */
 
 /* Makes an entry. NULL: no memory, and the descriptor is closed. */
 static hdi_host_file *host_file_add(int descriptor, int device, const struct stat *facts)
@@ -96,7 +97,8 @@ static hdi_host_file *host_file_make(int device, size_t bytes)
 static hdi_host_piece host_file_piece_of(hdi_host_file *f, off_t offset, size_t bytes)
 {
     f->pieces++;
-    /* Relaxed: under the host lock, and a piece to be cleared is one of these. */
+    /* Relaxed: the host lock is held, and `users` already counts pieces that are not cleared
+     * yet. */
     atomic_fetch_add_explicit(&f->users, 1, memory_order_relaxed);
     return (hdi_host_piece){.file = f, .offset = offset, .bytes = bytes};
 }
@@ -122,8 +124,8 @@ int hdi_host_piece_descriptor(const hdi_host_piece *piece)
 
 /* ---- shared with other processes ---- */
 
-/* Sets F_RDLCK or F_UNLCK on the bytes of the piece, for all that hold this descriptor or a copy of
- * it. */
+/* Sets F_RDLCK or F_UNLCK on the bytes of the piece, for all holders of this descriptor or of a
+ * copy of it. */
 static bool host_piece_lock(int descriptor, const hdi_host_piece *piece, short type)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = piece->offset, .l_len = (off_t)piece->bytes};
@@ -187,7 +189,7 @@ static hdi_host_file *host_file_find(const struct stat *facts)
     return f;
 }
 
-/* Reads the piece that a descriptor names. False: it names none. */
+/* Reads the piece that a descriptor names. False: the descriptor names no piece. */
 static bool host_piece_read_name(int descriptor, int *device, struct stat *facts, off_t *offset, size_t *bytes)
 {
     *device = host_file_imported_device(descriptor);
@@ -279,7 +281,7 @@ void hdi_host_piece_clear(hdi_host_piece *piece)
     if (!piece->kept) {
         fallocate(f->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, piece->offset, (off_t)piece->bytes);
     }
-    /* acq_rel: the last user closes the file after the other users' calls on it */
+    /* acq_rel: the last user closes the file after all other users' calls on the file */
     if (atomic_fetch_sub_explicit(&f->users, 1, memory_order_acq_rel) == 1) {
         close(f->descriptor);
         free(f);

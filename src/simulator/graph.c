@@ -1,19 +1,20 @@
-/* graph.c - recorded work: captures of streams, graphs made of them or node by node, and launches
- * of graphs.
+/* graph.c - recorded work: captures of streams, graphs (from a capture, or made node by node), and
+ * launches of graphs.
  *
- * Work submitted to a capturing stream becomes nodes of a graph.
+ * Work that is submitted to a capturing stream becomes nodes of a graph.
  * Threads: entry points run on any thread, hdi_host_graph_run on stream threads. Locks: entry
- * points take the host lock, and all else runs under it. It is released while a node does its work.
+ * points take the host lock, and all other functions run under it. The lock is released while a
+ * node does its work.
  * Blocking: a launch waits while its stream is full.
  * Always: a capture begins in one stream and spreads to streams that wait for an event recorded in
  * the capture. A capture ends in the stream in which it began, and every node must lead to that
- * stream's last nodes. A misuse makes the capture invalid, and it ends without a graph. A stream's
- * tails are the nodes for which its next node waits.
- * A graph does not change while executable graphs or queued launches refer to it. It lives until
- * its handle, its executable graphs and its queued launches are all gone. An executable graph whose
- * nodes are set gets its own copy of the graph. While launches of that copy are queued, it gets
- * another copy, so the queued launches run unchanged. Launches of one executable graph run one
- * after the other.
+ * stream's last nodes. A misuse makes the capture invalid, and the capture then ends without a
+ * graph. A stream's tails are the nodes for which its next node waits.
+ * A graph does not change while executable graphs or queued launches refer to it. A graph lives
+ * until its handle, its executable graphs and its queued launches are all gone. If the program sets
+ * nodes of an executable graph, the executable graph gets its own copy of the graph. If launches of
+ * that copy are queued, it gets another copy, so that the queued launches run unchanged. Launches
+ * of one executable graph run one after the other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,15 +24,15 @@ typedef struct graph_node {
     hdi_host_op op;
     uint64_t context;
     int device;
-    size_t *before; /* nodes that this one waits for; all have smaller numbers */
+    size_t *before; /* the nodes that this node waits for; all have smaller numbers */
     size_t before_count;
     /* the handle of a node that was added by itself; 0 in captured graphs and in copies */
     uint64_t handle;
 } graph_node;
 
-/* Nodes in the order of capture or addition: each node comes after the nodes for which it waits. If
- * anything besides its handle refers to a graph, the graph may not change, but its handle may
- * go. */
+/* Nodes in the order of capture or addition: each node comes after the nodes for which it waits.
+ * While an executable graph or a launch refers to a graph, the graph may not change, but its handle
+ * may end. */
 struct hdi_host_graph {
     /* 0: the graph is destroyed, still being captured, or owned by an executable graph */
     uint64_t handle;
@@ -83,8 +84,8 @@ static void host_capture_leave(hdi_host_stream *s)
     s->tail_count = 0;
 }
 
-/* Ends the capture: all its streams leave it. The graph stays only if something else holds a
- * reference to it. */
+/* Ends the capture: all its streams leave it. The graph stays only if another reference to it
+ * exists. */
 static void host_capture_end(hdi_host_capture *c)
 {
     for (int i = 0; i < HDI_HOST_DEVICES_MAX; i++) {
@@ -240,8 +241,8 @@ hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captur
  * - unloading modules
  * It permits mapping memory, loading modules, making streams and submitting work.
  *
- * The mode of the calling thread decides which captures bind it. The thread's own captures bind it
- * unless they are relaxed.
+ * The mode of the calling thread decides which captures forbid its calls. The thread's own captures
+ * forbid them unless the captures are relaxed.
  * - GLOBAL: the thread's own captures, and every capture begun in this mode.
  * - THREAD_LOCAL: only its own captures.
  * - RELAXED: no capture. */
@@ -442,7 +443,7 @@ static hdcu_result cuStreamIsCapturing(hdcu_stream handle, int *status)
 
 typedef struct executable {
     uint64_t handle;
-    hdi_host_graph *origin; /* the graph from which it was made */
+    hdi_host_graph *origin; /* the graph from which the executable graph was made */
     /* The graph that its launches run: `origin`, or a copy with other parameters. */
     hdi_host_graph *graph;
     hdi_host_point *last; /* the end of its last launch; NULL: not launched */
@@ -494,8 +495,8 @@ void hdi_host_graphs_release(void)
 
 /* ---- running graphs ---- */
 
-/* Runs a node. It does nothing in a context that faulted or is being taken down, and nothing in a
- * child that a host function forked. */
+/* Runs a node. Does nothing if the node's context faulted or is being taken down, or in a child
+ * that a host function forked. */
 static void host_graph_run_node(uint64_t random, const graph_node *node)
 {
     if (hdi_driver_was_forked()) {

@@ -5,15 +5,16 @@
  * stream is an in-order queue with a thread of its own, which starts with the stream's first work.
  * Memory has an owner, and a table of the devices that may access it. A fault is sticky.
  * Threads: entry points run on any thread, queued operations on the threads of streams.
- * Locks: one, the host lock (hdi_host_lock). It guards everything declared here unless a comment
- * states otherwise. It is held for table look-ups and queue operations. It is released around the
- * work itself (copies, kernels, host functions), thread joins, dlopen and the return of memory to
- * the system (hdi_host_discard). No other lock of the library is taken under it, and it is not
- * recursive.
- * Blocking: calls that wait for work, for room in a stream, or for the end of a context
+ * Locks: one, the host lock (hdi_host_lock). The lock guards everything that this header declares,
+ * unless a comment states otherwise. A thread holds it for table look-ups and queue operations. It
+ * releases the lock for the work itself (copies, kernels, host functions), thread joins, dlopen and
+ * the return of memory to the system (hdi_host_discard). A thread takes no other lock of the
+ * library under this lock. The lock is not recursive.
+ * Blocking: calls may wait for work, for room in a stream, or for the end of a context
  * (hdi_host_wait).
- * Always: a handle given out is a number that is looked up, never an address that is followed.
- * Process-wide state is made on first use. Nothing is printed.
+ * Always: a handle that the program gets is a number, which is looked up in a table; it is never
+ * used as an address. State of the whole process is made on first use. No code here prints
+ * anything.
  */
 #ifndef HDI_SIMULATOR_HOST_H
 #define HDI_SIMULATOR_HOST_H
@@ -32,8 +33,8 @@
 #define HDI_HOST_GRANULE ((size_t)2 << 20)
 #define HDI_HOST_PITCH_MAX INT32_MAX /* bytes from row to row of a copy */
 
-/* The most other devices whose memory a device may access at a time, as with GPUs that no switch
- * connects. */
+/* The most other devices whose memory a device may access at one time. The driver sets such a limit
+ * for GPUs that no switch connects. */
 #define HDI_HOST_PEERS_MAX 8
 
 typedef struct hdi_host_context hdi_host_context;
@@ -51,13 +52,13 @@ typedef struct hdi_host_piece {
     hdi_host_file *file; /* NULL: none */
     int64_t offset;
     size_t bytes;
-    bool shared; /* other processes may hold it */
-    bool kept;   /* this process dropped it, but another process still holds it */
+    bool shared; /* other processes may hold the piece */
+    bool kept;   /* this process dropped the piece, but another process still holds it */
 } hdi_host_piece;
 
-/* Resources whose release takes system calls. These calls are made after the host lock is released.
- * The structure is embedded in the object that owns the resources; `self` is that object, which is
- * freed last. */
+/* Resources whose release takes system calls. A thread makes these calls after it released the host
+ * lock. The structure is a part of the object that owns the resources; `self` is that object, which
+ * is freed last. */
 typedef struct hdi_host_garbage {
     struct hdi_host_garbage *next;
     void *map;
@@ -96,7 +97,7 @@ extern hdi_host_state hdi_host;
 /* Takes the lock. In a forked child (hdi_driver_was_forked) hdi_host_lock and hdi_host_unlock do
  * nothing. */
 void hdi_host_lock(void);
-/* Releases the lock, then everything discarded under it. */
+/* Releases the lock, and then all resources that were discarded under it. */
 void hdi_host_unlock(void);
 /* hdi_host_unlock, and returns `result`: the end of an entry point. */
 hdcu_result hdi_host_leave(hdcu_result result);
@@ -108,13 +109,13 @@ hdcu_result hdi_host_enter(void);
  * Errors: those of hdi_host_enter, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's
  * fault. */
 hdcu_result hdi_host_enter_context(hdi_host_context **context);
-/* Waits for the condition. The lock is released meanwhile. */
+/* Waits for the condition. The lock is released during the wait. */
 void hdi_host_wait(pthread_cond_t *condition);
 /* Releases the resources, and frees their owner, once the lock is released. */
 void hdi_host_discard(hdi_host_garbage *garbage);
 bool hdi_host_device_valid(hdcu_device device);
-/* Marks that the calling thread runs a host function, or no longer does. Meanwhile entry points
- * refuse calls of this thread. */
+/* Marks that the calling thread runs a host function, or no longer does. During a host function,
+ * entry points refuse calls of this thread. */
 void hdi_host_set_in_function(bool inside);
 
 typedef enum hdi_host_kind {
@@ -145,7 +146,8 @@ struct hdi_host_context {
     int device;
     unsigned retained;
     hdcu_result error; /* the first fault; sticky */
-    uint64_t peers;    /* bit j: memory of device j allocated by cuMemAlloc is accessible */
+    /* bit j: this context may access memory of device j that cuMemAlloc allocated */
+    uint64_t peers;
     hdi_host_stream *null_stream;
     hdi_host_stream *streams;  /* all streams whose threads may still run, even destroyed ones */
     hdi_host_stream *finished; /* destroyed streams whose threads are ending, and must be joined */
@@ -209,7 +211,7 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span);
 typedef enum hdi_host_reach {
     HDI_HOST_REACHABLE,
     HDI_HOST_UNKNOWN, /* not our memory */
-    /* memory of the provider, but not mapped from end to end, or accessible to no device */
+    /* memory of the provider, but some bytes are not mapped, or are accessible to no device */
     HDI_HOST_UNMAPPED,
     HDI_HOST_UNREACHABLE /* memory of the provider, but not accessible to this device */
 } hdi_host_reach;
@@ -223,8 +225,8 @@ bool hdi_host_may_access(const hdi_host_mapping *m, int device);
 /* Returns the device that owns the memory at an address; -1: none. */
 int hdi_host_owner_of(uintptr_t address);
 
-/* Releases all that a context leaves at its end. `all`: no context is left, so imports and
- * reservations go too. */
+/* Releases all virtual memory that a context leaves at its end. `all`: no context is left, so
+ * imports and reservations also end. */
 void hdi_host_virtual_release(int device, bool all);
 
 /* ---- file.c: memory files ---- */
@@ -244,8 +246,9 @@ void hdi_host_piece_forget(hdi_host_piece *piece);
  * lock. */
 uint64_t hdi_host_export_bytes(int descriptor);
 bool hdi_host_piece_same(const hdi_host_piece *a, const hdi_host_piece *b);
-/* End a piece that is not mapped. Call drop first, then clear without the host lock. Clear gives
- * the pages back if no process holds them. */
+/* These two functions end a piece that is not mapped. Call hdi_host_piece_drop first, and then
+ * hdi_host_piece_clear without the host lock. The second function gives the pages back if no
+ * process holds them. */
 void hdi_host_piece_drop(hdi_host_piece *piece);
 void hdi_host_piece_clear(hdi_host_piece *piece);
 
@@ -253,12 +256,12 @@ void hdi_host_piece_clear(hdi_host_piece *piece);
 
 typedef struct hdi_host_slot hdi_host_slot;
 
-/* Call it when a stream passed or dropped a cuMemFreeAsync of the slot. */
+/* Call this function when a stream passed or dropped a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
 /* Gets the span of the live cuMemAllocAsync slot that contains an address. False: none. */
 bool hdi_host_slot_span(uintptr_t address, hdi_host_span *out);
-/* Gives back the pool's memory beyond its threshold. Calls in which the program waited for work of
- * the context call it. */
+/* Gives back the pool's memory beyond its threshold. Entry points in which the program waited for
+ * work of the context call this function. */
 void hdi_host_pool_settle(const hdi_host_context *context);
 /* Releases all memory that a context leaves at its end. Call it only when no stream of the context
  * is left. */
@@ -282,7 +285,7 @@ typedef struct hdi_host_variable {
     struct hdi_host_variable *next; /* the next variable of the same module */
 } hdi_host_variable;
 
-/* Lives until its handle is gone and no queued or recorded launch refers to it. */
+/* A module. It lives until its handle is gone and no queued or recorded launch refers to it. */
 typedef struct hdi_host_module {
     hdi_host_garbage garbage;
     uint64_t handle;
@@ -327,13 +330,13 @@ typedef enum hdi_host_op_kind {
 
 typedef struct hdi_host_op hdi_host_op;
 
-/* Performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. The function
- * does not belong to the simulator, but to the submitter of the product (blas/host.c). */
+/* Performs a product, with the lock as in hdi_host_run. Returns SUCCESS, or the fault. The
+ * submitter of the product provides the function (blas/host.c); it is no part of the simulator. */
 typedef hdcu_result (*hdi_host_product_fn)(int device, const hdi_host_op *op);
 
-/* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source
- * bytes: up to HDI_HOST_OP_INLINE_BYTES are here, more are on the heap. An operation is moved by
- * plain copying, and released once. */
+/* One operation. `data` contains kernel arguments, a hdi_product or a copy of pageable source
+ * bytes. Up to HDI_HOST_OP_INLINE_BYTES lie in this structure, and more lie on the heap. To move an
+ * operation, copy the structure; it is released once. */
 struct hdi_host_op {
     hdi_host_op_kind kind;
     union {
@@ -342,9 +345,10 @@ struct hdi_host_op {
             size_t bytes; /* of a row */
             size_t rows;
             size_t dst_pitch, src_pitch; /* of several rows */
-            /* these are memory of the provider, which is checked again at the start */
+            /* this side is memory of the provider, so it is checked again when the operation
+             * starts */
             bool dst_is_known, src_is_known;
-            bool src_is_data; /* the source is the snapshot in `data` */
+            bool src_is_data; /* the source is the copy in `data` */
         } copy;
         struct {
             uintptr_t dst;
@@ -380,17 +384,19 @@ struct hdi_host_stream {
     hdi_host_stream *next; /* in its context's list */
     hdi_host_context *context;
     bool non_blocking, started, closing;
+    _Atomic uint32_t prepared; /* the thread is ready, or ended for lack of memory (stream.c) */
     pthread_t thread;
     pthread_cond_t work;
     hdi_host_item *first, *last;
     uint64_t submitted, completed; /* items */
     unsigned queued;               /* unfinished items, not counting records and waits */
-    /* Submitted by entry points, without the records and waits that order streams. */
+    /* The number of operations that entry points submitted, without the records and waits that
+     * order streams. */
     uint64_t operations;
     uint64_t joined; /* `operations` when the NULL stream last waited for this stream */
     /* The NULL stream's `operations` when this stream last waited for it. */
     uint64_t null_seen;
-    hdi_host_point *waiting; /* the point that its thread waits for; NULL: none */
+    hdi_host_point *waiting; /* the point that the stream's thread waits for; NULL: none */
     uint64_t random;
     hdi_host_capture *capture; /* NULL: not capturing */
     size_t *tails;             /* nodes that the next captured operation depends on */
@@ -400,8 +406,8 @@ struct hdi_host_stream {
 /* Makes room for `bytes` of data in the operation. NULL: out of memory. */
 void *hdi_host_op_data(hdi_host_op *op, size_t bytes);
 const void *hdi_host_op_data_of(const hdi_host_op *op);
-/* Releases everything that the operation holds. A point that it records is recorded, with
- * `error`. */
+/* Releases everything that the operation owns. If the operation records a point, the point is
+ * recorded with `error`. */
 void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 
 /* Finds the stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the
@@ -412,23 +418,23 @@ hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
 /* hdi_host_enter, then hdi_host_stream_find. */
 hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
 /* Finds the stream for a call that submits work, and waits until the stream has room. The lock is
- * released meanwhile. */
+ * released during the wait. */
 hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
 /* Appends the operation to the stream's queue, or to the graph that the stream captures. Takes over
  * the operation, even if the call fails. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
-/* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock
- * is released meanwhile. */
+/* These two functions wait for all work that was submitted so far to the stream, or to all streams
+ * of the context. The lock is released during the wait. */
 hdcu_result hdi_host_stream_drain(hdi_host_stream *stream);
 hdcu_result hdi_host_context_drain(hdi_host_context *context);
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
 /* Drops all work queued in all streams of the context. Dropped points end with `error`. */
 void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
-/* Ends all streams, joins their threads, and releases the events. The lock is released
- * meanwhile. */
+/* Ends all streams, joins their threads, and releases the events. The lock is released during the
+ * joins. */
 void hdi_host_streams_end(hdi_host_context *context);
 /* Delays the next item or node by a random time, so that its order against work of other streams
- * changes. The lock is released meanwhile. */
+ * changes. The lock is released during the delay. */
 void hdi_host_perturb(uint64_t random);
 
 /* ---- run.c: work ---- */
@@ -439,16 +445,17 @@ void hdi_host_perturb(uint64_t random);
 hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
 
 /* Performs one operation on the calling thread. The lock is held at the call and on return, and
- * released meanwhile. Records a fault in the context. */
+ * released during the work. Records a fault in the context. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
 
-/* Parses the option host_corrupt into a table. 0: the writes arrive. Errors: OPTION. */
+/* Parses the option host_corrupt into a table by writer and owner. 0: the writes arrive. Errors:
+ * OPTION. */
 hd_status hdi_host_corrupt_parse(const char *text, int devices,
                                  uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
 
 /* ---- graph.c: recorded work ---- */
 
-/* The point that an event recorded during a capture refers to. */
+/* The moment in a capture that an event refers to. */
 typedef struct hdi_host_captured {
     uint64_t capture; /* id; 0: not captured */
     size_t *nodes;
@@ -459,7 +466,8 @@ hdcu_result hdi_host_capture_add(hdi_host_stream *stream, hdi_host_op *op);
 hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *captured);
 hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captured *captured);
 void hdi_host_captured_clear(hdi_host_captured *captured);
-/* Call it when a stream is destroyed: its capture, if any, ends or becomes invalid. */
+/* Call this function when a stream is destroyed: if the stream captures, the capture ends or
+ * becomes invalid. */
 void hdi_host_capture_abandon(hdi_host_stream *stream);
 void hdi_host_capture_invalidate(hdi_host_capture *capture);
 /* For calls that are forbidden while this thread captures, or while any thread captures in global
@@ -476,8 +484,8 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph);
 
 /* ---- the entry points ---- */
 
-/* The entries of each file, with NULL for all other entries. state.c makes the provider's table
- * from these tables. */
+/* Each table contains the entry points of one file, and NULL for all others. state.c makes the
+ * provider's table from these tables. */
 extern const hdi_driver hdi_host_device_entries, hdi_host_memory_entries, hdi_host_alloc_entries,
     hdi_host_stream_entries, hdi_host_graph_entries, hdi_host_module_entries, hdi_host_run_entries;
 

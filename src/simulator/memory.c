@@ -1,25 +1,26 @@
 /* memory.c - virtual memory management: address ranges, physical memory, mappings, and which
  * devices may access them.
  *
- * Threads: any. Locks: entry points take the host lock, and all else runs under it. Blocking: none.
+ * Threads: any. Locks: entry points take the host lock, and all other functions run under it.
+ * Blocking: none.
  * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every
  * mapping made by cuMemMap lies inside one reservation. Physical memory consists of pages of a
- * memory file. It counts towards its device from creation until its handles are released and
- * nothing maps it. The processor can access only the parts of a reservation that some device may
+ * memory file. It counts towards its device from its creation until its handles are released and no
+ * mapping uses it. The processor can access only the parts of a reservation that some device may
  * access. So a stray kernel or copy faults as it would on a GPU.
  *
  * Peers: a context's peer bits name only devices that the setting host_peers allows. These bits
- * give access to memory of cuMemAlloc; each mapping of cuMemMap uses its own bits. Both together
- * may give a device access to the memory of at most HDI_HOST_PEERS_MAX other devices.
+ * give access to memory of cuMemAlloc; each mapping of cuMemMap has bits of its own. All these bits
+ * together may give a device access to the memory of at most HDI_HOST_PEERS_MAX other devices.
  *
  * Files: a device's physical memory lies in one memory file (file.c), so that many small pieces do
  * not need many descriptors.
  *
- * Imports are memory that the host provider of another process made, or that this process made and
- * released. An import belongs to the device that its file names, and counts only in the process
- * that made the memory. It needs no context of that device in this process. It ends when it is
- * released and unmapped, or with the last context of this process, whichever comes first. The pages
- * live as long as any process holds them, also after the end of the process that made them.
+ * Imports: another process made the memory, or this process made and released it. An import belongs
+ * to the device that its file names, and counts only in the process that made the memory. It needs
+ * no context of that device in this process. An import ends when it is released and unmapped, or
+ * with the last context of this process, whichever comes first. The pages exist as long as any
+ * process holds them, also after the end of the process that made them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -90,8 +91,8 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span)
     }
 }
 
-/* The devices that may access the mapping, as bits. For memory of cuMemAlloc, this considers no
- * peer but `device`. */
+/* The devices that may access the mapping, as bits. For memory of cuMemAlloc, `device` is the only
+ * peer that the result can contain. */
 static uint64_t host_mapping_access_of(const hdi_host_mapping *m, int device)
 {
     if (m->kind == HDI_HOST_VIRTUAL) {
@@ -159,8 +160,9 @@ static bool host_peer_is_possible(int device, int peer)
     return hdi_host.peers == HDI_HOST_PEERS_ALL || (device + 1) % n == peer || (peer + 1) % n == device;
 }
 
-/* Behaves like driver 580: memory of cuMemAlloc counts as accessible for each device that could
- * enable access to it, even if the device has not. */
+/* True if the driver states that `device` can access the mapping. Like driver 580, this function
+ * returns true for memory of cuMemAlloc if the device could enable access to it, even if the device
+ * did not. */
 static bool host_mapping_states_access(const hdi_host_mapping *m, int device)
 {
     return hdi_host_may_access(m, device) ||
@@ -210,7 +212,7 @@ static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_devic
 }
 
 /* True if `device` may get access to memory of `owner`: the device can already access it, or may
- * access one more device. */
+ * access the memory of one more device. */
 static bool host_peer_fits(int device, int owner)
 {
     if (hdi_host.device_count <= HDI_HOST_PEERS_MAX + 1) {
@@ -305,7 +307,7 @@ static void host_physical_drop_handles(hdi_host_physical *p)
 }
 
 /* Removes a mapping. Inaccessible addresses take its place, so that nothing else can be placed
- * there. If the kernel refuses them, the old pages stay until the addresses are mapped again. */
+ * there. If the system refuses them, the old pages stay until the addresses are mapped again. */
 static void host_mapping_remove(hdi_host_mapping *m)
 {
     (void)mmap((void *)m->span.start, m->span.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
@@ -345,26 +347,26 @@ void hdi_host_virtual_release(int device, bool all)
 
 /* ---- addresses ---- */
 
-/* Like driver 580, this ignores a requested address that is no multiple of this step, and a request
- * for fewer bytes than a step. */
+/* Like driver 580, the simulator ignores a requested address that is no multiple of this step, and
+ * a request for fewer bytes than a step. */
 #define WISH_STEP ((size_t)32 << 20)
 
 /* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the
  * end faults. False: out of memory.
- * They are at `wanted` if that is aligned and all of it is free in this process, else anywhere. */
+ * The addresses begin at `wanted` if that is aligned and all of them are free in this process.
+ * Otherwise they lie anywhere. */
 static bool host_reservation_take(reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     size_t total = bytes + HDI_HOST_GRANULE;
     char *base = MAP_FAILED;
     if (wanted != 0 && wanted % alignment == 0 && wanted % WISH_STEP == 0 && bytes >= WISH_STEP) {
-        /* The address is only a hint here too, and the system never replaces a mapping.
-         * MAP_FIXED_NOREPLACE would do no more. If it rejects the address, thread sanitizer turns
-         * that flag into an attempt at address 0. */
+        /* For mmap the address is also only a hint, and mmap without a flag never replaces a
+         * mapping. MAP_FIXED_NOREPLACE would do no more, and thread sanitizer handles this flag
+         * badly: if it rejects the address, it tries address 0. */
         base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
         if (base == MAP_FAILED) {
-            /* the system has no memory: for addresses in use, it would have returned other
-             * addresses */
+            /* the system lacks memory: for addresses in use, it would return other addresses */
             return false;
         }
         if ((uintptr_t)base != wanted) {
@@ -530,8 +532,8 @@ static hdcu_result cuMemExportToShareableHandle(void *shareable, hdcu_memhandle 
     return hdi_host_leave(r);
 }
 
-/* Returns the live physical memory of this piece. NULL: the piece is new to this process, or is
- * released and unmapped here. */
+/* Returns the live physical memory of this piece. NULL: the piece is new to this process, or this
+ * process released and unmapped it. */
 static hdi_host_physical *host_physical_of(const hdi_host_piece *piece)
 {
     uint32_t position = 0;
@@ -752,8 +754,9 @@ static hdcu_result cuMemGetAccess(unsigned long long *flags, const hdcu_mem_loca
     return hdi_host_leave(r);
 }
 
-/* Describes the memory at an address: the span that one call of the driver made, and the span of
- * one mapping. False: there is no memory at the address, or it is not in use. */
+/* Describes the memory at an address: *range is the span that one call of the driver made, and
+ * *mapping the span of one mapping. False: no memory is at the address, or the memory is not in
+ * use. */
 static bool host_mapping_describe(uintptr_t address, const hdi_host_mapping *m, hdi_host_span *range,
                                   hdi_host_span *mapping)
 {

@@ -1,7 +1,7 @@
 /* module.c - modules: shared objects with CPU kernels, and the functions and variables in them.
  *
- * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking:
- * loading writes the image to a memory file and calls the dynamic loader.
+ * Threads: any. Locks: the host lock; objects are loaded and unloaded without it. Blocking: a load
+ * writes the image to a memory file and calls the dynamic loader.
  * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch
  * refers to it. The module's descriptor stays open until then: the dynamic loader identifies an
  * object by its name, which contains the descriptor's number.
@@ -19,11 +19,12 @@
 #include <heddle/kernel.h>
 #include "base/descriptor.h"
 #include "base/file.h"
+#include "base/shortage.h"
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
 
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 30)
-#define SEGMENTS 8 /* mappings that an object takes, with some to spare */
+#define SEGMENTS 8 /* the most mappings that an object takes, and some more */
 
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
@@ -111,7 +112,8 @@ static jit_log jit_log_of(unsigned count, const int *options, void **values)
     return log;
 }
 
-/* Writes the text. As in NVIDIA's driver, the numbers of written bytes replace the sizes. */
+/* Writes the text. As in NVIDIA's driver, the numbers of bytes that were written replace the sizes
+ * in the options. */
 static void jit_log_write(const jit_log *log, const char *text)
 {
     size_t written = 0;
@@ -205,8 +207,8 @@ static bool host_module_table_is_good(const hd_cpu_module *table)
     return true;
 }
 
-/* Finds the thread-local storage of the loaded object. Workers keep the storage if the object
- * permits it, else the system does. */
+/* Finds the thread-local storage of the loaded object. If the object permits it, workers keep the
+ * storage; otherwise the system keeps it. */
 static void host_module_find_storage(const char *image, void *library, const hd_cpu_module *table, hdi_cpu_storage *out)
 {
     struct link_map *object;
@@ -229,8 +231,8 @@ static void host_module_find_storage(const char *image, void *library, const hd_
     }
 }
 
-/* True if the process can open and map an object of that size. The dynamic loader reports a failure
- * only in a text, which may be translated. */
+/* True if the process can open and map an object of that size. The dynamic loader would report a
+ * lack of room only as a text, which may be translated. */
 static bool host_module_has_room(int descriptor, size_t bytes)
 {
     void *maps[SEGMENTS];
@@ -264,13 +266,14 @@ static hdcu_result host_module_load(const void *image, hdi_host_module *m, const
                                  : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    /* The path contains the number of this process: a debugger opens the path, too, and "self"
-     * would be the debugger. */
+    /* The path contains the number of this process, since a debugger also opens the path, and
+     * "self" would then mean the debugger. */
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), m->garbage.descriptor);
     m->garbage.library = hdi_descriptor_library(path, RTLD_NOW | RTLD_LOCAL);
     if (!m->garbage.library) {
         const char *text = dlerror();
-        *why = text ? text : "dlopen failed";
+        const char *shortage = hdi_shortage_text();
+        *why = shortage ? shortage : text ? text : "dlopen failed";
         return host_module_has_room(m->garbage.descriptor, bytes) ? HDCU_ERROR_INVALID_IMAGE : HDCU_ERROR_OUT_OF_MEMORY;
     }
     const hd_cpu_module *table = dlsym(m->garbage.library, "hd_cpu_module");
@@ -504,8 +507,8 @@ static hdcu_result cuFuncGetParamInfo(hdcu_function function, size_t index, size
 
 /* ---- variables ---- */
 
-/* Finds an exported variable of the object, without the lock. Variables of objects that it needs do
- * not count. */
+/* Finds an exported variable of the object. Ignores variables of other objects that this object
+ * needs. Runs without the lock. */
 static hdcu_result host_module_find_variable(void *library, const char *name, uintptr_t *address, size_t *bytes)
 {
     const struct link_map *object;
@@ -550,14 +553,14 @@ static hdcu_result cuModuleGetGlobal(hdcu_deviceptr *pointer, size_t *bytes, hdc
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
     }
-    m->references++; /* the object stays loaded meanwhile */
+    m->references++; /* so that the object stays loaded while the lock is released */
     hdi_host_unlock();
     uintptr_t address = 0;
     size_t size = 0;
     r = host_module_find_variable(m->garbage.library, name, &address, &size);
     hdi_host_lock();
     if (r == HDCU_SUCCESS && hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)handle) != m) {
-        r = HDCU_ERROR_INVALID_HANDLE; /* unloaded meanwhile */
+        r = HDCU_ERROR_INVALID_HANDLE; /* the module was unloaded while the lock was released */
     }
     if (r == HDCU_SUCCESS) {
         r = host_module_know_variable(m, address, size);

@@ -2,22 +2,24 @@
  * operations.
  *
  * Threads: entry points run on any thread, hdi_host_run on stream threads. Locks: the host lock,
- * which hdi_host_run releases for the work itself. The option host_corrupt is parsed without it.
+ * which hdi_host_run releases for the work itself. The option host_corrupt is parsed without the
+ * lock.
  * Blocking: hdi_host_run returns when the work is done. Calls that use hdi_host_enter_work wait
- * while their stream is full. Pageable copies behave like those of NVIDIA's driver. They read a
- * source of up to 64 KiB before they return; other copies return when they are done.
+ * while their stream is full. Pageable copies behave like those of NVIDIA's driver. A copy from a
+ * source of up to 64 KiB returns after it read the source; other pageable copies return when they
+ * are done.
  * Always: pointers are looked up at the call and again when the work starts. Copies, fills and
- * kernels touch memory under the fault guard, so freed or unmapped memory is a device fault and not
- * a crash. With several rows, all bytes between the first and the last one are looked up. Copies
- * reach memory of every device, like the driver's copies, which are staged without peer access.
- * Fills reach the memory that their device may access. Argument values are copied during the call,
- * and a queued launch keeps its module loaded.
+ * kernels touch memory under the fault guard. So an access to freed or unmapped memory is a fault
+ * of the device, and no crash. For a copy of several rows, all bytes from the first to the last row
+ * are looked up. Copies can use memory of every device, since the driver stages a copy if there is
+ * no peer access. Fills can use only memory that their device may access. The values of arguments
+ * are copied during the call. A queued launch keeps its module loaded.
  *
- * With the option host_corrupt, peer access fails on purpose, so that tests can see whether the
- * test of peer access detects the failure. The option affects only a device's writes to another
+ * With the option host_corrupt, peer access fails on purpose. So tests can check that Heddle's test
+ * of peer access (src/peer) detects failures. The option affects only a device's writes to another
  * device's memory. To lose a kernel's stores, this file copies all memory of the other device that
- * the writer may access, and restores it after the kernel. So other writes to that memory at the
- * same time may get lost, too.
+ * the writer may access, and restores it after the kernel. Other writes to that memory at the same
+ * time may also get lost.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
 
-/* The effect on one device's writes to the memory of another. */
+/* The effect of the option on one device's writes to another device's memory. */
 typedef enum corruption {
     CORRUPT_NONE,
     CORRUPT_LOST,    /* all writes are lost */
@@ -43,7 +45,7 @@ typedef enum corruption {
     CORRUPT_SLOW     /* copies take long */
 } corruption;
 
-#define SLOW_BYTES_PER_S 2000000.0 /* a rate far below that of a busy machine */
+#define SLOW_BYTES_PER_S 2000000.0 /* far below the rate of copies on a busy machine */
 
 /* ---- the option host_corrupt ---- */
 
@@ -125,7 +127,7 @@ hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_
 /* ---- writes that fail ---- */
 
 /* Returns how writes of `device` to this address fail. Copies to memory that the device may not
- * access are staged, and arrive. */
+ * access are staged, so they arrive. */
 static corruption corrupt_kind_of(int device, uintptr_t address)
 {
     int owner = hdi_host_owner_of(address);
@@ -156,7 +158,7 @@ static hdcu_result corrupt_misbehave(int device, corruption kind)
     return kind == CORRUPT_HANG || kind == CORRUPT_FAULT ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS;
 }
 
-/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile.
+/* Called before a copy or a fill by `device` to memory at `dst`. Releases the lock for a while.
  * *lost: the caller skips the operation.
  * Returns SUCCESS, or the fault of the device. */
 static hdcu_result corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost)
@@ -179,8 +181,8 @@ typedef struct piece {
     void *content;
 } piece;
 
-/* A copy of memory that a kernel of `device` must not change; NULL: none. It is made before the
- * kernel runs. snapshot_restore writes it back after the kernel, and frees it. */
+/* A copy of memory that a kernel of `device` must not change; NULL: none. The copy is made before
+ * the kernel runs. After the kernel, snapshot_restore writes it back and frees it. */
 typedef struct snapshot {
     int owner;
     size_t count;
@@ -272,8 +274,8 @@ static void host_op_fill_bytes(void *data)
     if (op->u.fill.width == 1) {
         memset((void *)op->u.fill.dst, (int)op->u.fill.value, op->u.fill.bytes);
     } else if (op->u.fill.bytes == 4) {
-        /* One word may be a signal to a thread that polls it. It is stored whole, and after all
-         * earlier work of the stream, as a GPU's store is. Pairs with that thread's acquire
+        /* One word may be a signal to a thread that polls it. Like a GPU, this code stores the word
+         * as a whole, after all earlier work of the stream. Pairs with that thread's acquire
          * load. */
         __atomic_store_n((uint32_t *)op->u.fill.dst, op->u.fill.value, __ATOMIC_RELEASE);
     } else {
@@ -321,8 +323,8 @@ static hdcu_result host_op_run_fill(int device, const hdi_host_op *op)
     return r != HDCU_SUCCESS || lost ? r : host_op_run_guarded(host_op_fill_bytes, op);
 }
 
-/* A kernel may get any number as an address. If it is memory of the provider that this device may
- * not access, that is a fault, as on a GPU. */
+/* A kernel may get any number as an address. If the address leads to memory of the provider that
+ * this device may not access, the launch faults, as on a GPU. */
 static bool host_op_arguments_are_reachable(int device, const hd_cpu_kernel *kernel, const char *arguments)
 {
     bool yes = true;
@@ -366,8 +368,7 @@ static hdcu_result host_op_run_kernel(int device, uint64_t random, const hdi_hos
         memcpy(hdi_host.devices[device].reason, reason, sizeof reason);
     }
     snapshot_restore(kept);
-    /* If host memory runs out here, it is too late to refuse the launch. The launch is lost, so the
-     * code must be a sticky one. */
+    /* It is too late to refuse the launch, so the code must be a sticky one. */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
 }
 
@@ -418,7 +419,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
 
 typedef enum side {
     SIDE_DEVICE, /* this side must be memory of the provider */
-    SIDE_ANY     /* pageable memory, too */
+    SIDE_ANY     /* this side may also be pageable memory */
 } side;
 
 static hdcu_result host_op_look_up(uintptr_t address, size_t bytes, side kind, bool *known)
@@ -442,7 +443,7 @@ static hdcu_result host_op_look_up_and_submit(hdi_host_stream *stream, hdi_host_
         return r;
     }
     if (!stream->capture && hdi_host_owner_of(op->u.copy.dst) < 0 && hdi_host_owner_of(op->u.copy.src) < 0) {
-        /* driver 580 does the same for copies within host memory, even if both sides are pinned */
+        /* driver 580 also waits for copies within host memory, even if both sides are pinned */
         wait = true;
     } else if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
         void *data;
@@ -710,6 +711,9 @@ hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_
     hdcu_result r = host_kernel_check_shape(f, grid, block, p->shared_bytes);
     if (r != HDCU_SUCCESS) {
         return r;
+    }
+    if (!hdi_cpu_reserve(block[0] * block[1] * block[2], &f->module->storage)) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
     }
     *op = (hdi_host_op){.kind = HDI_HOST_OP_KERNEL};
     memcpy(op->u.kernel.grid, grid, sizeof grid);

@@ -1,8 +1,8 @@
 /* simulator.h - the parts of the simulator that the other layers use: its provider record, its
- * table and its settings.
+ * table of entry points and its settings.
  *
  * README.md in this folder describes the simulator, how it works and what it leaves out.
- * Threads: any. Locks: the host lock, inside. Blocking: nothing.
+ * Threads: any. Locks: the functions take the host lock. Blocking: none.
  * Always: no layer above the simulator refers to it, and engine/providers.c alone chooses between
  * it and another provider.
  */
@@ -13,11 +13,13 @@
 
 extern const hdi_provider hdi_provider_host; /* state.c */
 
-/* The unwrapped table. It is process-wide, made once and never closed. Does not fail. */
+/* Returns the table without the fault wrapper. The process makes one table, and never closes it.
+ * Does not fail. */
 hd_status hdi_driver_host(const hdi_driver **out);
 
-/* Sets the host provider's settings, which are per process. hdi_driver_open calls this before
- * cuInit. The first open decides the settings; they stay the same as long as any runtime is open.
+/* Sets the host provider's settings, which are the same for the whole process. hdi_driver_open
+ * calls this function before cuInit. The first runtime that opens decides the settings; they stay
+ * as long as any runtime is open.
  * Errors: OPTION (a runtime with other settings is open, or host_corrupt is set to a wrong
  * value). */
 hd_status hdi_host_configure(const hdi_options *options);

@@ -1,13 +1,13 @@
-/* state.c - the host provider's process-wide state: settings, the host lock, releases after it,
- * handles, and the table.
+/* state.c - the host provider's state of the process: settings, the host lock, releases of
+ * resources after it, handles, and the table.
  *
  * Threads: any. Locks: the host lock, which is defined here. Blocking: none.
- * Always: settings change only while no primary context is live. So all objects end with the
- * settings with which they were made. If a process forks after the start of the driver, the child
- * never touches the lock: a thread of the parent may hold it. In the child, locking and unlocking
- * do nothing, and entry points end before they read any state.
- * A handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object goes.
- * So a look-up refuses a stale handle until 2^32 objects have used the slot. No handle is a small
+ * Always: settings change only while no primary context is live. So the settings do not change
+ * during the life of an object. If a process forks after the start of the driver, the child never
+ * touches the lock, since a thread of the parent may hold it. In the child, hdi_host_lock and
+ * hdi_host_unlock do nothing, and entry points return before they read any state.
+ * A handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object ends.
+ * So a look-up refuses a stale handle until 2^32 objects used the slot. No handle is a small
  * number, since the driver uses 0, 1 and 2 for its own streams.
  */
 #include <dlfcn.h>
@@ -126,7 +126,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     int devices = hdi_host.device_count;
     uint64_t memory = hdi_host.memory;
     if (!busy) {
-        /* Releases memory of programs that made it without a context, and did not release it. */
+        /* Releases memory that programs made without a context and did not release. */
         hdi_host_virtual_release(-1, true);
         hdi_host_graphs_release();
         hdi_host.device_count = (int)options->host_devices;
@@ -256,7 +256,7 @@ static const hdi_driver state_entries = {
     .cuDriverGetVersion = cuDriverGetVersion,
 };
 
-/* hdi_provider.reason */
+/* Implements hdi_provider.reason. */
 static void host_driver_reason(int ordinal, int code, char *out)
 {
     bool kernel = code == HDCU_ERROR_ASSERT || code == HDCU_ERROR_LAUNCH_FAILED;
@@ -270,11 +270,11 @@ const hdi_provider hdi_provider_host = {
     .name = "host",
     .is_host = true,
     .code = HDI_CODE_CPU,
-    .chains_eager = true, /* on the CPU, chains neither cost nor save time */
+    .chains_eager = true, /* on the CPU, chains take as much time as single launches */
     /* More bytes would show nothing new: a processor copies them in the same way. */
     .peer_test_bytes = ((uint64_t)2 << 20) + 64,
-    /* A copy runs on one thread, so other work of the processor slows it down more than it slows
-     * two threads that take turns. */
+    /* A peer copy runs on one thread. Other work of the processor slows it down more than the two
+     * threads that take turns in the comparison. */
     .peer_slow_margin = 8.0,
     .blas = HDI_BLAS_HOST,
     .dlpack_device = 1, /* kDLCPU */

@@ -1,15 +1,15 @@
-/* stream.c - streams and events: in-order queues of operations, each with a thread of its own, and
- * moments in them.
+/* stream.c - streams and events: streams are in-order queues of operations, each with a thread of
+ * its own; events refer to moments in streams.
  *
  * Threads: entry points run on any thread, and host_stream_main on each stream's own thread. That
  * thread starts with the stream's first work and sleeps while it has none.
  * Locks: the host lock; operations run without it.
- * Blocking: hdi_host_enter_work waits for room. Draining, synchronizing and ending streams wait for
- * work, as do host_point_wait and cuEventSynchronize.
+ * Blocking: hdi_host_enter_work waits for room. Calls that drain, synchronize or end streams wait
+ * for work, and so do host_point_wait and cuEventSynchronize.
  * Always: items of a stream finish in order, one at a time. A stream's structure lives until its
- * thread is joined. A queued point is recorded or dropped; none is lost. An event refers to the
- * point of its most recent record, and a wait takes that point at the call. Recording again makes a
- * new point, so earlier waits keep their moment.
+ * thread is joined. Each queued point ends: it is recorded or dropped. An event refers to the point
+ * of its most recent record, and a call that submits a wait takes that point. A further record
+ * makes a new point, so earlier waits still refer to the earlier moment.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ struct hdi_host_item {
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
-/* The most operations that wait in a stream, like the limit of NVIDIA's driver. Points and waits do
- * not count. A thread that submits more operations waits until one ends. */
+/* The most operations that wait in a stream, like the limit of NVIDIA's driver. Records of points
+ * and waits do not count. A thread that submits more operations waits until one ends. */
 enum { QUEUE_MOST = 1021 };
 
 static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
@@ -134,8 +134,8 @@ void hdi_host_perturb(uint64_t random)
     hdi_host_lock();
 }
 
-/* Items kept for reuse. That is faster than the heap, since one thread makes the items and another
- * thread frees them. */
+/* The most items that are kept for reuse. Reuse is faster than the heap, since one thread makes the
+ * items and another thread frees them. */
 enum { SPARE_ITEMS_MAX = 1024 };
 
 static hdi_host_item *spare_items;
@@ -221,11 +221,21 @@ static void host_stream_unlink(hdi_host_stream *s)
     *link = s->next;
 }
 
+/* hdi_host_stream.prepared */
+enum { PREPARED_NOT_YET = 0, PREPARED, PREPARED_WITHOUT_MEMORY };
+
 static void *host_stream_main(void *argument)
 {
     hdi_host_stream *s = argument;
     prctl(PR_SET_NAME, "heddle-host"); /* a thread names itself: naming another thread takes a write
                                         * to a file */
+    bool prepared = hdi_cpu_prepare_thread();
+    /* pairs with the load in host_stream_start_thread */
+    atomic_store_explicit(&s->prepared, prepared ? PREPARED : PREPARED_WITHOUT_MEMORY, memory_order_release);
+    hdi_futex_wake(&s->prepared, 1);
+    if (!prepared) {
+        return NULL;
+    }
     hdi_host_lock();
     for (;;) {
         while (!s->first && !s->closing) {
@@ -253,6 +263,8 @@ static void *host_stream_main(void *argument)
     return NULL;
 }
 
+/* Starts the thread, and waits until it has the memory that it needs to run anything. So a lack of
+ * memory fails the call, and not the work. */
 static hdcu_result host_stream_start_thread(hdi_host_stream *s)
 {
     if (!hdi_cpu_prepare()) {
@@ -265,12 +277,21 @@ static hdcu_result host_stream_start_thread(hdi_host_stream *s)
     sigdelset(&blocked, SIGBUS);
     sigdelset(&blocked, SIGFPE);
     sigdelset(&blocked, SIGILL);
+    atomic_store_explicit(&s->prepared, PREPARED_NOT_YET, memory_order_relaxed);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int failed = hdi_thread_create(&s->thread, NULL, host_stream_main, s);
+    int refused = hdi_thread_create(&s->thread, NULL, host_stream_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool failed = refused != 0;
+    while (!failed && atomic_load_explicit(&s->prepared, memory_order_acquire) == PREPARED_NOT_YET) {
+        hdi_futex_wait(&s->prepared, PREPARED_NOT_YET, INT64_MAX);
+    }
+    if (!failed && atomic_load_explicit(&s->prepared, memory_order_relaxed) == PREPARED_WITHOUT_MEMORY) {
+        pthread_join(s->thread, NULL);
+        failed = true;
+    }
     if (failed) {
         hdi_cpu_unprepare();
-        return HDCU_ERROR_OUT_OF_MEMORY;
+        return refused ? HDCU_ERROR_OPERATING_SYSTEM : HDCU_ERROR_OUT_OF_MEMORY;
     }
     s->started = true;
     return HDCU_SUCCESS;
@@ -283,8 +304,9 @@ static hdcu_result host_stream_push(hdi_host_stream *s, hdi_host_op *op)
     hdcu_result r = s->started ? HDCU_SUCCESS : host_stream_start_thread(s);
     hdi_host_item *item = r == HDCU_SUCCESS ? host_item_take() : NULL;
     if (!item) {
-        hdi_host_op_release(op, HDCU_ERROR_OUT_OF_MEMORY);
-        return HDCU_ERROR_OUT_OF_MEMORY;
+        r = r == HDCU_SUCCESS ? HDCU_ERROR_OUT_OF_MEMORY : r;
+        hdi_host_op_release(op, r);
+        return r;
     }
     item->next = NULL;
     item->op = *op;
@@ -320,8 +342,8 @@ static bool host_stream_is_busy(const hdi_host_stream *s)
     return s->completed != s->submitted;
 }
 
-/* Orders the NULL stream after all blocking streams of its context, and blocking streams after the
- * NULL stream. */
+/* Makes work in the NULL stream wait for all blocking streams of its context, and work in a
+ * blocking stream wait for the NULL stream. */
 static hdcu_result host_stream_order_with_null(hdi_host_stream *stream)
 {
     hdi_host_stream *null_stream = stream->context->null_stream;
@@ -458,7 +480,7 @@ void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
     }
 }
 
-/* Joins the threads of destroyed streams that finished. The lock is released meanwhile. */
+/* Joins the threads of destroyed streams that finished. The lock is released during the joins. */
 static void host_streams_reap(hdi_host_context *context)
 {
     hdi_host_stream *list = context->finished;
@@ -592,8 +614,8 @@ static bool host_stream_is_there(const hdi_host_context *context, uint64_t handl
     return s != NULL;
 }
 
-/* The thread of a stream without work ends at once, and this call joins it. Other threads are
- * joined later. */
+/* If the stream has no work, its thread ends at once, and this call joins the thread. The threads
+ * of other streams are joined later. */
 static hdcu_result cuStreamDestroy(hdcu_stream stream)
 {
     hdcu_result r = hdi_host_enter();
@@ -844,7 +866,8 @@ static hdcu_result cuEventSynchronize(hdcu_event handle)
     event *e;
     hdcu_result r = host_event_enter_to_read(handle, &e);
     if (r == HDCU_SUCCESS && e->point) {
-        hdi_host_point *point = e->point; /* the event may be recorded anew, or end, meanwhile */
+        /* during the wait, the event may be recorded again, or end */
+        hdi_host_point *point = e->point;
         point->references++;
         r = host_point_wait(point);
         hdi_host_point_release(point);

@@ -1,9 +1,9 @@
 /* holders.c - which buffers hold memory, in groups by label and call site.
  *
  * Threads: any.
- * Locks: the lock of the list of buffers during a walk. Outside it the lock of the memo, so that
- * threads that fail at the same time walk once. The locks of arenas are taken before the list's
- * lock.
+ * Locks: a walk holds the lock of the list of buffers. The lock of the memo is taken before that
+ * lock, so that, of several threads that fail at the same time, only one walks. The locks of arenas
+ * are taken before the list's lock, too.
  * Blocking: waits for these locks. Allocations of other threads wait during a walk of the list.
  * Always: nothing is allocated under the list's lock. If a table turns out too small, it grows
  * without the lock, and the walk begins again.
@@ -162,7 +162,7 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
     return HD_OK;
 }
 
-/* "'weights'" or the call site. */
+/* Writes the name of a group: its label in quotes, or its call site. */
 static void holders_name(const hdi_holder *h, char out[HDI_SITE_BYTES])
 {
     if (h->label[0]) {
@@ -193,40 +193,23 @@ static void holders_append(char *out, size_t room, size_t *length, const char *n
 #define MANY_BUFFERS 10000 /* from this many buffers on, a list may be reused */
 #define USED_AGAIN 50      /* a list is reused for this multiple of the time to make it */
 
-struct hdi_holders_memo {
-    hdi_mutex lock; /* taken before the lock of the list of buffers */
-    hdi_holder *list;
-    size_t n;
-    uint64_t buffers;
-    int64_t made, cost; /* clock; 0: never */
-};
-
-static hd_status holders_create(hd_runtime *rt)
+static void holders_init(hd_runtime *rt)
 {
-    hdi_stats_of(rt)->holders = calloc(1, sizeof *hdi_stats_of(rt)->holders);
-    if (!hdi_stats_of(rt)->holders) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&hdi_stats_of(rt)->holders->lock, HDI_RANK_HOLDERS);
+    hdi_mutex_init(&hdi_stats_of(rt)->holders.lock, HDI_RANK_HOLDERS);
     hdi_buffer_of(rt)->on_full = hdi_report_holders;
-    return HD_OK;
 }
 
 static void holders_release(hd_runtime *rt)
 {
-    if (hdi_stats_of(rt)->holders) {
-        hdi_mutex_destroy(&hdi_stats_of(rt)->holders->lock);
-        free(hdi_stats_of(rt)->holders->list);
-        free(hdi_stats_of(rt)->holders);
-        hdi_stats_of(rt)->holders = NULL;
-    }
+    hdi_mutex_destroy(&hdi_stats_of(rt)->holders.lock);
+    free(hdi_stats_of(rt)->holders.list);
 }
 
-const hdi_lifetime hdi_holders_lifetime = {.create = holders_create, .release = holders_release};
+const hdi_lifetime hdi_holders_lifetime = {.init = holders_init, .release = holders_release};
 
 /* Makes the list if the old one must not be reused. Returns its age. The lock is held. Negative: no
  * host memory. */
-static int64_t holders_refresh(hd_runtime *rt, struct hdi_holders_memo *m)
+static int64_t holders_refresh(hd_runtime *rt, hdi_holders_memo *m)
 {
     int64_t begin = hdi_clock_ns();
     if (m->buffers >= MANY_BUFFERS && begin - m->made < USED_AGAIN * m->cost) {
@@ -250,7 +233,7 @@ static int64_t holders_refresh(hd_runtime *rt, struct hdi_holders_memo *m)
 }
 
 /* Writes the largest groups of a device. */
-static void holders_put_groups(const struct hdi_holders_memo *m, int device, char *out, size_t room)
+static void holders_put_groups(const hdi_holders_memo *m, int device, char *out, size_t room)
 {
     size_t length = 0;
     uint64_t named = 0, groups = 0;
@@ -283,7 +266,7 @@ static void holders_put_groups(const struct hdi_holders_memo *m, int device, cha
 
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
 {
-    struct hdi_holders_memo *m = hdi_stats_of(rt)->holders;
+    hdi_holders_memo *m = &hdi_stats_of(rt)->holders;
     hdi_attempt attempt;
     char ago[HDI_AMOUNT_BYTES];
     if (room == 0) {

@@ -5,11 +5,11 @@
  * Locks: a mutex per page, held while figures are collected; none for reading.
  * Blocking: waits for that mutex, and for the locks of report.c. A reader needs some milliseconds
  * if a page is published again and again.
- * Always: the report that `published` names is complete. That report stays unchanged until the one
- * after the next begins. Only the process that opened the runtime writes. No data of another
- * process is trusted. The process may end at any time. Its page may contain anything, be cut off,
- * or be no page. So pages are read, not mapped, and every number and text of a report is checked
- * before use.
+ * Always: the report that `published` names is complete. That report stays unchanged until the
+ * second publication after it begins. Only the process that opened the runtime writes. No data of
+ * another process is trusted. The process may end at any time. Its page may contain anything, be
+ * cut off, or be no page. So pages are read, not mapped, and every number and text of a report is
+ * checked before use.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -39,6 +39,7 @@ struct hdi_memory_page {
     hdi_mutex lock;
     pid_t owner;
     int64_t next_walk; /* clock: when holders may be collected again */
+    int64_t walked;    /* clock: when holders were last collected */
 };
 
 static hd_status page_create(hd_runtime *rt)
@@ -123,7 +124,9 @@ static bool page_publish_held(hd_runtime *rt, struct hdi_memory_page *page)
     }
     /* Without memory for the holders the rest of the report is valid. */
     hdi_report_collect(rt, walk, next);
+    next->holders_age_ns = walk ? 0 : (uint64_t)(begin - page->walked);
     if (walk) {
+        page->walked = begin;
         int64_t end = hdi_clock_ns();
         page->next_walk = end + WALK_SHARE * (end - begin);
     }
@@ -164,8 +167,8 @@ bool hdi_page_publish(hd_runtime *rt)
 typedef struct found {
     hdi_report *reports;
     size_t n, room;
-    /* The errno of a lack of memory or descriptors, because of which some page was not looked at;
-     * 0: everything was looked at. */
+    /* The errno of a lack of memory or descriptors, if this lack perhaps hid a page; 0: no such
+     * lack. */
     int short_of;
 } found;
 
@@ -283,7 +286,7 @@ static int page_status_line(int pid, const char *key, char line[512])
 }
 
 /* True if the process carries this number in one of its namespaces. A child of fork() shows its
- * parent's page, too, but has another number. */
+ * parent's page, too. The child has another number, so the page is not counted twice. */
 static bool page_process_has_number(found *f, int pid, int64_t number)
 {
     static const char key[] = "NSpid:";
@@ -304,7 +307,8 @@ static bool page_process_has_number(found *f, int pid, int64_t number)
     }
 }
 
-/* A process that ends loses its memory first, and then refuses access to all but root. */
+/* True if the process is ending. Such a process first loses its memory, and then refuses access to
+ * all but root. */
 static bool page_process_has_ended(int pid)
 {
     char line[512];

@@ -23,9 +23,10 @@
 
 typedef struct hdi_page {
     _Atomic uint64_t magic; /* written last, when the first report is complete */
-    /* sizeof(hdi_page), which differs even if a report changed without the version. */
+    /* `bytes` is sizeof(hdi_page). It reveals a change of hdi_report that did not raise the
+     * version. */
     uint32_t version, bytes;
-    /* The number of reports published so far. The last one is reports[published % 2]. */
+    /* The number of reports published so far. The last report is reports[published % 2]. */
     _Atomic uint64_t published;
     hdi_report reports[2];
 } hdi_page;
@@ -35,8 +36,8 @@ typedef struct hdi_page {
 extern const hdi_lifetime hdi_page_lifetime;
 
 /* Publishes the current figures. Any thread; keeps the thread's message. Allocations of other
- * threads wait while this collects holders. So it spends less than a thousandth of the time on
- * that. False: the published holders are older, and the caller calls again later. */
+ * threads wait while this function collects holders, so it collects them in less than a thousandth
+ * of all time. False: the published holders are older, and the caller calls again later. */
 bool hdi_page_publish(hd_runtime *rt);
 
 /* True if the numbers and texts in a report of another process are within bounds. */

@@ -1,9 +1,8 @@
-/* part.h - the part of the layer of statistics in each runtime, behind the parts of the layers that
- * it builds on.
+/* part.h - the statistics layer's part of each runtime, on top of the parts of the layers below.
  *
- * hd_open allocates the structure of the last layer, which contains all others. So every part of an
- * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
- * on.
+ * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
+ * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
+ * builds on.
  * Threads, locks: as the files that own the members describe.
  * Always: a part starts at the address of its runtime. It is all zeros until hd_open fills it.
  */
@@ -12,14 +11,22 @@
 
 #include "claim/part.h"
 
+/* The list of holders for messages (holders.c). */
+typedef struct hdi_holders_memo {
+    hdi_mutex lock; /* taken before the lock of the list of buffers */
+    struct hdi_holder *list;
+    size_t n;
+    uint64_t buffers;
+    int64_t made, cost; /* clock; 0: never */
+} hdi_holders_memo;
+
 typedef struct hdi_stats_part {
-    hdi_claim_part below;                /* first, since all parts share the runtime's address */
-    struct hdi_holders_memo *holders;    /* holders of memory, for messages */
+    hdi_claim_part below; /* first, since all parts share the runtime's address */
+    hdi_holders_memo holders;
     struct hdi_memory_page *memory_page; /* figures that other processes may read */
 } hdi_stats_part;
 
-/* A const runtime does not change itself; objects that it points to may. */
-static inline hdi_stats_part *hdi_stats_of(const hd_runtime *rt)
+static inline hdi_stats_part *hdi_stats_of(hd_runtime *rt)
 {
     return (hdi_stats_part *)rt;
 }

@@ -1,8 +1,8 @@
 /* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and reports with all
  * figures.
  *
- * This file collects a report, and writes it as text for people or as JSON. It does so for
- * hd_memory_report, and at hd_close if the option `stats` requests it. With memory_debug the report
+ * This file collects a report, and writes it as text for people or as JSON. hd_memory_report calls
+ * it, and hd_close calls it if the option `stats` requests a report. With memory_debug the report
  * at hd_close lists the leaks, which also become findings.
  *
  * Threads: any; hdi_report_at_close runs on the thread that closes.
@@ -67,8 +67,8 @@ static void report_device_stats(hdi_device *device, hd_memory_stats *out)
         .reserved_peak_bytes = arena.mapped_peak_bytes,
         .live_bytes = report_difference(sums.allocated_bytes, sums.freed_bytes),
         .live_count = report_difference(sums.allocations, sums.frees),
-        .taken_bytes = arena.taken_bytes,
-        .taken_peak_bytes = arena.taken_peak_bytes,
+        .taken_bytes = arena.taken_bytes + arena.pieces_bytes,
+        .taken_peak_bytes = arena.held_peak_bytes,
         .cached_bytes = sums.cached_bytes,
         .waiting_bytes = arena.waiting_bytes,
         .held_bytes = report_load_counter(&counts->held_bytes),
@@ -79,9 +79,9 @@ static void report_device_stats(hdi_device *device, hd_memory_stats *out)
         .from_same_lane = arena.from_same_lane,
         .from_finished = arena.from_finished,
         .from_waited = arena.from_waited,
-        .from_fresh = arena.from_fresh,
+        .from_fresh = arena.from_fresh + report_load_counter(&counts->pieces),
         .frees_elsewhere = sums.frees_elsewhere,
-        .driver_calls = arena.driver_calls,
+        .driver_calls = arena.driver_calls + report_load_counter(&counts->piece_calls),
         .mapped_bytes = arena.mapped_total,
         .moved_bytes = arena.moved_bytes,
         .returned_bytes = arena.returned_bytes,
@@ -124,8 +124,8 @@ static void report_pinned_stats(hd_runtime *rt, hd_memory_stats *out)
         .from_waited = pool.from_waited,
         .from_fresh = pool.from_fresh,
         .driver_calls = pool.driver_calls,
-        .mapped_bytes = pool.pinned_bytes,
-        .returned_bytes = pool.returned_bytes,
+        .mapped_bytes = pool.pinned_bytes + pool.outside_total,
+        .returned_bytes = pool.returned_bytes + pool.outside_total - pool.outside_bytes,
         .double_frees = hdi_findings_of_pinned(rt),
     };
 }
@@ -288,6 +288,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     clock_gettime(CLOCK_REALTIME, &now);
     r->pid = getpid();
     r->time = now.tv_sec;
+    r->holders_age_ns = 0;
     report_copy_text(r->version, sizeof r->version, hd_version());
     report_copy_text(r->driver, sizeof r->driver, __atomic_load_n(&rt->provider, __ATOMIC_RELAXED)->name);
     report_copy_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
@@ -315,8 +316,8 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
 
 /* ---- as text for people ---- */
 
-/* This does not use the C library, which opens the file of the time zone. An era is 400 years long;
- * its years begin with March. */
+/* This function does not use the C library, which opens the file of the time zone. An era is 400
+ * years long; its years begin with March. */
 const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES])
 {
     /* `most`: the end of the year 9999. */
@@ -521,8 +522,8 @@ static void report_print_leaks(FILE *out, const hdi_leaks *leaks)
     }
 }
 
-/* `total` lines, of which `n` are present: texts of at most `room` bytes, each `stride` bytes
- * behind the one before. */
+/* Prints a list of `total` lines, of which the first `n` are given. Each is a text of at most
+ * `room` bytes, `stride` bytes behind the text before. */
 static void report_print_list(FILE *out, const char *name, uint64_t total, uint32_t n, const char *first, size_t stride,
                               size_t room)
 {
@@ -555,6 +556,10 @@ static void report_print(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
     fprintf(out, ", %s\n", hdi_date_text(r->time, date));
     for (uint32_t i = 0; i < r->n_devices; i++) {
         report_print_device(out, &r->devices[i], r->debug != 0);
+    }
+    if (r->holders_age_ns) {
+        fprintf(out, "\nholders and lanes are %s older than the other figures\n",
+                hdi_duration_text(r->holders_age_ns, date));
     }
     report_print_list(out, "findings", r->findings, r->n_findings, r->finding[0].text, sizeof r->finding[0],
                       HDI_FINDING_BYTES);
@@ -709,6 +714,7 @@ static void report_put(hdi_json *j, const hdi_report *r, const hdi_leaks *leaks)
     report_put_text(j, "placement", r->placement, sizeof r->placement);
     hdi_json_key(j, "memory_debug");
     hdi_json_bool(j, r->debug != 0);
+    report_put_uint(j, "holders_age_ns", r->holders_age_ns);
     hdi_json_key(j, "devices");
     hdi_json_array(j);
     for (uint32_t i = 0; i < r->n_devices; i++) {

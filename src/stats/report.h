@@ -72,7 +72,8 @@ typedef struct hdi_report_device {
     uint32_t lost;
     char name[128];
     hd_memory_stats stats;
-    uint32_t n_lanes, n_holders; /* the counts of the arrays, which contain the largest ones */
+    /* the lengths of the arrays, which list the largest lanes and holders */
+    uint32_t n_lanes, n_holders;
     hd_lane_memory lanes[HDI_REPORT_LANES];
     hdi_report_holder holders[HDI_REPORT_HOLDERS];
     uint64_t other_lanes, other_lanes_bytes;
@@ -82,7 +83,8 @@ typedef struct hdi_report_device {
 
 typedef struct hdi_report {
     int64_t pid;
-    int64_t time; /* seconds since 1970 */
+    int64_t time;            /* seconds since 1970 */
+    uint64_t holders_age_ns; /* how much older the lanes and holders are than the other figures */
     char version[32], driver[16], placement[16];
     char program[64];
     uint32_t n_devices; /* the number of entries; pinned memory is the last one */
@@ -111,9 +113,9 @@ typedef enum hdi_holders_of {
     HDI_LEAKS    /* memory that the program did not free: by label and call site */
 } hdi_holders_of;
 
-/* Groups of buffers, per device (rising), the largest first. The caller frees *out; NULL if there
- * are none. Allocations of other threads wait while this walks the list of buffers. Errors:
- * HOST_MEMORY. */
+/* Collects groups of buffers, sorted by device, with the largest group first. The caller frees
+ * *out; NULL if there are none. Allocations of other threads wait while this function walks the
+ * list of buffers. Errors: HOST_MEMORY. */
 hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n);
 
 extern const hdi_lifetime hdi_holders_lifetime;
@@ -121,8 +123,8 @@ extern const hdi_lifetime hdi_holders_lifetime;
 /* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 MiB in 30 (which keep 59 MiB more), 2 others 12
  * KiB in 40" for a message. Lists the largest five of a device (HD_DEVICE_HOST: pinned memory). The
  * text is "" if host memory is short. If there are very many buffers, an older list may be used,
- * since a new one needs a look at all of them. Then the text states its age ("; holders 3 ms ago:
- * "). Keeps the thread's message. */
+ * since a new list needs a walk over all of them. Then the text states the age of the list (";
+ * holders 3 ms ago: "). Keeps the thread's message. */
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
 
 /* ---- report.c: figures, as text or JSON ---- */
@@ -145,15 +147,16 @@ typedef struct hdi_leaks {
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length);
 
-/* The same with the reports of several programs. */
+/* Like hdi_report_write, for the reports of several programs. */
 hd_status hdi_reports_write(const hdi_report *reports, size_t n, hd_report_format format, char **text, size_t *length);
 
 /* Copies such a text to a caller, as hd_memory_report promises. */
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
 
-/* For hd_close, when work ended and everything still exists. Writes the report to the target of
- * the option `stats`, with leaks if memory_debug is on. *message is the thread's last failure
- * before hd_close. Replaces it if there are leaks, or if it could not write the report. */
+/* For hd_close, when work ended and everything still exists. Writes the report to the target of the
+ * option `stats`, with leaks if memory_debug is on. *message is the thread's last failure before
+ * hd_close. The function replaces *message if there are leaks, or if it could not write the
+ * report. */
 void hdi_report_at_close(hd_runtime *rt, hd_error *message);
 
 #endif

@@ -1,25 +1,26 @@
 /* copy.c - moves the elements of tensors: to other tensors (hd_tensor_copy), and between a tensor
  * and row-major elements in the program's memory (hd_tensor_write, hd_tensor_read).
  *
- * Copy engines move elements if both sides are runs of bytes; otherwise kernels do.
+ * If both sides are runs of bytes, copy engines move the elements; otherwise kernels move them.
  *
- * Between devices that do not reach each other, elements are packed on the source's device, copied,
- * and unpacked on the destination's device. They travel in the order of the destination, and
- * elements that the source repeats travel only once. A side that is a run of bytes in that order
- * needs no packing or unpacking. Large tensors move in parts, which use two pieces of memory on
- * each device in turn. So the kernels of one part run while the part before it is copied. The ends
- * of the parts are chained, so the last ticket stands for all parts.
+ * If no device reaches both buffers, a kernel packs the elements on the source's device. A copy
+ * moves them, and a kernel unpacks them on the destination's device. Packed elements are in the
+ * order of the destination. An element that the source repeats is packed once. A side that is a run
+ * of bytes in that order needs no packing or unpacking. Large tensors move in parts, which use two
+ * pieces of memory on each device in turn. So the kernels of one part run while the part before it
+ * is copied. Each part ends after the part before it, so the last ticket stands for all parts.
  *
  * A contiguous tensor is written and read like bytes. Any other tensor goes through temporary
  * device memory in row-major order, a part at a time. For a write, a kernel unpacks each part from
- * that memory. For a read, a kernel packs each part into it.
+ * the temporary memory. For a read, a kernel packs each part into that memory.
  *
  * Threads: any.
  * Locks: none of its own.
- * Blocking: while a lane is full, and while the first copy loads the kernels. Temporary memory
- * blocks as hd_alloc does. Writes and reads block as hd_write and hd_read do.
+ * Blocking: a call waits while a lane is full, and while the first copy loads the kernels. For
+ * temporary memory it waits as hd_alloc does. Writes and reads wait as hd_write and hd_read do.
  * Always:
- * - Every launch is an operation of its own in a copy lane. Only the buffers' use records order it.
+ * - Every launch is an operation of its own in a copy lane. Only the buffers' use records decide
+ *   its order.
  * - Nothing is submitted before both tensors pass all checks.
  * - Temporary memory is freed before the call returns; submitted operations keep it until they are
  *   done.
@@ -38,15 +39,15 @@
 #include "tensor/tensor.h"
 #include "transfer/transfer.h"
 
-#define PART_BYTES ((uint64_t)64 << 20) /* between devices */
+#define PART_BYTES ((uint64_t)64 << 20) /* the bytes of a part of a copy between devices */
 #define ARRAY_PART_BYTES ((uint64_t)16 << 20)
-/* The most pieces of memory that hdi_tensor_scratch sets aside. It looks for a piece that does not
- * wait for work of the program. */
+/* The most pieces of memory that hdi_tensor_scratch sets aside while it looks for a piece that does
+ * not wait for work of the program. */
 #define ASIDE_MOST 64
 #define TURNS 2
 
-/* A copy. It keeps the buffers and addresses of the moment at which their handles were checked.
- * Each submission checks the handles again. */
+/* A copy, with the buffers and addresses at the time when their handles were checked. Each
+ * submission checks the handles again. */
 typedef struct tensor_job {
     hd_runtime *rt;
     const hdi_plan_wish *wish; /* NULL: none */
@@ -63,7 +64,7 @@ _Static_assert(HDI_PLAN_KERNELS <= HDI_TENSOR_KERNELS, "hd_runtime.tensor_kernel
 static hd_status tensor_job_find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_kernel **out)
 {
     _Atomic(struct hd_kernel *) *known = &hdi_tensor_of(rt)->tensor_kernels[plan->number];
-    /* Pairs with the release store below: the kernel's structure is complete. */
+    /* Pairs with the release store below, so that the kernel's structure is complete. */
     struct hd_kernel *k = atomic_load_explicit(known, memory_order_acquire);
     if (!k) {
         hd_module *module = NULL;
@@ -80,8 +81,8 @@ static hd_status tensor_job_find_kernel(hd_runtime *rt, const hdi_plan *plan, st
     return HD_OK;
 }
 
-/* The bytes from the first to the last element of one side, as offsets in its buffer. `at`: the
- * offset of the element with all indices 0. */
+/* Gets the range of bytes from the first to the last element of one side, as offsets in its buffer.
+ * `at`: the offset of the element with all indices 0. */
 static void tensor_layout_span(const hdi_layout *l, uint64_t at, const int64_t *stride, uint64_t *low, uint64_t *high)
 {
     *low = at;
@@ -130,16 +131,15 @@ static hd_status tensor_job_launch(const tensor_job *job, const hdi_layout *l, c
     for (int i = 0; i < 2; i++) {
         uses[i].whole = uses[i].low == 0 && uses[i].high == uses[i].buffer->bytes;
     }
-    /* Bytes between the elements stay unchanged. So if such bytes exist, the destination counts as
-     * read, too. */
+    /* If other bytes lie between the elements, these bytes do not change. So the operation then
+     * also counts as a reader of the destination. */
     uint64_t written = l->element;
     for (int i = 0; i < l->dims; i++) {
         written *= l->shape[i];
     }
     uses[1].read = written != uses[1].high - uses[1].low;
-    /* From the second part on, the call can no longer fail without effect, since the first part
-     * changes the content. So a failure of an earlier part fails the operation, but not its
-     * submission. */
+    /* The first part may already change the content. So from the second part on, a failure of an
+     * earlier part makes the operation fail, but not its submission. */
     hdi_linked link = {.after = *after, .ours = after->position ? 3 : job->packed};
     hd_ticket ticket;
     status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, &ticket);
@@ -152,13 +152,15 @@ static hd_status tensor_job_launch(const tensor_job *job, const hdi_layout *l, c
 
 /* Moves the elements of a layout by kernels. The layout need not be canonical. The lane's device
  * reaches both buffers. *after: for a copy in several parts, the first launch comes after this
- * point (hdi_linked). It becomes the point of the last launch. *out: the ticket of the last launch.
+ * point (hdi_linked). Then *after becomes the point of the last launch. *out: the ticket of the
+ * last launch.
  * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED (the wish cannot be granted). */
 static hd_status tensor_job_run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after,
                                 hd_ticket *out)
 {
     const hdi_plan_device facts = {job->rt->provider->threads_parallel, (uint32_t)lane->device->facts.multiprocessors};
-    /* Upper parts of cut layouts, each at most half as large as the one before. */
+    /* The upper parts of layouts that were cut; each part is at most half as large as the one
+     * before. */
     hdi_layout waiting[64];
     int n = 0;
     hd_status status = HD_OK;
@@ -200,16 +202,16 @@ static hd_status tensor_job_run_bytes(const tensor_job *job, uint64_t dst_at, ui
     return status;
 }
 
-/* The lane for kernels that move `bytes` on a device. Small copies do not wait behind large ones,
- * since they use other lanes. */
+/* The lane for kernels that move `bytes` on a device. Small copies use other lanes than large ones,
+ * so that they do not wait behind large copies. */
 static hd_lane *tensor_lane_for(hdi_device *device, uint64_t bytes)
 {
     return hdi_copy_lane(device, HDI_WAY_ON, bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK);
 }
 
 /* Not inlined: its return address is the call site that memory_debug reports.
- * Memory whose last use waits for work of the program is set aside, and other memory is taken while
- * any is left. Otherwise this operation would wait for that work, too. */
+ * An operation on memory whose last use waits for work of the program would also wait for that
+ * work. So the function sets such memory aside, and takes other memory while any is left. */
 hd_status __attribute__((noinline)) hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out)
 {
     hd_status status = hdi_copy_alive(device->lane_on);
@@ -265,7 +267,7 @@ static uint64_t tensor_layout_bytes(const hdi_layout *l)
     return bytes;
 }
 
-/* The two halves of a layout: from the source to packed elements, and from those to the
+/* Splits a layout into two: from the source to packed elements, and from packed elements to the
  * destination. The packed elements begin at address 0. */
 static void tensor_layout_halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
 {
@@ -289,8 +291,8 @@ static hd_status tensor_ensure_scratch(const staging *s, hdi_device *device, hd_
     return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, buffer);
 }
 
-/* The job with temporary memory on one side. If the device of that memory was lost since the
- * allocation, the launch detects the loss. */
+/* The job with temporary memory on one side. If the device of that memory was lost after the
+ * allocation, the launch notices the loss. */
 static tensor_job tensor_job_with(const tensor_job *job, hd_buffer *own, bool is_dst)
 {
     tensor_job half = *job;
@@ -395,8 +397,8 @@ static hd_status tensor_job_run_staged(const tensor_job *job, hdi_layout layout,
 
 /* ---- choosing the way ---- */
 
-/* A device that reaches both buffers faster than through pinned memory. NULL: none. The caller has
- * read their owners once. */
+/* A device that reaches both buffers, and moves the elements faster than a copy through pinned
+ * memory. NULL: no device does. `dst` and `src`: the owners, which the caller read once. */
 static hdi_device *tensor_device_for(struct hd_buffer *to, int dst, struct hd_buffer *from, int src)
 {
     hd_runtime *rt = to->runtime;
@@ -477,7 +479,8 @@ hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const h
             .dst_address = to.buffer->address,
             .src_address = from.buffer->address,
         };
-        /* Read once: the structures may pass to other buffers, and the submission detects that. */
+        /* The owners are read once. If another buffer takes over a structure, the submission
+         * notices this. */
         int dst_owner = to.buffer->owner, src_owner = from.buffer->owner;
         hdi_layout layout;
         tensor_layout_of(dst, &fitted, &job, &layout);
@@ -508,14 +511,15 @@ hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *
 /* ---- between tensors and the program's memory ---- */
 
 /* Iterates over a tensor in row-major order, a part at a time. A part takes up to `count` indices
- * of dimension `dim`, one index of each dimension before it, and all indices of those behind it. */
+ * of dimension `dim`, one index of each dimension before it, and all indices of the dimensions
+ * behind it. */
 typedef struct parts {
     hd_tensor whole;
     int dim;
     uint64_t count; /* at most this many indices */
     uint64_t most;  /* bytes of the largest part, which is the first one */
     uint64_t index[HD_TENSOR_DIMS];
-    size_t at; /* offset of the next part in the program's memory */
+    size_t at; /* the offset of the next part in the program's memory */
     bool more;
 } parts;
 
@@ -563,13 +567,14 @@ static void tensor_parts_next(parts *p, hd_tensor *part, size_t *at, uint64_t *b
 
 static hdi_device *tensor_device_of(const struct hd_buffer *b)
 {
-    /* Read once: the structure may pass to another buffer, and the submission detects that. */
+    /* The owner is read once. If another buffer takes over the structure, the submission notices
+     * this. */
     int owner = b->owner;
     return owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
 }
 
-/* Fails if the program's memory overlaps the tensor, which it may if the tensor's buffer is pinned.
- * Then a part could be written before another one is read. */
+/* Fails if the program's memory overlaps the tensor, which is possible if the tensor's buffer is
+ * pinned. Otherwise the call could overwrite a part before it reads the part. */
 static hd_status tensor_check_apart(const hdi_extent *e, const void *memory, uint64_t bytes)
 {
     const struct hd_buffer *b = e->buffer;
@@ -641,7 +646,7 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
         return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(src, text));
     }
     status = tensor_check_apart(&from, dst, total);
-    /* A kernel packs one part while the part before it is read. */
+    /* A kernel packs one part while the program reads the part before it. */
     hd_buffer *memory[TURNS] = {NULL, NULL};
     size_t at[TURNS] = {0, 0};
     uint64_t bytes[TURNS] = {0, 0};

@@ -1,15 +1,15 @@
-/* matmul.c - hd_tensor_matmul: checks a product, plans it, and submits it. It becomes calls of the
- * lane's library, or one launch of the built-in kernel.
+/* matmul.c - hd_tensor_matmul: checks a product, plans it, and submits it. A product becomes calls
+ * of the lane's library, or one launch of the built-in kernel.
  *
  * Threads: any.
  * Locks: none of its own, except while a library is opened (matmul.h).
- * Blocking: while a library is opened, while kernels are loaded for the first time, and while a
- * lane is full.
+ * Blocking: a call waits while a library is opened, while kernels are loaded for the first time,
+ * and while a lane is full.
  * Always:
  * - Nothing is submitted before every check passes.
- * - Every operation of a product names all bytes from the first to the last element of each
- *   operand, so use records order it.
- * - c is written last. If an earlier step fails, c stays unchanged.
+ * - Every operation of a product uses all bytes from the first to the last element of each operand.
+ *   So use records decide its order.
+ * - c, the result, is written last. If an earlier step fails, c stays unchanged.
  */
 #include <heddle/tensor.h>
 #include <assert.h>
@@ -23,10 +23,11 @@
 #include "tensor/plan.h"
 #include "transfer/route.h"
 
-/* The most calls of a library. A product with more is one launch of the built-in kernel. */
+/* The most calls of a library for one product. A product that would need more becomes one launch of
+ * the built-in kernel. */
 #define CALLS_MOST 64
-/* The least m, n and k for packing. Each element of a packed operand is then used at least this
- * often. */
+/* Operands are packed only if m, n and k are at least this large. Then each element of a packed
+ * operand is used at least this often. */
 #define PACK_LEAST 64
 
 /* ---- operands that fit together ---- */
@@ -48,8 +49,8 @@ static hd_status matmul_check_form(const hd_tensor *t, const char *name)
     return HD_OK;
 }
 
-/* Kernels and libraries read elements at multiples of their size. An import may have any
- * address. */
+/* Fails if an element does not lie at a multiple of its size, since kernels and libraries need
+ * that. An import may have any address. */
 static hd_status matmul_check_strides(const hd_tensor *t, const struct hd_buffer *b, const char *name)
 {
     uint64_t size = hdi_product_size(t->type), begin = b ? b->address : 0;
@@ -206,7 +207,7 @@ static void matmul_swap_dims(hdi_matmul_problem *p, uint32_t d, uint32_t e)
     }
 }
 
-/* True if dimension `outer` continues where `inner` ends, in all operands. */
+/* True if, in all operands, one step of dimension `outer` leads to where `inner` ends. */
 static bool matmul_dim_goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
 {
     bool yes = true;
@@ -242,9 +243,10 @@ static void matmul_join_batch(hdi_matmul_problem *p)
     }
 }
 
-/* Turns a dimension of the batch into rows. b must not change along it. The matrices of a and c
- * must follow each other like rows, or be one row each. Does the same for columns, with a and b
- * exchanged. True: it found such a dimension. */
+/* Looks for a dimension of the batch that can become more rows, and turns it into rows. Along this
+ * dimension, b must not change. The matrices of a and c must follow each other like rows, or be one
+ * row each. Does the same for columns, with a and b exchanged. True: the function found such a
+ * dimension. */
 static bool matmul_fold_batch(hdi_matmul_problem *p)
 {
     for (uint32_t d = p->dims; d-- > 0;) {
@@ -279,7 +281,7 @@ static bool matmul_is_by_columns(uint64_t rows, uint64_t columns, int64_t row, i
     return dense && (columns == 1 || column > 0) && *pitch >= rows && *pitch <= most;
 }
 
-/* True if a library takes a factor, because the factor or its transpose is stored by columns. */
+/* True if a library can read a factor: the factor, or its transpose, is stored by columns. */
 static bool matmul_fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most,
                               uint8_t *transpose, uint64_t *pitch)
 {
@@ -291,8 +293,8 @@ static bool matmul_fit_factor(uint64_t rows, uint64_t columns, int64_t row, int6
     return matmul_is_by_columns(columns, rows, column, row, most, pitch);
 }
 
-/* True if a library can write c, because c is stored by columns. If it is stored by rows, the
- * transposed problem is solved, and *swapped is set. */
+/* True if a library can write c: c is stored by columns or by rows. For rows, *swapped is set, and
+ * the library solves the transposed problem. */
 static bool matmul_fit_result(const hdi_matmul_problem *p, uint64_t most, bool *swapped, uint64_t *pitch)
 {
     *swapped = false;
@@ -310,12 +312,12 @@ typedef struct fit {
     uint64_t pitch[HDI_OPERANDS];
 } fit;
 
-/* Determines which operands a library takes unchanged. */
+/* Determines the operands that a library takes without a copy. */
 static fit matmul_fit_all(const hdi_matmul_problem *p, uint64_t most)
 {
     fit f = {.swapped = false};
     f.operand[HDI_C] = matmul_fit_result(p, most, &f.swapped, &f.pitch[HDI_C]);
-    /* In the transposed problem rows and columns are exchanged. */
+    /* In the transposed problem, rows and columns of the factors are exchanged. */
     f.operand[HDI_A] = f.swapped ? matmul_fit_factor(p->k, p->m, p->column[HDI_A], p->row[HDI_A], most,
                                                      &f.transpose[HDI_A], &f.pitch[HDI_A])
                                  : matmul_fit_factor(p->m, p->k, p->row[HDI_A], p->column[HDI_A], most,
@@ -443,7 +445,7 @@ static void matmul_plan_builtin(const hdi_matmul_problem *problem, const hdi_mat
     }
     *out = (hdi_matmul_plan){
         .kind = HDI_MATMUL_BUILTIN, .reads_factors = out->reads_factors, .first = HDI_A, .second = HDI_B};
-    /* The kernel writes rows of c fast if their elements are adjacent. So if c is stored by
+    /* The kernel writes c fast if neighbouring elements of a row are adjacent. So if c is stored by
      * columns, the kernel solves the transposed problem. */
     bool swapped = hdi_stride_size(p.row[HDI_C]) < hdi_stride_size(p.column[HDI_C]) && p.m > 1;
     int first = swapped ? HDI_B : HDI_A, second = swapped ? HDI_A : HDI_B;
@@ -477,8 +479,8 @@ static void matmul_plan_builtin(const hdi_matmul_problem *problem, const hdi_mat
     out->tiles = hdi_matmul_tiles(facts->gpu, inside, s->m, s->n, s->count);
 }
 
-/* Factors without elements may have any strides. This clears the strides, so that no product of
- * strides overflows. */
+/* Sets the strides of factors that are not read to 0. Such strides may be any numbers, and products
+ * of them could overflow. */
 static void matmul_forget_factors(hdi_matmul_problem *p)
 {
     for (int o = HDI_A; o <= HDI_B; o++) {
@@ -495,8 +497,8 @@ void hdi_matmul_make_plan(const hdi_matmul_problem *problem, const hdi_matmul_fa
     if (p.low[HDI_C] == p.high[HDI_C]) {
         return;
     }
-    /* With k = 0 or alpha = 0 c is only scaled, and the factors are not read. The built-in kernel
-     * does that, since libraries differ there. */
+    /* With k = 0 or alpha = 0, c is only multiplied by beta, and the factors are not read. The
+     * built-in kernel does this, since libraries differ in this case. */
     p.k = p.alpha == 0 ? 0 : p.k;
     out->reads_factors = p.k > 0;
     if (p.k == 0) {
@@ -550,9 +552,9 @@ static hd_status matmul_check_buffer(product *p, int which)
     return reaches ? HD_OK : HDI_FAIL_ABOUT(hdi_buffer_reach_again(b, owner, device->index), "%s", names[which]);
 }
 
-/* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay unchanged
- * lie between its elements. So newer bytes on the host are not lost, and bytes of a failed
- * operation stay failed. */
+/* Notes the use of c, which is written. If beta is not 0, or if other bytes lie between the
+ * elements of c, c also counts as read. So newer bytes on the host are not lost, and bytes that a
+ * failed operation should have written stay failed. */
 static void matmul_note_result(product *p)
 {
     const hdi_extent *c = &p->extent[HDI_C];
@@ -580,7 +582,7 @@ static hd_status matmul_check_all(product *p)
 
 /* ---- submitting ---- */
 
-/* Lists the operands that the plan uses. The last one is c. */
+/* Lists the uses of the operands that the plan needs. The last use is that of c. */
 static size_t matmul_uses_of(const product *p, const hdi_matmul_plan *plan, hdi_use uses[HDI_OPERANDS])
 {
     size_t n = plan->reads_factors ? HDI_OPERANDS : 1;
@@ -594,7 +596,7 @@ static hd_status matmul_submit_calls(const product *p, const hdi_matmul_plan *pl
     size_t n_uses = matmul_uses_of(p, plan, uses);
     hd_status status = HD_OK;
     for (uint64_t i = 0; i < plan->calls && !status; i++) {
-        uses[n_uses - 1].read |= i > 0; /* c holds the results of earlier calls, which stay */
+        uses[n_uses - 1].read |= i > 0; /* c contains results of earlier calls, which must stay */
         hdi_product call = hdi_matmul_call(plan, i);
         call.a += p->extent[plan->first].buffer->address;
         call.b += p->extent[plan->second].buffer->address;
@@ -627,8 +629,8 @@ static hd_status matmul_submit_kernel(const product *p, const hdi_matmul_plan *p
     for (int i = 0; i < HDI_OPERANDS; i++) {
         at[i] = p->extent[i].buffer->address + p->extent[i].low;
     }
-    /* A factor that is not read may have any address, even one behind the end of its buffer. So for
-     * such a factor the kernel gets the address of c. */
+    /* The address of a factor that is not read may lie behind the end of its buffer. So for such a
+     * factor the kernel gets the address of c. */
     arguments args = {.c = at[HDI_C],
                       .a = plan->reads_factors ? at[plan->first] : at[HDI_C],
                       .b = plan->reads_factors ? at[plan->second] : at[HDI_C],
@@ -643,7 +645,7 @@ static hd_status matmul_submit_kernel(const product *p, const hdi_matmul_plan *p
 
 /* ---- operands that must be dense for a library ---- */
 
-/* An operand with each element once: a batch dimension that repeats matrices has size 1. */
+/* An operand that contains each element once: batch dimensions that repeat matrices get size 1. */
 static hd_tensor matmul_without_repeats(const hd_tensor *t)
 {
     hd_tensor once = *t;
@@ -724,7 +726,7 @@ static hd_status matmul_run(product *p, bool can_pack, hd_ticket *out)
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     status = matmul_run_packed(p, plan.pack, out);
-    /* No memory for dense copies: the built-in kernel needs none. */
+    /* If no memory is left for dense copies, use the built-in kernel, which needs no copies. */
     if (status == HD_ERROR_MEMORY) {
         status = matmul_run(p, false, out);
     }

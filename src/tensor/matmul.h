@@ -1,15 +1,15 @@
 /* matmul.h - matrix products: their plans, and the libraries and kernels that execute them in each
  * lane.
  *
- * A plan is calls of a library, or one launch of the built-in kernel. It depends only on the
- * tensors and the library's facts. Tests run it as a table. A lane's products are executed by the
- * library that its engine opened, and by the built-in kernels.
+ * A plan consists of calls of a library, or of one launch of the built-in kernel. The plan depends
+ * only on the tensors and the library's facts, so tests can check plans by a table. The library
+ * that a lane's engine opened, and the built-in kernels, execute the products of the lane.
  *
  * Threads: any; the functions of plans are pure.
- * Locks: one per device while a library is opened (rank MATMUL_LIBRARY). Memory is allocated before
- * it is taken.
- * Blocking: while a library is opened. This happens in the first call for a lane, and in the first
- * call after a restart of its device.
+ * Locks: one per device while a library is opened (rank MATMUL_LIBRARY). A thread allocates memory
+ * before it takes this lock.
+ * Blocking: the first call for a lane waits while a library is opened. The same is true of the
+ * first call after a restart of the lane's device.
  * Always:
  * - Operands are numbered HDI_A, HDI_B, HDI_C.
  * - The facts of a lane's library stay at their address until hd_close.
@@ -27,8 +27,8 @@
 
 enum { HDI_A, HDI_B, HDI_C, HDI_OPERANDS };
 
-/* A product of matrices: m x k times k x n, for each index of the batch. Strides and steps count
- * elements. */
+/* Products of matrices: m x k times k x n, one product for each index of the batch. Strides and
+ * steps count elements. */
 typedef struct hdi_matmul_problem {
     hd_type type;
     uint64_t m, n, k;
@@ -36,9 +36,9 @@ typedef struct hdi_matmul_problem {
     uint32_t dims; /* dimensions of the batch */
     uint64_t batch[HDI_MATMUL_BATCH];
     int64_t step[HDI_OPERANDS][HDI_MATMUL_BATCH];
-    /* Bytes from the buffer's start to the element with all indices 0. */
+    /* The bytes from the buffer's start to the element with all indices 0. */
     uint64_t offset[HDI_OPERANDS];
-    /* The operand's bytes in its buffer; empty without elements. */
+    /* The range of the operand's bytes in its buffer; empty if the operand contains no elements. */
     uint64_t low[HDI_OPERANDS], high[HDI_OPERANDS];
     double alpha, beta;
 } hdi_matmul_problem;
@@ -55,7 +55,7 @@ typedef struct hdi_matmul_facts {
     uint64_t most;  /* the largest size and pitch */
     uint64_t most_count;
     bool gpu;      /* selects the built-in kernel's tiles */
-    bool can_pack; /* operands may be copied first */
+    bool can_pack; /* the plan may first copy operands to dense tensors */
 } hdi_matmul_facts;
 
 typedef struct hdi_matmul_plan {
@@ -64,8 +64,9 @@ typedef struct hdi_matmul_plan {
     /* Operands that must be copied to dense temporary tensors first. Then the caller makes another
      * plan, for the copies. */
     bool pack[HDI_OPERANDS];
-    /* LIBRARY: one call for each index of the dimensions `loop`. `a`, `b` and `c` of the product
-     * are offsets in bytes, in the buffers of the operands `first` and `second`, and of c. */
+    /* LIBRARY: the plan makes one call for each index of the dimensions `loop`. `a`, `b` and `c` of
+     * the product are offsets in bytes, in the buffers of the operands `first` and `second`, and of
+     * c. */
     hdi_product product;
     int first, second;
     uint32_t loops;
@@ -84,22 +85,23 @@ hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_exte
 
 void hdi_matmul_make_plan(const hdi_matmul_problem *problem, const hdi_matmul_facts *facts, hdi_matmul_plan *out);
 
-/* The product of call `number` of a plan for a library, with its offsets. */
+/* The product of call `number`, counted from 0, of a plan for a library, with its offsets. */
 hdi_product hdi_matmul_call(const hdi_matmul_plan *plan, uint64_t number);
 
 /* ---- matmul_library.c: libraries of lanes ---- */
 
 extern const hdi_lifetime hdi_products_lifetime;
 
-/* Returns the facts of the lane's library. Opens the library unless it is open.
- * Blocking: while the library is opened.
+/* Returns the facts of the lane's library. Opens the library if it is not open yet.
+ * Blocking: the call waits while the library is opened.
  * Errors:
  * - OPTION: the library that the option blas names does not open, or offers no products
  * - MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST */
 hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out);
 
-/* Between these two calls no library is opened on the device. A restart calls them around the step
- * that makes the device work again. So a library and its workspace belong to the same worker. */
+/* Between hdi_products_hold and hdi_products_resume, no thread opens a library on the device. A
+ * restart holds before the step that makes the device work again, and resumes after this step. So a
+ * library and its workspace always belong to the same worker. */
 void hdi_products_hold(hd_runtime *rt, int device);
 void hdi_products_resume(hd_runtime *rt, int device);
 

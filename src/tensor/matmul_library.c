@@ -13,11 +13,11 @@
 
 #define TYPES 16 /* more than the number of types */
 
-/* A library that the engine of a lane opened. Only `workspace` changes later. A newer record is put
- * in front of it. */
+/* A library that the engine of a lane opened. After the library is open, only `workspace` changes.
+ * After a restart, a newer record is put in front of this one. */
 typedef struct opened {
     hdi_blas_facts facts;
-    uint64_t restarts;    /* how often the device had restarted before the library was opened */
+    uint64_t restarts;    /* the number of restarts of the device before the library was opened */
     hd_buffer *workspace; /* NULL: none */
     struct opened *before;
 } opened;
@@ -49,7 +49,7 @@ static void products_release(hd_runtime *rt)
     for (size_t i = 0; i < sizeof p->lanes / sizeof p->lanes[0]; i++) {
         for (opened *o = atomic_load_explicit(&p->lanes[i], memory_order_relaxed), *before; o; o = before) {
             before = o->before;
-            free(o); /* the workspace is freed together with all buffers */
+            free(o); /* the workspace ends when all buffers end */
         }
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
@@ -84,7 +84,7 @@ static hd_status products_take_workspace(hd_lane *lane, hd_buffer **out, uint64_
     return HD_OK;
 }
 
-/* The error for a library that the option names, but that does not open or offers no products. */
+/* Fails for a library that the option names, but that does not open or makes no products. */
 static hd_status products_refuse(const hdi_blas_facts *facts, const char *option)
 {
     return hdi_fail(HD_ERROR_OPTION, "option blas=%.100s: %.300s", option, facts->why);
@@ -98,7 +98,7 @@ static hd_status products_prepare(hd_lane *lane, opened **out, uint64_t *address
     if (!o) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    /* Read before any request. If the device is restarted meanwhile, the record counts as older
+    /* Read before any request. If the device restarts during this call, the record counts as older
      * than the restart. */
     o->restarts = atomic_load_explicit(&lane->device->restarts, memory_order_acquire);
     hd_status status = products_take_workspace(lane, &o->workspace, address, bytes);
@@ -140,8 +140,8 @@ static bool products_is_current(const hdi_device *device, const opened *o)
     return o && o->restarts == atomic_load_explicit(&device->restarts, memory_order_acquire);
 }
 
-/* Opens the lane's library. Does nothing if another thread opened it, or if the device was
- * restarted meanwhile. So the caller checks again. */
+/* Opens the lane's library. Does nothing if another thread opened the library, or if the device was
+ * restarted since the record was prepared. So the caller checks again. */
 static hd_status products_open_for(hd_lane *lane, _Atomic(opened *) *place)
 {
     hdi_device *device = lane->device;
@@ -162,11 +162,11 @@ static hd_status products_open_for(hd_lane *lane, _Atomic(opened *) *place)
                 before->workspace = NULL;
             }
             if (o->facts.types == 0) {
-                hdi_free(o->workspace); /* without a library the workspace is not used */
+                hdi_free(o->workspace); /* if no library was opened, nothing uses the workspace */
                 o->workspace = NULL;
             }
             o->before = before;
-            /* Pairs with the acquire load below: the record is complete. */
+            /* Pairs with the acquire load below, so that the record is complete. */
             atomic_store_explicit(place, o, memory_order_release);
             o = NULL;
         }
@@ -216,8 +216,8 @@ hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **o
         [HD_TYPE_F64] = "hd_product_f64", [HD_TYPE_C64] = "hd_product_c64",   [HD_TYPE_C128] = "hd_product_c128",
     };
     _Atomic(struct hd_kernel *) *place = &hdi_tensor_of(rt)->products->kernels[type];
-    /* Pairs with the release store below: the kernel's structure is complete. Threads that ask at
-     * the same time get the same kernel. */
+    /* Pairs with the release store below, so that the kernel's structure is complete. Threads that
+     * ask at the same time get the same kernel. */
     struct hd_kernel *k = atomic_load_explicit(place, memory_order_acquire);
     hd_status status = HD_OK;
     if (!k) {

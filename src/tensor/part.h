@@ -1,11 +1,10 @@
-/* part.h - the tensor layer's part of each runtime, behind the parts of the layers that it builds
- * on.
+/* part.h - the tensor layer's part of each runtime, on top of the parts of the layers below.
  *
- * hd_open allocates the last layer's structure, which includes all others. So every part of an
- * hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it builds
- * on.
+ * hd_open allocates the structure of the topmost layer, which contains all parts. So every part of
+ * an hd_runtime is at a constant offset, and a layer sees only the parts of the layers that it
+ * builds on.
  * Threads, locks: as the files that own the members describe.
- * Always: a part has the address of its runtime. It is all zeros until hd_open fills it in.
+ * Always: a part shares the address of its runtime. A part is all zeros until hd_open fills it in.
  */
 #ifndef HDI_TENSOR_PART_H
 #define HDI_TENSOR_PART_H
@@ -20,8 +19,7 @@ typedef struct hdi_tensor_part {
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* NULL: not requested yet */
 } hdi_tensor_part;
 
-/* A const runtime does not change itself; the objects it points to may. */
-static inline hdi_tensor_part *hdi_tensor_of(const hd_runtime *rt)
+static inline hdi_tensor_part *hdi_tensor_of(hd_runtime *rt)
 {
     return (hdi_tensor_part *)rt;
 }

@@ -1,14 +1,15 @@
 /* plan.c - reduces layouts to few dimensions, and chooses the kernel that moves the elements, with
  * its parameters (plan.h, src/kernel/builtin/tensor.h).
  *
- * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one,
- * `d`. `s` is the source's fastest dimension.
- * - If `s` and `d` are the same dimension, or nearly so, the plan uses units, as wide as the
- *   addresses allow.
- * - If they differ, it uses tiles over `s` and `d`. If one of them is shorter than a tile, the
+ * The dimensions of a canonical layout are numbered from the slowest to the fastest one in the
+ * destination. The fastest dimension of a side is the one with the shortest stride. `d` is the
+ * fastest dimension of the destination, and `s` of the source.
+ * - If `s` and `d` are the same dimension, or if tiles would gain nothing (GATHER_FAR), the plan
+ *   uses units. The units are as wide as the addresses allow.
+ * - Otherwise the plan uses tiles over `s` and `d`. If `s` or `d` is shorter than a tile, the
  *   dimensions that continue it on its side join it.
- * - If `s` is only a few elements long, it uses units along `d`, in short stretches. So the
- *   source's cache lines are still in the cache when the next index of `s` comes.
+ * - If `s` is only a few elements long, the plan uses units along `d`, in short stretches. So the
+ *   source's cache lines are still in the cache when the kernel gets to the next index of `s`.
  *
  * Threads: any; pure functions.
  * Locks: none.
@@ -33,7 +34,7 @@ static void layout_drop_dim(hdi_layout *l, int dim)
     }
 }
 
-/* Reverses a dimension: its last element becomes the first one. */
+/* Reverses a dimension: its last index becomes the first one. */
 static void layout_turn_dim(hdi_layout *l, int dim)
 {
     uint64_t steps = l->shape[dim] - 1;
@@ -56,8 +57,8 @@ static void layout_sort_dims(hdi_layout *l)
     }
 }
 
-/* True if dimension `dim` continues where the next one ends, on both sides. No product for the
- * destination overflows, since all its elements lie in a buffer. */
+/* True if, on both sides, one step of dimension `dim` leads to where the next dimension ends. No
+ * product for the destination overflows, since all its elements lie in a buffer. */
 static bool layout_dim_follows(const hdi_layout *l, int dim)
 {
     int64_t n = (int64_t)l->shape[dim + 1];
@@ -115,7 +116,7 @@ static const struct {
     {2, {"2a", "2d", "2s", "2n", "2w"}},
     {4, {"4a", "4d", "4s", "4n", "4w"}},
     {8, {"8d", "8d", "8s", "8n", "8w"}},
-    /* No kernel here is shifted: 16-byte elements are at multiples of 16 bytes. */
+    /* no kernel with a shifted window: 16-byte elements are at multiples of 16 bytes */
     {16, {"16a", "16d", "16d", "16d", "16d"}},
 };
 /* CPU: sizes of tiles. size_i * size_j * element is at most 32 KiB, the size of the kernel's
@@ -124,14 +125,14 @@ static const struct {
     uint32_t element, size_i, size_j;
 } cpu_tiles[] = {{1, 128, 128}, {2, 128, 128}, {4, 64, 64}, {8, 64, 64}, {16, 32, 32}};
 
-/* GPU: up to this many elements of i or j are few; with few of both, units find their lines in the
- * cache */
+/* GPU: up to this many elements of i or j count as few; if both are few, units find their lines in
+ * the cache */
 #define FEW 32
 #define GPU_TILE_LEAST 8 /* GPU: tiles need this many elements of i, and of j */
 #define CPU_TILE_LEAST 4 /* CPU: the same */
-/* Percent of a tile that elements should fill; if they fill less, other dimensions join. */
+/* Elements should fill this percentage of a tile; if they fill less, other dimensions join. */
 #define FILLED_LEAST 80
-/* Bytes: tiles gain nothing if source elements are further apart. */
+/* If source elements are further apart than this many bytes, a copy gains nothing from tiles. */
 #define GATHER_FAR 16
 #define GPU_STRETCH 256  /* GPU: units along d before the next index of s, if s is short */
 #define CPU_STRETCH 4096 /* CPU: the same */
@@ -224,7 +225,7 @@ static hd_tensor_digit plan_digit(const hdi_layout *l, int dim)
         .by = plan_divisor((uint32_t)l->shape[dim]), .dst = l->dst_stride[dim], .src = l->src_stride[dim]};
 }
 
-/* The largest power of two up to 16 that divides all addresses and strides. The strides of
+/* The largest power of two, at most 16, that divides all addresses and strides. The strides of
  * dimension `except` do not count. */
 static uint32_t plan_alignment(const hdi_layout *l, int except)
 {
@@ -251,7 +252,8 @@ static void plan_split_elements(hdi_layout *l)
     }
 }
 
-/* Joins adjacent elements into larger ones, if the fastest dimension has no gaps on either side. */
+/* Joins adjacent elements into larger ones, if the fastest dimension contains no gaps on either
+ * side. */
 static void plan_join_elements(hdi_layout *l, bool is_gpu)
 {
     int last = l->dims - 1;
@@ -263,8 +265,8 @@ static void plan_join_elements(hdi_layout *l, bool is_gpu)
     if (is_gpu) {
         bytes = plan_alignment(l, last) | (n & (0 - n) & 15);
         bytes &= 0 - bytes;
-    } else if (n > 16 || (n & (n - 1)) != 0) { /* the kernel copies rows as bytes anyway */
-        return;
+    } else if (n > 16 || (n & (n - 1)) != 0) {
+        return; /* no need to join elements, since the kernel copies rows as bytes */
     } else {
         bytes = n;
     }
@@ -292,8 +294,8 @@ static int plan_nearest_dim(const hdi_layout *l, unsigned except)
 
 /* ---- units ---- */
 
-/* Cuts dimension `dim` into a low digit of `low` values and a high one. With weight[which], the two
- * digits give the index, which is below limit[which]. */
+/* Cuts the indices of dimension `dim` into two digits: a low one with `low` values, and a high one.
+ * The index is computed from the two digits with weight[which], and is below limit[which]. */
 static void plan_cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_tensor_units *u,
                            hd_tensor_digit *lower, hd_tensor_digit *upper)
 {
@@ -308,8 +310,8 @@ static void plan_cut_digit(const hdi_layout *l, int dim, uint32_t low, int which
     u->flags |= HD_TENSOR_CUTS;
 }
 
-/* GPU: if only the destination allows 16 bytes at a time, a thread gathers 16 bytes of elements
- * from the source. */
+/* GPU: if the destination allows writes of 16 bytes, but the source does not allow such reads, a
+ * thread gathers 16 bytes of elements from the source. */
 static void plan_gather_elements(hdi_layout *l, hd_tensor_units *u)
 {
     int last = l->dims - 1;
@@ -362,8 +364,8 @@ static void plan_choose_digits(const hdi_layout *l, bool is_gpu, uint32_t togeth
     } else {
         u->digit[n++] = plan_digit(l, d);
         done = 1u << d;
-        /* With short rows, this copies `rows` neighbouring rows of the destination, and `rows` of
-         * the source, before other rows. */
+        /* If rows are short, the kernel copies `rows` neighbouring rows of the destination, and
+         * `rows` of the source, before other rows. */
         int p = d - 1, q = plan_nearest_dim(l, done);
         uint32_t rows = row < together ? (uint32_t)(together / row) : 1;
         if (is_gpu && is_row && row >= 32 && p >= 0 && q >= 0 && p != q && rows > 1 && l->shape[p] > 2 * rows &&
@@ -405,9 +407,10 @@ static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi
     uint64_t grid = 1;
     bool fits = true;
     if (is_gpu) {
-        /* A thread computes the outer digits once for all its units, so as few digits as possible
-         * are inner ones. But the last piece of the inner positions may be nearly empty. So digits
-         * become inner ones until their positions fill whole pieces, or many. */
+        /* A thread computes the outer digits once for all its units, so few digits should be inner
+         * ones. But the inner digits count positions in pieces, and the last piece may be nearly
+         * empty. So the plan adds inner digits until the positions fill whole pieces exactly, or
+         * fill many pieces. */
         uint64_t count = 1;
         u->piece = HD_TENSOR_UNITS_THREADS * HD_TENSOR_UNITS_EACH;
         while (u->inner < u->digits && count * u->digit[u->inner].by.n <= COUNT_MOST &&
@@ -448,8 +451,8 @@ typedef struct group {
     uint64_t count; /* indices of all dimensions together */
 } group;
 
-/* The dimension that continues the group on one side. -1: none exists, it is taken, or the group
- * would be too large. */
+/* The dimension that continues the group on one side. -1: no dimension does, it is taken, or the
+ * group would be too large. */
 static int plan_group_next(const hdi_layout *l, const group *g, const int64_t *stride, unsigned taken)
 {
     int64_t end;
@@ -464,7 +467,7 @@ static int plan_group_next(const hdi_layout *l, const group *g, const int64_t *s
     return -1;
 }
 
-/* The percentage of a row of tiles that is elements. */
+/* The percentage of a row of tiles that elements fill. */
 static uint64_t plan_percent_filled(uint64_t count, uint32_t size)
 {
     return count * 100 / ((count + size - 1) / size * size);
@@ -483,7 +486,7 @@ static void plan_grow_groups(const hdi_layout *l, group *i, group *j, uint32_t s
         if (of_i < 0 && of_j < 0) {
             return;
         }
-        /* The group with the emptier tiles comes first. */
+        /* The group with the emptier tiles grows first. */
         bool to_i =
             of_j < 0 || (of_i >= 0 && plan_percent_filled(i->count, size_i) <= plan_percent_filled(j->count, size_j));
         group *g = to_i ? i : j;
@@ -502,7 +505,8 @@ static bool plan_group_is_wide(const hdi_layout *l, uint64_t address, const int6
     for (int k = 0; k < l->dims; k++) {
         bool along = false;
         for (int n = 0; n < g->n; n++) {
-            /* the dimension is along the group, so it needs no multiple */
+            /* the dimension is part of the group, so its stride need not be a multiple of 16
+             * bytes */
             along |= g->dims[n] == k;
         }
         all |= along ? 0 : (uint64_t)stride[k];
@@ -539,15 +543,15 @@ static int plan_choose_tile(const hdi_layout *l, const group *i, const group *j,
     return plan_find_tile(gpu_tiles[row].kernel[kind]);
 }
 
-/* The number of tiles along one side. Shifted windows begin up to `margin` elements earlier, and
- * must still reach the end. */
+/* The number of tiles along one side. A shifted window may begin up to `margin` elements earlier.
+ * The windows must still reach the last element. */
 static uint64_t plan_count_tiles(uint64_t count, uint32_t size, uint32_t margin)
 {
     return (count + margin + size - 1) / size;
 }
 
-/* The bytes of a run without gaps that a matrix forms on one side. `along`: the dimensions of
- * adjacent elements. `across`: those of the rows. */
+/* The bytes of the run without gaps that a matrix forms on one side. `along`: the dimensions of
+ * adjacent elements. `across`: the dimensions of rows. */
 static uint64_t plan_group_run(const hdi_layout *l, const group *along, const group *across, const int64_t *stride)
 {
     uint64_t run = along->count * l->element;
@@ -575,8 +579,8 @@ static void plan_fill_tile(const hdi_layout *l, const group *i, const group *j, 
         p->j_row[k].by = plan_divisor((uint32_t)l->shape[j->dims[k]]);
         p->j_row[k].step = l->src_stride[j->dims[k]];
     }
-    /* Orders the other dimensions. First come those that continue the matrix on the side where its
-     * runs are shorter. So concurrent blocks make long runs on both sides. */
+    /* Orders the other dimensions. The first ones continue the matrix on the side where its runs
+     * are shorter. So blocks that run at the same time make long runs on both sides. */
     bool by_src = plan_group_run(l, i, j, l->src_stride) < plan_group_run(l, j, i, l->dst_stride);
     for (;;) {
         int next = by_src ? plan_nearest_dim(l, taken) : -1;
@@ -667,9 +671,9 @@ static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const h
 
 /* ---- complete plans ---- */
 
-/* Chooses the cut of a layout that is too large for one launch. The longest dimension is cut into
- * about two halves, with DIM_MOST indices at most. A dimension of 512 or more is cut at a multiple
- * of 256, so that cache lines of both sides stay whole. */
+/* Chooses the cut of a layout that is too large for one launch. The longest dimension is cut at
+ * DIM_MOST indices if it is longer, and otherwise into about two halves. A dimension of 512 or more
+ * is cut at a multiple of 256, so that cache lines of both sides stay whole. */
 static void plan_choose_cut(const hdi_layout *l, hdi_plan *out)
 {
     int longest = 0;

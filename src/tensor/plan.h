@@ -1,19 +1,19 @@
-/* plan.h - how elements get from one layout to another. Plans depend only on the layouts. Tests
- * check them as a table, and by running them.
+/* plan.h - plans for a move of elements from one layout to another. A plan depends only on the
+ * layouts, the device and a wish. So tests check plans by a table; other tests also run them.
  *
  * Threads: any; pure functions, except hdi_tensor_copy_as.
  * Locks: none.
  * Blocking: none, except hdi_tensor_copy_as. No function reads memory of a tensor or calls a
  * device.
  *
- * For benchmarks, a *wish* selects one of several kernels for a copy, and the order in which it
- * walks the tiles. So one program can measure all of them in one run:
+ * For benchmarks, a *wish* selects one of several kernels for a copy, and the order in which the
+ * kernel visits the tiles. So one program can measure all kernels in one run:
  *
  *     hdi_plan_wish wish = {.kernel = "4b", .group = 8};
  *     hdi_tensor_copy_as(&dst, &src, &wish, &ticket);
  *     for (int i = 0; hdi_tile_kind_at(i); i++) { ... hdi_tile_kind_at(i)->name ... }
  *
- * Some kernels cannot do every copy, for example one of another element size. Then
+ * If the kernel cannot do the copy, for example since it is for another element size,
  * hdi_tensor_copy_as fails with UNSUPPORTED.
  */
 #ifndef HDI_TENSOR_PLAN_H
@@ -22,11 +22,12 @@
 #include <heddle/tensor.h>
 #include "kernel/builtin/tensor.h"
 
-/* One dimension may be cut in two, and elements may be split. */
+/* Two more than a tensor's dimensions, since one dimension may be cut in two, and elements may be
+ * split. */
 #define HDI_LAYOUT_DIMS (HD_TENSOR_DIMS + 2)
 
 /* The places of the same elements on two sides. The addresses are those of the element with all
- * indices 0. Negative strides lead to elements in front of that one. */
+ * indices 0. Negative strides lead to elements in front of that element. */
 typedef struct hdi_layout {
     uint32_t element; /* bytes: 1, 2, 4, 8 or 16 */
     int dims;
@@ -35,11 +36,11 @@ typedef struct hdi_layout {
     uint64_t dst, src;
 } hdi_layout;
 
-/* Describes the same elements with as few dimensions as possible:
+/* Describes the same elements with as few dimensions as possible. The layout must not be empty, and
+ * no two elements may share a place in the destination. Afterwards:
  * - no dimension has only one element
  * - the destination's strides are positive and fall from dimension to dimension
- * - neighbouring dimensions that continue each other on both sides are joined
- * The layout is not empty. No two of its elements coincide in the destination. */
+ * - neighbouring dimensions that continue each other on both sides are joined */
 void hdi_layout_canonicalize(hdi_layout *layout);
 
 /* True if a canonical layout is one run of bytes on both sides. */
@@ -53,8 +54,8 @@ typedef struct hdi_plan_device {
 
 typedef struct hdi_plan_wish {
     const char *kernel; /* name in HD_TENSOR_TILES, or "units"; NULL: the planner chooses */
-    /* Tiles of a strip. With "units": bytes of neighbouring rows that are copied before other rows.
-     * 0: the planner chooses. */
+    /* The number of tiles in a strip. With "units": the bytes of neighbouring rows that are copied
+     * before other rows. 0: the planner chooses. */
     uint32_t group;
 } hdi_plan_wish;
 
@@ -87,7 +88,7 @@ typedef struct hdi_plan {
 /* Plans a canonical layout. `wish` may be NULL. */
 void hdi_plan_make(const hdi_layout *layout, const hdi_plan_device *device, const hdi_plan_wish *wish, hdi_plan *out);
 
-/* Cuts a layout. *layout becomes the lower part, *upper the upper one. */
+/* Cuts a layout. *layout becomes the lower part, and *upper the upper part. */
 void hdi_layout_cut(hdi_layout *layout, int dim, uint64_t at, hdi_layout *upper);
 
 typedef struct hdi_tile_kind {

@@ -13,16 +13,16 @@
 #include "base/number.h"
 #include "buffer/buffer.h"
 
-/* The place of a tensor: its buffer, and the bytes [low, high) that hold its elements. low == high
- * without elements. */
+/* The place of a tensor: its buffer, and the bytes [low, high) that hold its elements. If the
+ * tensor contains no elements, low == high. */
 typedef struct hdi_extent {
     struct hd_buffer *buffer;
     uint64_t low, high;
     uint64_t elements;
 } hdi_extent;
 
-/* Checks the form, and that the buffer is live and holds all elements. `which` names the tensor in
- * messages ("dst").
+/* Checks the form of a tensor, and that its buffer is live and contains all elements. `which` names
+ * the tensor in messages ("dst").
  * Errors: ARGUMENT (also for a null `t`), HANDLE, DEVICE_LOST, RANGE. */
 hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *out);
 
@@ -30,12 +30,12 @@ hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *ou
  * buffer. Errors: ARGUMENT. */
 hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements);
 
-/* Gets the bytes that elements take in front of the first element, and from the first element on.
- * The form is not empty. False: more than 64 bits. */
+/* Gets the bytes that elements take in front of the element with all indices 0, and from this
+ * element on. The form is not empty. False: a number does not fit into 64 bits. */
 bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind);
 
-/* Sets row-major strides. A dimension without elements counts as one element, so that an empty
- * tensor gets strides, too. False: a stride overflows. */
+/* Sets row-major strides. A dimension of size 0 counts as one element here, so that an empty tensor
+ * also gets strides. False: a stride overflows. */
 bool hdi_tensor_set_row_major(hd_tensor *t);
 
 /* Writes "f32 [3, 4, 5]" for messages, and returns `out`. */
@@ -56,21 +56,21 @@ bool hdi_tensor_broadcast_to(const hd_tensor *t, int dims, const uint64_t *shape
 /* ---- elements that share bytes: the tensors passed hdi_tensor_check and are not empty ---- */
 
 /* True if elements of the tensor may share bytes. Sorts the strides by size. If each stride is at
- * least the span of the smaller ones, the result is false. That holds for all slices, permutations
- * and reshapes of a contiguous tensor. All other strides count as overlapping, even if no elements
- * do (2 and 3 bytes with two indices each). */
+ * least the span of the smaller ones, the result is false. This is the case for all slices,
+ * permutations and reshapes of a contiguous tensor. With all other strides the result is true, even
+ * if no elements share bytes (for example strides of 2 and 3 bytes with two indices each). */
 bool hdi_tensor_repeats(const hd_tensor *t);
 
-/* True if a quick test shows that no element of `a` shares bytes with one of `b` in the same
- * buffer. It makes two tests:
+/* True if one of two quick tests shows that no element of `a` shares bytes with an element of `b`
+ * in the same buffer:
  * - the ranges from first to last element are apart
  * - the elements are side by side in each period of a common pitch, as the left and the right half
  *   of a matrix are */
 bool hdi_tensors_apart(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b, const hdi_extent *b_extent);
 
-/* True if an element of `a` may share bytes with one of `b`. `a` does not repeat itself. `b` has
- * the same shape and lies in the same buffer.
- * The result is exact in three cases; otherwise it is true:
+/* True if an element of `a` may share bytes with an element of `b`. No elements of `a` share bytes
+ * with each other. `b` has the shape of `a` and lies in the same buffer.
+ * The result is exact in three cases; in all other cases it is true:
  * - hdi_tensors_apart returns true
  * - the strides are the same (shifted views)
  * - a common divisor of all strides keeps the elements apart (even and odd columns, real and

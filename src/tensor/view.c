@@ -1,4 +1,4 @@
-/* view.c - element types, tensors over buffers, other views of the same elements, and whether
+/* view.c - element types, tensors over buffers, other views of the same elements, and tests whether
  * elements share bytes.
  *
  * Threads: any.
@@ -7,7 +7,7 @@
  * time does not depend on the size of the tensor.
  * Always:
  * - sums and products of the program's numbers are checked for overflow
- * - `out` is written last, since it may be the tensor that is read
+ * - a function writes `out` last, since `out` may be the tensor that it reads
  */
 #include <stdio.h>
 #include <string.h>
@@ -51,8 +51,8 @@ const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES])
     return out;
 }
 
-/* The number of elements of a shape. If one dimension has no elements, it is 0, whatever the other
- * dimensions are. False: 2^63 or more. */
+/* The number of elements of a shape. If the size of one dimension is 0, the number is 0, whatever
+ * the other dimensions are. False: the number is 2^63 or more. */
 static bool tensor_count_elements(int dims, const uint64_t *shape, uint64_t *out)
 {
     uint64_t n = 1;
@@ -109,7 +109,7 @@ bool hdi_tensor_reach(const hd_tensor *t, uint64_t *before, uint64_t *behind)
     return true;
 }
 
-/* The error for a tensor whose buffer was freed, or is no buffer. */
+/* Fails for a tensor whose buffer was freed, or is no buffer. */
 static hd_status tensor_refused(const hd_tensor *t, const char *which)
 {
     return hdi_fail_about(hdi_buffer_refused(t->buffer), "%s", which);
@@ -182,15 +182,19 @@ bool hd_tensor_is_contiguous(const hd_tensor *t)
 
 bool hdi_tensor_set_row_major(hd_tensor *t)
 {
-    int64_t next = (int64_t)hd_type_size(t->type);
+    int64_t next = (int64_t)hd_type_size(t->type), more;
+    bool fits = true, empty = false;
     for (int i = t->dims - 1; i >= 0; i--) {
         t->stride[i] = next;
         uint64_t n = t->shape[i] ? t->shape[i] : 1;
-        if (n > ELEMENTS_MAX || __builtin_mul_overflow(next, (int64_t)n, &next)) {
-            return false;
+        empty |= t->shape[i] == 0;
+        if (n > ELEMENTS_MAX || __builtin_mul_overflow(next, (int64_t)n, &more)) {
+            fits = false;
+        } else {
+            next = more;
         }
     }
-    return true;
+    return fits || empty; /* no element uses a stride of an empty tensor */
 }
 
 hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
@@ -202,8 +206,8 @@ hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
     return t;
 }
 
-/* Sets *t to this shape with strides of 0. All other bytes are 0, so that equal tensors have equal
- * bytes. Errors: ARGUMENT. */
+/* Sets *t to this shape with strides of 0. All other bytes of *t become 0, so that equal tensors
+ * consist of equal bytes. Errors: ARGUMENT. */
 static hd_status tensor_set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape)
 {
     if (dims > 0 && !shape) {
@@ -271,6 +275,7 @@ hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type,
 
 hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t *shape, hd_tensor *out)
 {
+    HDI_INSIDE(hdi_lane_runtime(lane));
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
@@ -284,8 +289,8 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
-    /* A tensor without elements also gets a buffer, so every tensor can be freed alike. */
-    HDI_INSIDE(hdi_lane_runtime(lane));
+    /* A tensor without elements also gets a buffer, so that programs can free all tensors in the
+     * same way. */
     status = hdi_alloc_with(lane, bytes ? bytes : 1, NULL, __builtin_return_address(0), &t.buffer);
     if (!status) {
         *out = t;
@@ -305,8 +310,8 @@ static hd_status tensor_check_view(const hd_tensor *t, const hd_tensor *out)
     return hdi_tensor_check_form(t, "the tensor", &elements);
 }
 
-/* Adds steps * stride to the offset. False: overflow, or the result is negative. This happens only
- * with a tensor that does not fit into any buffer. */
+/* Adds steps * stride to the offset. False: the result overflows or is negative. This is possible
+ * only for a tensor that does not fit into any buffer. */
 static bool tensor_move_offset(size_t *offset, uint64_t steps, int64_t stride)
 {
     int64_t way, sum;
@@ -334,7 +339,7 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     }
     uint64_t n = t->shape[dim];
     uint64_t step_size = hdi_stride_size(step);
-    /* The elements behind the first one that is taken, in the direction of the step. */
+    /* The number of elements behind the first one that is taken, in the direction of the step. */
     uint64_t room = step < 0 ? first : n - first - 1;
     if (count == 0 ? first > n : first >= n || (count - 1) > room / step_size) {
         return hdi_fail(HD_ERROR_RANGE, "%llu elements from %llu on in steps of %lld, dimension %d has %llu",
@@ -343,7 +348,8 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     }
     hd_tensor view = *t;
     view.shape[dim] = count;
-    /* With one element the stride is not used, so an overflow of the product is no error. */
+    /* If only one element is taken, the stride does not matter, so an overflow of the product is no
+     * error. */
     if (count > 1 && __builtin_mul_overflow(t->stride[dim], step, &view.stride[dim])) {
         return hdi_fail(HD_ERROR_ARGUMENT, "stride %lld times step %lld is too large", (long long)t->stride[dim],
                         (long long)step);
@@ -442,8 +448,9 @@ hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shap
 }
 
 /* Sets the strides of `to`, a shape with as many elements as *t, over the elements of *t.
- * Walks both shapes from the slowest dimension on, and pairs groups of dimensions with equally many
- * elements. Within a group, the old dimensions must continue each other without a gap. */
+ * Walks both shapes from the slowest dimension on. Finds groups of old dimensions and groups of new
+ * ones with the same number of elements. Within a group, the old dimensions must continue each
+ * other without a gap. */
 static bool tensor_reshape_strides(const hd_tensor *t, hd_tensor *to)
 {
     uint64_t shape[HD_TENSOR_DIMS] = {0};
@@ -486,8 +493,7 @@ static bool tensor_reshape_strides(const hd_tensor *t, hd_tensor *to)
         first = end;
         old = old_end;
     }
-    /* Dimensions of one element get the stride that follows, as in a tensor made without
-     * strides. */
+    /* A dimension of size 1 gets the stride that it would have in a row-major tensor. */
     int64_t next = (int64_t)hd_type_size(t->type);
     for (int i = to->dims - 1; i >= 0; i--) {
         if (to->shape[i] == 1) {
@@ -563,9 +569,10 @@ bool hdi_tensor_repeats(const hd_tensor *t)
 }
 
 /* True if two elements can be about `apart` bytes from each other; the difference may be less than
- * an element. Considers the n dimensions with the smallest strides. In a dimension, two indices
- * differ by at most shape - 1. The smaller dimensions span less than one step of the largest one,
- * so only two numbers of steps are possible. */
+ * an element. Looks only at the n dimensions with the smallest strides. Two indices of a dimension
+ * differ by at most shape - 1. The dimensions with smaller strides span less than one step of the
+ * dimension with the largest stride. So only two numbers of steps are possible in that
+ * dimension. */
 static bool tensor_is_difference(const hd_tensor *t, const int *order, int n, int64_t apart)
 {
     int64_t element = (int64_t)hd_type_size(t->type);
@@ -619,7 +626,7 @@ static bool tensors_side_by_side(const hd_tensor *steps, const hd_tensor *a, uin
         uint64_t pitch = steps->shape[i] > 1 ? hdi_stride_size(steps->stride[i]) : 0;
         uint64_t a_width = pitch ? tensor_width_in(a, pitch) : 0, b_width = a_width ? tensor_width_in(b, pitch) : 0;
         if (b_width) {
-            /* From the start of a to the start of b. */
+            /* the distance from the start of a to the start of b, in a period */
             uint64_t apart = (b_low % pitch + pitch - a_low % pitch) % pitch;
             if (a_width <= apart && apart + b_width <= pitch) {
                 return true;

@@ -44,16 +44,17 @@ typedef struct attributes {
 } attributes;
 
 #define NAME_BYTES HDI_RECORD_TEXT_ROOM
-#define RECORDERS 256 /* as many recorders as there can be runtimes */
+#define RECORDERS 256 /* the most runtimes, each with one recorder */
 #define DEPTH 64      /* the most nested ranges of a thread; deeper ones are left out */
 #define INTERVALS 512 /* the most intervals that are open at a time */
 
 /* ---- active recorders ---- */
 
 static hdi_mutex lock = HDI_MUTEX_INIT(NVTX);
-static hdi_recorder *recorders[RECORDERS]; /* under the mutex, like the following two */
-static int64_t since[RECORDERS];           /* clock time at which this recorder began */
-static _Atomic uint32_t n_recorders;       /* also loaded without the mutex, as a hint */
+/* under the mutex, like `since` and all stores to `n_recorders` */
+static hdi_recorder *recorders[RECORDERS];
+static int64_t since[RECORDERS];     /* clock time at which this recorder began */
+static _Atomic uint32_t n_recorders; /* also loaded without the mutex, as a hint */
 
 static void nvtx_before_fork(void)
 {
@@ -147,8 +148,8 @@ static nest *nvtx_nest_here(void)
     return own;
 }
 
-/* Writes a record into all traces that were on at `began`. `text` may be NULL for a name that was
- * written. The mutex is held. */
+/* Writes a record into all traces that were on at `began`. `text` may be NULL if these traces
+ * already contain the name. The mutex is held. */
 static void nvtx_put(uint8_t type, uint64_t name, const char *text, int64_t began)
 {
     hdi_record record = {.range = {.name = name}};
@@ -188,8 +189,8 @@ static int nvtx_push(const void *domain, const char *text)
     return at;
 }
 
-/* Ends range number `at`. The ranges within it end before it, and begin again behind it. The mutex
- * is held. */
+/* Ends the range at depth `at`, counted from 0. The ranges within it end first, and begin again
+ * afterwards. The mutex is held. */
 static void nvtx_nest_end(const nest *own, int at)
 {
     for (int i = own->depth - 1; i >= at; i--) {
@@ -229,7 +230,7 @@ static int nvtx_pop(const void *domain)
 /* ---- ranges that are started and ended ---- */
 
 typedef struct interval {
-    /* 0: none. An id contains the interval's number in the table, and is never used again */
+    /* 0: none. An id contains the interval's index in the table, and is never used again */
     uint64_t id;
     uint64_t name;
     int64_t began;
@@ -237,8 +238,8 @@ typedef struct interval {
     char text[NAME_BYTES];
 } interval;
 
-/* A table of INTERVALS, made with the first one. NULL: there was none yet, or there is no memory.
- * Under the mutex. */
+/* A table of INTERVALS intervals, made when the first interval begins. NULL: no interval began yet,
+ * or there is no memory. Under the mutex. */
 static interval *intervals;
 
 /* True if a trace that was on at `began` is still on. The mutex is held. */
@@ -275,8 +276,7 @@ static void nvtx_interval_drop(void)
     }
 }
 
-/* Returns the range's number. 0: the range is not recorded; NVTX without a tool returns the
- * same. */
+/* Returns the range's id. 0: the range is not recorded. NVTX without a tool also returns 0. */
 static uint64_t nvtx_start(const char *text)
 {
     static uint64_t serial;
@@ -351,7 +351,7 @@ static void nvtx_name_narrow(char out[NAME_BYTES], const wchar_t *text)
     out[n] = 0;
 }
 
-/* Registered names and domains, each once. They stay as long as the process. */
+/* The registered names and domains, each once. They are kept until the process ends. */
 typedef struct kept {
     struct kept *next;
     char text[];
@@ -464,7 +464,7 @@ static uint64_t nvtx_start_ex(const attributes *a)
 
 static void nvtx_domain_end(const void *domain, uint64_t id)
 {
-    (void)domain; /* the number suffices */
+    (void)domain; /* the interval's number identifies it in all domains */
     nvtx_end_id(id);
 }
 
@@ -495,7 +495,7 @@ static const void *nvtx_domain_w(const wchar_t *name)
 
 int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t table))
 {
-    hdi_keep_loaded(); /* NVTX calls us as long as the process lives */
+    hdi_keep_loaded(); /* NVTX calls functions of this library as long as the process lives */
     const callbacks *c = table_of ? table_of(TABLE_CALLBACKS) : NULL;
     static const struct {
         int module;

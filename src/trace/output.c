@@ -19,11 +19,11 @@
 
 /* ---- opening ---- */
 
-/* False with errno; EWOULDBLOCK: another trace is written to it. */
+/* False with errno; EWOULDBLOCK: another trace is being written to this file. */
 static bool output_open_one(hdi_output *o)
 {
-    /* The file is truncated only once it is known to be free. It is opened without blocking, since
-     * a pipe may lack a reader. */
+    /* The file is truncated only once it is known to be free. Opening does not block, since a pipe
+     * may lack a reader. */
     o->descriptor = hdi_descriptor_open(o->name, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY, 0644);
     struct stat facts;
     if (o->descriptor < 0 || fstat(o->descriptor, &facts) != 0) {
@@ -34,7 +34,7 @@ static bool output_open_one(hdi_output *o)
         return true;
     }
     bool taken = flock(o->descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    /* On a file system without locks, this does without them. */
+    /* On a file system without locks, the trace is written without a lock. */
     return !taken && hdi_quiet_resize(o->descriptor, 0) == 0;
 }
 

@@ -1,11 +1,11 @@
-/* output.h - the file of a trace. No other trace writes it meanwhile, and a pipe whose reader
- * sleeps is given up.
+/* output.h - the file of a trace. No other trace writes the file meanwhile. Writing to a pipe stops
+ * for good if its reader takes nothing.
  *
- * Threads: one at a time uses an hdi_output.
- * Locks: the system's lock of the file, so that only one of two traces gets it, also across
- * processes. It ends with the process.
+ * Threads: only one thread at a time uses an hdi_output.
+ * Locks: the system's lock of the file, so that only one of two traces gets the file, even across
+ * processes. The lock ends with the process.
  * Blocking: opening never blocks. Writing blocks while a pipe is full.
- * Always: it never changes a file that another trace is written to.
+ * Always: a file to which another trace is written is never changed.
  */
 #ifndef HDI_TRACE_OUTPUT_H
 #define HDI_TRACE_OUTPUT_H

@@ -1,13 +1,13 @@
 /* trace.c - hd_trace_start and hd_trace_stop, the option `trace`, and ranges.
  *
- * A trace begins with the file and its writer. After that, engines and threads record. It ends in
- * the reverse order: threads stop recording, engines hand over their records, and the writer takes
- * the remaining records.
+ * A trace begins with the file and its writer. After that, engines and threads record. A trace ends
+ * in the reverse order: threads stop recording, engines hand over their records, and the writer
+ * takes the remaining records.
  *
  * Threads: any. Locks: the tracer's mutex, while a trace begins or ends.
  * Blocking: as heddle/trace.h states.
- * Always: a runtime writes one trace at a time. It does not wait for an engine that delivers
- * nothing in time.
+ * Always: a runtime writes one trace at a time. The end of a trace does not wait for an engine
+ * longer than GIVE_NS.
  */
 #include "trace/trace.h"
 #include <heddle/trace.h>
@@ -24,12 +24,6 @@
 
 #define GIVE_NS 1000000000 /* the time that engines get at the end of a trace */
 #define LOOK_NS 200000
-
-struct hdi_tracer {
-    hdi_mutex lock;
-    hdi_writer *writer; /* NULL: no trace */
-    uint32_t detail;    /* of that trace */
-};
 
 /* ---- engines ---- */
 
@@ -111,7 +105,7 @@ static hd_status trace_begin_reports(hd_runtime *rt)
 
 void hdi_trace_restarted(hdi_device *device)
 {
-    struct hdi_tracer *tracer = hdi_trace_of(device->runtime)->tracer;
+    hdi_tracer *tracer = &hdi_trace_of(device->runtime)->tracer;
     hdi_mutex_lock(&tracer->lock);
     if (tracer->writer && tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
         hdi_attempt attempt; /* the trace goes on without CUPTI's reports */
@@ -127,13 +121,13 @@ void hdi_trace_restarted(hdi_device *device)
 static hd_status trace_start_file(hd_runtime *rt, const char *file, _Atomic unsigned *number, uint32_t detail,
                                   uint64_t limit)
 {
-    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_tracer *tracer = &hdi_trace_of(rt)->tracer;
     if (tracer->writer) {
         return hdi_fail(HD_ERROR_ARGUMENT, "the trace '%s' is being written; call hd_trace_stop first",
                         hdi_writer_file(tracer->writer));
     }
     bool reports = detail == HDI_RECORD_DETAIL_CUPTI;
-    hd_status status = hdi_recorder_prepare(&rt->recorder, (uint64_t)rt->options.trace_memory);
+    hd_status status = hdi_recorder_prepare(&rt->recorder);
     status = !status && reports ? trace_begin_reports(rt) : status;
     if (status) {
         return status;
@@ -155,11 +149,11 @@ static hd_status trace_start_file(hd_runtime *rt, const char *file, _Atomic unsi
 
 static hd_status trace_stop_file(hd_runtime *rt, hd_trace_info *info)
 {
-    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_tracer *tracer = &hdi_trace_of(rt)->tracer;
     hdi_nvtx_leave(&rt->recorder);
     atomic_store_explicit(&rt->recorder.detail, 0, memory_order_seq_cst);
     if (tracer->detail == HDI_RECORD_DETAIL_CUPTI) {
-        /* this comes before the engines stop recording, since they take the reports */
+        /* the reports end before the engines stop recording, since engines record the reports */
         trace_end_reports(rt, rt->n_devices);
     }
     trace_set_engines(rt, 0);
@@ -189,7 +183,7 @@ hd_status hd_trace_start(hd_runtime *rt, const char *file, const hd_trace_option
     }
     uint64_t limit = options && options->file_limit ? options->file_limit : (uint64_t)rt->options.trace_limit;
     uint32_t as_option = (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES;
-    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_tracer *tracer = &hdi_trace_of(rt)->tracer;
     hdi_mutex_lock(&tracer->lock);
     hd_status status = trace_start_file(rt, file, NULL, detail ? (uint32_t)detail : as_option, limit);
     hdi_mutex_unlock(&tracer->lock);
@@ -206,7 +200,7 @@ hd_status hd_trace_stop(hd_runtime *rt, hd_trace_info *out)
     if (out && HDI_SIZED_CHECK(hd_trace_info, out)) {
         return HD_ERROR_ARGUMENT;
     }
-    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
+    hdi_tracer *tracer = &hdi_trace_of(rt)->tracer;
     hdi_mutex_lock(&tracer->lock);
     hd_status status = tracer->writer ? trace_stop_file(rt, &info)
                                       : hdi_fail(HD_ERROR_NOT_FOUND, "no trace is being written; call hd_trace_start");
@@ -219,15 +213,19 @@ hd_status hd_trace_stop(hd_runtime *rt, hd_trace_info *out)
 
 /* ---- with the runtime ---- */
 
-static hd_status trace_create(hd_runtime *rt)
+static void trace_init(hd_runtime *rt)
 {
-    struct hdi_tracer *tracer = calloc(1, sizeof *tracer);
-    if (!tracer) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
-    }
-    hdi_mutex_init(&tracer->lock, HDI_RANK_TRACER);
-    hdi_trace_of(rt)->tracer = tracer;
-    return HD_OK;
+    hdi_mutex_init(&hdi_trace_of(rt)->tracer.lock, HDI_RANK_TRACER);
+}
+
+/* Returns the name of a rank's file: the number stands before the ending, so "run.trace" becomes
+ * "run.3.trace". The caller frees it. NULL: no memory. */
+static char *trace_name_of_rank(const char *file, int64_t rank)
+{
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file, *dot = strrchr(base, '.');
+    const char *ending = dot && dot > base ? dot : base + strlen(base);
+    char *name = NULL;
+    return asprintf(&name, "%.*s.%lld%s", (int)(ending - file), file, (long long)rank, ending) < 0 ? NULL : name;
 }
 
 /* Starts the trace that the option `trace` requests. */
@@ -238,8 +236,13 @@ static hd_status trace_ready(hd_runtime *rt)
     if (!file[0]) {
         return HD_OK;
     }
+    char *of_rank = NULL;
+    if (rt->options.trace_rank >= 0 && !(file = of_rank = trace_name_of_rank(file, rt->options.trace_rank))) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the name of the trace");
+    }
     hd_status status = trace_start_file(rt, file, &traced, (uint32_t)rt->options.trace_detail + HDI_RECORD_DETAIL_EDGES,
                                         (uint64_t)rt->options.trace_limit);
+    free(of_rank);
     if (!status) {
         hdi_nvtx_offer();
     }
@@ -248,8 +251,7 @@ static hd_status trace_ready(hd_runtime *rt)
 
 void hdi_trace_close(hd_runtime *rt, hd_error *left)
 {
-    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
-    if (tracer && tracer->writer) {
+    if (hdi_trace_of(rt)->tracer.writer) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
         hd_status status = trace_stop_file(rt, NULL);
@@ -262,17 +264,12 @@ void hdi_trace_close(hd_runtime *rt, hd_error *left)
 
 static void trace_release(hd_runtime *rt)
 {
-    struct hdi_tracer *tracer = hdi_trace_of(rt)->tracer;
-    if (tracer) {
-        hdi_trace_close(rt, NULL);
-        hdi_mutex_destroy(&tracer->lock);
-        free(tracer);
-        hdi_trace_of(rt)->tracer = NULL;
-    }
+    hdi_trace_close(rt, NULL);
+    hdi_mutex_destroy(&hdi_trace_of(rt)->tracer.lock);
     hdi_recorder_release(&rt->recorder);
 }
 
-const hdi_lifetime hdi_trace_lifetime = {.create = trace_create, .ready = trace_ready, .release = trace_release};
+const hdi_lifetime hdi_trace_lifetime = {.init = trace_init, .ready = trace_ready, .release = trace_release};
 
 /* ---- ranges ---- */
 

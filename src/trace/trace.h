@@ -16,8 +16,8 @@ extern const hdi_lifetime hdi_trace_lifetime;
  * NULL. */
 void hdi_trace_close(hd_runtime *rt, hd_error *left);
 
-/* Call it when a device comes back in another worker process. From now on that process's reports of
- * CUPTI are recorded. */
+/* Call it when a device comes back in another worker process. From now on the trace gets CUPTI's
+ * reports from the new process. */
 void hdi_trace_restarted(hdi_device *device);
 
 #endif

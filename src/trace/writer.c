@@ -14,6 +14,7 @@
 #include "memory/host_pool.h"
 #include "memory/part.h"
 #include "trace/output.h"
+#include "trace/part.h"
 
 _Static_assert(HDI_RECORD_LANES == HDI_LANES_MAX, "a lane's number in a file is its number in the runtime");
 
@@ -27,7 +28,7 @@ _Static_assert(HDI_RECORD_LANES == HDI_LANES_MAX, "a lane's number in a file is 
 /* A number in the file that stands for a text. */
 typedef struct named {
     uint64_t number;
-    uint64_t text; /* hdi_record_number of it */
+    uint64_t text; /* hdi_record_number of the text */
     uint8_t kind;  /* HDI_RECORD_NAME_*; 0: a free place of the table */
 } named;
 
@@ -36,9 +37,9 @@ struct hdi_writer {
     hdi_output output;
     uint64_t limit; /* bytes of the file */
     int error;      /* an errno, after which nothing is written any more */
-    /* `left_out` counts those of `dropped` that did not fit into the file. */
+    /* `left_out`: how many of the `dropped` records did not fit into the file. */
     uint64_t records, dropped, left_out;
-    /* The number of records up to the last look before the first record was left out. */
+    /* The number of records in the file at the last look before the first record was left out. */
     uint64_t whole;
     pthread_t thread;
     _Atomic uint32_t stop; /* futex word */
@@ -127,7 +128,7 @@ static void writer_put_name(hdi_writer *w, uint8_t kind, uint64_t number, const 
 
 /* ---- names ---- */
 
-/* The place of a number, or a free one for it. */
+/* Returns the place of a number, or a free place for it. */
 static named *writer_name_place(named *table, size_t places, uint8_t kind, uint64_t number)
 {
     size_t at = (size_t)((number + kind) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (places - 1);
@@ -159,9 +160,9 @@ static bool writer_room_for_name(hdi_writer *w)
     return true;
 }
 
-/* Writes the number's name, unless it was written before. If another text uses the number, the text
- * gets the next free one. Returns the number. `as`: the text's hdi_record_number. Without memory it
- * writes the name each time. */
+/* Writes the number's name, unless it was written before. If another text uses the number, `text`
+ * gets the next free number. Returns the number. `as`: the text's hdi_record_number. If there is no
+ * memory for the table, the name is written each time. */
 static uint64_t writer_name_number(hdi_writer *w, uint8_t kind, uint64_t number, uint64_t as, const char *text)
 {
     if (!writer_room_for_name(w)) {
@@ -170,7 +171,7 @@ static uint64_t writer_name_number(hdi_writer *w, uint8_t kind, uint64_t number,
     }
     named *place = writer_name_place(w->named, w->named_room, kind, number);
     while (place->kind && place->text != as) {
-        /* Only labels come here: their numbers have 32 bits. */
+        /* Only labels come here: their numbers have 32 bits, so two texts may share a number. */
         number = (uint32_t)(number + 1) ? number + 1 : 1;
         place = writer_name_place(w->named, w->named_room, kind, number);
     }
@@ -244,12 +245,13 @@ static void writer_name_lane(hdi_writer *w, const hdi_record *submit)
 
 /* ---- the contents of rings ---- */
 
-/* The text of a record as a string: its pieces from number `first` of the ring on. */
+/* The text of a record as a string: its pieces from index `first` of the ring on. */
 static void writer_text_at(const hdi_record_ring *ring, uint64_t first, uint32_t pieces, char *out, size_t bytes)
 {
     size_t length = 0;
     for (uint32_t i = 0; i < pieces; i++) {
-        hdi_record piece = *hdi_ring_at(ring, first + i); /* a worker may write it meanwhile */
+        /* a copy: a worker may write there meanwhile */
+        hdi_record piece = *hdi_ring_at(ring, first + i);
         size_t n = piece.text.bytes < HDI_RECORD_TEXT_BYTES ? piece.text.bytes : HDI_RECORD_TEXT_BYTES;
         n = n < bytes - 1 - length ? n : bytes - 1 - length;
         memcpy(out + length, piece.text.text, n);
@@ -316,7 +318,7 @@ static void writer_take_of_thread(hdi_writer *w, const hdi_record_ring *ring, hd
     }
 }
 
-/* Takes a record from an engine's ring. `texts` pieces of its text are in the ring, from number
+/* Takes a record from an engine's ring. `texts` pieces of its text are in the ring, from index
  * `first` on. */
 static void writer_take_of_engine(hdi_writer *w, const hdi_record_ring *ring, const hdi_record *r, uint64_t first,
                                   uint32_t texts)
@@ -354,7 +356,7 @@ static bool writer_empty_ring(hdi_writer *w, hdi_record_ring *ring, int device)
 {
     uint64_t ready = hdi_ring_ready(ring);
     for (uint64_t i = 0; i < ready;) {
-        hdi_record r = *hdi_ring_at(ring, i++); /* a worker may write it meanwhile */
+        hdi_record r = *hdi_ring_at(ring, i++); /* a copy: a worker may write there meanwhile */
         if (device >= 0) {
             r.device = (uint8_t)device;
             /* The number of pieces that the record states, but not more than the ring contains. */
@@ -400,7 +402,8 @@ static void writer_sample(hdi_writer *w, bool all)
 
 /* ---- the thread ---- */
 
-/* `last`: no other look may follow, so these figures of memory are the last ones. */
+/* Takes the contents of all rings. `last`: this may be the last look, so it also writes the last
+ * figures of memory. */
 static bool writer_look(hdi_writer *w, bool last)
 {
     bool any = false;
@@ -430,7 +433,8 @@ static void *writer_run(void *context)
 {
     hdi_writer *w = context;
     while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
-        /* pairs with the release in writers_put_rest: that thread's records are in the rings */
+        /* pairs with the release in writers_put_rest: the records of the thread that ends the
+         * program are in the rings */
         uint32_t asked = atomic_load_explicit(&w->asked, memory_order_acquire);
         writer_look(w, asked != atomic_load_explicit(&w->looked, memory_order_relaxed));
         if (atomic_exchange_explicit(&w->looked, asked, memory_order_release) != asked) {
@@ -491,8 +495,8 @@ static void writers_delist(const hdi_writer *w)
 }
 
 /* Runs in exit(), which may be called anywhere, also in a signal handler. So it waits for no lock.
- * Here, too, only the writers read the rings. A destructor comes behind the program's own functions
- * for exit(), which may close runtimes. */
+ * The function asks the writers to empty the rings, since only writers read rings. A destructor
+ * runs after the program's own functions for exit(), which may close runtimes. */
 static __attribute__((destructor)) void writers_put_rest(void)
 {
     if (!hdi_mutex_try(&writers_lock)) {
@@ -518,7 +522,8 @@ static void writer_put_first(hdi_writer *w, uint32_t detail)
 {
     hd_runtime *rt = w->rt;
     uint64_t limit = w->limit;
-    /* writes these records in any case, since the rest is meaningless without them */
+    /* these records are written whatever the limit is, since all others are meaningless without
+     * them */
     w->limit = UINT64_MAX;
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
@@ -544,6 +549,11 @@ static void writer_put_first(hdi_writer *w, uint32_t detail)
         memcpy(device.a_device.uuid, facts->uuid, sizeof device.a_device.uuid);
         memcpy(device.a_device.bus, facts->bus_id, strnlen(facts->bus_id, sizeof device.a_device.bus - 1));
         writer_put_text(w, device, facts->name);
+    }
+    const hdi_record *rank = &hdi_trace_of(rt)->tracer.rank;
+    hdi_record *place = rank->type ? writer_room(w, 1) : NULL;
+    if (place) {
+        *place = *rank;
     }
     int n = 0;
     for (const hdi_option_row *row; (row = hdi_option_row_at(n)) != NULL; n++) {

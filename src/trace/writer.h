@@ -1,17 +1,17 @@
 /* writer.h - the thread that empties the rings of a runtime into the file of a trace.
  *
- * It writes names for the numbers in records: kernels, lanes, labels, ranges. It samples each
- * device's memory: at the begin, at the end, and every 10 ms if it changed.
+ * The writer also writes the names that numbers in records stand for: kernels, lanes, labels,
+ * ranges. It samples each device's memory: at the begin, at the end, and every 10 ms if it changed.
  *
  * Threads: start and stop are called under the tracer's mutex. The rest runs on the writer's own
  * thread, and on the thread that ends the program by exit().
  * Locks: a mutex per process, for the list of writers. Rings need none, since the writer is their
  * only reader.
- * Blocking: exit() waits until each writer has written the contents of the rings, at most for a
- * second. It waits for no lock.
+ * Blocking: exit() waits until each writer wrote the contents of the rings, at most for a
+ * second. exit() waits for no lock.
  * Always: the file contains complete records; the records of one ring are in their order. After an
- * error nothing more is written, and everything counts as dropped. A worker process's record is
- * copied only if its type is one of an engine.
+ * error nothing more is written, and everything counts as dropped. A record of a worker process is
+ * copied only if engines write records of its type.
  */
 #ifndef HDI_TRACE_WRITER_H
 #define HDI_TRACE_WRITER_H

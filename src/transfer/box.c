@@ -1,9 +1,9 @@
 /* box.c - boxes: reduces a box to numbers, walks through it, and copies it between the program's
  * memory and a buffer.
  *
- * hd_write_box and hd_read_box copy through chunks of pinned memory. Processors gather the
- * program's rows into a chunk, or scatter a chunk into the rows.
- * A device copies between the chunk and the buffer's rows.
+ * hd_write_box and hd_read_box copy through chunks of pinned memory. Processors copy the program's
+ * rows into a chunk (gather), or a chunk into the program's rows (scatter). A device copies between
+ * the chunk and the buffer's rows.
  *
  * Threads: any; the threads of copy_pool.h share the rows of a chunk.
  * Locks: this file has no lock.
@@ -23,8 +23,9 @@
 
 /* ---- numbers and walks ---- */
 
-/* Merges neighbouring dimensions that follow each other on both sides. Lower dimensions come first,
- * so a merged one may merge again. */
+/* Merges two neighbouring dimensions if their bytes follow each other without a gap, in the source
+ * and in the destination. The function begins with the lowest dimensions, so a merged dimension may
+ * also merge with the next one. */
 static void box_join_dims(hdi_box *b)
 {
     int kept = 0;
@@ -81,16 +82,18 @@ hd_status hdi_box_make(const hd_box *box, hdi_box *out)
             continue;
         }
         if (box->dst_stride[i] < b.dst_span) {
-            return hdi_fail(HD_ERROR_ARGUMENT,
-                            "the box writes bytes twice: dst_stride[%d] is %zu, and what it repeats spans %llu bytes",
-                            i, box->dst_stride[i], (unsigned long long)b.dst_span);
+            return hdi_fail(
+                HD_ERROR_ARGUMENT,
+                "the box writes bytes twice: dst_stride[%d] is %zu, less than the %llu bytes that it repeats", i,
+                box->dst_stride[i], (unsigned long long)b.dst_span);
         }
         b.count[b.dims] = box->count[i];
         b.dst[b.dims] = box->dst_stride[i];
         b.src[b.dims++] = box->src_stride[i];
         fits = box_widen_span(&b.dst_span, box->count[i], box->dst_stride[i]) &&
                box_widen_span(&b.src_span, box->count[i], box->src_stride[i]);
-        /* the product cannot overflow, since the destination spans at least that many bytes */
+        /* the product cannot overflow: the destination's span is at least as large, and did not
+         * overflow */
         b.bytes *= box->count[i];
     }
     if (!fits) {
@@ -101,10 +104,11 @@ hd_status hdi_box_make(const hd_box *box, hdi_box *out)
     return HD_OK;
 }
 
-/* True if a row of the source and a row of the destination meet, within the lowest `dims`
- * dimensions. The first bytes of these dimensions on the two sides are `apart` bytes apart. Each
- * stride is at least the span of the dimensions below. So for each dimension at most two
- * differences of indices come near enough. */
+/* Compares the rows in the lowest `dims` dimensions. True if a row of the source and a row of the
+ * destination share bytes. `apart`: the distance in bytes between the first byte of the source and
+ * of the destination in these dimensions. The stride of each dimension is at least the span of all
+ * lower dimensions. So in each dimension at most two differences of the rows' indices can make the
+ * rows meet. */
 static bool box_rows_meet(const hdi_box *b, int dims, int64_t apart)
 {
     if (dims == 0) {
@@ -156,7 +160,7 @@ hdi_walk hdi_walk_begin(const hdi_box *b, uint64_t piece, unsigned sides)
     return w;
 }
 
-/* Moves on to the row behind the last row of a part. */
+/* Moves the walk by `rows` rows, to the row behind the part. */
 static void box_walk_step(hdi_walk *w, uint64_t rows)
 {
     const hdi_box *b = &w->box;
@@ -216,14 +220,15 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
 
 /* ---- between the program's memory and buffers ---- */
 
-#define READ_AHEAD 3               /* the chunks that are on their way while one is scattered */
+/* the device fills up to this many chunks while processors scatter one */
+#define READ_AHEAD 3
 #define ITEM ((uint64_t)256 << 10) /* bytes that one thread copies at a time */
 /* Rows of at least this many bytes are copied by hdi_copy_through. */
 #define LONG_ROW ((uint64_t)4 << 10)
 
 /* ---- rows, by processors ---- */
 
-/* The same rows on two sides: each side uses its own pitch. */
+/* Rows to copy: each of the two sides has its own pitch. */
 typedef struct rows {
     unsigned char *to;
     const unsigned char *from;
@@ -265,8 +270,8 @@ static void box_copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t 
     }
 }
 
-/* Copies the bytes [item, item + 1) * ITEM of a load. If a part consists of several rows, copies
- * the rows that begin in these bytes. */
+/* Copies the bytes from item * ITEM to (item + 1) * ITEM of a load. If a part consists of several
+ * rows, copies the rows that begin in this range. */
 static void box_gather_item(void *context, size_t item)
 {
     const gathering *g = context;
@@ -290,7 +295,7 @@ static void box_gather_item(void *context, size_t item)
     }
 }
 
-/* The side of a load whose offsets and pitches are wanted. */
+/* The layout of the rows of a load: as in the destination, as in the source, or as in the chunk. */
 typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
 
 static uint64_t box_part_offset(const hdi_load *load, int i, lie how, uint64_t *pitch)
@@ -317,7 +322,7 @@ static void box_gather(hd_runtime *rt, int device, const hdi_load *load, unsigne
     }
 }
 
-/* Copies all of a box whose two sides processors can reach. */
+/* Copies a whole box between two sides that processors can access. */
 static void box_gather_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
 {
     hdi_walk walk = hdi_walk_begin(box, HDI_STAGING_LARGE, 0);
@@ -328,7 +333,8 @@ static void box_gather_all(hd_runtime *rt, const hdi_box *box, unsigned char *to
 
 /* ---- the calls ---- */
 
-/* Checks the buffer's side of a box (`span` bytes), and the side of the program. */
+/* Checks both sides of a box: the buffer's side, which spans `span` bytes, and the program's
+ * memory. */
 static hd_status box_check_sides(hd_buffer *handle, size_t offset, uint64_t span, const void *memory,
                                  uint64_t memory_span, struct hd_buffer **out)
 {
@@ -343,8 +349,8 @@ static hd_status box_check_sides(hd_buffer *handle, size_t offset, uint64_t span
     return status;
 }
 
-/* Fails if the two sides share a byte. The program's memory may be a part of the buffer: its rows
- * may lie between the buffer's rows, as in hd_copy_box. */
+/* Fails if the two sides share a byte. The program's memory may lie inside the buffer. Then its
+ * rows may lie between the buffer's rows, as in hd_copy_box. */
 static hd_status box_check_apart(const hdi_box *box, const void *dst, const void *src)
 {
     return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
@@ -352,8 +358,8 @@ static hd_status box_check_apart(const hdi_box *box, const void *dst, const void
                : HD_OK;
 }
 
-/* Chooses the pool whose chunks a box goes through. *room: the bytes of the box that fit into a
- * chunk. */
+/* Chooses the pool whose chunks a box goes through. *room: the number of the box's bytes that fit
+ * into one chunk. */
 static hd_status box_choose_pool(hdi_device *device, bool to_device, const hdi_box *box, hdi_staging **pool,
                                  uint64_t *room)
 {
@@ -370,8 +376,8 @@ static hd_status box_choose_pool(hdi_device *device, bool to_device, const hdi_b
     return status;
 }
 
-/* Waits until operations on the box would not wait for work of the program. The thread holds no
- * chunk meanwhile. */
+/* Waits until operations on the box would no longer wait for work of the program. The thread holds
+ * no chunk during this wait. */
 static hd_status box_await_roots(const hdi_transfer *t, hdi_staging *pool, bool writes, int64_t deadline)
 {
     uint64_t low = writes ? t->dst_offset : t->src_offset;
@@ -417,7 +423,8 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     }
     hd_runtime *rt = b->runtime;
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    /* Read once: another buffer may take over the structure, and the submission detects that. */
+    /* The owner is read once. If another buffer takes over the structure, the submission notices
+     * this. */
     int owner = b->owner;
     if (owner == HDI_OWNER_HOST) {
         return box_write_pinned(b, handle, offset, src, &box, deadline);
@@ -455,8 +462,8 @@ typedef struct incoming {
     hd_ticket last;
 } incoming;
 
-/* Takes a chunk, and submits the copies of the next parts into it. in->chunk is NULL after a
- * failure. Without `waits` it is also NULL if no chunk is free. */
+/* Takes a chunk, and submits the copies of the next parts into the chunk. in->chunk is NULL after a
+ * failure. If `waits` is false, in->chunk is also NULL if no chunk is free. */
 static hd_status box_read_send(const hdi_transfer *t, hdi_staging *pool, bool waits, int64_t deadline, hdi_point *after,
                                incoming *in)
 {
@@ -503,8 +510,8 @@ static hd_status box_read_from_device(const hdi_transfer *t, hdi_device *device,
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
-            /* This thread never waits for a chunk while it holds others, since two such readers
-             * could wait for each other. */
+            /* This thread does not wait for a chunk while it holds other chunks: two threads that
+             * did so could wait for each other. */
             status = box_read_send(t, pool, !pending, deadline, &after, in);
             if (status || !in->chunk) {
                 break;

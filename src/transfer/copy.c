@@ -4,17 +4,17 @@
  * Each part of the copy takes two operations. The first one copies from the source into a chunk, in
  * a lane of the source's device. The second one copies from the chunk to the destination, in a lane
  * of the destination's device. The call submits the operations of all parts without waiting for
- * earlier parts to finish. The second operation of a part waits for the first one, which waits for
- * the earlier use of the chunk. Both wait in their lanes, so the copy is asynchronous even with few
- * chunks.
+ * earlier parts to finish. The first operation of a part waits for the earlier use of its chunk,
+ * and the second operation waits for the first one. Both operations wait in their lanes, so the
+ * call does not wait even with few chunks.
  *
  * Threads: any.
  * Locks: this file has no lock; a submission takes order locks.
  * Blocking: a call waits as hdi_submit does. A staged copy also waits for chunks (staging.h).
- * Always: a part is one operation in a lane of the library, or two if the copy is staged. Only the
- * buffers' use records order the part against other work.
- * Each part runs after the part before it, and fails if that part fails. So the ticket of the last
- * part stands for the whole transfer.
+ * Always: a part is one operation in a lane of the library, or two if the copy is staged. The order
+ * between a part and other work follows only from the use records of the buffers. Each part runs
+ * after the part before it, and fails if that part fails. So the ticket of the last part stands for
+ * the whole transfer.
  * When a thread gives a chunk back, also after a failure, it records the last operation that uses
  * the chunk. Each operation counts as a use of the whole chunk, so that the chunk's use record
  * stays one segment.
@@ -33,8 +33,10 @@ hd_status hdi_copy_alive(hd_lane *lane)
 
 /* ---- one operation ---- */
 
-/* Submits the operation that copies `rows` rows (hdi_submit_linked). It runs after *after, which
- * then becomes its own point. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
+/* Submits an operation that copies `rows` rows (hdi_submit_linked). The operation runs after the
+ * operation *after. On success, *after becomes the point of the new operation. `kind`: HDI_COPY_*,
+ * with flags.
+ * Errors: as hdi_submit. */
 static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
                                   uint64_t rows, hdi_point *after, hd_ticket *out)
 {
@@ -65,7 +67,8 @@ static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *
         return hdi_loss_fail(lost->runtime, lost->owner, "a buffer's content was lost meanwhile");
     }
     hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
-    /* `address` is the engine's address. For pinned memory the program's address may differ. */
+    /* The command gets `address`, the address as devices see it. For pinned memory the program's
+     * address may differ. */
     if (rows == 1) {
         command.copy.src = src->address + from->at;
         command.copy.dst = dst->address + to->at;
@@ -78,8 +81,8 @@ static hd_status copy_submit_rows(hd_lane *lane, uint16_t kind, const hdi_side *
         command.box.row = row;
         command.box.rows = rows;
     }
-    /* From the second part on, the failure of an earlier part does not fail this call. Instead, the
-     * destination's content and the ticket fail. */
+    /* If an earlier part failed, this call still succeeds, but the destination's content and the
+     * ticket fail. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
     hd_status status = hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, out);
     if (!status) {
@@ -102,8 +105,9 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
     return status;
 }
 
-/* The flags for a copy whose end other lanes wait for: they ask the engine to announce that end.
- * Engines in other processes watch the lane's `done`, which HDI_COPY_FLAG makes move. */
+/* The flags for a copy whose end other lanes wait for. They ask the engine for an event behind the
+ * copy. Engines in other processes cannot use the event, but wait for the lane's `done`. So with
+ * worker processes the copy also gets HDI_COPY_FLAG, which publishes `done`. */
 static uint16_t copy_awaited(const hd_runtime *rt)
 {
     return rt->is_process ? HDI_COPY_EVENT | HDI_COPY_FLAG : HDI_COPY_EVENT;
@@ -111,8 +115,8 @@ static uint16_t copy_awaited(const hd_runtime *rt)
 
 /* ---- all parts ---- */
 
-/* The sides of a part. If the box is one run of bytes, a part counts as a use of its own bytes.
- * Otherwise each part counts as a use of the whole box. */
+/* The sides of a part. If the box is one run of bytes, a part counts as a use of its own bytes
+ * only. Otherwise each part counts as a use of the whole box. */
 static hdi_side transfer_side_to(const hdi_transfer *t, const hdi_part *part)
 {
     hdi_side side = {.place = t->to, .at = t->dst_offset + part->dst, .pitch = part->dst_pitch};
@@ -149,7 +153,7 @@ static inline __attribute__((always_inline)) hd_status transfer_run_straight(con
     hd_lane *lane = hdi_copy_lane(device, way, route->lanes);
     hdi_walk walk = hdi_walk_begin(t->box, route->piece, HDI_WALK_BOTH);
     if (t->box->dims == 0 && t->box->bytes > route->piece) {
-        kind |= copy_awaited(rt); /* an operation may need only one of the parts */
+        kind |= copy_awaited(rt); /* a later operation may depend on only one of the parts */
     }
     hdi_point after = t->after;
     hd_status status = HD_OK;
@@ -183,13 +187,13 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
                                  .high = chunk->bytes,
                                  .ours = !to_host};
         hdi_side outside = to_host ? transfer_side_from(t, part) : transfer_side_to(t, part);
-        /* If the chunk has the same pitch as the source, one row covers the whole part, with the
-         * bytes between its rows. */
+        /* If the rows have the same pitch in the chunk and in the source, the whole part is copied
+         * as one row. That row includes the bytes between the rows. */
         bool at_once = to_host && part->pitch == part->src_pitch;
         uint64_t row = at_once ? hdi_part_room(part) : part->row;
         uint64_t rows = at_once ? 1 : part->rows;
-        /* The other half, and the next use of the chunk, wait for the last operation of this
-         * half. */
+        /* The other half of the copy waits for the last operation of this half. The next use of the
+         * chunk waits for the same operation. */
         uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) |
                         (i == load->n - 1 ? copy_awaited(lane->device->runtime) : 0);
         status = copy_submit_rows(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
@@ -198,15 +202,16 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
     return status;
 }
 
-/* A transfer through pinned chunks. If the copies through its chunks wait for work of the program,
- * the transfer keeps up to STAGED_OWN chunks and uses them in turn. So the parts overlap, and other
- * transfers can use the rest of the pool. */
+/* A transfer through pinned chunks. If its copies wait for work of the program, the transfer keeps
+ * up to STAGED_OWN chunks, and uses them in turn. So the parts overlap in time, and other transfers
+ * can use the rest of the pool. */
 #define STAGED_OWN 3
 
 typedef struct staged {
     const hdi_transfer *t;
     hd_runtime *rt;
-    int src, dst; /* the owners as planned, since the buffers may be freed meanwhile */
+    /* the owners that the plan used; stored here, since another thread may free the buffers */
+    int src, dst;
     hd_lane *lane_out, *lane_in;
     int64_t deadline;
     hdi_staging *pool;
@@ -215,9 +220,9 @@ typedef struct staged {
     unsigned n_own, turn;
 } staged;
 
-/* Waits for the program's work that either half of the transfer depends on. The transfer holds no
- * chunk meanwhile. */
-static hd_status staged_await_roots(const staged *s)
+/* Gets a chunk for a transfer that waits for work of the program, although the pool is short.
+ * *counted, *chunk and errors: as hdi_staging_await_apart. */
+static hd_status staged_take_apart(const staged *s, bool *counted, hdi_chunk **chunk)
 {
     const hdi_transfer *t = s->t;
     const hdi_use uses[2] = {
@@ -234,8 +239,7 @@ static hd_status staged_await_roots(const staged *s)
          .high = t->dst_offset + t->box->dst_span,
          .write = true},
     };
-    hd_status status = hdi_staging_await_roots(s->lane_out, &uses[0], 1, s->deadline);
-    return status ? status : hdi_staging_await_roots(s->lane_in, &uses[1], 1, s->deadline);
+    return hdi_staging_await_apart(s->pool, s->lane_out, uses, 2, s->deadline, counted, chunk);
 }
 
 /* Gets a chunk for the next part. A transfer that keeps chunks does not wait for further chunks, so
@@ -247,16 +251,22 @@ static hd_status staged_take(staged *s, hdi_chunk **chunk)
     if (!s->pool) {
         return HD_ERROR_HOST_MEMORY;
     }
-    bool is_short = hdi_staging_is_short(s->pool);
+    bool counted = hdi_staging_count(s->pool);
+    bool is_short = !counted || hdi_staging_is_short(s->pool);
+    hd_status status = HD_OK;
     if (s->n_own) {
         if (!is_short && s->n_own < STAGED_OWN) {
             hdi_staging_take(s->pool, HDI_STAGING_NOW, 0, chunk);
         }
         *chunk = *chunk ? *chunk : s->own[s->turn++ % s->n_own];
-        return HD_OK;
+    } else {
+        status = is_short ? staged_take_apart(s, &counted, chunk) : HD_OK;
+        status = status || *chunk ? status : hdi_staging_await(s->pool, HDI_STAGING_IN_USE, s->deadline, chunk);
     }
-    hd_status status = is_short ? staged_await_roots(s) : HD_OK;
-    return status ? status : hdi_staging_await(s->pool, HDI_STAGING_IN_USE, s->deadline, chunk);
+    if (counted) {
+        hdi_staging_count_chunk(s->pool, status ? NULL : *chunk);
+    }
+    return status;
 }
 
 static bool staged_owns(const staged *s, const hdi_chunk *chunk)
@@ -317,7 +327,7 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     if (status) {
         return status;
     }
-    hdi_attempt attempt; /* drops the error of large chunks if smaller ones succeed */
+    hdi_attempt attempt; /* drops the error message for large chunks if smaller chunks succeed */
     hdi_attempt_begin(&attempt);
     uint64_t piece = route->piece;
     hdi_walk walk = hdi_walk_begin(t->box, piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
@@ -325,7 +335,7 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     while (!status && !walk.ended) {
         hdi_chunk *chunk;
         status = staged_take(&s, &chunk);
-        /* Smaller chunks may still fit. */
+        /* If there is no memory for large chunks, there may still be memory for smaller ones. */
         if (status == HD_ERROR_HOST_MEMORY && s.bytes > HDI_STAGED_SMALL) {
             bool large = s.bytes > HDI_STAGED_MEDIUM;
             s.bytes = piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
@@ -347,8 +357,8 @@ transfer_run_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *ou
     return hdi_attempt_result(&attempt, status);
 }
 
-/* Both callers inline this function. So a copy without a trace ends in a tail call, which saves the
- * 20 instructions that check a status. */
+/* Both callers inline this function. So without a trace, a copy ends in a tail call, which saves 20
+ * instructions that would check the status. */
 static inline __attribute__((always_inline)) hd_status transfer_run_route(const hdi_transfer *t, const hdi_route *route,
                                                                           hd_ticket *out)
 {
@@ -376,8 +386,8 @@ transfer_run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *
 
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
-    /* The owners are read once. If a buffer is freed meanwhile, its structure may become another
-     * buffer; the submission detects that. */
+    /* The owners are read only once. If another thread frees a buffer, another buffer may get its
+     * structure. The submission notices this. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
     if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
         int by = hdi_buffers_access_between(t->from.buffer, facts.src, t->to.buffer, facts.dst);
@@ -475,8 +485,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        /* The owner is read once. If the buffer is freed meanwhile, its structure may become
-         * another buffer; the submission detects that. */
+        /* The owner is read only once. If another thread frees the buffer, another buffer may get
+         * its structure. The submission notices this. */
         int owner = b->owner;
         hdi_device *device = owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
         hdi_use use = {.buffer = b,

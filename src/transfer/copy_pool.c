@@ -1,21 +1,22 @@
 /* copy_pool.c - the threads that help to copy (workers), their groups and jobs, and a copy function
  * that bypasses the caches.
  *
- * A transfer that wants workers puts a job into the pool's list; the job is on the stack of its
- * thread. A worker takes one turn at the job with the fewest workers; jobs near its own memory node
- * go first. Then the worker chooses again. So the workers divide themselves among the jobs. Each
- * worker stays at one NUMA node that is near devices. The workers of a node are a group, and each
- * group gets its share of all workers.
+ * A transfer that wants workers puts a job into the pool's list. The job is a structure on the
+ * stack of the transfer's own thread. A worker takes one turn at the job with the fewest workers,
+ * and prefers jobs near its own memory node. After each turn, the worker chooses a job again. So
+ * the workers divide themselves among the jobs. Each worker stays at one NUMA node that is near
+ * devices. The workers of a node are a group, and each group gets its share of all workers.
  * An idle worker waits until the doorbell of its group changes.
  *
  * Stores that bypass the caches need not read the destination first, and leave the content of the
- * caches unchanged. They write whole cache lines. Ordinary stores write small blocks, and the bytes
- * in front of the first whole line and behind the last one. Processors without such stores use
- * memcpy. Builds with sanitizers use memcpy, too, since sanitizers do not see these stores.
+ * caches unchanged. Such stores write whole cache lines. Ordinary stores write the bytes in front
+ * of the first whole line and behind the last one, and all bytes of small blocks. Processors
+ * without such stores use memcpy. Builds with sanitizers use memcpy, too, since sanitizers do not
+ * see these stores.
  *
  * Threads, locks, blocking: see copy_pool.h.
  * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and
- * `over` change under the pool's mutex. Once a worker has counted itself out of a job, it does not
+ * `over` change under the pool's mutex. After a worker counts itself out of a job, it does not
  * touch the job.
  */
 #include <signal.h>
@@ -43,7 +44,8 @@
 #include <emmintrin.h>
 
 #define LINE 64
-/* Smaller blocks stay in a cache, where the next use may find them. */
+/* Smaller blocks are copied by ordinary stores. So they stay in a cache, where the next use may
+ * find them. */
 #define LEAST ((size_t)64 << 10)
 
 static void copy_through_lines(unsigned char *dst, const unsigned char *src, size_t bytes)
@@ -58,7 +60,7 @@ static void copy_through_lines(unsigned char *dst, const unsigned char *src, siz
         _mm_stream_si128(to + 2, c);
         _mm_stream_si128(to + 3, d);
     }
-    _mm_sfence(); /* without this instruction the stores are not ordered with later ones */
+    _mm_sfence(); /* without this instruction, another thread may see later stores before these */
 }
 
 void hdi_copy_through(void *dst, const void *src, size_t bytes)
@@ -96,10 +98,11 @@ typedef struct job {
     void *context;
     size_t most;
     int node;
-    /* The workers that work on the job now; its own thread reads this without the mutex. */
+    /* The number of workers at the job now. The job's own thread reads this field without the
+     * mutex. */
     _Atomic size_t workers;
-    /* The job wants no workers until its own thread clears this field. That thread reads the field
-     * without the mutex. */
+    /* Set: the job wants no workers until its own thread clears this field. The job's own thread
+     * reads the field without the mutex. */
     _Atomic bool away;
     bool over;
     struct job *next;
@@ -126,7 +129,7 @@ struct hdi_copy_pool {
     size_t started;
     bool stop;
     bool own_known;
-    /* Processors that the process may use: those of the thread that opened the runtime. */
+    /* The processors that the thread that opened the runtime was allowed to use. */
     hdi_cpus own;
     int64_t spin_ns;
     _Atomic size_t limit; /* the most workers, plus 1; 0: not determined yet */
@@ -177,9 +180,9 @@ static void copy_pool_stop(hd_runtime *rt)
 
 const hdi_lifetime hdi_copy_pool_lifetime = {.create = copy_pool_create, .stop = copy_pool_stop};
 
-/* ---- how many, and where: relaxed, since all threads find the same values ---- */
+/* ---- how many workers, and where. Relaxed, since all threads compute the same values ---- */
 
-static int copy_pool_node_of(const hd_runtime *rt, int device)
+static int copy_pool_node_of(hd_runtime *rt, int device)
 {
     if (device < 0) {
         return NODE_ANY;
@@ -194,7 +197,7 @@ static int copy_pool_node_of(const hd_runtime *rt, int device)
     return node;
 }
 
-static size_t copy_pool_nodes_with_devices(const hd_runtime *rt)
+static size_t copy_pool_nodes_with_devices(hd_runtime *rt)
 {
     size_t count = 0;
     for (int i = 0; i < rt->n_devices; i++) {
@@ -208,23 +211,23 @@ static size_t copy_pool_nodes_with_devices(const hd_runtime *rt)
 }
 
 /* The most workers that the whole pool may have. */
-static size_t copy_pool_limit_of(const hd_runtime *rt)
+static size_t copy_pool_limit_of(hd_runtime *rt)
 {
     size_t known = atomic_load_explicit(&hdi_transfer_of(rt)->copy_pool->limit, memory_order_relaxed);
     if (known == 0) {
-        /* The engines and the program need some processors, too. With few processors no work can be
-         * shared. */
+        /* Some processors stay free for the engines and the program. A machine with few processors
+         * gets no workers. */
         size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
         size_t usual = HDI_COPY_POOL_USUAL * copy_pool_nodes_with_devices(rt);
         size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
-        most = rt->is_inline ? 0 : most; /* in the placement inline no thread may be started */
+        most = rt->is_inline ? 0 : most; /* with placement inline Heddle starts no thread */
         known = 1 + (most < HDI_COPY_POOL_MOST ? most : HDI_COPY_POOL_MOST);
         atomic_store_explicit(&hdi_transfer_of(rt)->copy_pool->limit, known, memory_order_relaxed);
     }
     return known - 1;
 }
 
-size_t hdi_copy_pool_count(const hd_runtime *rt)
+size_t hdi_copy_pool_count(hd_runtime *rt)
 {
     size_t limit = copy_pool_limit_of(rt);
     return rt->options.copy_threads >= 0 || limit < HDI_COPY_POOL_USUAL ? limit : HDI_COPY_POOL_USUAL;
@@ -244,8 +247,8 @@ size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wan
 
 /* ---- workers; the caller holds the mutex unless stated otherwise ---- */
 
-/* How crowded a job is: the job with the lowest value gets the next worker. Jobs near other nodes
- * count double. */
+/* A measure of how many workers are at a job. The job with the lowest value gets the next worker.
+ * If the job is near another node than `node`, its workers count double. */
 static size_t copy_pool_crowd(const job *j, int node)
 {
     size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);
@@ -282,20 +285,20 @@ static void copy_pool_take_turn(struct hdi_copy_pool *pool, job *j)
     }
 }
 
-/* Keeps the worker near its group's node, as far as the process may run there. Call this without
- * the mutex. */
+/* Keeps the worker on the processors of its group's node, as far as the process may use them. Call
+ * this without the mutex. */
 static void copy_pool_settle_worker(const worker *w)
 {
     hdi_cpus near, both;
     if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
         hdi_cpus_stay(&both);
     } else if (w->pool->own_known) {
-        /* Without this call the worker would stay on the processors of the thread that started
+        /* Without this call, the worker could run only on the processors of the thread that started
          * it. */
         hdi_cpus_stay(&w->pool->own);
     }
-    /* This thread accesses the program's memory. So the signals by which the program handles
-     * accesses to its own pages must reach this thread, too. */
+    /* This thread accesses the program's memory. The program may handle accesses to its own pages
+     * by signals. So this thread must not block these signals. */
     sigset_t memory;
     sigemptyset(&memory);
     sigaddset(&memory, SIGSEGV);
@@ -327,7 +330,8 @@ static void *copy_pool_run_worker(void *argument)
     return NULL;
 }
 
-/* The number of the group near the job. n_groups: none is near, or all are. */
+/* The index of the group near the job. The result n_groups means that no group is near the job, or
+ * that the job has no node. */
 static size_t copy_pool_group_of(const struct hdi_copy_pool *pool, const job *j)
 {
     size_t i = 0;
@@ -348,8 +352,8 @@ static void copy_pool_find_groups(hd_runtime *rt)
     }
 }
 
-/* Starts workers until the job can get as many as it wants, or the pool's limit is reached. They
- * start near the job while the group there is below its share. */
+/* Starts workers until the job can get as many as it wants, or until the pool's limit is reached.
+ * Workers start in the group near the job while that group has less than its share. */
 static void copy_pool_start_workers(hd_runtime *rt, const job *j)
 {
     struct hdi_copy_pool *pool = hdi_transfer_of(rt)->copy_pool;
@@ -374,7 +378,8 @@ static void copy_pool_start_workers(hd_runtime *rt, const job *j)
     }
 }
 
-/* The number of sleepers of each group to wake. The caller wakes them without the mutex. */
+/* For each group, the number of sleepers to wake. The caller wakes them after it released the
+ * mutex. */
 typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;
@@ -413,8 +418,8 @@ static void copy_pool_begin_job(hd_runtime *rt, job *j)
     hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
-    /* The number excludes groups that copy_pool_start_workers will make, which have no sleepers
-     * yet. */
+    /* Read this before copy_pool_start_workers, which may make groups. New groups contain no
+     * sleepers yet. */
     size_t n_groups = pool->n_groups;
     copy_pool_ring(pool, j, n_groups, &c);
     copy_pool_start_workers(rt, j);

@@ -2,25 +2,28 @@
  * their tuning is here.
  *
  * A small transfer to or from a device takes one chunk (staging.h). A transfer to or from a pinned
- * buffer is a direct copy, without a chunk. A large transfer is cut into parts. Each part is an
- * operation of its own through a chunk. The calling thread and the copy threads (copy_pool.h) fill
- * or empty the chunks. At the beginning and at the end, the link and the threads wait for each
- * other, so parts are small. In between, parts are large.
+ * buffer uses no chunk: the bytes are copied directly. A large transfer is cut into parts. Each
+ * part is an operation of its own through a chunk. The calling thread and the copy threads
+ * (copy_pool.h) fill or empty the chunks. At the beginning, the link waits for the first part, and
+ * at the end, the threads wait for the last one. So the first and the last parts are small, and
+ * those in between are large.
  *
- * In a turn at a large write, a thread fills a chunk. For a large read, the device fills several
- * chunks in advance, which stand in a queue. In a turn, a thread empties the chunk at the front of
- * the queue. Then it submits the chunk again for the next part.
+ * The threads take turns at a large transfer. In a turn at a write, a thread fills a chunk and
+ * submits its copy. For a read, the device fills several chunks in advance, and these stand in a
+ * queue. In a turn at a read, a thread empties the chunk at the front of the queue. Then the thread
+ * submits the chunk again for the next part.
  *
  * Threads: any. A transfer belongs to the thread that calls; copy threads take turns at the
- * transfer. For a read, only the calling thread takes chunks from the pool. It waits for a chunk
- * only while the transfer holds none. So readers never wait for each other in a circle, even with
- * few chunks. While a copy thread waits for the chunk at the front, the chunk stays in the queue.
+ * transfer. For a read, only the calling thread takes chunks from the pool. The calling thread
+ * waits for a chunk only while the transfer holds none. So readers never wait for each other in a
+ * circle, even with few chunks. While a copy thread waits for the chunk at the front, the chunk
+ * stays in the queue.
  * Locks: one per large transfer, held for tens of nanoseconds; a holder takes no other lock.
  * Blocking: hd_write waits for a chunk that is in use, but only while its thread holds no chunk.
- * hd_read waits until the bytes have arrived.
+ * hd_read waits until the bytes arrived.
  * Always: a thread gives a chunk back with the position of the operation that uses the chunk, also
- * on failure. After the first failure of a transfer, no further part begins. A chunk of a large
- * read is in the read's queue, or one thread empties it.
+ * on failure. After the first failure of a transfer, no further part begins. Each chunk of a large
+ * read is in the read's queue, or one thread holds it.
  */
 #include <heddle/copy.h>
 #include "base/error.h"
@@ -36,20 +39,23 @@
 #define PART_LEAST ((size_t)256 << 10)
 #define PART_MOST HDI_STAGING_LARGE
 
-/* Transfers from this size on are shared with the copy threads. */
+/* Copy threads take turns only at transfers of at least this size. */
 #define SHARED_LEAST ((size_t)1 << 20)
-/* Transfers of at least this size bypass the caches, which are too small for them: */
+/* If a transfer has at least this size, its copies bypass the processor's caches, which are
+ * smaller: */
 #define THROUGH_LEAST ((size_t)32 << 20)
-#define FILL_THROUGH true  /* on the way into chunks */
-#define EMPTY_THROUGH true /* on the way out of them */
+#define FILL_THROUGH true  /* when threads fill chunks */
+#define EMPTY_THROUGH true /* when threads empty chunks */
 /* This many parts of equal size share one completion write, since each completion write delays the
  * link. */
 #define PARTS_PER_FLAG 2
 #define HELPER_TIMEOUT_NS 1000000 /* a copy thread waits at most this long for a device */
 
 typedef struct pageable_part {
-    size_t at, bytes; /* of the transfer */
-    /* the part's offset in the chunk, equal to its offset in a page on the device */
+    /* the offset of the part's first byte in the transfer, and the number of its bytes */
+    size_t at, bytes;
+    /* the offset of the part in the chunk, which equals the offset of the part in a page of the
+     * device */
     size_t page_offset;
     bool signalled; /* a completion write follows the part */
 } pageable_part;
@@ -59,20 +65,21 @@ typedef struct pageable {
     hdi_device *device;
     bool to_device;
     hdi_staging *pool;
-    hd_lane *lane;         /* the lane of the pool */
-    hdi_place place;       /* on the device */
-    uint64_t offset;       /* in that memory */
+    hd_lane *lane; /* the lane of the pool */
+    /* the buffer that the transfer uses, with the state when its handle was checked */
+    hdi_place place;
+    uint64_t offset;       /* the offset of the transfer's first byte in the buffer */
     unsigned char *memory; /* the program's memory; a write only reads it */
     size_t bytes;
-    size_t threads; /* the threads that may take part */
+    size_t threads; /* the most threads that take part, with the calling thread */
     int64_t deadline;
     _Atomic int status; /* hd_status of the first failure */
     /* ---- under the lock ---- */
     hdi_lock lock;
-    _Atomic size_t next; /* the first byte that is in no part yet; also read without the lock */
-    size_t parts;        /* begun so far */
-    size_t unsignalled;  /* bytes since the last part with `signalled` */
-    /* the error of `status`, once that is not HD_OK; NULL for small transfers */
+    _Atomic size_t next; /* the first byte that no part contains yet; also read without the lock */
+    size_t parts;        /* the number of parts that began so far */
+    size_t unsignalled;  /* the bytes of the parts since the last part with `signalled` set */
+    /* the error, once `status` is not HD_OK; NULL for small transfers */
     hd_error *error;
 } pageable;
 
@@ -91,7 +98,7 @@ static inline bool pageable_failed(const pageable *t)
     return atomic_load_explicit(&t->status, memory_order_relaxed) != HD_OK;
 }
 
-/* True if some parts may not have begun yet. */
+/* True if some bytes of the transfer are in no part yet, and nothing failed. */
 static inline bool pageable_goes_on(const pageable *t)
 {
     return !pageable_failed(t) && atomic_load_explicit(&t->next, memory_order_relaxed) < t->bytes;
@@ -105,7 +112,7 @@ static inline int64_t pageable_timeout(const pageable *t, bool caller)
 }
 
 #define PAGE 4096
-/* in a stream of small writes, this many chunks share one completion write */
+/* if small writes follow each other, this many chunks share one completion write */
 #define CHUNKS_PER_FLAG 8
 
 /* ---- pinned buffers ---- */
@@ -180,8 +187,8 @@ static hd_status pageable_read_pinned(struct hd_buffer *b, const hd_buffer *hand
 
 /* ---- parts of large transfers ---- */
 
-/* Chooses a pool with chunks, and the number of threads that take part. In `t`, the caller sets rt,
- * device, to_device, place, offset, memory, bytes and deadline.
+/* Chooses a pool of chunks, and the number of threads that take part. Before this call, the caller
+ * sets rt, device, to_device, place, offset, memory, bytes and deadline in `t`.
  * Errors: those of hdi_staging_choose, DEVICE_LOST. */
 static hd_status pageable_begin(pageable *t)
 {
@@ -196,8 +203,8 @@ static hd_status pageable_begin(pageable *t)
     return status;
 }
 
-/* The size of the next part. Each thread gets several parts; the first parts begin soon, and the
- * last ones end at about the same time. */
+/* The size of the next part. Each thread gets several parts. The first parts are small, so that the
+ * link soon gets work. The last parts are small, so that all threads end at about the same time. */
 static size_t pageable_part_bytes(const pageable *t, size_t left)
 {
     size_t most = PART_LEAST << (t->parts / t->threads < 8 ? t->parts / t->threads : 8);
@@ -215,8 +222,8 @@ static bool pageable_next(pageable *t, size_t room, pageable_part *out)
     size_t at = atomic_load_explicit(&t->next, memory_order_relaxed), left = t->bytes - at;
     bool found = left && !pageable_failed(t);
     if (found) {
-        /* All parts but the first begin at a page of the device, so only the first one has an
-         * offset in its page. */
+        /* All parts but the first begin at the start of a page of the device. Only the first part
+         * has an offset in its page. */
         size_t page_offset = (size_t)((t->place.buffer->address + t->offset + at) % PAGE);
         size_t bytes = pageable_part_bytes(t, left);
         bytes = (bytes < room ? bytes : room) - page_offset;
@@ -235,7 +242,7 @@ static bool pageable_next(pageable *t, size_t room, pageable_part *out)
 
 /* Submits the operation that moves a part between its chunk and the device. *last: the end of the
  * operation. `parked`: as in hdi_linked. */
-static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pageable_part *part, hdi_point *parked,
+static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pageable_part *part, hdi_probe *parked,
                                  hdi_point *last)
 {
     bool in = t->to_device;
@@ -264,8 +271,8 @@ static hd_status pageable_submit(pageable *t, struct hd_buffer *chunk, const pag
     return status;
 }
 
-/* Waits for all work of the program that a transfer of these bytes would have to wait for. The
- * thread holds no chunk meanwhile. */
+/* Waits until a transfer of these bytes would no longer wait for work of the program. The thread
+ * holds no chunk during this wait. */
 static hd_status pageable_await_roots(pageable *t, size_t at, size_t bytes)
 {
     const hdi_use use = {.buffer = t->place.buffer,
@@ -279,7 +286,7 @@ static hd_status pageable_await_roots(pageable *t, size_t at, size_t bytes)
     return hdi_staging_await_roots(t->lane, &use, 1, t->deadline);
 }
 
-/* Ends the transfer with this thread's last failure, unless it already failed. */
+/* Ends the transfer with this thread's last failure, unless the transfer already failed. */
 static void pageable_fail(pageable *t, hd_status status)
 {
     hd_error error;
@@ -292,7 +299,7 @@ static void pageable_fail(pageable *t, hd_status status)
     hdi_lock_release(&t->lock);
 }
 
-/* The status of the transfer, whose message becomes the calling thread's message. No copy thread
+/* The status of the transfer. Its message becomes the calling thread's message. No copy thread
  * works on the transfer any more. */
 static hd_status pageable_result(pageable *t)
 {
@@ -365,15 +372,16 @@ static hd_status pageable_write(pageable *t)
 typedef struct flight {
     hdi_chunk *chunk;
     pageable_part part;
-    hdi_point last; /* the chunk's bytes are there when this is done */
+    hdi_point last; /* the end of the copy into the chunk */
 } flight;
 
 typedef struct reading {
     pageable t;
     flight queue[HDI_STAGING_MOST]; /* under the transfer's lock, like the next three fields */
     uint32_t first, count;
-    uint32_t hands;            /* chunks that threads hold */
-    _Atomic uint32_t changed;  /* futex word: moves when a thread lets go of a chunk */
+    uint32_t hands; /* chunks that threads hold */
+    /* futex word that changes when a thread puts a chunk into the queue, or gives it back */
+    _Atomic uint32_t changed;
     _Atomic bool caller_waits; /* the caller waits for a change of `changed` */
 } reading;
 
@@ -418,8 +426,8 @@ static void pageable_read_take_into_hands(reading *r)
     hdi_lock_release(&r->t.lock);
 }
 
-/* Takes one more chunk from the pool and submits it; only the thread that owns the transfer calls
- * this. False: no chunk was available as wished, or the transfer failed without one. */
+/* Takes one more chunk from the pool, and submits it for the next part. Only the thread that owns
+ * the transfer calls this. False: no chunk was available (see `wish`), or the transfer failed. */
 static bool pageable_read_send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
 {
     pageable *t = &r->t;
@@ -468,14 +476,14 @@ static void pageable_read_empty(reading *r, const flight *f)
 
 typedef enum front {
     FRONT_TAKEN,
-    FRONT_UNDER_WAY, /* not there yet */
-    FRONT_IN_HANDS,  /* nothing is under way, but a thread may send something */
+    FRONT_UNDER_WAY, /* the device still copies into the chunk at the front */
+    FRONT_IN_HANDS,  /* the queue is empty, but threads hold chunks, and may submit them again */
     FRONT_NONE,      /* the transfer has no chunk, but there is more to read */
     FRONT_OVER
 } front;
 
-/* Takes the chunk at the front of the queue, if its bytes have arrived. Otherwise *until is the use
- * to wait for. */
+/* Takes the chunk at the front of the queue, if its bytes arrived. If the device still copies
+ * into that chunk, *until is the use to wait for. */
 static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until)
 {
     pageable *t = &r->t;
@@ -484,8 +492,8 @@ static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until
     if (pageable_failed(t)) {
         found = FRONT_OVER;
     } else if (r->count == 0) {
-        /* A thread may be about to put the chunk in its hands back into the queue, even for the
-         * last part. */
+        /* While threads hold chunks, one of these threads may put its chunk back into the queue,
+         * even for the last part. */
         bool all = atomic_load_explicit(&t->next, memory_order_relaxed) == t->bytes;
         found = r->hands ? FRONT_IN_HANDS : all ? FRONT_OVER : FRONT_NONE;
     } else {
@@ -508,8 +516,8 @@ static front pageable_read_claim_front(reading *r, flight *f, hdi_awaited *until
     return found;
 }
 
-/* Called when the caller has nothing to do until another thread sends a chunk, or empties its last
- * one. */
+/* Called when the calling thread has nothing to do until another thread submits a chunk, or empties
+ * the last one. */
 static void pageable_read_wait_for_hands(reading *r)
 {
     atomic_store_explicit(&r->caller_waits, true, memory_order_seq_cst);
@@ -518,7 +526,7 @@ static void pageable_read_wait_for_hands(reading *r)
     bool in_hands = r->count == 0 && r->hands;
     hdi_lock_release(&r->t.lock);
     if (in_hands) {
-        /* this wait needs no limit, since copying does not take long */
+        /* this wait needs no deadline, since the other threads only copy bytes */
         hdi_futex_wait(&r->changed, changed, INT64_MAX);
     }
     atomic_store_explicit(&r->caller_waits, false, memory_order_seq_cst);
@@ -585,7 +593,8 @@ static hd_status pageable_read(pageable *t)
     atomic_init(&r.changed, 0);
     atomic_init(&r.caller_waits, false);
     hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, pageable_read_turn, &r);
-    for (; r.count; r.count--) { /* chunks of a failed transfer, on which the device still works */
+    /* a failed transfer gives back chunks into which the device may still copy */
+    for (; r.count; r.count--) {
         const flight *f = &r.queue[r.first];
         hdi_staging_give(t->pool, f->chunk, f->last, f->part.signalled);
         r.first = (r.first + 1) % HDI_STAGING_MOST;
@@ -623,21 +632,22 @@ static hd_status pageable_write_small(pageable *t)
 }
 
 /* Submits the copy into the chunk. If the copy would wait for work of the program, it is submitted
- * only if enough chunks are left for other threads. If too few chunks are left, nothing is
- * submitted, and *root is some of the work to wait for. */
-static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk, hdi_point *root, hdi_point *last)
+ * only if enough chunks are left for other threads. Otherwise nothing is submitted, and probe->root
+ * is a part of the work to wait for. */
+static hd_status pageable_submit_small_read(pageable *t, struct hd_buffer *chunk, hdi_probe *probe, hdi_point *last)
 {
     const pageable_part part = {.bytes = t->bytes, .signalled = true};
-    hd_status status = pageable_submit(t, chunk, &part, root, last);
-    if (__builtin_expect(root->position != 0, 0) && hdi_staging_is_ample(t->pool)) {
-        root->position = 0;
+    hd_status status = pageable_submit(t, chunk, &part, probe, last);
+    if (__builtin_expect(probe->root.position != 0, 0) && hdi_staging_is_ample(t->pool)) {
+        probe->root.position = 0;
         status = pageable_submit(t, chunk, &part, NULL, last);
     }
     return status;
 }
 
-/* One attempt at a small read. *root: work of the program to wait for first; position 0: none. */
-static hd_status pageable_try_read_small(pageable *t, hdi_point *root)
+/* Makes one attempt at a small read. probe->root: work of the program to wait for before the next
+ * attempt; position 0: none. */
+static hd_status pageable_try_read_small(pageable *t, hdi_probe *probe)
 {
     hdi_chunk *chunk;
     hd_status status = pageable_begin_small(t, &chunk);
@@ -645,7 +655,7 @@ static hd_status pageable_try_read_small(pageable *t, hdi_point *root)
         return status;
     }
     hdi_point last = {0, 0};
-    status = pageable_submit_small_read(t, chunk->buffer, root, &last);
+    status = pageable_submit_small_read(t, chunk->buffer, probe, &last);
     if (!status && !hdi_wait_position(t->rt, last.lane, last.position, t->deadline)) {
         status = hdi_not_done(t->rt, last.lane, last.position, "the bytes are not there yet (option transfer_timeout)");
     } else if (!status) {
@@ -661,12 +671,12 @@ static hd_status pageable_try_read_small(pageable *t, hdi_point *root)
 
 static hd_status pageable_read_small(pageable *t)
 {
-    hdi_point root = {0, 0};
-    hd_status status = pageable_try_read_small(t, &root);
-    while (__builtin_expect(root.position != 0, 0)) {
+    hdi_probe probe = {.root = {0, 0}};
+    hd_status status = pageable_try_read_small(t, &probe);
+    while (__builtin_expect(probe.root.position != 0, 0)) {
         status = pageable_await_roots(t, 0, t->bytes);
-        root.position = 0;
-        status = status ? status : pageable_try_read_small(t, &root);
+        probe.root.position = 0;
+        status = status ? status : pageable_try_read_small(t, &probe);
     }
     return status;
 }
@@ -712,7 +722,8 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    /* read once: another buffer may take over the structure, and the submission detects that */
+    /* the owner is read only once; if another buffer gets the structure, the submission notices
+     * this */
     int owner = b->owner;
     if (owner == HDI_OWNER_HOST) {
         return pageable_write_pinned(b, handle, offset, src, bytes, deadline);

@@ -17,8 +17,7 @@ typedef struct hdi_transfer_part {
     struct hdi_copy_pool *copy_pool;
 } hdi_transfer_part;
 
-/* A const runtime does not change itself; the objects it points to may. */
-static inline hdi_transfer_part *hdi_transfer_of(const hd_runtime *rt)
+static inline hdi_transfer_part *hdi_transfer_of(hd_runtime *rt)
 {
     return (hdi_transfer_part *)rt;
 }

@@ -22,7 +22,7 @@ enum { REACH_TEXT = HD_PEER_REASON_BYTES + 64 };
 
 /* ---- the plan ---- */
 
-/* Chunks and parts of a copy between devices that goes through pinned memory. */
+/* Plans the chunks and parts of a copy between devices that goes through pinned memory. */
 static hdi_route route_plan_staged(const hdi_route_facts *f)
 {
     hdi_route route = {.kind = HDI_ROUTE_STAGED, .device = f->src, .second = f->dst, .lanes = HDI_LANES_QUICK};
@@ -59,8 +59,8 @@ hdi_route hdi_route_plan(const hdi_route_facts *f)
     if (f->src == f->dst) {
         return route_plan_straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
-    /* Reads from a peer need an answer over the link and writes do not, so the source's device
-     * copies if it can. */
+    /* A read from a peer waits for an answer over the link. A write waits for no answer. So the
+     * source's device makes the copy if it can. */
     if (f->src_to_dst == HDI_LINK_GOOD) {
         return route_plan_straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
@@ -82,15 +82,15 @@ typedef struct choice {
 
 struct hdi_copy_lanes {
     hdi_mutex lock;
-    /* lanes that are made one after the other, like those of `bulk` */
+    /* the lanes of an array are made in order of their indices, when they are needed */
     choice quick[HDI_WAYS][QUICK_LANES];
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
     choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* indexed by the other device */
 };
 
-/* The address of this variable serves as the thread's number. A later thread may get the same
- * number. */
+/* The address of this variable identifies the thread. After the thread ends, a new thread may get
+ * the same address. */
 static _Thread_local char myself;
 
 static hd_status copy_lanes_make_lane(hdi_device *device, choice *c, hd_lane **out)
@@ -98,14 +98,14 @@ static hd_status copy_lanes_make_lane(hdi_device *device, choice *c, hd_lane **o
     hd_status status = hdi_lane_make(device, true, false, out);
     if (!status) {
         (*out)->is_copy = true;
-        /* Pairs with the acquire loads: the lane is made before it is seen. */
+        /* Pairs with the acquire loads: a thread that sees the lane also sees its content. */
         atomic_store_explicit(&c->lane, *out, memory_order_release);
     }
     return status;
 }
 
-/* Makes the lane of this slot, unless another thread was first. NULL: it cannot be made now. Does
- * not change the thread's error message. */
+/* Makes the lane of this slot, unless another thread already made it. NULL: the lane cannot be made
+ * now. Does not change the thread's error message. */
 static hd_lane *copy_lanes_make_once(hdi_device *device, choice *c)
 {
     struct hdi_copy_lanes *lanes = device->copy_lanes;
@@ -124,13 +124,13 @@ static hd_lane *copy_lanes_make_once(hdi_device *device, choice *c)
 
 static bool copy_lanes_is_busy(const hd_lane *lane)
 {
-    /* Relaxed: a stale value only makes the choice less good. */
+    /* Relaxed: with a stale value, the thread may only choose a busier lane. */
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed);
     return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
-/* Chooses a lane, in this order: a busy lane with this thread as its last user, an idle lane, a new
- * lane, any lane. */
+/* Chooses a lane. First choice: a busy lane whose last user is this thread. Then: an idle lane, a
+ * new lane, any lane. */
 static hd_lane *copy_lanes_choose(hdi_device *device, choice *choices, int n)
 {
     uintptr_t me = (uintptr_t)&myself;
@@ -162,8 +162,8 @@ hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes)
     struct hdi_copy_lanes *all = device->copy_lanes;
     hd_lane *lane = lanes == HDI_LANES_QUICK ? NULL : copy_lanes_choose(device, all->bulk[way], BULK_LANES);
     lane = lane ? lane : copy_lanes_choose(device, all->quick[way], QUICK_LANES);
-    /* If no lane for peers can be made, takes a lane for quick copies: the first of these always
-     * exists. */
+    /* If no lane for peers can be made, takes a lane for quick copies. Such a lane always exists,
+     * since hd_open made the first one. */
     return lane ? lane : copy_lanes_choose(device, all->quick[HDI_WAY_ON], QUICK_LANES);
 }
 
@@ -239,7 +239,7 @@ int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer
     return !hdi_buffer_is_imported(other) || hdi_region_is_reached(other, by) ? by : -1;
 }
 
-/* Reports the loss of a device since its count of losses was `losses`. HD_OK: the device lives. */
+/* Fails if the device was lost since its count of losses was `losses`. HD_OK: it was not lost. */
 static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, const char *what)
 {
     uint64_t unused = 0;
@@ -253,9 +253,10 @@ static hd_status buffer_reach_find_loss(hdi_device *device, uint64_t losses, con
     return hdi_device_lost_since(device, losses) ? hdi_loss_fail(device->runtime, device->index, what) : HD_OK;
 }
 
-/* Writes the reason why a device does not reach a buffer, and the driver's code if there is one.
- * Fails if a loss is the reason. HD_OK with an empty `why`: the device reaches the buffer by now.
- * For a region, and if no reason is known, this tries to reach the buffer once more. */
+/* Writes the reason why a device cannot access a buffer, and the driver's code if there is one.
+ * Fails if a loss is the reason. HD_OK with an empty `why`: the device can access the buffer by
+ * now. If the buffer is a region, the function first asks the driver for access once more. It also
+ * tries again if no reason is known. */
 static hd_status buffer_reach_find_reason(struct hd_buffer *b, int owner, int from, char why[REACH_TEXT], int *code)
 {
     hd_runtime *rt = b->runtime;

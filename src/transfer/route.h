@@ -1,25 +1,24 @@
 /* route.h - how bytes travel: the pieces of a copy, the lane of each piece, and the buffers that a
  * device can use.
  *
- * The plan of a copy is a pure function of facts, and a table tests it. All tuning for copies
- * between buffers is here.
+ * The plan of a copy is a pure function of facts, so a test can check it by a table. All constants
+ * for the speed of copies between buffers are here.
  *
- * The use records of the buffers alone decide the order of copies. So the choice of a lane only
- * decides which work a copy waits behind.
- * Each direction uses several lanes for quick copies, and several for large ones.
+ * Only the use records of the buffers decide the order of copies. The choice of a lane decides
+ * which unrelated work stands in front of a copy. Each direction uses several lanes for quick
+ * copies, and several for large ones.
  * Each ordered pair of devices that copy through pinned memory has a lane at either end.
- * The copies of a thread stay in one lane while the lane contains work of that thread, since order
- * within a lane costs nothing.
- * Threads that copy at the same time get different lanes while there are enough. A copy may wait
- * for other work of the program than the copies in its lane do. Such a copy moves to another lane
- * (src/buffer/parked.h).
+ * The copies of a thread stay in one lane while the lane contains work of that thread. So these
+ * copies need no waits for each other. Threads that copy at the same time get different lanes while
+ * there are enough. A copy enters a lane only if it waits for all work of the program that the
+ * copies in this lane wait for. Otherwise it moves to another lane (src/buffer/parked.h).
  *
  * Threads: any.
  * Locks: one mutex per device, held while a lane is made.
  * Blocking: a thread that makes a lane waits for a driver call or a worker's answer. The first
  * kernel that uses a pair of devices waits for a test of the pair.
  * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first
- * choice for quick copies. If no lane can be made, an existing one is used.
+ * choice for quick copies. If no lane can be made, copies use an existing one.
  */
 #ifndef HDI_TRANSFER_ROUTE_H
 #define HDI_TRANSFER_ROUTE_H
@@ -46,10 +45,10 @@
 /* Chunks of pinned memory for copies between two devices: the sizes, and the most chunks of each
  * size for an ordered pair of devices.
  * A copy that fits into a small or a medium chunk goes through that chunk in one piece.
- * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts. So one device already
- * reads the first parts while the other one writes the next parts. The large chunks of both
- * directions should fit into the processor's cache. With more large chunks, the devices would read
- * and write main memory, which is slower than both links together. */
+ * A larger copy goes through large chunks, in about HDI_STAGED_PARTS parts. So the destination's
+ * device reads the first parts while the source's device still writes the next ones. The large
+ * chunks of both directions should fit into the processor's cache. With more large chunks, the
+ * devices would read and write main memory, which is slower than the links. */
 #define HDI_STAGED_SMALL ((uint64_t)64 << 10)
 #define HDI_STAGED_MEDIUM ((uint64_t)1 << 20)
 #define HDI_STAGED_LARGE ((uint64_t)7 << 20)
@@ -59,8 +58,9 @@
 #define HDI_STAGED_PARTS 8
 #define HDI_STAGED_STEP ((uint64_t)256 << 10) /* sizes of parts are multiples of it */
 
-/* A copy engine takes some time for each row. So a copy from a device reads shorter rows with the
- * bytes between them, if those are at most as many bytes as the rows. */
+/* A copy engine takes some time for each row. So if rows are shorter than this, a copy from a
+ * device also reads the bytes between them. It does so only if these bytes are no more than the
+ * bytes of the rows. */
 #define HDI_TINY_ROW 256
 
 typedef enum hdi_route_kind {
@@ -76,10 +76,10 @@ typedef enum hdi_route_kind {
 } hdi_route_kind;
 
 typedef enum hdi_route_lanes {
-    /* The lanes for quick copies in that direction. STAGED: the source's outward lane and the
-     * destination's inward lane. */
+    /* The lanes for quick copies in the direction of the route. STAGED: the source's outward lane
+     * and the destination's inward lane. */
     HDI_LANES_QUICK,
-    HDI_LANES_BULK, /* the lanes for large copies in that direction */
+    HDI_LANES_BULK, /* the lanes for large copies in the direction of the route */
     HDI_LANES_PAIR  /* STAGED: a lane on each of the two devices, for this ordered pair alone */
 } hdi_route_lanes;
 
@@ -99,7 +99,7 @@ typedef enum hdi_link {
 } hdi_link;
 
 typedef struct hdi_route_facts {
-    int src, dst;        /* owning device, or -1 for pinned host memory */
+    int src, dst;        /* the device that owns the memory, or -1 for pinned memory */
     hdi_link src_to_dst; /* two devices: the source's device writes the destination's memory */
     hdi_link dst_to_src; /* the destination's device reads the source's memory */
     uint64_t bytes;
@@ -138,12 +138,14 @@ hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
 
 /* ---- peer access ---- */
 
-/* As hdi_peer_access_between, for two buffers, whose owners the caller read once. */
+/* Like hdi_peer_access_between, for the owners of two buffers. `src` and `dst` are these owners,
+ * which the caller read only once. */
 int hdi_buffers_access_between(struct hd_buffer *from, int src, struct hd_buffer *to, int dst);
-/* As hdi_peer_access, for a buffer whose memory is in no arena. */
+/* Like hdi_peer_access, for a buffer whose memory is in no arena. */
 bool hdi_buffer_apart_is_reached(struct hd_buffer *b, int owner, int from);
 
-/* True if a device can use the memory of a buffer, whose owner the caller read once. */
+/* True if the device `from` can access the memory of a buffer. `owner`: the buffer's owner, which
+ * the caller read only once. */
 static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int from)
 {
     unsigned special = atomic_load_explicit(&b->special, memory_order_relaxed);
@@ -154,7 +156,8 @@ static inline bool hdi_buffer_is_reached(struct hd_buffer *b, int owner, int fro
                                                                  : hdi_peer_access(b->runtime, from, owner);
 }
 
-/* For a device that could not access the buffer: asks the driver for access to an import once more.
+/* Call this if the device `from` could not access the buffer. For some buffers, such as imports,
+ * asks once more for access.
  * HD_OK: the device can access the buffer now. Fails with DEVICE_LOST if one of the two devices is
  * lost. Fails with MEMORY if the driver lacks memory to map the buffer, else with UNREACHABLE. The
  * message gives the reason, and a remedy. May wait until the device of an ended worker counts as

@@ -1,16 +1,17 @@
-/* transfer.h - declarations for all transfers: boxes as numbers, the state of a buffer when its
- * handle was checked, copy commands, sizes of parts.
+/* transfer.h - declarations for all transfers: boxes as numbers, places in buffers, copy commands,
+ * sizes of parts.
  *
- * A box is checked, reduced to its fewest dimensions, and cut into copies of rows.
- * A walk visits a box in parts. A part is as much as one operation can copy: rows at equal
- * distances on both sides, or a piece of one row.
+ * hdi_box_make checks a box, and reduces it to the fewest dimensions. Then copies of rows are cut
+ * from the box.
+ * A walk visits a box in parts. One operation copies a part: rows at equal distances on both sides,
+ * or a piece of one row.
  *
  * Threads: any.
  * Locks: these files have no lock; a submission takes order locks.
  * Blocking: a submission waits as hdi_submit does. A copy by the route STAGED also waits for
  * chunks. Functions that only use boxes are pure, and never block.
- * Always: the parts of a transfer are linked. The ticket of the last operation stands for all of
- * them.
+ * Always: the parts of a transfer are linked (hdi_linked). So the ticket of the last operation
+ * stands for all parts.
  */
 #ifndef HDI_TRANSFER_TRANSFER_H
 #define HDI_TRANSFER_TRANSFER_H
@@ -25,19 +26,20 @@
 
 /* ---- boxes ---- */
 
-/* The most bytes from one row to the next in a copy of rows: the attribute MAX_PITCH, the same for
- * all devices. */
+/* The most bytes from one row to the next in a copy of rows. The driver's attribute MAX_PITCH has
+ * this value for all devices. */
 #define HDI_PITCH_MAX ((uint64_t)INT32_MAX)
 
 /* Describes the bytes of a box: count[0] rows of `row` bytes, at the distances dst[0] and src[0].
- * These rows are repeated count[1] times, at the distances dst[1] and src[1], and so on. Counts are
- * at least 2, and no two dimensions could be merged. Without dimensions, a box is one row. */
+ * This group of rows occurs count[1] times, at the distances dst[1] and src[1], and so on. All
+ * counts are at least 2, and no two dimensions can be merged. A box without dimensions is one
+ * row. */
 typedef struct hdi_box {
     uint64_t row;
     int dims;
     uint64_t count[HD_BOX_DIMS], dst[HD_BOX_DIMS], src[HD_BOX_DIMS];
     uint64_t bytes;              /* the bytes of all rows; 0: nothing to do */
-    uint64_t dst_span, src_span; /* from the first byte to behind the last one */
+    uint64_t dst_span, src_span; /* the bytes from the first byte to the last one */
 } hdi_box;
 
 /* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (the box spans more bytes
@@ -49,16 +51,19 @@ static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
     return (hdi_box){.row = bytes, .bytes = bytes, .dst_span = bytes, .src_span = bytes};
 }
 
-/* True if source and destination, in one buffer, may share a byte. The answer is exact if both
- * sides have the same strides. Otherwise this function compares the spans of both sides. */
+/* True if source and destination, which lie in one buffer, may share a byte. If both sides have the
+ * same strides, the answer is exact. Otherwise the function only compares the spans of both
+ * sides. */
 bool hdi_box_overlaps(const hdi_box *box, uint64_t dst_offset, uint64_t src_offset);
 
 /* `rows` rows of `row` bytes; offsets count from the box's first bytes. */
 typedef struct hdi_part {
     uint64_t dst, src;
     uint64_t row, rows;
-    uint64_t dst_pitch, src_pitch; /* the distances of several rows */
-    uint64_t pitch;                /* from row to row in the chunk between source and destination */
+    /* the distance from one row to the next, if the part consists of several rows */
+    uint64_t dst_pitch, src_pitch;
+    /* the distance from one row to the next in the chunk between source and destination */
+    uint64_t pitch;
 } hdi_part;
 
 /* The bytes that a part takes in a chunk. */
@@ -73,17 +78,17 @@ typedef struct hdi_walk {
     uint64_t pitch;              /* the pitch of rows in chunks */
     int across;                  /* the dimension that one operation copies along; -1: none */
     uint64_t index[HD_BOX_DIMS]; /* the indices of the next row */
-    uint64_t at;                 /* the position in that row */
+    uint64_t at;                 /* the position in the next row */
     bool ended;
 } hdi_walk;
 
-/* The sides on which one operation of a device must be able to copy a part. Processors copy the
- * other side, which may have any layout. */
+/* The sides that a device accesses. One operation must be able to copy a part on these sides.
+ * Processors copy the other side, which may have any layout. */
 enum {
     HDI_WALK_DST = 1,
     HDI_WALK_SRC = 2,
     HDI_WALK_BOTH = 3,
-    HDI_WALK_GAPS = 4 /* tiny rows may be fetched with the bytes between them */
+    HDI_WALK_GAPS = 4 /* an operation may copy tiny rows together with the bytes between them */
 };
 
 /* `box` is not empty. A part takes at most `piece` bytes of a chunk. */
@@ -96,7 +101,8 @@ bool hdi_walk_next(hdi_walk *walk, uint64_t room, hdi_part *out);
 
 /* ---- copies ---- */
 
-/* The memory of one side. All parts of a transfer use this memory, or fail. */
+/* One side of a transfer: a buffer in the state in which its handle was checked. Each part of the
+ * transfer uses this memory, or fails. */
 typedef struct hdi_place {
     struct hd_buffer *buffer;
     uint64_t losses;
@@ -113,9 +119,9 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
     return (hdi_place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
-/* The bytes that go through one pinned chunk. A small transfer goes through one chunk. A transfer
- * between a quarter of a large chunk and a large chunk goes in halves, which overlap on the link.
- * The parts of a larger transfer each fill a large chunk. */
+/* The number of a transfer's bytes that go through one pinned chunk. A small transfer goes through
+ * one chunk. A transfer that is larger than a quarter of a large chunk, but fits into one, goes in
+ * two halves, which overlap on the link. Each part of a larger transfer fills a large chunk. */
 static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
 {
     if (bytes >= most) {
@@ -139,8 +145,9 @@ typedef struct hdi_side {
     hdi_place place;
     uint64_t at;        /* the offset of the first row in the buffer */
     uint64_t pitch;     /* from row to row */
-    uint64_t low, high; /* the bytes that count as used: all rows, and perhaps more */
-    /* For a destination: the bytes between the rows stay, so the old content counts as read. */
+    uint64_t low, high; /* the bytes that count as used: those of all rows, and perhaps more */
+    /* For a destination: the bytes between the rows must keep their content, so the operation also
+     * counts as a reader. */
     bool keeps;
     bool ours; /* for a source: as `ours` in hdi_linked */
 } hdi_side;
@@ -150,8 +157,8 @@ typedef struct hdi_transfer {
     hdi_place to, from;
     uint64_t dst_offset, src_offset; /* the offsets of the box's first bytes */
     const hdi_box *box;
-    /* The parts come after this operation, and fail if it fails; position 0: there is no such
-     * operation. */
+    /* The parts run after this operation, and fail if this operation fails; position 0: there is no
+     * such operation. */
     hdi_point after;
 } hdi_transfer;
 
@@ -159,7 +166,7 @@ typedef struct hdi_transfer {
  * others, and fails if one of them failed. Errors: as hd_copy. */
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out);
 
-/* The parts that share a pinned chunk. */
+/* The most parts that share a pinned chunk. */
 #define HDI_LOAD_PARTS 64
 typedef struct hdi_load {
     uint64_t bytes; /* the bytes that the parts take in the chunk */
@@ -171,8 +178,9 @@ typedef struct hdi_load {
 /* Gets the next parts of a walk that fit into `room` bytes. False: none are left. */
 bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room);
 
-/* Submits one operation for each part between a chunk and the device: out of the device
- * (`to_host`), or into it. *after becomes the point of the last operation, and *last its ticket. */
+/* Submits one operation for each part. `to_host`: the operations copy from the device into a chunk.
+ * Otherwise they copy from the chunk to the device. *after becomes the point of the last operation,
+ * and *last its ticket. */
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
                           struct hd_buffer *chunk, hdi_point *after, hd_ticket *last);
 

@@ -75,7 +75,7 @@ void hdi_message_answer(hdi_message *message, hdi_answer answer)
     snprintf(message->header.call, sizeof message->header.call, "%s", answer.call != NULL ? answer.call : "");
 }
 
-/* Terminates a text and removes control characters; `lines`: it may consist of several lines. */
+/* Terminates a text and removes control characters; `lines`: the text may have several lines. */
 static void message_end_text(char *text, size_t room, bool lines)
 {
     text[room - 1] = 0;

@@ -39,7 +39,7 @@ enum {
     HDI_MESSAGE_MAP = 6,
     HDI_MESSAGE_UNMAP = 7,
     HDI_MESSAGE_EXPORT = 8, /* a successful reply carries a descriptor of the memory */
-    HDI_MESSAGE_IMPORT = 9, /* descriptor: the memory */
+    HDI_MESSAGE_IMPORT = 9, /* carries a descriptor of the memory */
     /* carries a descriptor of the file whose first bytes are mapped at `at` and pinned */
     HDI_MESSAGE_PIN = 10,
     HDI_MESSAGE_UNPIN = 11,
@@ -82,7 +82,7 @@ typedef struct hdi_message_reserve {
 /* MAP_EACH, MOVE */
 typedef struct hdi_message_mappings {
     uint64_t at, bytes;
-    uint64_t each, to; /* MAP_EACH; MOVE */
+    uint64_t each, to; /* each: for MAP_EACH; to: for MOVE */
 } hdi_message_mappings;
 
 /* UNRESERVE, MAP, MAP_PIECE, UNMAP, EXPORT, IMPORT, PIN, UNPIN */
@@ -126,7 +126,7 @@ typedef struct hdi_message_discover {
 
 typedef struct hdi_message_hello {
     uint32_t protocol;
-    uint32_t index;     /* the number of the worker's device in the runtime, below n_devices */
+    uint32_t index;     /* the index of the worker's device in the runtime, below n_devices */
     uint32_t n_devices; /* devices of the runtime, 1..HDI_MESSAGE_DEVICES */
     uint32_t lane_slots;
     int32_t ordinals[HDI_MESSAGE_DEVICES];       /* in the driver */
@@ -169,7 +169,8 @@ typedef union hdi_message_payload {
     hdi_message_global global;
     hdi_message_blas blas;
     hdi_message_activities activities;
-    hdi_message_value value; /* and UNLOAD: the module's number */
+    /* UNLOAD: the module's number; also in replies, see hdi_message_value */
+    hdi_message_value value;
     hdi_message_discover discover;
     hdi_message_hello hello;
     hdi_facts facts;

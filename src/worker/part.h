@@ -17,8 +17,7 @@ typedef struct hdi_worker_part {
     struct hdi_workers *workers; /* placement process */
 } hdi_worker_part;
 
-/* The part of a const runtime may still change. */
-static inline hdi_worker_part *hdi_worker_of(const hd_runtime *rt)
+static inline hdi_worker_part *hdi_worker_of(hd_runtime *rt)
 {
     return (hdi_worker_part *)rt;
 }

@@ -1,11 +1,11 @@
 /* remote.c - the port into a worker process. Threads, blocking and guarantees: see remote.h.
  *
- * Locks: a line's turn (a futex) is held from a request to its reply. `lock` is held for some
- * instructions: it guards the fields that determine whether a connection exists. It may be taken
- * within a turn. Nothing waits under `lock`.
- * Always: only a thread that holds both turns, and took the sockets out under `lock`, closes them.
- * So a request may use its line's socket during its turn. hdi_remote_port_disconnect, which takes
- * no turn, may use the sockets under `lock`.
+ * Locks: a line's turn (a futex) is held from a request to its reply. `lock` guards the fields that
+ * determine whether a connection exists, and is held for a few instructions. A thread may take
+ * `lock` within a turn. Nothing waits under `lock`.
+ * Always: a thread closes the sockets only while it holds both turns, and after it took them out of
+ * the lines under `lock`. So a request may use its line's socket during its turn.
+ * hdi_remote_port_disconnect, which takes no turn, may use the sockets under `lock`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #include "worker/message.h"
 #include "worker/remote.h"
 
-#define NS_PER_BYTE 4 /* the time limit grows with the bytes of a request, for 250 MB/s */
+#define NS_PER_BYTE 4 /* the time limit grows with the bytes of a request, as at 250 MB/s */
 #define CODE_TIMES 10 /* the limit of a request about code is this many times as long */
 
 enum { MEMORY, CODE, LINES };
@@ -74,7 +74,7 @@ static void remote_take_turn(line *l)
     if (atomic_compare_exchange_strong_explicit(&l->turn, &seen, TAKEN, memory_order_acquire, memory_order_relaxed)) {
         return;
     }
-    /* The holder of the turn obeys a time limit. After that, the line is dead for all waiting
+    /* The holder of the turn obeys a time limit. After this limit, the line is dead for all waiting
      * threads. */
     while (atomic_exchange_explicit(&l->turn, AWAITED, memory_order_acquire) != OPEN) {
         hdi_futex_wait(&l->turn, AWAITED, INT64_MAX);
@@ -91,14 +91,15 @@ static void remote_give_turn(line *l)
 
 /* ---- connections ---- */
 
-/* The code for a request on the line that must not be sent; 0: send it. Under `lock`. */
+/* The code with which a request on the line must fail without being sent. 0: send the request.
+ * Under `lock`. */
 static int remote_gone_code(const remote *r, const line *l, uint64_t connection)
 {
     return !r->connected || r->connection != connection ? HDI_GONE_CLOSED : l->gone;
 }
 
-/* Like remote_gone_code, for the first look at the line. It also determines the request's
- * connection. */
+/* Like remote_gone_code, for the first look at the line. The first look also determines the
+ * request's connection. */
 static int remote_first_look(remote *r, const line *l, uint64_t *connection)
 {
     hdi_lock_take(&r->lock);
@@ -297,8 +298,8 @@ static hdi_answer remote_ask(hdi_port *port, const question *q)
     remote_take_turn(l);
     answer = remote_ask_in_turn(r, l, connection, q, &tell);
     remote_give_turn(l);
-    /* After such a code the driver does no more work for that process, whichever call noticed
-     * first. */
+    /* After a fatal code the driver does no more work for the worker process, whichever call
+     * notices it first. */
     bool fatal = answer.code > 0 && hdi_driver_code_is_fatal(answer.code);
     if ((tell || fatal) && r->broken != NULL) {
         r->broken(r->context, connection, answer.code);
@@ -308,7 +309,7 @@ static hdi_answer remote_ask(hdi_port *port, const question *q)
 
 /* ---- the calls ---- */
 
-/* The answer that the driver would give a local port for such arguments. */
+/* The answer that the driver would give a local port for bad arguments. */
 static hdi_answer remote_refused(const char *call)
 {
     return remote_answer_of(HDCU_ERROR_INVALID_VALUE, call);
@@ -445,7 +446,7 @@ static hdi_answer remote_ask_import(hdi_port *port, int descriptor, uint64_t at,
                                           : remote_refused("cuMemImportFromShareableHandle");
 }
 
-/* Fabric handles stay within a process: descriptors go to a worker. */
+/* Only local ports export by fabric handles. A worker exports its memory as a descriptor. */
 static hdi_answer remote_refuse_export_fabric(hdi_port *owner, uint64_t at, uint64_t bytes,
                                               unsigned char out[HDI_FABRIC_BYTES])
 {

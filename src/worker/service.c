@@ -1,13 +1,13 @@
 /* service.c - a worker process: attaches to its device, runs the engine on a thread, and serves
  * requests until it is no longer wanted.
  *
- * Threads: the calling thread serves memory requests, another one serves code requests, and another
- * one runs the engine. All end with the process.
+ * Threads: the calling thread serves memory requests, a second thread serves code requests, and a
+ * third thread runs the engine. All end with the process.
  * Locks: pinnings_lock guards the list of mappings made for PIN, for some instructions.
  * Blocking: until the sockets are closed.
  * Always:
- * - The process ends at once when its sockets close. It gives nothing back itself. The system does
- *   that, whatever state the driver is in.
+ * - The process ends at once when its sockets close. The process gives nothing back itself: the
+ *   system gives everything back, whatever state the driver is in.
  * - A request is trusted only as far as hdi_message_check checks it. Numbers are compared with the
  *   sizes of the tables that they index. Files are compared with the range to map. Only mappings
  *   made here are unmapped.
@@ -36,7 +36,7 @@
 _Static_assert(HDI_MESSAGE_DEVICES == HDI_DEVICES_MAX, "a HELLO names every device of a runtime");
 
 /* The application sends requests one by one, so a reply finds room at once. An application that
- * takes no reply for this long breaks that rule. */
+ * takes no reply for this long breaks that rule, and is served no more. */
 #define REPLY_LIMIT_NS ((int64_t)10 * 1000000000)
 #define KERNELS_MAX ((uint32_t)HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 
@@ -195,7 +195,7 @@ static void *service_map_file(hdi_message_range range, int file)
 {
     void *wanted = (void *)(uintptr_t)range.at;
     void *base = mmap(wanted, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
-    if (base != MAP_FAILED && base != wanted) { /* kernels before 4.17 take the address as a wish */
+    if (base != MAP_FAILED && base != wanted) { /* kernels before 4.17 may choose another address */
         munmap(base, range.bytes);
         errno = EEXIST;
         return MAP_FAILED;
@@ -559,8 +559,8 @@ static bool service_begin(service *s, bool *over)
     return done;
 }
 
-/* The driver writes the output of kernels when it waits for the context, which the end of the
- * process does not do. Does not wait for unfinished work. */
+/* Writes what kernels printed. The driver writes this output when a call waits for the context, but
+ * not at the end of the process. If work is unfinished, this function does not wait for it. */
 static void service_flush_output(service *s)
 {
     hdi_device *device = s->rt->devices[s->index];

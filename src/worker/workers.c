@@ -16,7 +16,7 @@
  *   long as the application itself does not wait for the process.
  * - After a failure in the worker, the process is being killed and its sockets are closed. After a
  *   failure in the application, the caller shuts the process down.
- * - A spare is never essential. One that ends is replaced, until a few end in a row. If a spare
+ * - A spare is never essential. A spare that ends is replaced, until a few end in a row. If a spare
  *   turns out useless when it is taken, a fresh process replaces it.
  */
 #include <errno.h>
@@ -52,7 +52,7 @@
 #define TICK_MS 100 /* the time between two looks at the workers' signs of life */
 /* a longer time between two looks means that the watcher itself did not run */
 #define GAP_NS 1000000000
-/* an engine without a sign of life is rung after this part of the limit */
+/* an engine without a sign of life is rung after a quarter of the limit */
 #define RINGS 4
 #define DRAINING_MS 1      /* the tick while work of a lost device waits for other devices */
 #define KILL_NS 5000000000 /* a killed process gets this long to end */
@@ -61,7 +61,7 @@
  * worker_timeout */
 #define BEHIND_WORK 10
 #define IN_FLIGHT_MANY 256 /* with this many operations in flight, the driver call may wait */
-#define DRIVER_CODES 1000  /* the driver's own codes are below */
+#define DRIVER_CODES 1000  /* the driver's own codes are below this number */
 
 #define MEMORY_MOST ((uint64_t)1 << 48)
 #define GRANULE_LEAST 4096
@@ -101,7 +101,7 @@ typedef struct child {
     int killed;      /* the reason why it was killed; 0: not killed */
     int64_t killed_at;
     uint64_t connection; /* the connection of its port; 0: it never drove a device */
-    uint64_t heartbeat;  /* the heartbeat of its engine, and since when it is the same */
+    uint64_t heartbeat;  /* the heartbeat of its engine; it has not moved since `heartbeat_at` */
     int64_t heartbeat_at;
     int64_t stopped_at; /* 0: it is not stopped */
 } child;
@@ -205,7 +205,7 @@ static hd_status child_make_sockets(child *c)
     return HD_OK;
 }
 
-/* Waits until there is no process, at most until the deadline. The mutex is held. */
+/* Waits until the child's process is gone, at most until the deadline. The mutex is held. */
 static bool child_await_none(hdi_workers *workers, child *c, int64_t deadline)
 {
     while (c->state != CHILD_NONE && hdi_cond_wait(&workers->changed, &workers->lock, deadline)) {
@@ -218,8 +218,8 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
     hdi_workers *workers = hdi_worker_of(rt)->workers;
     child *c = &workers->of[index];
     hdi_mutex_lock(&workers->lock);
-    /* The previous process may still be ending. Waits for work may return before the loss of its
-     * device is fully settled. */
+    /* The previous process may still be ending. A restart may begin before the loss of its device
+     * is fully settled, since waits for work return earlier. */
     hd_status status = child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
                            ? child_make_sockets(c)
                            : hdi_fail(HD_ERROR_SYSTEM, "the worker process of device %d does not end", index);
@@ -275,7 +275,7 @@ void hdi_worker_drop(hd_runtime *rt, int index)
     child_disconnect(&hdi_worker_of(rt)->workers->of[index]);
 }
 
-bool hdi_worker_is_begun(const hd_runtime *rt, int index)
+bool hdi_worker_is_begun(hd_runtime *rt, int index)
 {
     return child_is_begun(&hdi_worker_of(rt)->workers->of[index]);
 }
@@ -291,7 +291,8 @@ bool hdi_worker_drives(hd_runtime *rt, int index)
 
 const char *hdi_worker_program(const hd_runtime *rt)
 {
-    return hdi_worker_of(rt)->workers->program;
+    const hdi_workers *workers = ((const hdi_worker_part *)rt)->workers;
+    return workers ? workers->program : "";
 }
 
 int hdi_worker_pid(hd_runtime *rt, int index)
@@ -303,8 +304,8 @@ int hdi_worker_pid(hd_runtime *rt, int index)
     return pid;
 }
 
-/* The code for which a worker ended itself; 0: it did not end itself, or a stray write wrote the
- * code. */
+/* The code because of which a worker ended itself. 0: it did not end itself, or a stray write
+ * changed the code. */
 static int child_cause_of_end(const hdi_device *device, const siginfo_t *info)
 {
     bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
@@ -666,7 +667,8 @@ bool hdi_spare_take(hd_runtime *rt, int index)
     child *into = &workers->of[index];
     bool taken = false;
     hdi_mutex_lock(&workers->lock);
-    /* as in hdi_worker_spawn, which fails with a message if the process does not end */
+    /* if the previous process does not end, the caller uses hdi_worker_spawn, which fails with a
+     * message */
     bool room = workers->spare_request && child_await_none(workers, into, hdi_deadline(END_NS));
     for (int i = 0; i < SPARES_MAX && !taken && room; i++) {
         child *c = workers_spare_at(workers, i);

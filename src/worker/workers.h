@@ -2,17 +2,17 @@
  * them.
  *
  * One thread per runtime, the watcher of the workers, starts all worker processes and lives as long
- * as they do. The kernel kills a worker when the thread that started it ends. So no worker outlives
- * the application, however the application ends. The watcher notices when a worker ends, is
- * stopped, or makes no step while it has work. Then it declares the worker's device lost.
+ * as these processes. The kernel kills a worker when the thread that started it ends. So no worker
+ * outlives the application, however the application ends. The watcher notices when a worker ends,
+ * is stopped, or makes no step while it has work. Then it declares the worker's device lost.
  *
  * Threads: any, unless noted otherwise.
  * Locks: one mutex guards the states of the processes. A thread also holds this mutex while it
- * starts a process or connects a port. With it, a thread takes only the port's own locks and the
- * losses' mutex. No thread holds the mutex while a device is declared lost.
+ * starts a process or connects a port. While a thread holds the mutex, it takes only the port's own
+ * locks and the losses' mutex. No thread holds the mutex while a device is declared lost.
  * Always: the device of a dead worker is declared lost only when the process is gone. So the
- * process can no longer write to memory that it shared. A process that cannot be killed for 5
- * seconds counts as gone.
+ * process can no longer write to the memory that it shared with others. A process that cannot be
+ * killed for 5 seconds counts as gone.
  */
 #ifndef HDI_WORKER_WORKERS_H
 #define HDI_WORKER_WORKERS_H
@@ -46,7 +46,7 @@ bool hdi_spare_take(hd_runtime *rt, int index);
 
 /* True if a worker was started and is not connected to its device yet. Only the thread that starts
  * the worker may call this and the next functions. */
-bool hdi_worker_is_begun(const hd_runtime *rt, int index);
+bool hdi_worker_is_begun(hd_runtime *rt, int index);
 
 typedef struct hdi_discovery {
     const hdi_provider *provider;
@@ -55,11 +55,12 @@ typedef struct hdi_discovery {
 
 /* Makes a fresh process start the driver and report its devices. Errors: SYSTEM, OPTION. */
 hd_status hdi_worker_ask(hd_runtime *rt, int index);
-/* Waits for that report. Errors: those of hdi_driver_open in the worker; SYSTEM. */
+/* Waits for the report that hdi_worker_ask requested. Errors: those of hdi_driver_open in the
+ * worker; SYSTEM. */
 hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out);
 
-/* Sends a fresh process the device that it drives; rt->devices[] with their channels exist. Errors:
- * SYSTEM. */
+/* Tells a fresh process which device it drives. The devices in rt->devices[] already have their
+ * channels. Errors: SYSTEM. */
 hd_status hdi_worker_handshake(hd_runtime *rt, int index);
 
 /* Waits until the process drives its device, after its handshake. Fills in the device's facts, and
@@ -67,26 +68,26 @@ hd_status hdi_worker_handshake(hd_runtime *rt, int index);
  * the worker; SYSTEM. */
 hd_status hdi_worker_await(hd_runtime *rt, int index);
 
-/* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code). Its device is lost as
- * soon as the process is gone. `connection`: kill it only if its port still uses this connection;
- * 0: kill it in any case. */
+/* Kills the process for the reason `code` (HDI_GONE_*, or a code of the worker's driver). Its
+ * device is lost as soon as the process is gone. `connection`: kill it only if its port still uses
+ * this connection; 0: kill it in any case. */
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code);
 
 /* Ends a device's process that is not wanted after all, and waits until the process is gone. */
 void hdi_worker_shut_down(hd_runtime *rt, int index);
 
-/* Like hdi_worker_shut_down, but without the wait, which hd_close makes. */
+/* Like hdi_worker_shut_down, but does not wait; hd_close waits for the process. */
 void hdi_worker_drop(hd_runtime *rt, int index);
 
 /* Call it after a thread other than the watcher declared a device lost. The watcher then drains the
  * device (hdi_device_drain). */
 void hdi_workers_drain(hd_runtime *rt);
 
-/* True if the process that drives the device is there. Once this is false, the end of the process
- * no longer counts as a loss. */
+/* True if the process that drives the device is there. Once this function returned false, the end
+ * of the process no longer counts as a loss. */
 bool hdi_worker_drives(hd_runtime *rt, int index);
 
-/* The path of the worker program. */
+/* The path of the worker program; "": the runtime has no workers. */
 const char *hdi_worker_program(const hd_runtime *rt);
 
 /* The process of device `index`; 0: none. */
@@ -96,7 +97,7 @@ int hdi_worker_pid(hd_runtime *rt, int index);
  * exit status. */
 int hdi_worker_service(int memory_socket, int code_socket);
 
-/* Exit statuses of the worker program, beside 0. */
+/* Exit statuses of the worker program, in addition to 0. */
 #define HDI_WORKER_EXIT_USAGE 2
 /* the driver ended all work; the channel's `lost_by` gives the reason */
 #define HDI_WORKER_EXIT_LOST 3

@@ -390,6 +390,12 @@ static hd_status recipe_hd_kernel_get(things *t)
     return hd_kernel_get(t->module, ++turn % 2 ? "hello" : "add_one", &made);
 }
 
+static hd_status recipe_hd_kernel_get_parameter(things *t)
+{
+    hd_parameter_info info = {.size = sizeof info};
+    return hd_kernel_get_parameter(t->kernel, 0, &info);
+}
+
 static hd_status recipe_hd_module_get_global(things *t)
 {
     hd_buffer *made = NULL;
@@ -608,6 +614,47 @@ static hd_status recipe_hd_claim_get_pointer(things *t)
     return status == HD_ERROR_ACCESS ? HD_OK : status; /* memory of a device */
 }
 
+/* The claim may use no memory, or memory that the CPU can use, and it may not be ready yet. */
+static hd_status and_no_copy(hd_status status)
+{
+    return status == HD_ERROR_ACCESS || status == HD_ERROR_RANGE || status == HD_ERROR_TIMEOUT ? HD_OK : status;
+}
+
+/* The claim that another thread may end, or one of the recipe's own, which *own returns. */
+static hd_status claim_to_copy(things *t, hd_claim **own, hd_claim **claim)
+{
+    const hd_claim_options options = {.size = sizeof options, .copies = true};
+    const hd_arg use = hd_inout(t->third);
+    *own = NULL;
+    hd_status status = t->claim ? HD_OK : hd_claim_begin_with(t->runtime, &use, 1, &options, own);
+    *claim = t->claim ? t->claim : *own;
+    return status ? status : t->claim ? HD_OK : hd_claim_wait(*own, HD_FOREVER);
+}
+
+static hd_status copy_claimed(things *t, bool writes)
+{
+    hd_claim *own, *claim;
+    hd_status status = claim_to_copy(t, &own, &claim);
+    if (!status) {
+        status = and_no_copy(writes ? hd_claim_write(claim, 0, 256, t->buffer, 0, 512, NULL)
+                                    : hd_claim_read(claim, 0, 0, t->buffer, 256, 512, NULL));
+    }
+    if (own) {
+        hd_claim_end(own, HD_OK);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_claim_read(things *t)
+{
+    return copy_claimed(t, false);
+}
+
+static hd_status recipe_hd_claim_write(things *t)
+{
+    return copy_claimed(t, true);
+}
+
 static hd_status recipe_hd_claim_get_ticket(things *t)
 {
     hd_ticket ticket;
@@ -799,6 +846,25 @@ static hd_status recipe_hd_range_push(things *t)
 static hd_status recipe_hd_range_pop(things *t)
 {
     return hd_range_pop(t->runtime);
+}
+
+static hd_status recipe_hd_trace_active(things *t)
+{
+    (void)hd_trace_active(t->runtime);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_trace_set_rank(things *t)
+{
+    const hd_trace_rank rank = {.size = sizeof rank, .ranks = 1};
+    return hd_trace_set_rank(t->runtime, &rank);
+}
+
+static hd_status recipe_hd_trace_add_message(things *t)
+{
+    const hd_trace_message message = {
+        .size = sizeof message, .kind = HD_TRACE_SEND, .ticket = conf_lane_ticket(t->lane)};
+    return hd_trace_add_message(t->runtime, &message);
 }
 
 static hd_status recipe_hd_runtime_get_info(things *t)

@@ -448,6 +448,55 @@ static void a_limit_that_passes_names_what_is_under_way(void **state)
     close_scene(&s);
 }
 
+/* A kernel ended, but the one behind it was quick until now and suddenly waits. If both went to the
+ * driver together, the first end shows only with the second one, and a timeout names both. */
+static void a_later_kernel_that_hides_an_end_is_named(void **state)
+{
+    (void)state;
+    enum { tries = 50 };
+    hd_runtime *runtime = conf_open("host_devices=1");
+    wk_kernels k = wk_load(runtime);
+    WK_NEED_KERNELS(runtime, k);
+    hd_lane *lane = NULL;
+    hd_buffer *x = NULL, *pinned = NULL;
+    uint32_t *flags = NULL;
+    hd_ticket first, second, gate;
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_alloc_host(runtime, 4096, &pinned));
+    CONF_OK(hd_map(pinned, HD_READ_WRITE, (void **)&flags));
+    bool hidden = false;
+    for (int i = 0; i < tries && !hidden; i++) {
+        __atomic_store_n(&flags[1], 1, __ATOMIC_RELEASE);
+        for (int j = 0; j < 20; j++) { /* `spin` is quick */
+            CONF_OK(wk_launch_one(lane, k.hello, x, NULL));
+            CONF_OK(wk_launch_one(lane, k.spin, pinned, &second));
+            CONF_OK(hd_wait(second, 60 * CONF_SECOND));
+        }
+        __atomic_store_n(&flags[1], 0, __ATOMIC_RELEASE);
+        hd_claim *claim = NULL;
+        CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
+        CONF_OK(hd_claim_get_ticket(claim, &gate));
+        CONF_OK(hd_lane_add_dependency(lane, gate, NULL)); /* so that both launches go together */
+        CONF_OK(wk_launch_one(lane, k.hello, x, &first));
+        CONF_OK(wk_launch_one(lane, k.spin, pinned, &second));
+        CONF_OK(hd_claim_end(claim, HD_OK));
+        hidden = hd_wait(first, 200 * CONF_MILLISECOND) == HD_ERROR_TIMEOUT &&
+                 strstr(hd_message(), "not seen to start") == NULL;
+        if (hidden) {
+            CONF_TRUE(strstr(hd_message(), "unfinished on device 0: kernel 'hello' (lane ") != NULL);
+            CONF_TRUE(strstr(hd_message(), "only when a later launch ends: kernel 'spin' (lane ") != NULL);
+        }
+        __atomic_store_n(&flags[1], 1, __ATOMIC_RELEASE);
+        CONF_OK(hd_wait(second, 60 * CONF_SECOND));
+    }
+    printf("  an end was hidden: %s\n", hidden ? "yes" : "no");
+    hd_free(x);
+    hd_free(pinned);
+    hd_lane_destroy(lane);
+    conf_close(runtime);
+}
+
 /* A lane of one device waits for a kernel of another device. */
 static void what_another_device_is_at_is_named(void **state)
 {
@@ -524,6 +573,7 @@ int main(void)
         CONF_CASE(a_launch_that_waits_tells_itself),
         CONF_CASE(a_launch_that_waits_tells_what_the_driver_refused),
         CONF_CASE(a_limit_that_passes_names_what_is_under_way),
+        CONF_CASE(a_later_kernel_that_hides_an_end_is_named),
         CONF_CASE(what_another_device_is_at_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,7 +121,8 @@ static void a_full_lane(void **state)
         status = wk_launch_one(s.lane, s.k.hello, s.y, NULL);
     } while (status == HD_OK);
     check_named(status, &s, "hd_launch", "is full (option submit_timeout)", asked);
-    CONF_TRUE(strstr(hd_message(), "hello") == NULL);
+    const char *later = strstr(hd_message(), "hello"), *hides = strstr(hd_message(), "or it ended");
+    CONF_TRUE(!later || (hides && hides < later));
     NAMED(hd_launch(s.lane, s.k.hello, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, (hd_arg[]){hd_inout(s.y)}, 1, NULL),
           "hd_launch", "is full");
     close_scene(&s);

@@ -337,12 +337,38 @@ static void at_random_moments(void **state)
     nothing_is_taken(runtime);
 }
 
+static hd_status cancels_its_thread(void *const *pointers, void *context)
+{
+    (void)pointers;
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+    atomic_store((atomic_bool *)context, true);
+    return HD_OK;
+}
+
+/* The thread belongs to Heddle. */
+static void functions_of_the_program_run_to_their_end(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_ticket ticket;
+    for (int i = 0; i < 3; i++) { /* the thread stays, and calls again */
+        atomic_bool ended = false;
+        CONF_OK(hd_launch_host(runtime, cancels_its_thread, &ended, NULL, 0, &ticket));
+        CONF_OK(hd_wait(ticket, HD_FOREVER));
+        CONF_TRUE(atomic_load(&ended));
+    }
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_cancel");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(no_call_ends_a_thread),       CONF_CASE(nor_does_one_with_guards),    CONF_CASE(nor_does_a_finding),
-        CONF_CASE(opening_and_closing_neither), CONF_CASE(waits_and_callbacks_neither), CONF_CASE(at_random_moments),
+        CONF_CASE(no_call_ends_a_thread),       CONF_CASE(nor_does_one_with_guards),
+        CONF_CASE(nor_does_a_finding),          CONF_CASE(opening_and_closing_neither),
+        CONF_CASE(waits_and_callbacks_neither), CONF_CASE(functions_of_the_program_run_to_their_end),
+        CONF_CASE(at_random_moments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

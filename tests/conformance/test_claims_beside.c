@@ -12,25 +12,10 @@
  * Locks: none.
  */
 #include "claim_scene.h"
+#include "claimed.h"
 
 #define LIMIT "transfer_timeout=60000 submit_timeout=60000"
 #define WAIT (60 * CONF_SECOND)
-
-static hd_claim *claim(hd_runtime *runtime, hd_buffer *buffer)
-{
-    hd_claim *c = NULL;
-    const hd_arg use = hd_inout(buffer);
-    CONF_OK(hd_claim_begin(runtime, &use, 1, &c));
-    return c;
-}
-
-static hd_buffer *on_device(hd_runtime *runtime, int device, size_t size, uint32_t word)
-{
-    hd_buffer *buffer = NULL;
-    CONF_OK(hd_alloc(conf_default_lane(runtime, device), size, &buffer));
-    CONF_OK(hd_fill(buffer, 0, word, size, NULL));
-    return buffer;
-}
 
 static hd_buffer *on_host(hd_runtime *runtime, size_t size, uint32_t word)
 {

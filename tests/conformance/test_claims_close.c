@@ -42,7 +42,8 @@ static void work(beside *b)
 {
     hd_buffer *mine = NULL;
     hd_ticket ticket;
-    hd_lane *lane = NULL;
+    hd_lane *lane = NULL, *own = NULL;
+    hd_claim *claim = NULL;
     uint32_t word = 0;
     expect(b, hd_lane_create(b->s.runtime, 0, &lane));
     expect(b, hd_alloc(lane, bytes, &mine));
@@ -51,6 +52,11 @@ static void work(beside *b)
     expect(b, hd_wait(ticket, HD_FOREVER));
     expect(b, hd_read(mine, 0, &word, sizeof word));
     expect(b, word == 9 ? HD_OK : HD_ERROR_FAILED);
+    hd_arg use = hd_inout(mine);
+    expect(b, hd_claim_begin(b->s.runtime, &use, 1, &claim));
+    expect(b, hd_claim_wait(claim, HD_FOREVER));
+    expect(b, hd_claim_end(claim, HD_OK));
+    expect(b, hd_lane_get_default(b->s.runtime, 0, &own));
     expect(b, hd_free(mine));
     expect(b, hd_lane_destroy(lane));
     expect(b, hd_launch_host(b->s.runtime, last_work, b, NULL, 0, NULL));
@@ -125,6 +131,47 @@ static void a_claim_may_be_ended_while_it_closes(void **state)
     CONF_OK(b.ended);
 }
 
+/* Makes the calls that need no lock on their way, once hd_close began. Then ends the claim. */
+static void *calls_with_the_runtime(void *context)
+{
+    beside *b = context;
+    hd_runtime *rt = b->s.runtime;
+    hd_buffer *x = NULL;
+    hd_claim *c = NULL;
+    hd_lane *lane = NULL;
+    hd_claim_options options = {.size = sizeof options, .copies = true};
+    hd_arg use = hd_inout(b->s.pinned);
+    while (hd_alloc_host(rt, bytes, &x) == HD_OK) {
+        CONF_OK(hd_free(x));
+        conf_sleep_ms(1);
+    }
+    CONF_FAILS_WITH(hd_claim_begin(rt, &use, 1, &c), HD_ERROR_HANDLE, "hd_claim_begin: ");
+    CONF_FAILS(hd_claim_begin(rt, NULL, 0, &c), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_begin_with(rt, &use, 1, NULL, &c), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_begin_with(rt, &use, 1, &options, &c), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_begin_stream(rt, 0, NULL, &use, 1, NULL, &c), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_get_default(rt, 0, &lane), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_create(rt, 0, &lane), HD_ERROR_HANDLE);
+    CONF_OK(hd_fill(b->s.pinned, 0, 3, bytes, NULL)); /* calls with a buffer still work */
+    b->ended = hd_claim_end(b->gate, HD_OK);
+    return NULL;
+}
+
+static void calls_with_the_runtime_are_refused_meanwhile(void **state)
+{
+    (void)state;
+    beside b = {.s = begin("close_timeout=60000")};
+    hd_arg use = hd_inout(b.s.device);
+    CONF_OK(hd_claim_begin(b.s.runtime, &use, 1, &b.gate));
+    pthread_t thread;
+    conf_failure_ends_program = true; /* cmocka's checks work only on the main thread */
+    CONF_EQUAL(pthread_create(&thread, NULL, calls_with_the_runtime, &b), 0);
+    conf_close(b.s.runtime);
+    CONF_EQUAL(pthread_join(thread, NULL), 0);
+    conf_failure_ends_program = false;
+    CONF_OK(b.ended);
+}
+
 static int threads_now(void)
 {
     char line[128] = "";
@@ -156,6 +203,22 @@ static void a_forgotten_claim_has_the_time_of_work(void **state)
     while (threads_now() > before) {
         conf_sleep_ms(1);
     }
+}
+
+static void all_forgotten_claims_are_named(void **state)
+{
+    (void)state;
+    scene s = begin("close_timeout=100");
+    const char *labels[] = {"north", "south", "east", "west", "up"};
+    for (int i = 0; i < 5; i++) {
+        hd_claim_options options = {.size = sizeof options, .label = labels[i]};
+        hd_claim *c = NULL;
+        CONF_OK(hd_claim_begin_with(s.runtime, NULL, 0, &options, &c));
+    }
+    conf_track(s.runtime, NULL);
+    CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "claim 'north' of ");
+    CONF_TRUE(strstr(hd_message(), "claim 'south' of ") != NULL);
+    CONF_TRUE(strstr(hd_message(), " more were never ended") != NULL);
 }
 
 /* ---- hd_close inside ---- */
@@ -242,7 +305,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CONF_CASE(functions_run_to_their_end),
         CONF_CASE(a_claim_may_be_ended_while_it_closes),
+        CONF_CASE(calls_with_the_runtime_are_refused_meanwhile),
         CONF_CASE(a_forgotten_claim_has_the_time_of_work),
+        CONF_CASE(all_forgotten_claims_are_named),
         CONF_CASE(it_is_refused_in_functions),
         CONF_CASE(another_runtime_may_be_closed_there),
     };

@@ -68,7 +68,7 @@ static void an_open_claim_keeps_its_bytes(void **state)
     CONF_OK(hd_claim_get_ticket(c, &ticket));
     CONF_OK(hd_claim_get_pointer(c, 1, (void **)&p));
     lose(&s);
-    CONF_FAILS(hd_claim_wait(c, HD_FOREVER), HD_ERROR_DEVICE_LOST);
+    CONF_FAILS_WITH(hd_claim_wait(c, HD_FOREVER), HD_ERROR_DEVICE_LOST, "this operation was under way, too");
     CONF_TRUE(!hd_done(ticket)); /* the program may still use the pinned bytes */
     int last = hd_device_count(s.runtime) - 1;
     hd_ticket filled = {NULL, 0};
@@ -109,6 +109,48 @@ static void a_claim_that_was_not_ready_never_is(void **state)
     hd_claim *third = NULL;
     CONF_FAILS(hd_claim_begin(s.runtime, &reads, 1, &third), HD_ERROR_DEVICE_LOST);
     conf_close(s.runtime);
+}
+
+typedef struct stage {
+    atomic_bool runs, lost;
+} stage;
+
+static hd_status runs_until_the_loss(void *const *pointers, void *context)
+{
+    (void)pointers;
+    stage *now = context;
+    atomic_store(&now->runs, true);
+    while (!atomic_load(&now->lost)) {
+        conf_sleep_ms(1);
+    }
+    return HD_OK;
+}
+
+static void a_function_that_runs_was_under_way(void **state)
+{
+    (void)state;
+    scene s;
+    begin(&s, NULL);
+    /* two functions: one waited for nothing, one waited for another one */
+    for (int behind = 0; behind < 2; behind++) {
+        hd_arg use = hd_inout(s.pinned);
+        hd_ticket ticket;
+        stage first = {.lost = true}, second = {.lost = false};
+        if (behind) {
+            CONF_OK(hd_launch_host(s.runtime, runs_until_the_loss, &first, &use, 1, NULL));
+        }
+        CONF_OK(hd_launch_host(s.runtime, runs_until_the_loss, &second, &use, 1, &ticket));
+        while (!atomic_load(&second.runs)) {
+            conf_sleep_ms(1);
+        }
+        lose(&s);
+        atomic_store(&second.lost, true);
+        CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_DEVICE_LOST, "this operation was under way, too");
+        conf_close(s.runtime);
+        if (!behind) {
+            begin(&s, NULL);
+        }
+    }
 }
 
 /* Bytes stay claimed until the program ends the claim, and the device restarts before that. */
@@ -180,9 +222,8 @@ int main(void)
 {
     conf_begin("test_claims_lost");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(an_open_claim_keeps_its_bytes),
-        CONF_CASE(a_claim_that_was_not_ready_never_is),
-        CONF_CASE(the_device_comes_back_around_them),
+        CONF_CASE(an_open_claim_keeps_its_bytes),      CONF_CASE(a_claim_that_was_not_ready_never_is),
+        CONF_CASE(a_function_that_runs_was_under_way), CONF_CASE(the_device_comes_back_around_them),
         CONF_CASE(host_calls_on_a_lost_device_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -294,6 +294,8 @@ static void wrong_streams_are_refused(void **state)
     CONF_FAILS(hd_claim_begin_stream(s.runtime, 0, s.stream, &number, 1, NULL, &c), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_claim_begin_stream(s.runtime, 0, s.stream, &use, 1, NULL, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_claim_begin_stream(NULL, 0, s.stream, &use, 1, NULL, &c), HD_ERROR_HANDLE);
+    const hd_claim_options copies = {.size = sizeof copies, .copies = true};
+    CONF_FAILS_WITH(hd_claim_begin_stream(s.runtime, 0, s.stream, &use, 1, &copies, &c), HD_ERROR_ARGUMENT, "copies");
     if (hd_device_count(s.runtime) > 1) {
         CONF_FAILS_WITH(hd_claim_begin_stream(s.runtime, 1, s.stream, NULL, 0, NULL, &c), HD_ERROR_ARGUMENT, "device");
     }

@@ -101,6 +101,33 @@ static void work_without_end_is_named(void **state)
     }
 }
 
+/* The claim waits for the kernel, which is the cause, so both are named. */
+static void a_claim_behind_work_without_end_is_named_with_it(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("close_timeout=100");
+    wk_kernels k = wk_load(runtime);
+    WK_NEED_KERNELS(runtime, k);
+    bool is_process = conf_is_process(runtime);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    hd_claim *claim = NULL;
+    wk_gate gate;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_fill(x, 0, 0, bytes, NULL));
+    wk_gate_shut(&gate, runtime, lane, k);
+    hd_arg use = hd_inout(x);
+    CONF_OK(hd_launch(lane, k.hello, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, &use, 1, NULL));
+    hd_claim_options options = {.size = sizeof options, .label = "behind"};
+    CONF_OK(hd_claim_begin_with(runtime, &use, 1, &options, &claim));
+    conf_close(runtime);
+    says("the launch of kernel 'spin'");
+    says("claim 'behind' of ");
+    if (!is_process) {
+        wk_gate_open(&gate);
+    }
+}
+
 /* Submits copies, fills and launches in any lane that depend on the kernel by their reads or
  * writes. `last` is the last buffer written. */
 static void submit_behind(hd_runtime *runtime, wk_kernels k, hd_buffer *all[], int n, conf_random *r)
@@ -204,6 +231,33 @@ static void a_function_without_end_is_named(void **state)
     }
 }
 
+static hd_status lane_stays_out(void *stream, void *context)
+{
+    (void)stream;
+    return stays_out(NULL, context);
+}
+
+/* The engine runs a function of a lane, and the message names the function, not the engine. */
+static void a_function_of_a_lane_without_end_is_named(void **state)
+{
+    (void)state;
+    static atomic_bool over;
+    hd_runtime *runtime = conf_open("close_timeout=100");
+    if (conf_is_process(runtime) || conf_is_inline(runtime)) {
+        conf_close(runtime);
+        skip(); /* no function, or it runs on the thread that calls */
+    }
+    CONF_EQUAL(sem_init(&goes_on, 0, 0), 0);
+    CONF_OK(hd_lane_run_native(conf_default_lane(runtime, 0), lane_stays_out, &over, NULL, 0, NULL));
+    conf_track(runtime, NULL);
+    CONF_FAILS_WITH(hd_close(runtime), HD_ERROR_TIMEOUT, "of hd_lane_run_native, does not return");
+    CONF_TRUE(strstr(hd_message(), "engine") == NULL);
+    CONF_EQUAL(sem_post(&goes_on), 0);
+    while (!atomic_load(&over)) {
+        conf_sleep_ms(1);
+    }
+}
+
 /* A function that used the whole time gets no second wait of that length. */
 static void a_function_without_end_is_awaited_once(void **state)
 {
@@ -276,10 +330,16 @@ int main(void)
 {
     conf_begin("test_close_limit");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(after_a_read_that_was_given_up),  CONF_CASE(after_a_wait_that_was_given_up),
-        CONF_CASE(work_without_end_is_named),       CONF_CASE(work_behind_work_without_end_is_not_blamed),
-        CONF_CASE(a_function_without_end_is_named), CONF_CASE(a_function_without_end_is_awaited_once),
-        CONF_CASE(a_driver_that_does_not_return),   CONF_CASE(by_two_at_once),
+        CONF_CASE(after_a_read_that_was_given_up),
+        CONF_CASE(after_a_wait_that_was_given_up),
+        CONF_CASE(work_without_end_is_named),
+        CONF_CASE(a_claim_behind_work_without_end_is_named_with_it),
+        CONF_CASE(work_behind_work_without_end_is_not_blamed),
+        CONF_CASE(a_function_without_end_is_named),
+        CONF_CASE(a_function_of_a_lane_without_end_is_named),
+        CONF_CASE(a_function_without_end_is_awaited_once),
+        CONF_CASE(a_driver_that_does_not_return),
+        CONF_CASE(by_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

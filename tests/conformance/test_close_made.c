@@ -19,6 +19,8 @@
 #include <stdatomic.h>
 #include "base/presence.h"
 #include "buffer/buffer.h"
+#include "claim/claim.h"
+#include "engine/archive.h"
 #include "kernel/module.h"
 #include "memory/thread_cache.h"
 
@@ -27,6 +29,7 @@ enum { bytes = 4096 };
 static struct {
     _Atomic(hd_runtime *) runtime; /* threads of the library read it too, like */
     _Atomic(hd_lane *) lane;
+    hd_buffer *pinned;
     hd_module *module; /* NULL: there are no kernels to load */
     const void *image;
     size_t image_bytes;
@@ -35,6 +38,9 @@ static struct {
     atomic_bool ended;   /* hd_close ended all handles */
     atomic_bool tried;   /* the test tried the handle of the new object */
     atomic_bool waits;   /* hd_close found the call that is stopped */
+    atomic_bool begins;  /* a call is about to begin a claim */
+    atomic_bool settled; /* hd_close found no open claim */
+    atomic_bool returns; /* the call that began a claim returned */
 } now;
 
 static void await(atomic_bool *fact)
@@ -46,7 +52,7 @@ static void await(atomic_bool *fact)
 
 /* ---- the places where a call and hd_close stop ---- */
 
-static _Thread_local bool stops_when_open, stops_at_lane, stops_at_image, stops_at_buffer, stops_at_list;
+static _Thread_local bool stops_when_open, stops_at_lane, stops_at_image, stops_at_buffer, stops_at_list, stops_at_uses;
 
 static void stop_once(bool *here)
 {
@@ -114,6 +120,31 @@ void __wrap_hdi_thread_caches_freeze(hd_runtime *rt)
     __real_hdi_thread_caches_freeze(rt);
 }
 
+hd_status __real_hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
+hd_status __wrap_hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses);
+hd_status __wrap_hdi_uses_of_runtime(hd_runtime *rt, int device, const hd_arg *args, size_t n_args, hdi_use *uses)
+{
+    hd_status status = __real_hdi_uses_of_runtime(rt, device, args, n_args, uses);
+    if (stops_at_uses) {
+        stops_at_uses = false;
+        atomic_store(&now.begins, true);
+        atomic_store(&now.stopped, true);
+        await(&now.settled);
+    }
+    return status;
+}
+
+void __real_hdi_callers_settle(hd_runtime *rt, int64_t deadline);
+void __wrap_hdi_callers_settle(hd_runtime *rt, int64_t deadline);
+void __wrap_hdi_callers_settle(hd_runtime *rt, int64_t deadline)
+{
+    __real_hdi_callers_settle(rt, deadline);
+    if (rt == now.runtime && atomic_load(&now.begins)) {
+        atomic_store(&now.settled, true);
+        await(&now.returns);
+    }
+}
+
 bool __real_hdi_presence_await(const void *runtime, int64_t deadline);
 bool __wrap_hdi_presence_await(const void *runtime, int64_t deadline);
 bool __wrap_hdi_presence_await(const void *runtime, int64_t deadline)
@@ -161,6 +192,17 @@ static void claim(void)
     stops_when_open = true;
     CONF_FAILS(hd_claim_begin(now.runtime, NULL, 0, &made), HD_ERROR_HANDLE);
     CONF_TRUE(made == NULL);
+}
+
+/* hd_close has just found that no claim is open, but handles did not end yet. */
+static void claim_at_the_last_moment(void)
+{
+    hd_claim *made = NULL;
+    hd_arg use = hd_inout(now.pinned);
+    stops_at_uses = true;
+    CONF_FAILS(hd_claim_begin(now.runtime, &use, 1, &made), HD_ERROR_HANDLE);
+    CONF_TRUE(made == NULL);
+    atomic_store(&now.returns, true);
 }
 
 static void hold(void)
@@ -307,12 +349,14 @@ static void prepare(const char *settings)
     now.runtime = conf_open_with("close_timeout=100000 host_devices=1 host_memory=64M %s", settings);
     CONF_OK(hd_lane_create(now.runtime, 0, &own));
     now.lane = own;
+    CONF_OK(hd_alloc_host(now.runtime, bytes, &now.pinned));
     now.module = NULL;
     now.image = wk_image(now.runtime, &now.image_bytes);
     if (now.image) {
         CONF_OK(hd_module_load(now.runtime, now.image, now.image_bytes, &now.module));
     }
-    atomic_bool *facts[] = {&now.stopped, &now.frozen, &now.ended, &now.tried, &now.waits};
+    atomic_bool *facts[] = {&now.stopped, &now.frozen, &now.ended,   &now.tried,
+                            &now.waits,   &now.begins, &now.settled, &now.returns};
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         atomic_store(facts[i], false);
     }
@@ -342,6 +386,7 @@ static void made_beside_close_is_stale(void **state)
         {"hd_lane_get_default", default_lane},
         {"hd_hold_create", hold},
         {"hd_claim_begin", claim},
+        {"hd_claim_begin with a buffer", claim_at_the_last_moment},
         {"hd_module_load", module},
         {"hd_kernel_get", kernel},
         {"hd_alloc", buffer},

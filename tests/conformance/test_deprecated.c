@@ -104,12 +104,21 @@ static void former_options_work(void **state)
     CONF_FAILS_WITH(hd_open(&bad, &runtime), HD_ERROR_OPTION, "one of lazy|eager");
 }
 
+static void options_that_are_gone_change_nothing(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("chain_memory=1M, lane_slots=128, trace_memory=4M");
+    option_is(runtime, "lane_slots", "128");
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_deprecated");
     const struct CMUnitTest tests[] = {
         CONF_CASE(former_functions_work),
         CONF_CASE(former_options_work),
+        CONF_CASE(options_that_are_gone_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

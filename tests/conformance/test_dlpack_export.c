@@ -517,6 +517,8 @@ static void deleters_do_no_harm_after_hd_close(void **state)
     CONF_OK(hd_dlpack_export_unversioned(&u, HD_DLPACK_CPU, &options, &old));
     conf_track(s.runtime, NULL);
     CONF_FAILS_WITH(hd_close(s.runtime), HD_ERROR_TIMEOUT, "claim 'still out' of ");
+    CONF_TRUE(strstr(hd_message(), ", claim 'still out' of ") != NULL);
+    CONF_TRUE(strstr(hd_message(), "; export 'still out' of DLPack without order is still out") != NULL);
     uint32_t *p = claimed->dl_tensor.data;
     CONF_TRUE(p[0] == 1); /* the memory exists until the program ends */
     p[0] = 5;

@@ -429,7 +429,7 @@ static void spoil_row_major(producer *p)
 {
     p->versioned.dl_tensor.ndim = 3;
     p->versioned.dl_tensor.strides = NULL;
-    p->shape[0] = 0;
+    p->shape[0] = 2;
     p->shape[1] = p->shape[2] = INT64_MAX;
 }
 static void spoil_data(producer *p)

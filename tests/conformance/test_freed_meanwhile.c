@@ -372,13 +372,33 @@ static void launching_into_a_lane_that_is_destroyed(void **state)
         uint64_t before = conf_lane_ticket(passing).sequence;
         hd_ticket ticket = {NULL, 7};
         at_next_launch(passing, is_destroyed_and_somebody_elses);
-        CONF_FAILS(wk_add_one(passing, now.kernels, i % 2 ? x : now.behind, 16, &ticket), HD_ERROR_HANDLE);
+        CONF_FAILS_WITH(wk_add_one(passing, now.kernels, i % 2 ? x : now.behind, 16, &ticket), HD_ERROR_HANDLE,
+                        "the lane was destroyed meanwhile");
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
         CONF_EQUAL(hd_lane_number(elses), number);
         CONF_EQUAL(conf_lane_ticket(elses).sequence, before);
         hd_free(x);
         hd_lane_destroy(elses);
     }
+    end();
+}
+
+/* The first steps of hd_close, which ends all handles. */
+static void is_closed(void)
+{
+    atomic_store(&now.runtime->ended, true);
+    hd_lane_destroy(passing);
+}
+
+/* The message names hd_close, not a lane that the program did not destroy. */
+static void launching_into_a_runtime_that_is_closed(void **state)
+{
+    CONF_BEGIN(NULL);
+    CONF_OK(hd_lane_create(now.runtime, 0, &passing));
+    at_next_launch(passing, is_closed);
+    CONF_FAILS_WITH(wk_add_one(passing, now.kernels, now.behind, 16, NULL), HD_ERROR_HANDLE,
+                    "the runtime was closed meanwhile");
+    atomic_store(&now.runtime->ended, false);
     end();
 }
 
@@ -389,7 +409,7 @@ int main(void)
         CONF_CASE(waiting_for_a_buffer_that_is_freed),           CONF_CASE(copying_to_and_from_what_is_freed),
         CONF_CASE(what_is_submitted_meanwhile_is_not_forgotten), CONF_CASE(what_belongs_to_a_buffer_stays_meanwhile),
         CONF_CASE(mapping_a_unified_buffer_that_is_freed),       CONF_CASE(launching_what_is_unloaded),
-        CONF_CASE(launching_into_a_lane_that_is_destroyed),
+        CONF_CASE(launching_into_a_lane_that_is_destroyed),      CONF_CASE(launching_into_a_runtime_that_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,9 @@ static void as_a_module(void *bad, const char *word)
 
 static void as_a_kernel(const things *t, void *bad, const char *word)
 {
+    hd_parameter_info parameter = {.size = sizeof parameter};
     refused(conf_fill(t->lane, (conf_kernels){.fill = bad}, t->buffer, 0, 16, 1, NULL), word, __LINE__);
+    refused(hd_kernel_get_parameter(bad, 0, &parameter), word, __LINE__);
 }
 
 static void as_a_hold(const things *t, void *bad, const char *word)
@@ -115,6 +117,8 @@ static void as_a_claim(void *bad, const char *word)
     refused(hd_claim_get_ticket(bad, &ticket), word, __LINE__);
     refused(hd_claim_get_pointer(bad, 0, &pointer), word, __LINE__);
     refused(hd_claim_on_ready(bad, NULL, NULL), word, __LINE__);
+    refused(hd_claim_read(bad, 0, 0, NULL, 0, 4, &ticket), word, __LINE__);
+    refused(hd_claim_write(bad, 0, 0, NULL, 0, 4, &ticket), word, __LINE__);
     refused(hd_claim_end(bad, HD_OK), word, __LINE__);
     CONF_TRUE(hd_claim_ready(bad) && ticket.sequence == 5 && pointer == NULL);
 }

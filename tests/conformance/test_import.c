@@ -72,6 +72,14 @@ static hd_buffer *import(scene *s, const char *label, atomic_int *released)
 }
 
 /* If an event never comes, the watchdog ends the wait. */
+static hd_buffer *import_host(scene *s, void *memory, size_t size, const char *label, atomic_int *released)
+{
+    hd_buffer *b = NULL;
+    const hd_import_options options = {.size = sizeof options, .label = label, .released = count, .context = released};
+    CONF_OK(hd_import_host(s->runtime, memory, size, &options, &b));
+    return b;
+}
+
 static bool note_import(void *context, const hd_memory_block *block)
 {
     *(int *)context += block->imported && block->bytes == bytes && strcmp(block->label, "theirs") == 0;
@@ -233,6 +241,46 @@ static void freed_while_used_it_is_released_after_the_work(void **state)
     CONF_TRUE(atomic_load(&released) == 1 && atomic_load(&none) == 1);
 }
 
+/* Work that only reads a freed import holds up writers of its bytes, and no readers. */
+static void imported_again_it_waits_for_writers_alone(void **state)
+{
+    (void)state;
+    for (int of_host = 0; of_host < 2; of_host++) {
+        scene s;
+        if (!begin(&s, NULL)) {
+            return;
+        }
+        gate g = {0};
+        void *context[] = {&s.f, &g}, *memory = aligned_alloc(4096, bytes);
+        atomic_int released[2] = {0, 0};
+        hd_lane *held = NULL;
+        CONF_OK(hd_lane_create(s.runtime, of_host ? hd_device_count(s.runtime) - 1 : 0, &held));
+        hd_buffer *own = NULL,
+                  *b = of_host ? import_host(&s, memory, bytes, NULL, &released[0]) : import(&s, NULL, &released[0]);
+        CONF_OK(hd_alloc(s.lane, bytes, &own));
+        CONF_OK(hd_fill(b, 0, 9, bytes, NULL));
+        hd_arg use = hd_in(b);
+        CONF_OK(hd_lane_run_native(held, stand, context, &use, 1, NULL));
+        CONF_OK(hd_free(b));
+        b = of_host ? import_host(&s, memory, bytes, NULL, &released[1]) : import(&s, NULL, &released[1]);
+        hd_ticket copied, filled;
+        CONF_OK(hd_copy(own, 0, b, 0, bytes, &copied));
+        CONF_OK(hd_wait(copied, 60 * CONF_SECOND));
+        CONF_FILLED(own, 0, 9, bytes);
+        CONF_OK(hd_fill(b, 0, 8, bytes, &filled));
+        CONF_TRUE(!hd_done(filled));
+        CONF_EQUAL(atomic_load(&released[0]), 0);
+        atomic_store(&g.open, true);
+        await_released(&released[0]);
+        CONF_FILLED(b, 0, 8, bytes);
+        hd_free(b);
+        await_released(&released[1]);
+        hd_free(own);
+        end(&s);
+        free(memory);
+    }
+}
+
 static void a_hold_keeps_it(void **state)
 {
     (void)state;
@@ -357,17 +405,37 @@ static void pinned_memory_of_the_program_is_taken_as_it_is(void **state)
     end(&s);
 }
 
+/* A freed import that a gate keeps in use. */
+static void import_behind_a_gate(scene *s, void *memory, size_t size, void **context, atomic_int *released)
+{
+    hd_buffer *b = import_host(s, memory, size, "first", released);
+    hd_arg use = hd_inout(b);
+    CONF_OK(hd_lane_run_native(s->lane, stand, context, &use, 1, NULL));
+    CONF_OK(hd_free(b));
+    CONF_EQUAL(atomic_load(released), 0);
+}
+
 static void the_limit_of_pinned_memory_counts(void **state)
 {
     (void)state;
     scene s;
-    if (!begin(&s, "pinned_limit=4M")) {
+    if (!begin(&s, "pinned_limit=4M memory_timeout=200")) {
         return;
     }
     void *memory = aligned_alloc(4096, 8 << 20);
     hd_buffer *b = NULL;
-    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY, "raise pinned_limit");
+    CONF_FAILS_WITH(hd_import_host(s.runtime, memory, 8 << 20, NULL, &b), HD_ERROR_HOST_MEMORY,
+                    "the size 8 MiB exceeds the limit; raise pinned_limit (4 MiB)");
     CONF_TRUE(b == NULL);
+    /* a freed import counts until it is unpinned, and the message says so */
+    gate g = {0};
+    void *context[] = {&s.f, &g};
+    atomic_int released = 0;
+    import_behind_a_gate(&s, memory, 3 << 20, context, &released);
+    CONF_FAILS_WITH(hd_import_host(s.runtime, (char *)memory + (4 << 20), 2 << 20, NULL, &b), HD_ERROR_HOST_MEMORY,
+                    "pinned imports 3 MiB");
+    atomic_store(&g.open, true);
+    await_released(&released);
     foreign_enter(&s.f, 0); /* Heddle uses memory that the program pinned as it is */
     CONF_EQUAL(s.f.cuMemHostRegister(memory, 8 << 20, 3), 0);
     uint64_t before = pinned_bytes(s.runtime);
@@ -387,14 +455,6 @@ static void the_limit_of_pinned_memory_counts(void **state)
 
 /* ---- memory of the host that is imported again ---- */
 
-static hd_buffer *import_host(scene *s, void *memory, size_t size, const char *label, atomic_int *released)
-{
-    hd_buffer *b = NULL;
-    const hd_import_options options = {.size = sizeof options, .label = label, .released = count, .context = released};
-    CONF_OK(hd_import_host(s->runtime, memory, size, &options, &b));
-    return b;
-}
-
 static void it_is_used(scene *s, hd_buffer *b, const uint32_t *memory, uint32_t value)
 {
     CONF_OK(conf_fill(s->lane, s->k, b, 0, 1024, value, NULL));
@@ -408,16 +468,6 @@ static void expect_unpinned(scene *s, void *memory, size_t size)
     CONF_EQUAL(s->f.cuMemHostRegister(memory, size, 3), 0);
     CONF_EQUAL(s->f.cuMemHostUnregister(memory), 0);
     foreign_leave(&s->f);
-}
-
-/* A freed import that a gate keeps in use. */
-static void import_behind_a_gate(scene *s, void *memory, size_t size, void **context, atomic_int *released)
-{
-    hd_buffer *b = import_host(s, memory, size, "first", released);
-    hd_arg use = hd_inout(b);
-    CONF_OK(hd_lane_run_native(s->lane, stand, context, &use, 1, NULL));
-    CONF_OK(hd_free(b));
-    CONF_EQUAL(atomic_load(released), 0);
 }
 
 static void imported_again_while_in_use_it_stays_pinned(void **state)
@@ -819,6 +869,7 @@ int main(void)
         CONF_CASE(every_use_works),
         CONF_CASE(other_devices_use_it),
         CONF_CASE(freed_while_used_it_is_released_after_the_work),
+        CONF_CASE(imported_again_it_waits_for_writers_alone),
         CONF_CASE(a_hold_keeps_it),
         CONF_CASE(hd_close_releases_what_was_not_freed),
         CONF_CASE(memory_of_the_host_is_pinned_meanwhile),

@@ -559,6 +559,54 @@ static void a_lane_wait_covers_what_was_submitted(void **state)
     conf_close(runtime);
 }
 
+static void made_up_tickets_are_refused(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(lane, 4096, &x));
+    CONF_OK(conf_fill(lane, conf_builtins(runtime), x, 0, 1024, 1, NULL));
+    hd_ticket last = conf_lane_ticket(lane);
+    hd_ticket made_up[] = {{lane, last.sequence + 1}, {lane, last.sequence + 100}, {lane, UINT64_MAX}, {NULL, 5}};
+    for (int i = 0; i < 4; i++) {
+        CONF_FAILS_WITH(hd_wait(made_up[i], HD_FOREVER), HD_ERROR_ARGUMENT, "hd_wait: ticket ");
+        CONF_FAILS_WITH(hd_wait(made_up[i], 0), HD_ERROR_ARGUMENT, "hd_wait: ticket ");
+        CONF_FAILS(hd_lane_add_dependency(lane, made_up[i], NULL), HD_ERROR_ARGUMENT);
+    }
+    CONF_OK(hd_wait(last, HD_FOREVER));
+    conf_close(runtime);
+}
+
+/* A claim holds up a fill in the lane, and a second claim. */
+static void bad_limits_do_not_wait(void **state)
+{
+    (void)state;
+    const int64_t bad[] = {-2, -1000000, INT64_MIN};
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    hd_claim *first = NULL, *second = NULL;
+    hd_ticket ticket;
+    CONF_OK(hd_alloc(lane, 4096, &x));
+    hd_arg use = hd_inout(x);
+    CONF_OK(hd_claim_begin(runtime, &use, 1, &first));
+    CONF_OK(conf_fill(lane, conf_builtins(runtime), x, 0, 1024, 1, &ticket));
+    CONF_OK(hd_claim_begin(runtime, &use, 1, &second));
+    for (int i = 0; i < 3; i++) {
+        CONF_FAILS_WITH(hd_wait(ticket, bad[i]), HD_ERROR_ARGUMENT, "HD_FOREVER");
+        CONF_FAILS_WITH(hd_lane_wait(lane, bad[i]), HD_ERROR_ARGUMENT, "HD_FOREVER");
+        CONF_FAILS_WITH(hd_lane_reset(lane, bad[i]), HD_ERROR_ARGUMENT, "HD_FOREVER");
+        CONF_FAILS_WITH(hd_buffer_wait(x, HD_READ, bad[i]), HD_ERROR_ARGUMENT, "HD_FOREVER");
+        CONF_FAILS_WITH(hd_claim_wait(second, bad[i]), HD_ERROR_ARGUMENT, "HD_FOREVER");
+    }
+    CONF_OK(hd_claim_end(first, HD_OK));
+    CONF_OK(hd_claim_wait(second, HD_FOREVER));
+    CONF_OK(hd_claim_end(second, HD_OK));
+    CONF_OK(hd_wait(ticket, HD_FOREVER));
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_lane");
@@ -577,6 +625,8 @@ int main(void)
         CONF_CASE(a_full_ring_blocks_and_goes_on),
         CONF_CASE(full_rings_that_depend_on_each_other),
         CONF_CASE(a_lane_wait_covers_what_was_submitted),
+        CONF_CASE(made_up_tickets_are_refused),
+        CONF_CASE(bad_limits_do_not_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

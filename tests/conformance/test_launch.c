@@ -117,6 +117,11 @@ static void refuses_wrong_arguments(void **state)
     hd_dims grid = {8, 1, 1}, block = {128, 1, 1};
     hd_arg good[] = {hd_out(b.y), hd_u64(elements), hd_u32(7), hd_u32(8)};
     CONF_FAILS(try_launch(&b, b.k.fill, grid, block, 0, good, 2), HD_ERROR_ARGUMENT);
+    /* numbers that come from a mistake: nothing reads so many arguments */
+    static const size_t absurd[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / sizeof(hd_arg) + 4, UINT32_MAX};
+    for (int i = 0; i < 4; i++) {
+        CONF_FAILS_WITH(try_launch(&b, b.k.fill, grid, block, 0, good, absurd[i]), HD_ERROR_LIMIT, "it takes 3");
+    }
     CONF_FAILS(try_launch(&b, b.k.fill, grid, block, 0, good, 4), HD_ERROR_ARGUMENT);
     CONF_FAILS(try_launch(&b, b.k.fill, grid, block, 0, good, 0), HD_ERROR_ARGUMENT);
     CONF_FAILS(try_launch(&b, b.k.fill, grid, block, 0, NULL, 0), HD_ERROR_ARGUMENT);
@@ -209,6 +214,32 @@ static void finds_kernels_by_name(void **state)
     huge[99999] = '\0';
     CONF_FAILS(hd_kernel_get(module, huge, &kernel), HD_ERROR_NOT_FOUND);
     free(huge);
+    conf_close(runtime);
+}
+
+/* A kernel file names and describes each parameter. */
+static void parameters_are_described(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_module *module = NULL;
+    hd_kernel *kernel = NULL;
+    CONF_OK(hd_module_get_builtin(runtime, &module));
+    CONF_OK(hd_kernel_get(module, "hd_axpy_f32", &kernel));
+    const uint32_t f32 = (uint32_t)HD_ARG_F32 << 8 | 4u << 16;
+    const hd_parameter_info wanted[] = {{0, HD_ARG_BUFFER, HD_READ_WRITE | f32, 8, "y"},
+                                        {0, HD_ARG_BUFFER, HD_READ | f32, 8, "x"},
+                                        {0, HD_ARG_F32, 0, 4, "a"},
+                                        {0, HD_ARG_U64, 0, 8, "n"}};
+    for (int i = 0; i < 4; i++) {
+        hd_parameter_info got = {.size = sizeof got};
+        CONF_OK(hd_kernel_get_parameter(kernel, i, &got));
+        CONF_EQUAL(got.size, sizeof got);
+        CONF_EQUAL(got.kind, wanted[i].kind);
+        CONF_EQUAL(got.access, wanted[i].access);
+        CONF_EQUAL(got.bytes, wanted[i].bytes);
+        CONF_TRUE(strcmp(got.name, wanted[i].name) == 0);
+    }
     conf_close(runtime);
 }
 
@@ -371,6 +402,7 @@ int main(void)
         CONF_CASE(refuses_wrong_dims),
         CONF_CASE(refuses_wrong_arguments),
         CONF_CASE(finds_kernels_by_name),
+        CONF_CASE(parameters_are_described),
         CONF_CASE(fill_copy_and_axpy),
         CONF_CASE(matmul),
         CONF_CASE(sum),

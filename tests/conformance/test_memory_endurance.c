@@ -199,10 +199,12 @@ static void a_day(void **state)
     uint64_t pinned_more = late.pinned > early.pinned ? late.pinned - early.pinned : 0;
     /* with worker processes pinned memory grows by 2 MiB, each with a descriptor */
     CONF_TRUE(late.process.descriptors <= early.process.descriptors + 1 + (int)(pinned_more / (2 * POOL_MIB)));
-    /* a host device keeps a thread for each of the most lanes that existed at once */
-    CONF_TRUE(late.process.threads <= early.process.threads + 2 * THREADS);
+    /* A host device keeps a thread for each of the most lanes that existed at once. Copies make
+     * more lanes when more of them wait, so the later rounds of a busy machine may add some. A
+     * thread lost in each round would be more. */
+    CONF_TRUE(late.process.threads <= early.process.threads + 4 * THREADS);
     CONF_TRUE(late.worker_descriptors <= early.worker_descriptors + 2);
-    CONF_TRUE(late.worker_threads <= early.worker_threads + 2 * THREADS);
+    CONF_TRUE(late.worker_threads <= early.worker_threads + 4 * THREADS);
     CONF_TRUE(late.reserved == 0 && late.taken == 0 && late.cached == 0);
     CONF_TRUE(late.pinned <= early.pinned + 4 * POOL_MIB);
     if (CONF_SLOWNESS == 1) { /* sanitizers map and keep their own memory */

@@ -205,6 +205,9 @@ static block *make_block(conf_random *r)
         status = hd_alloc_host(m.runtime, b.bytes, &b.buffer);
     } else if (b.kind == UNIFIED) {
         status = hd_alloc_unified(lane, b.bytes, &b.buffer);
+    } else if (conf_chance(r, 5)) {
+        options.flags = HD_ALLOC_DEDICATED;
+        status = hd_alloc_with(lane, b.bytes, &options, &b.buffer);
     } else if (conf_chance(r, 80)) {
         status = hd_alloc(lane, b.bytes, &b.buffer);
     } else {
@@ -351,6 +354,9 @@ static void *work(void *argument)
     uint64_t steps = conf_number_from("HEDDLE_MODEL_STEPS", CONF_TSAN ? 70 : 160);
     for (uint64_t i = 0; i < steps; i++) {
         step(t);
+        for (int d = HD_DEVICE_HOST; d < m.devices; d++) {
+            pool_consistent(m.runtime, d, false); /* the equations of hd_memory_stats */
+        }
     }
     return NULL;
 }

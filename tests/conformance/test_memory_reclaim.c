@@ -122,6 +122,32 @@ static void frees_what_an_allocation_lacks(void **state)
     conf_close(runtime);
 }
 
+/* An allocation above the limit fails at once: neither the callback nor a thread's magazine gives
+ * anything up for it. */
+static void is_not_called_in_vain(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=32M pinned_limit=16M");
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    static spare s;
+    spare_make(&s, runtime, 7, 4 * POOL_MIB); /* enough pressure for early calls */
+    CONF_OK(hd_memory_on_reclaim(runtime, spares, &s));
+    uint64_t drains = pool_stats(runtime, 0).drains;
+    hd_buffer *none = NULL;
+    const hd_alloc_options dedicated = {.size = sizeof dedicated, .flags = HD_ALLOC_DEDICATED};
+    for (int i = 0; i < 20; i++) {
+        CONF_FAILS_WITH(hd_alloc(lane, 33 * POOL_MIB, &none), HD_ERROR_MEMORY,
+                        "the size exceeds the limit: raise memory_limit (32 MiB)");
+        CONF_FAILS(hd_alloc_with(lane, 33 * POOL_MIB, &dedicated, &none), HD_ERROR_MEMORY);
+        CONF_FAILS_WITH(hd_alloc_host(runtime, 17 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY,
+                        "the size 17 MiB exceeds the limit; raise pinned_limit (16 MiB)");
+    }
+    CONF_EQUAL(atomic_load(&s.calls), 0);
+    CONF_EQUAL(pool_stats(runtime, 0).drains, drains);
+    spare_free(&s);
+    conf_close(runtime);
+}
+
 /* A callback that frees nothing ends the fallback, even if it always returns that it did. */
 static void may_free_nothing(void **state)
 {
@@ -521,6 +547,7 @@ int main(void)
     conf_begin("test_memory_reclaim");
     const struct CMUnitTest tests[] = {
         CONF_CASE(frees_what_an_allocation_lacks),
+        CONF_CASE(is_not_called_in_vain),
         CONF_CASE(may_free_nothing),
         CONF_CASE(may_call_everything),
         CONF_CASE(is_replaced_while_others_allocate),

@@ -116,6 +116,79 @@ static void figures_add_up(void **state)
     conf_close(runtime);
 }
 
+static void figures_fit(hd_runtime *runtime)
+{
+    hd_memory_stats s = stats_of(runtime, 0);
+    CONF_EQUAL(s.mapped_bytes, s.reserved_bytes + s.moved_bytes + s.returned_bytes);
+    CONF_TRUE(s.reserved_peak_bytes >= s.reserved_bytes && s.taken_peak_bytes >= s.taken_bytes);
+    CONF_TRUE(s.reserved_bytes >= s.taken_bytes && s.taken_bytes >= s.live_bytes);
+    CONF_EQUAL(sources(&s), s.allocations);
+}
+
+/* Dedicated pieces count like all other memory of the device. */
+static void dedicated_pieces_are_counted(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=64M");
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    const hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_DEDICATED};
+    const size_t mega = (size_t)1 << 20;
+    hd_buffer *piece = NULL, *plain[2];
+    if (hd_alloc_with(lane, 2 * mega, &options, &piece) == HD_ERROR_UNSUPPORTED) {
+        conf_close(runtime);
+        skip();
+    }
+    figures_fit(runtime);
+    hd_memory_stats s = stats_of(runtime, 0);
+    CONF_EQUAL(s.allocations, 1);
+    CONF_TRUE(s.taken_bytes >= 2 * mega && s.driver_calls > 0);
+    for (int i = 0; i < 2; i++) {
+        CONF_OK(hd_alloc(lane, 8 * mega, &plain[i]));
+        figures_fit(runtime);
+    }
+    uint64_t calls = stats_of(runtime, 0).driver_calls;
+    hd_free(piece);
+    while (stats_of(runtime, 0).taken_bytes > 16 * mega) { /* the keeper gives the piece back */
+        conf_sleep_ms(1);
+        figures_fit(runtime);
+    }
+    CONF_TRUE(stats_of(runtime, 0).driver_calls > calls);
+    hd_free(plain[0]);
+    hd_free(plain[1]);
+    figures_fit(runtime);
+    conf_close(runtime);
+}
+
+/* Blocks that take a part of a freed large block: the arena divides the mapping of that block. */
+static void divided_memory_is_counted(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=1G memory_limit=200M memory_timeout=0");
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    conf_random r = {7};
+    hd_buffer *b[32] = {NULL};
+    for (int step = 0; step < 500; step++) {
+        hd_buffer **one = &b[conf_below(&r, 32)];
+        if (*one) {
+            hd_free(*one);
+            *one = NULL;
+        } else {
+            size_t size = (1 + conf_below(&r, conf_chance(&r, 50) ? 100 : 20)) << 20;
+            hd_status status = hd_alloc(lane, size, one);
+            CONF_TRUE(status == HD_OK || status == HD_ERROR_MEMORY);
+            *one = status == HD_OK ? *one : NULL;
+        }
+        figures_fit(runtime);
+    }
+    CONF_TRUE(stats_of(runtime, 0).moved_bytes > 0);
+    for (int i = 0; i < 32; i++) {
+        hd_free(b[i]);
+    }
+    CONF_OK(hd_memory_trim(runtime, 0, 0, NULL));
+    figures_fit(runtime);
+    conf_close(runtime);
+}
+
 static void *free_them(void *context)
 {
     hd_buffer **buffers = context;
@@ -653,6 +726,8 @@ int main(void)
     conf_begin("test_memory_report");
     const struct CMUnitTest tests[] = {
         CONF_CASE(figures_add_up),
+        CONF_CASE(dedicated_pieces_are_counted),
+        CONF_CASE(divided_memory_is_counted),
         CONF_CASE(frees_of_other_threads_are_counted),
         CONF_CASE(pinned_figures_add_up),
         CONF_CASE(bad_calls_are_refused),

@@ -102,6 +102,8 @@ static void claims_take_nulls(void **state)
     CONF_FAILS(hd_claim_on_ready(NULL, NULL, NULL), HD_ERROR_HANDLE);
     CONF_FAILS(hd_claim_get_ticket(NULL, &ticket), HD_ERROR_HANDLE);
     CONF_FAILS(hd_claim_get_pointer(NULL, 0, &pointer), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_read(NULL, 0, 0, NULL, 0, 4, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_write(NULL, 0, 0, NULL, 0, 4, &ticket), HD_ERROR_HANDLE);
     CONF_FAILS(hd_claim_end(NULL, HD_OK), HD_ERROR_HANDLE);
     CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
     CONF_FAILS(hd_claim_get_ticket(claim, NULL), HD_ERROR_ARGUMENT);
@@ -163,8 +165,8 @@ static void buffers_take_nulls(void **state)
     CONF_TRUE(pointer == &pointer);
     CONF_FAILS(hd_buffer_wait(device, (hd_access)0, 0), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_buffer_wait(device, (hd_access)8, 0), HD_ERROR_ARGUMENT);
-    hd_unmap(device);
-    hd_unmap(pinned); /* was not mapped */
+    CONF_FAILS_WITH(hd_unmap(device), HD_ERROR_ACCESS, "hd_unmap: ");
+    CONF_OK(hd_unmap(pinned)); /* mappings of pinned memory are not counted */
     conf_close(runtime);
 }
 
@@ -289,6 +291,13 @@ static void modules_take_nulls(void **state)
     CONF_FAILS(hd_module_get_global(module, 0, "x", &global), HD_ERROR_NOT_FOUND);
     CONF_TRUE(global == untouched_buffer);
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &kernel));
+    hd_parameter_info parameter = {.size = sizeof parameter};
+    CONF_FAILS(hd_kernel_get_parameter(NULL, 0, &parameter), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_kernel_get_parameter(kernel, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_kernel_get_parameter(kernel, -1, &parameter), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_kernel_get_parameter(kernel, 3, &parameter), HD_ERROR_NOT_FOUND);
+    parameter.size = 1;
+    CONF_FAILS(hd_kernel_get_parameter(kernel, 0, &parameter), HD_ERROR_ARGUMENT);
 
     hd_buffer *buffer = NULL;
     CONF_OK(hd_alloc(lane, 64, &buffer));

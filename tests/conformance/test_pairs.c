@@ -164,7 +164,8 @@ static void make_hold(things *t, uint64_t turn)
 static void make_claim(things *t, uint64_t turn)
 {
     hd_arg use = turn % 2 ? hd_inout(t->other) : hd_in(t->other);
-    CONF_OK(hd_claim_begin(t->runtime, &use, turn % 3 ? 1 : 0, &t->claim));
+    const hd_claim_options copies = {.size = sizeof copies, .copies = true};
+    CONF_OK(hd_claim_begin_with(t->runtime, &use, turn % 3 ? 1 : 0, &copies, &t->claim));
 }
 
 static const struct pair_end {
@@ -222,6 +223,8 @@ static bool may_say(const char *name, hd_status status)
         hd_status status;
     } more[] = {
         {"hd_map", HD_ERROR_ACCESS},
+        {"hd_unmap", HD_ERROR_ACCESS},
+        {"hd_unmap", HD_ERROR_ARGUMENT /* nothing mapped the buffer */},
         {"hd_element", HD_ERROR_ACCESS},
         {"hd_buffer_save", HD_ERROR_ARGUMENT},
         {"hd_buffer_wait", HD_ERROR_TIMEOUT},
@@ -302,6 +305,8 @@ static void check_stale(const pair *p, const things *t)
         of_value |= strncmp(p->call->name, values[i], strlen(values[i])) == 0;
     }
     of_value |= strcmp(p->call->name, "hd_done") == 0 || strcmp(p->call->name, "hd_wait") == 0;
+    /* it uses the ticket only as a number */
+    of_value |= strcmp(p->call->name, "hd_trace_add_message") == 0 && strcmp(p->end->name, "hd_lane_destroy") == 0;
     if (status != HD_ERROR_HANDLE && !(status == HD_OK && of_value)) {
         conf_fail_at(__FILE__, __LINE__, "%s after %s (%s): %s: %s", p->call->name, p->end->name, p->end->object,
                      hd_status_name(status), hd_message());

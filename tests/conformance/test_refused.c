@@ -8,6 +8,8 @@
 #include "refused.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include "dlpack_scene.h"
 #include "foreign.h"
 
@@ -144,7 +146,8 @@ static void calls_without_a_thread_or_memory(void **state)
     hd_ticket ticket;
     for (int i = 1; i <= 2; i++) { /* first the thread of the watcher, then that of the caller */
         fails_thread_in = i;
-        CONF_FAILS(hd_launch_host(s.runtime, count, &calls, &use, 1, NULL), HD_ERROR_SYSTEM);
+        CONF_FAILS_WITH(hd_launch_host(s.runtime, count, &calls, &use, 1, NULL), HD_ERROR_SYSTEM, strerror(EAGAIN));
+        CONF_TRUE(strstr(hd_message(), "ulimit -u") != NULL);
         fails_thread_in = 0;
         CONF_FILLED(s.pinned, 0, 2, bytes);
     }
@@ -158,6 +161,70 @@ static void calls_without_a_thread_or_memory(void **state)
     CONF_OK(hd_wait(ticket, HD_FOREVER));
     CONF_EQUAL(atomic_load(&calls), 1);
     end(&s);
+}
+
+/* The messages name the lack, and a remedy. */
+static void devices_without_a_thread(void **state)
+{
+    (void)state;
+    hd_options options = {.size = sizeof options, .settings = "host_devices=1"};
+    hd_runtime *runtime = conf_open("host_devices=1");
+    bool is_process = conf_is_process(runtime), is_inline = !is_process && conf_is_inline(runtime), named = false;
+    conf_close(runtime);
+    if (conf_on_gpus || is_process) {
+        skip();
+    }
+    for (int i = 1; i < 8 && !named && !is_inline; i++) {
+        fails_thread_in = i;
+        hd_status status = hd_open(&options, &runtime);
+        fails_thread_in = 0;
+        named = status == HD_ERROR_SYSTEM && strstr(hd_message(), "the engine thread of device 0: Resource") != NULL &&
+                strstr(hd_message(), "ulimit -u") != NULL;
+        if (!status) {
+            conf_close(runtime);
+        }
+    }
+    CONF_TRUE(named || is_inline);
+    if (is_inline) { /* this thread runs the engine, which starts a thread for the stream */
+        hd_lane *lane = NULL;
+        hd_buffer *x = NULL;
+        hd_ticket ticket;
+        CONF_OK(hd_open(&options, &runtime));
+        CONF_OK(hd_lane_create(runtime, 0, &lane));
+        CONF_OK(hd_alloc(lane, 4096, &x));
+        fails_thread_in = 1;
+        CONF_OK(conf_fill(lane, conf_builtins(runtime), x, 0, 1024, 1, &ticket));
+        CONF_FAILS_WITH(hd_wait(ticket, HD_FOREVER), HD_ERROR_FAILED,
+                        "CUDA_ERROR_OPERATING_SYSTEM; the system refused");
+        fails_thread_in = 0;
+        conf_close(runtime);
+    }
+}
+
+static void memory_without_a_descriptor(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1");
+    if (conf_on_gpus || conf_is_process(runtime)) {
+        conf_close(runtime);
+        skip();
+    }
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    struct rlimit before;
+    CONF_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int lowest = dup(STDERR_FILENO);
+    CONF_TRUE(lowest >= 0);
+    close(lowest);
+    const struct rlimit none = {.rlim_cur = (rlim_t)lowest, .rlim_max = before.rlim_max};
+    CONF_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    hd_status status = hd_alloc(lane, 1 << 20, &x);
+    CONF_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CONF_EQUAL(status, HD_ERROR_MEMORY);
+    CONF_TRUE(strstr(hd_message(), "hd_alloc: ") != NULL &&
+              strstr(hd_message(), "no descriptors left (ulimit -n)") != NULL);
+    CONF_OK(hd_alloc(lane, 1 << 20, &x));
+    conf_close(runtime);
 }
 
 typedef struct nested {
@@ -461,6 +528,8 @@ int main(void)
         CONF_CASE(a_stream_that_cannot_wait),
         CONF_CASE(a_failure_stays),
         CONF_CASE(calls_without_a_thread_or_memory),
+        CONF_CASE(devices_without_a_thread),
+        CONF_CASE(memory_without_a_descriptor),
         CONF_CASE(a_call_that_waits_for_a_call),
         CONF_CASE(a_callback_is_asked_for_again),
         CONF_CASE(exports_of_bytes_that_are_not_there),

@@ -72,6 +72,11 @@ static void makes_row_major_tensors(void **state)
     CONF_TRUE(hd_tensor_is_contiguous(&t));
     const uint64_t empty[] = {7, 0, UINT64_MAX};
     CONF_OK(hd_tensor_make(b, 1000, HD_TYPE_U8, 2, empty, &t));
+    /* empty, whatever the other extents are */
+    CONF_OK(hd_tensor_make(b, 0, HD_TYPE_C128, 3, empty, &t));
+    CONF_EQUAL(hd_tensor_elements(&t), 0);
+    CONF_OK(hd_tensor_transpose(&t, 0, 2, &t));
+    CONF_EQUAL(hd_tensor_elements(&t), 0);
     CONF_EQUAL(hd_tensor_elements(&t), 0);
     CONF_TRUE(hd_tensor_is_contiguous(&t));
     CONF_FAILS(hd_tensor_make(b, 1001, HD_TYPE_U8, 2, empty, &t), HD_ERROR_RANGE);
@@ -103,6 +108,8 @@ static void refuses_what_is_no_tensor(void **state)
     t = untouched;
     CONF_FAILS_WITH(hd_tensor_make(NULL, 0, HD_TYPE_F32, 3, shape, &t), HD_ERROR_HANDLE, "hd_tensor_make");
     CONF_FAILS(hd_tensor_make(freed, 0, HD_TYPE_F32, 3, shape, &t), HD_ERROR_HANDLE);
+    CONF_FAILS_WITH(hd_tensor_alloc(lane, HD_TYPE_F32, 3, NULL, &t), HD_ERROR_ARGUMENT, "hd_tensor_alloc: ");
+    CONF_FAILS_WITH(hd_tensor_alloc(lane, HD_TYPE_F32, 3, shape, NULL), HD_ERROR_ARGUMENT, "hd_tensor_alloc: ");
     CONF_FAILS(hd_tensor_make(b, 0, HD_TYPE_F32, 3, NULL, &t), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_tensor_make(b, 0, HD_TYPE_F32, 3, shape, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_tensor_make(b, 0, (hd_type)0, 3, shape, &t), HD_ERROR_ARGUMENT);

@@ -357,21 +357,26 @@ static void names_that_are_alike_in_number_are_two(void **state)
     conf_close(runtime);
 }
 
-/* A refused allocation tries the threads' caches, and waits for nothing. */
+/* A refused allocation tries the threads' caches, and waits for nothing. One above the limit does
+ * not even try them. */
 static void rungs_are_those_that_were_taken(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("memory_limit=64M memory_reclaim=0");
+    hd_runtime *runtime = conf_open("memory_limit=64M memory_reclaim=0 memory_timeout=0");
     hd_lane *lane = conf_default_lane(runtime, 0);
-    hd_buffer *x = NULL, *none = NULL;
+    hd_buffer *most = NULL, *x = NULL, *none = NULL;
+    CONF_OK(hd_alloc(lane, (size_t)40 << 20, &most));
     CONF_OK(hd_trace_start(runtime, in_folder("t"), NULL));
     CONF_FAILS(hd_alloc(lane, (size_t)65 << 20, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, (size_t)40 << 20, &none), HD_ERROR_MEMORY);
     CONF_OK(hd_alloc(lane, bytes, &x));
     CONF_OK(hd_trace_stop(runtime, NULL));
     content c = read_file(file_path);
     size_t at = 0;
-    const hdi_record *refused = next(&c, HDI_RECORD_ALLOC, &at), *had = next(&c, HDI_RECORD_ALLOC, &at);
-    CONF_TRUE(refused && had && refused->alloc.bytes == (uint64_t)65 << 20 && had->alloc.bytes == bytes);
+    const hdi_record *hopeless = next(&c, HDI_RECORD_ALLOC, &at), *refused = next(&c, HDI_RECORD_ALLOC, &at);
+    const hdi_record *had = next(&c, HDI_RECORD_ALLOC, &at);
+    CONF_TRUE(hopeless && refused && had && hopeless->alloc.bytes == (uint64_t)65 << 20 && had->alloc.bytes == bytes);
+    CONF_EQUAL(hopeless->alloc.rungs, HDI_RECORD_RUNG_FAILED);
     CONF_EQUAL(refused->alloc.rungs, HDI_RECORD_RUNG_CACHES | HDI_RECORD_RUNG_FAILED);
     CONF_EQUAL(had->alloc.rungs & (HDI_RECORD_RUNG_CACHES | HDI_RECORD_RUNG_WAITED | HDI_RECORD_RUNG_FAILED), 0);
     free(c.records);
@@ -608,10 +613,12 @@ static void *submits(void *context)
 static void threads_lose_nothing(void **state)
 {
     (void)state;
-    /* with the least memory, most threads share a ring */
-    static const char *const settings[] = {NULL, "trace_memory=4M"};
-    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
-        crowd c = {.runtime = conf_open(settings[s])};
+    for (int sharing = 0; sharing < 2; sharing++) {
+        crowd c = {.runtime = conf_open(NULL)};
+        ring_users users;
+        if (sharing) {
+            use_all_rings(&users, c.runtime);
+        }
         c.k = conf_builtins(c.runtime);
         CONF_OK(hd_trace_start(c.runtime, in_folder("t"), NULL));
         /* the second time with rings of threads that ended */
@@ -648,6 +655,9 @@ static void threads_lose_nothing(void **state)
         CONF_EQUAL(count(&all, HDI_RECORD_ALLOC), 2 * THREADS);
         CONF_EQUAL(count(&all, HDI_RECORD_FREE), 2 * THREADS);
         free(all.records);
+        if (sharing) {
+            give_all_rings(&users);
+        }
         conf_close(c.runtime);
     }
 }

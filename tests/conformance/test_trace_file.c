@@ -162,9 +162,8 @@ static size_t depth_after(const hdi_record *r, size_t depth)
     return depth + (r->type == HDI_RECORD_PUSH);
 }
 
-static void keep_ends(const char *settings)
+static void keep_ends(hd_runtime *runtime)
 {
-    hd_runtime *runtime = conf_open(settings);
     CONF_EQUAL(mkfifo(in_folder("pipe"), 0600), 0);
     for (size_t i = 0; i < 6; i++) { /* the rest of the ring for the last record differs */
         char outer[400] = "";
@@ -207,19 +206,25 @@ static void keep_ends(const char *settings)
         free(d.records);
         close(reader);
     }
-    conf_close(runtime);
 }
 
 static void ranges_keep_their_ends_where_others_have_no_room(void **state)
 {
     (void)state;
-    keep_ends(NULL);
+    hd_runtime *runtime = conf_open(NULL);
+    keep_ends(runtime);
+    conf_close(runtime);
 }
 
 static void ranges_of_a_shared_ring_keep_their_ends(void **state)
 {
     (void)state;
-    keep_ends("trace_memory=4M"); /* one ring for all threads */
+    hd_runtime *runtime = conf_open(NULL);
+    ring_users users;
+    use_all_rings(&users, runtime);
+    keep_ends(runtime);
+    give_all_rings(&users);
+    conf_close(runtime);
 }
 
 static void the_beginning_is_there_whatever_the_limit(void **state)

@@ -425,7 +425,7 @@ static void the_application_has_no_driver(void **state)
         conf_fail_at(__FILE__, __LINE__, "%d executable mappings, not %d", code_now, code);
     }
     conf_close(runtime);
-    CONF_EQUAL(wk_use().threads, threads);
+    wk_await_threads(threads);
 }
 
 /* Another user's process may not read the application's memory. Shared memory is nameless, and the

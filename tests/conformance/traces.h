@@ -9,6 +9,9 @@
 
 #include "folder.h"
 #include "record/format.h"
+#include "record/record.h"
+
+#include <pthread.h>
 
 static char file_path[128];
 
@@ -79,6 +82,45 @@ CONF_UNUSED static const hdi_record *covering(const content *c, uint8_t type, hd
         }
     }
     return NULL;
+}
+
+/* Threads that use all rings of a runtime, so that every other thread shares one. */
+typedef struct ring_users {
+    hd_runtime *runtime;
+    pthread_barrier_t barrier; /* all have their rings, then: they may end */
+    pthread_t threads[HDI_RECORD_OWN_RINGS];
+} ring_users;
+
+CONF_UNUSED static void *use_ring(void *context)
+{
+    ring_users *u = context;
+    CONF_OK(hd_range_push(u->runtime, "a ring"));
+    CONF_OK(hd_range_pop(u->runtime));
+    pthread_barrier_wait(&u->barrier);
+    pthread_barrier_wait(&u->barrier);
+    return NULL;
+}
+
+/* The calling thread must not have recorded anything in this runtime. */
+CONF_UNUSED static void use_all_rings(ring_users *u, hd_runtime *runtime)
+{
+    u->runtime = runtime;
+    CONF_EQUAL(pthread_barrier_init(&u->barrier, NULL, HDI_RECORD_OWN_RINGS + 1), 0);
+    CONF_OK(hd_trace_start(runtime, in_folder("rings"), NULL));
+    for (int i = 0; i < HDI_RECORD_OWN_RINGS; i++) {
+        CONF_EQUAL(pthread_create(&u->threads[i], NULL, use_ring, u), 0);
+    }
+    pthread_barrier_wait(&u->barrier);
+    CONF_OK(hd_trace_stop(runtime, NULL));
+}
+
+CONF_UNUSED static void give_all_rings(ring_users *u)
+{
+    pthread_barrier_wait(&u->barrier);
+    for (int i = 0; i < HDI_RECORD_OWN_RINGS; i++) {
+        pthread_join(u->threads[i], NULL);
+    }
+    pthread_barrier_destroy(&u->barrier);
 }
 
 #endif

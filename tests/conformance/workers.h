@@ -166,6 +166,15 @@ CONF_UNUSED static wk_usage wk_use(void)
     return u;
 }
 
+/* Waits until the process has only this many threads. A joined thread may still be in the system's
+ * list of threads for a moment. */
+CONF_UNUSED static void wk_await_threads(int most)
+{
+    while (wk_use().threads > most) {
+        conf_sleep_ms(1);
+    }
+}
+
 /* Copies the worker program. */
 CONF_UNUSED static void wk_copy_file(const char *from, const char *to)
 {

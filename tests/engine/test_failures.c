@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "engine/archive.h"
 #include "engine/engine.h"
 
 enum { SLOTS = 64, LANES = 2 };
@@ -298,6 +299,129 @@ static void an_entry_gives_exactly_what_went_in(void **state)
     }
 }
 
+/* Claims in a lane, of which some fail at random, as cancelled requests do. */
+static void failures_between_successes_take_few_bytes(void **state)
+{
+    fixture *f = *state;
+    enum { FAILURES = 200000, ONE_IN = 50, BYTES_EACH = 2 };
+    static uint64_t ends[FAILURES];
+    unsigned seed = 7;
+    uint64_t end = 0;
+    for (int i = 0; i < FAILURES; i++) {
+        do { /* with a wait in front of some */
+            end += 2 + (uint64_t)rand_r(&seed) % 2;
+        } while (rand_r(&seed) % ONE_IN != 0);
+        ends[i] = end;
+        /* some are cancelled, and some fail */
+        const hdi_failure one = {
+            .from = end, .to = end, .position = end, .kernel = 1 + (uint32_t)i / 100 % 2, .op = HDI_OP_CLAIM};
+        hdi_failure_add(&f->device.channel, 0, &one);
+        if (!hdi_failures_have_room(&f->lanes[0]) || i == FAILURES - 1) {
+            archive(f, end);
+        }
+    }
+    int64_t more;
+    size_t bytes = hdi_archive_bytes(f->lanes[0].archive, &more);
+    print_message("%.2f bytes for each failure\n", (double)bytes / FAILURES);
+    assert_true(bytes <= (size_t)BYTES_EACH * FAILURES);
+    for (int i = 0; i < FAILURES; i++) {
+        hdi_failure found;
+        assert_true(hdi_failure_find(&f->runtime, 0, ends[i], &found));
+        assert_true(found.from == ends[i] && found.to == ends[i] && found.position == ends[i]);
+        assert_true(found.kernel == 1 + (uint32_t)i / 100 % 2 && found.op == HDI_OP_CLAIM && !found.inherited);
+        if (i > 0 && ends[i] - ends[i - 1] > 3) { /* claims of a run have no ticket in between */
+            assert_false(hdi_failure_find(&f->runtime, 0, ends[i - 1] + 2, &found));
+            assert_false(hdi_failure_find(&f->runtime, 0, ends[i] - 2, &found));
+        }
+    }
+}
+
+/* Failures of every kind, in turns with and without a rhythm. Now and then looks for old positions
+ * and new ones. Compares with a table of all positions. */
+static void every_answer_is_that_of_a_model(void **state)
+{
+    fixture *f = *state;
+    enum { POSITIONS = 300000, LOOKS = 64 };
+    static hdi_failure model[POSITIONS]; /* `to` is 0 if the position succeeded */
+    memset(model, 0, sizeof model);
+    unsigned seed = 11;
+    hdi_failure one = {.op = HDI_OP_COPY};
+    uint64_t next = 1, most_distance = 1, kinds = 1;
+    bool rhythm = false;
+    for (int i = 1; next + 300 < POSITIONS; i++) {
+        if (rand_r(&seed) % 64 == 0) {
+            rhythm = rand_r(&seed) % 3 == 0;
+            most_distance = 1 + (uint64_t)(rand_r(&seed) % 2 ? rand_r(&seed) % 4 : rand_r(&seed) % 200);
+            kinds = 1 + (uint64_t)rand_r(&seed) % 600;
+        }
+        one.from = next + (rhythm ? most_distance : 1 + (uint64_t)rand_r(&seed) % most_distance);
+        one.to = one.from + (rhythm || rand_r(&seed) % 8 ? 0 : (uint64_t)rand_r(&seed) % 5);
+        one.driver_code = rhythm ? 7 : (int32_t)((uint64_t)rand_r(&seed) % kinds);
+        one.lane = rhythm ? 0 : (uint32_t)rand_r(&seed) % 2;
+        one.inherited = one.lane == 1;
+        one.lost = !rhythm && rand_r(&seed) % 16 == 0;
+        one.position = one.inherited ? (uint64_t)rand_r(&seed) << (rand_r(&seed) % 34) : one.from;
+        next = one.to;
+        hdi_failure_add(&f->device.channel, 0, &one);
+        for (uint64_t p = one.from; p <= one.to; p++) {
+            model[p] = one;
+        }
+        if (i % 1024 == 0) {
+            archive(f, next);
+        }
+        for (int k = 0; k < (i % 1000 == 0 ? 8 * LOOKS : 1); k++) {
+            uint64_t back = rand_r(&seed) % 2 ? (uint64_t)rand_r(&seed) % LOOKS : (uint64_t)rand_r(&seed);
+            uint64_t p = next - back % next;
+            hdi_failure found;
+            bool failed = hdi_failure_find(&f->runtime, 0, p, &found);
+            assert_int_equal(failed, model[p].to != 0);
+            assert_true(!failed || (found.from <= p && found.to >= p && found.position == model[p].position &&
+                                    found.driver_code == model[p].driver_code && found.lane == model[p].lane &&
+                                    found.inherited == model[p].inherited && found.lost == model[p].lost));
+        }
+    }
+}
+
+/* The archives of other lanes take all the memory. A lane keeps its latest failures, and forgets
+ * the oldest. */
+static void memory_is_bounded(void **state)
+{
+    fixture *f = *state;
+    enum { FAILURES = 600000, NEAR = 40 };
+    atomic_store(&f->runtime.archives_bytes, HDI_ARCHIVES_BYTES);
+    static uint64_t ends[FAILURES];
+    unsigned seed = 13;
+    uint64_t end = 0, forgotten = 0, forgettings = 0, most = 0;
+    for (int i = 0; i < FAILURES; i++) {
+        end += 1 + (uint64_t)rand_r(&seed) % 100;
+        ends[i] = end;
+        add(f, end, end, 1 + i % 3);
+        if (hdi_failures_have_room(&f->lanes[0])) {
+            continue;
+        }
+        archive(f, end);
+        uint64_t to = hdi_failures_to_forget(&f->lanes[0]);
+        assert_true(to == 0 || i < (int)HDI_ARCHIVE_LEAST || to < ends[i - (int)HDI_ARCHIVE_LEAST]);
+        if (to) {
+            hdi_failures_forget(&f->lanes[0], to);
+            forgotten = to;
+            forgettings++;
+        }
+        uint64_t bytes = (uint64_t)atomic_load(&f->runtime.archives_bytes) - HDI_ARCHIVES_BYTES;
+        most = bytes > most ? bytes : most;
+        for (uint64_t p = end; p > end - NEAR; p--) { /* what is new is exact */
+            hdi_failure found;
+            assert_true(!hdi_failure_find(&f->runtime, 0, p, &found) || found.driver_code < 4);
+        }
+    }
+    assert_true(forgettings > 2 && most < 8 * HDI_ARCHIVE_LEAST);
+    for (int i = 0; i < FAILURES; i++) {
+        assert_int_equal(code_at(f, ends[i]), ends[i] <= forgotten ? HDI_FAILURE_FORGOTTEN : 1 + i % 3);
+        bool gap = i > 0 && ends[i] - ends[i - 1] > 1;
+        assert_true(!gap || code_at(f, ends[i] - 1) == (ends[i] - 1 <= forgotten ? HDI_FAILURE_FORGOTTEN : 0));
+    }
+}
+
 /* An engine that has not reached a wait may still look up the failure there. */
 static void the_log_keeps_what_somebody_may_look_for(void **state)
 {
@@ -375,6 +499,9 @@ int main(void)
         CASE(what_fails_for_ever_takes_one_entry),
         CASE(claims_that_fail_for_ever_take_one_entry),
         CASE(an_entry_gives_exactly_what_went_in),
+        CASE(failures_between_successes_take_few_bytes),
+        CASE(every_answer_is_that_of_a_model),
+        CASE(memory_is_bounded),
         CASE(the_log_keeps_what_somebody_may_look_for),
         CASE(a_reader_never_misses_a_record_or_sees_half_of_one),
     };

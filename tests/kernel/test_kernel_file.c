@@ -231,7 +231,7 @@ static void the_built_in_file_is_complete(void **unused)
     (void)unused;
     hdi_kernel_file f;
     assert_ok(hdi_kernel_file_parse(hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin), &f));
-    assert_int_equal(f.n_kernels, 5);
+    assert_int_equal(f.n_kernels, 15);
     assert_non_null(f.ptx);
     assert_non_null(hdi_kernel_file_native(&f));
     const hdi_kernel_entry *k = hdi_kernel_file_find(&f, "hd_matmul_f32");

@@ -1,13 +1,14 @@
 /* test_shared_memory.c - static shared memory of kernels on host devices. Each running block uses
- * its own. A launch without memory for it fails, which ends the device, not the process. Every case
- * runs twice: the loader keeps such memory, or the system does.
+ * its own. A launch without memory for it waits, which harms neither the device nor the process.
+ * Every case runs twice: the loader keeps such memory, or the system does.
  *
- * Promise: Each running block owns its static shared memory; lack of it fails only its device.
+ * Promise: Each running block owns its static shared memory; a launch waits while there is none.
  * Threads: the main one, two with a module each in one case, and those that run kernels.
  */
 #include "simulator/host_support.h"
 #include <sys/resource.h>
 #include "shared_kernels.h"
+#include "simulator/cpu_run.h"
 
 #define SETTINGS "host_devices=1 host_memory=16M"
 #define BLOCKS 50u
@@ -72,27 +73,42 @@ static void it_begins_as_the_code_says(void **state)
     leave_device(0);
 }
 
-/* Everything except the shared memory is allocated already. */
+/* Everything except the shared memory is allocated already. The launch runs when there is memory
+ * again. Other work of the device goes on meanwhile. */
 static int short_of_memory(const char *file)
 {
+    enum { OTHER = GRANULE / 2 };
     alarm(ROLE_SECONDS);
     kernels_file = file;
     open_host(SETTINGS);
     use_device(0);
     hdcu_module module = load_kernels();
     hdcu_deviceptr y = map_new(0, GRANULE);
+    hdcu_stream stream;
     uint32_t value = 1;
+    volatile uint32_t *words = (volatile uint32_t *)(uintptr_t)y;
     void *parameters[] = {&y, &value};
+    OK(d->cuStreamCreate(&stream, HDCU_STREAM_NON_BLOCKING));
+    OK(d->cuMemsetD32Async(y, 0, GRANULE / 4, stream));
+    OK(d->cuCtxSynchronize());
     OK(d->cuMemsetD32Async(y, 0, GRANULE / 4, NULL));
     OK(d->cuCtxSynchronize());
-    const struct rlimit nothing_more = {1, 1};
+    assert_true(hdi_cpu_reserve(64, NULL));
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit nothing_more = {1, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_AS, &nothing_more), 0);
-    hdcu_result r = d->cuLaunchKernel(kernel_of(module, "ends"), 1, 1, 1, 64, 1, 1, 0, NULL, parameters, NULL);
-    r = r == HDCU_SUCCESS ? d->cuCtxSynchronize() : HDCU_ERROR_UNKNOWN;
-    return r == HDCU_ERROR_LAUNCH_FAILED ? 0 : 1;
+    OK(d->cuLaunchKernel(kernel_of(module, "ends"), 1, 1, 1, 64, 1, 1, 0, stream, parameters, NULL));
+    OK(d->cuMemsetD32Async(y + OTHER, 7, 1, NULL));
+    OK(d->cuStreamSynchronize(NULL));
+    usleep(300000);
+    bool waits = d->cuStreamQuery(stream) == HDCU_ERROR_NOT_READY && words[OTHER / 4] == 7;
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    OK(d->cuStreamSynchronize(stream));
+    return waits && words[0] == value + 63 + value ? 0 : 1;
 }
 
-static void without_memory_the_launch_fails(void **state)
+static void without_memory_the_launch_waits(void **state)
 {
     (void)state;
     if (TEST_ASAN || TEST_TSAN) {
@@ -112,7 +128,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_block_has_its_own),
         cmocka_unit_test(it_begins_as_the_code_says),
-        cmocka_unit_test(without_memory_the_launch_fails),
+        cmocka_unit_test(without_memory_the_launch_waits),
     };
     int failed = cmocka_run_group_tests_name("kept by the loader", tests, NULL, NULL);
     kernels_file = HD_TEST_KERNELS_BY_SYSTEM;

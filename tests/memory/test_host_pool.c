@@ -207,12 +207,14 @@ static void waits_rather_than_pin_too_much(void **unused)
     end(pool);
 
     /* at the limit, it always does */
-    pool = make(8 * MIB);
+    pool = make(12 * MIB);
     block = take(pool, 8 * MIB);
     const hdi_point points[] = {{1, 4}, {2, 9}, {1, 3}};
     hdi_host_pool_give(pool, &block, points, 3);
-    fails(pool, 8 * MIB + 1, HD_ERROR_HOST_MEMORY);
+    fails(pool, 9 * MIB, HD_ERROR_HOST_MEMORY);
     assert_message_has("freed and still in use 8 MiB");
+    fails(pool, 13 * MIB, HD_ERROR_HOST_MEMORY);
+    assert_message_has("the size 13 MiB exceeds the limit");
     hdi_points inherited;
     assert_ok(hdi_host_pool_take(pool, 8 * MIB, false, &block, &inherited));
     assert_int_equal(inherited.count, 2);

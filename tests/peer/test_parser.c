@@ -201,7 +201,8 @@ static void wrong_bytes_are_corrupt(void **state)
     assert_int_equal(say_wrong(HDI_PROBE_RECORD_BESIDE, -3, 0, 0xa5), HDI_PARSED_MORE);
     assert_int_equal(say(HDI_PROBE_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_CORRUPT, 0,
-          "a kernel's stores of 4 bytes by device 5 into memory of device 7 went beside: byte -3 of them, found 0x00 "
+          "a kernel's stores of 4 bytes by device 5 into memory of device 7 also changed bytes beside them: byte -3, "
+          "found 0x00 "
           "instead of 0xa5");
     begin_at(HDI_STEP_COUNT, 4);
     assert_int_equal(say_wrong(HDI_PROBE_RECORD_MISCOUNT, 2, 7, 8), HDI_PARSED_MORE);

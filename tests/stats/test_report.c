@@ -167,6 +167,7 @@ static void text_says_what_there_is(void **state)
 {
     (void)state;
     hdi_report *r = make_report();
+    r->holders_age_ns = 0;
     char *text = written(r, NULL, HD_REPORT_TEXT);
     assert_contains(text, "process 4711 (loom), Heddle 9.8.7, driver host, placement thread");
     assert_contains(text, "lane 7: 2 KiB in 3, lane 9: 1 KiB in 1");
@@ -174,6 +175,11 @@ static void text_says_what_there_is(void **state)
     assert_contains(text, "tie+0x20");
     assert_contains(text, "pinned host memory");
     assert_null(strstr(text, "leaks"));
+    assert_null(strstr(text, " older than"));
+    free(text);
+    r->holders_age_ns = 3000000000;
+    text = written(r, NULL, HD_REPORT_TEXT);
+    assert_contains(text, "holders and lanes are 3 s older than the other figures");
     free(text);
     hdi_leaks none = {NULL, 0};
     text = written(r, &none, HD_REPORT_TEXT);

@@ -124,9 +124,9 @@ static void bad_boxes_are_refused(void **state)
         const char *word;
     } table[] = {
         {{5, 1, {2}, {4}, {9}}, HD_ERROR_ARGUMENT, "dst_stride[0] is 4"},
-        {{5, 1, {2}, {0}, {9}}, HD_ERROR_ARGUMENT, "spans 5 bytes"},
+        {{5, 1, {2}, {0}, {9}}, HD_ERROR_ARGUMENT, "less than the 5 bytes"},
         {{5, 2, {3, 2}, {8, 20}, {9, 99}}, HD_ERROR_ARGUMENT, "dst_stride[1] is 20"},
-        {{5, 2, {3, 2}, {8, 20}, {9, 99}}, HD_ERROR_ARGUMENT, "spans 21 bytes"},
+        {{5, 2, {3, 2}, {8, 20}, {9, 99}}, HD_ERROR_ARGUMENT, "less than the 21 bytes"},
         {{5, 2, {3, 2}, {64, 8}, {9, 99}}, HD_ERROR_ARGUMENT, "dst_stride[1] is 8"},
         {{5, 3, {3, 1, 2}, {8, 0, 20}, {9, 9, 99}}, HD_ERROR_ARGUMENT, "dst_stride[2] is 20"},
         {{5, 1, {SIZE_MAX}, {8}, {8}}, HD_ERROR_RANGE, "spans more"},

@@ -1,5 +1,5 @@
-/* heddle/cpp/buffer.hpp - buffers of elements, and spans of them. heddle/buffer.h, heddle/unified.h
- * and heddle/copy.h are its reference.
+/* heddle/cpp/buffer.hpp - buffers of elements, and spans, which are parts of such buffers.
+ * heddle/buffer.h, heddle/unified.h and heddle/copy.h are the reference.
  *
  *     hd::buffer<float> y = hd::alloc<float>(lane, n);
  *     hd::write(y, host);                               // any contiguous container
@@ -8,8 +8,8 @@
  * Threads: any.
  * Locks: none.
  * Blocking: as the C calls.
- * Always: sizes, places and distances are in elements. The type of an element must be one that can
- * be copied as bytes.
+ * Always: sizes, places and distances count elements. The type of an element must be trivially
+ * copyable.
  */
 #ifndef HEDDLE_CPP_BUFFER_HPP
 #define HEDDLE_CPP_BUFFER_HPP
@@ -35,8 +35,8 @@ template <class T> std::size_t bytes_of(std::size_t count) noexcept
 
 template <class T> class mapping;
 
-/* Elements of a buffer: `count` of them, from number `first` on. A plain value that owns
- * nothing. */
+/* A part of a buffer: `count` elements, which begin at element number `first`. A span is a plain
+ * value that owns nothing. */
 template <class T> class span : public detail::no_argument
 {
   public:
@@ -107,8 +107,8 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return hd_buffer_address(get());
     }
 
-    /* A span of all elements, of those from `first` on, or of `count` elements from `first` on. A
-     * call that uses the span checks it (RANGE). */
+    /* A span of all elements, of the elements from `first` to the end, or of `count` elements from
+     * `first` on. The calls that use a span check its range (RANGE). */
     hd::span<T> span() const noexcept
     {
         return {*this, 0, size()};
@@ -137,8 +137,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return detail::finish(status, out);
     }
 
-    /* hd_buffer_wait without a limit: returns when no submitted work conflicts with such an
-     * access. */
+    /* hd_buffer_wait without a limit: returns when no submitted work conflicts with this access. */
     result<void> wait(hd_access access) const
     {
         return detail::finish(hd_buffer_wait(get(), access, HD_FOREVER));
@@ -186,8 +185,8 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
     }
 };
 
-/* The content of pinned or unified memory as a contiguous range of C++. The mapping ends with the
- * destructor, or with hd_free of the buffer. */
+/* The mapped content of pinned or unified memory, as a contiguous range of C++. The destructor ends
+ * the mapping. If the program frees the buffer, this also ends the mapping. */
 template <class T> class mapping
 {
     using element = std::remove_const_t<T>;

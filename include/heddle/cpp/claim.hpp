@@ -1,5 +1,4 @@
-/* heddle/cpp/claim.hpp - claims on bytes that something outside of Heddle uses. heddle/claim.h is
- * its reference.
+/* heddle/cpp/claim.hpp - claims on bytes that other code uses. heddle/claim.h is the reference.
  *
  *     hd::claim halo = hd::begin_claim(runtime, "left halo", hd::out(x, 0, 100));
  *     halo.wait();
@@ -13,12 +12,13 @@
  * Threads: any.
  * Locks: none.
  * Blocking: as the C calls.
- * Always: if an hd::claim is destroyed before its end(), the claim ends as failed. Bytes that an
- * exception left half written therefore never count as a result.
+ * Always: if an hd::claim is destroyed before its end(), the claim ends as failed. So if an
+ * exception leaves bytes half written, these bytes never count as a result.
  */
 #ifndef HEDDLE_CPP_CLAIM_HPP
 #define HEDDLE_CPP_CLAIM_HPP
 
+#include <heddle/cpp/copy.hpp>
 #include <heddle/cpp/module.hpp>
 
 HD_CPP_BEGIN
@@ -58,6 +58,28 @@ class claim_ref : public detail::reference<hd_claim>
         return detail::finish(status, static_cast<T *>(out));
     }
 
+    /* hd_claim_read: copies bytes of use `use`, from `offset` on, to `to`, which is a buffer or a
+     * part of one. The claim must begin with begin_claim_with_copies. */
+    template <class To> result<hd::ticket> read(std::size_t use, std::size_t offset, const To &to) const
+    {
+        const auto dst = detail::as_span(to);
+        hd::ticket out;
+        const hd_status status =
+            hd_claim_read(get(), use, offset, dst.buffer().get(), dst.offset_bytes(), dst.size_bytes(), &out);
+        return detail::finish(status, out);
+    }
+
+    /* hd_claim_write: copies `from`, a buffer or a part of one, to bytes of use `use`, from
+     * `offset` on. The claim must begin with begin_claim_with_copies. */
+    template <class From> result<hd::ticket> write(std::size_t use, std::size_t offset, const From &from) const
+    {
+        const auto src = detail::as_span(from);
+        hd::ticket out;
+        const hd_status status =
+            hd_claim_write(get(), use, offset, src.buffer().get(), src.offset_bytes(), src.size_bytes(), &out);
+        return detail::finish(status, out);
+    }
+
     /* hd_claim_get_ticket. */
     result<hd::ticket> ticket() const
     {
@@ -67,16 +89,21 @@ class claim_ref : public detail::reference<hd_claim>
     }
 };
 
-/* A claim that ends with this object at the latest. */
+/* A claim that ends when this object is destroyed, at the latest. */
 class claim : public owned<claim_ref>
 {
   public:
     using owned<claim_ref>::owned;
 
-    /* hd_claim_end. Afterwards the object is empty, also after an error. */
+    /* hd_claim_end. After the call, the object is empty, even if the call failed. Only after
+     * TIMEOUT, the claim is still open, and belongs to the object. */
     result<void> end(hd_status outcome = HD_OK)
     {
-        return detail::finish(hd_claim_end(release(), outcome));
+        const hd_status status = hd_claim_end(get(), outcome);
+        if (status != HD_ERROR_TIMEOUT) {
+            (void)release();
+        }
+        return detail::finish(status);
     }
     result<void> close()
     {
@@ -87,8 +114,8 @@ class claim : public owned<claim_ref>
 namespace detail
 {
 
-/* The uses of a claim or a call as an array. Without uses the array contains one unused element,
- * since an array must not be empty. */
+/* The uses of a claim or a call as an array. Without uses, the array contains one unused element,
+ * because an array must not be empty. */
 template <class... Uses> struct use_list {
     static_assert((std::is_same_v<Uses, hd_arg> && ...),
                   "hd::begin_claim: a use is hd::in(b), hd::out(b) or hd::inout(b) of a buffer or a part of it");
@@ -161,6 +188,19 @@ HD_CPP_INLINE result<claim> begin_claim(runtime_ref of_runtime, const char *labe
     return detail::finish(status, claim(out));
 }
 
+/* hd_claim_begin_with, for a claim whose device memory the program copies with claim::read and
+ * claim::write. `label` may be null. */
+template <class... Uses>
+HD_CPP_INLINE result<claim> begin_claim_with_copies(runtime_ref of_runtime, const char *label, const Uses &...uses)
+{
+    const detail::use_list<Uses...> all(uses...);
+    hd_claim_options options = detail::claim_options(label);
+    options.copies = true;
+    hd_claim *out = nullptr;
+    const hd_status status = hd_claim_begin_with(of_runtime.get(), all.list, all.size, &options, &out);
+    return detail::finish(status, claim(out));
+}
+
 /* hd_claim_begin_stream: `stream` is a CUstream or cudaStream_t. */
 template <class... Uses>
 HD_CPP_INLINE result<claim> begin_claim_on(runtime_ref of_runtime, int device, void *stream, const Uses &...uses)
@@ -185,9 +225,9 @@ HD_CPP_INLINE result<claim> begin_claim_on(runtime_ref of_runtime, int device, v
 
 /* ---- functions of the program ----
  *
- * A function here is an object with operator(). The program must keep the object until the ticket
- * is done. The function returns nothing, or an hd_status that is its outcome. If it throws, its
- * outcome is FAILED. */
+ * A function is an object with operator(). The program must keep the object until the ticket is
+ * done. The outcome of the function is the hd_status that it returns, HD_OK if it returns nothing,
+ * or FAILED if it throws. */
 
 /* hd_launch_host: function(void *const *pointers). */
 template <class F, class... Uses>

@@ -1,4 +1,4 @@
-/* heddle/cpp/copy.hpp - moving and filling elements. heddle/copy.h is its reference for blocking,
+/* heddle/cpp/copy.hpp - moving and filling elements. heddle/copy.h is the reference for blocking,
  * order and errors.
  *
  * For elements of a buffer, a call takes an hd::span, or a buffer for all of its elements. For the
@@ -7,8 +7,8 @@
  *
  * Threads: any.
  * Locks: none.
- * Always: both sides must have the same type and number of elements. Else the call fails with
- * ARGUMENT and submits nothing.
+ * Always: source and destination must have the same type and number of elements. If the numbers
+ * differ, the call fails with ARGUMENT and submits nothing.
  */
 #ifndef HEDDLE_CPP_COPY_HPP
 #define HEDDLE_CPP_COPY_HPP
@@ -43,8 +43,8 @@ inline constexpr bool is_memory_of<
     std::void_t<decltype(std::data(std::declval<Memory &>())), decltype(std::size(std::declval<Memory &>()))>> =
     std::is_same_v<std::remove_const_t<std::remove_pointer_t<decltype(std::data(std::declval<Memory &>()))>>, T>;
 
-/* True if the span has a buffer. Without one, the C call reports the error, and the numbers of
- * elements do not matter. */
+/* True if the span contains a buffer. Without a buffer, the C call reports the error, and the
+ * numbers of elements do not matter. */
 template <class T> bool is_there(const span<T> &s) noexcept
 {
     return hd_buffer_device(s.buffer().get()) != -2;
@@ -59,7 +59,7 @@ inline error different_sizes(const char *call, std::size_t to, std::size_t from)
 
 } // namespace detail
 
-/* hd_copy of all elements; both sides must have the same number. */
+/* hd_copy of all elements; source and destination must have the same number of elements. */
 template <class To, class From, class = detail::element_t<To>, class = detail::element_t<From>>
 result<ticket> copy(const To &to, const From &from)
 {
@@ -76,14 +76,14 @@ result<ticket> copy(const To &to, const From &from)
     return detail::finish(status, out);
 }
 
-/* hd_write of as many elements as `to` counts. */
+/* hd_write of as many elements as `to` contains. */
 template <class To> result<void> write(const To &to, const detail::element_t<To> *from)
 {
     const auto dst = detail::as_span(to);
     return detail::finish(hd_write(dst.buffer().get(), dst.offset_bytes(), from, dst.size_bytes()));
 }
 
-/* hd_write from a container, which must contain as many elements as `to` counts. */
+/* hd_write from a container, which must contain as many elements as `to`. */
 template <class To, class Memory, class = std::enable_if_t<detail::is_memory_of<const Memory, detail::element_t<To>>>>
 result<void> write(const To &to, const Memory &from)
 {
@@ -94,14 +94,14 @@ result<void> write(const To &to, const Memory &from)
     return write(dst, std::data(from));
 }
 
-/* hd_read of as many elements as `from` counts. */
+/* hd_read of as many elements as `from` contains. */
 template <class From> result<void> read(const From &from, detail::element_t<From> *to)
 {
     const auto src = detail::as_span(from);
     return detail::finish(hd_read(src.buffer().get(), src.offset_bytes(), to, src.size_bytes()));
 }
 
-/* hd_read to a container, which must contain as many elements as `from` counts. */
+/* hd_read to a container, which must contain as many elements as `from`. */
 template <class From, class Memory, class = std::enable_if_t<detail::is_memory_of<Memory, detail::element_t<From>>>>
 result<void> read(const From &from, Memory &to)
 {
@@ -124,8 +124,9 @@ template <class From> result<std::vector<detail::element_t<From>>> read(const Fr
 namespace detail
 {
 
-/* Fills by doubling: writes some elements, then copies the filled part behind itself until all is
- * filled. The last copy reads the results of the others, and is therefore done after them. */
+/* Fills by doubling: writes some elements, then copies the filled part behind itself until all
+ * elements are filled. The last copy reads the results of the earlier copies, so it is done after
+ * them. */
 template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, ticket *out)
 {
     hd_buffer *const buffer = to.buffer().get();
@@ -138,7 +139,7 @@ template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, t
     }
     std::vector<T> first(parts[n], value);
     hd_status status = hd_write(buffer, begin, first.data(), bytes_of<T>(parts[n]));
-    /* A single write gives no ticket. When its bytes are read back, it is done. */
+    /* A single write returns no ticket. The write is done when its bytes are read back. */
     if (n == 0 && status == HD_OK) {
         status = hd_read(buffer, begin, first.data(), bytes_of<T>(parts[0]));
     }
@@ -151,9 +152,10 @@ template <class T> hd_status fill_by_copies(const span<T> &to, const T &value, t
 
 } // namespace detail
 
-/* Fills with an element of any type. Calls hd_fill if the same 4 bytes repeat, and place and size
- * are multiples of 4 bytes. Else the call writes some elements as hd_write does, and copies them as
- * hd_copy does. In that case it may wait for earlier uses of these elements. */
+/* Fills with an element of any type. If the same 4 bytes repeat, and place and size are multiples
+ * of 4 bytes, the call is an hd_fill. Otherwise the call writes some elements as hd_write does, and
+ * copies them as hd_copy does. In this case, the call may wait for earlier uses of these
+ * elements. */
 template <class To> result<ticket> fill(const To &to, const detail::element_t<To> &value)
 {
     using element = detail::element_t<To>;

@@ -1,4 +1,4 @@
-/* heddle/cpp/dlpack.hpp - exchange of tensors with other libraries. heddle/dlpack.h is its
+/* heddle/cpp/dlpack.hpp - exchange of tensors with other libraries. heddle/dlpack.h is the
  * reference.
  *
  *     // The consumer owns `out`, and calls its deleter.
@@ -29,7 +29,7 @@ inline hd_dlpack_options dlpack_options(unsigned flags, const char *label) noexc
     return options;
 }
 
-/* An element of type bool is a byte that DLPack calls bool. */
+/* A byte whose type DLPack calls bool. */
 template <class T> constexpr unsigned dlpack_flags(unsigned flags) noexcept
 {
     return std::is_same_v<T, bool> ? flags | HD_DLPACK_BOOL : flags;

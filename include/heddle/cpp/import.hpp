@@ -1,5 +1,5 @@
 /* heddle/cpp/import.hpp - buffers over memory that Heddle did not allocate, and memory for other
- * processes. heddle/import.h is its reference.
+ * processes. heddle/import.h is the reference.
  *
  *     hd::buffer<float> theirs = hd::import_device(runtime, 0, pointer, n, "theirs");
  *     hd::buffer<float> mine = hd::import_host(runtime, vector.data(), vector.size());
@@ -34,7 +34,7 @@ inline hd_import_options import_options(const char *label, hd_released_function 
 
 } // namespace detail
 
-/* hd_import: `count` elements at `address`, in memory of a device that Heddle did not allocate. */
+/* hd_import: `count` elements at `address`, in device memory that Heddle did not allocate. */
 template <class T>
 HD_CPP_INLINE result<buffer<T>> import_device(runtime_ref of_runtime, int device, T *address, std::size_t count,
                                               const char *label = nullptr, hd_released_function released = nullptr,

@@ -1,13 +1,13 @@
-/* heddle/cpp/lane.hpp - lanes and tickets. heddle/lane.h is its reference.
+/* heddle/cpp/lane.hpp - lanes and tickets. heddle/lane.h is the reference.
  *
  * There are two kinds of waits. A wait() takes no limit, and returns when the work is finished. A
- * wait_for() takes a limit, and returns true if the work is finished, false if the limit passed.
- * For both, a failed operation is an error.
+ * wait_for() takes a limit, and returns true if the work is finished, false if the limit passed. If
+ * an operation failed, both kinds of waits report the failure as an error.
  *
  * Threads: any.
  * Locks: none.
- * Always: a default lane is an hd::lane_ref, since it ends with its thread. A lane that the program
- * made is an hd::lane, which it owns.
+ * Always: the program does not own a default lane, which ends with its thread, so a default lane is
+ * an hd::lane_ref. The program owns a lane that it made, so this lane is an hd::lane.
  */
 #ifndef HEDDLE_CPP_LANE_HPP
 #define HEDDLE_CPP_LANE_HPP
@@ -20,7 +20,8 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* A negative limit becomes 0, which only checks, since C takes a negative limit as none. */
+/* A negative limit becomes 0, and the call then only checks. In C, a negative limit would mean no
+ * limit. */
 inline std::int64_t limit_of(std::chrono::nanoseconds limit) noexcept
 {
     return limit.count() < 0 ? 0 : static_cast<std::int64_t>(limit.count());
@@ -113,7 +114,7 @@ class lane_ref : public detail::reference<hd_lane>
     }
 #endif
 
-    /* hd_lane_keep_times: operations that are submitted from now on get end times, for
+    /* hd_lane_keep_times: operations that are submitted after this call get end times, for
      * hd::elapsed. */
     result<void> keep_times(bool on = true) const
     {
@@ -133,8 +134,8 @@ class lane_ref : public detail::reference<hd_lane>
     }
 };
 
-/* hd_ticket_get_elapsed: the time from the end of one operation to the end of another one, by the
- * clock of their device. */
+/* hd_ticket_get_elapsed: the time from the end of the first operation to the end of the second one,
+ * by the clock of their device. */
 inline result<std::chrono::nanoseconds> elapsed(const ticket &from, const ticket &to)
 {
     std::int64_t out = 0;

@@ -1,11 +1,11 @@
-/* heddle/cpp/memory.hpp - limits, reclaim, statistics and safety of memory. heddle/memory.h is its
+/* heddle/cpp/memory.hpp - limits, reclaim, statistics and safety of memory. heddle/memory.h is the
  * reference.
  *
  * Threads: any. heddle/memory.h lists the threads that run callbacks.
  * Locks: none.
  * Blocking: as the C calls.
- * Always: an exception never leaves a callback. If a reclaim callback throws, it counts as one that
- * freed nothing.
+ * Always: an exception never leaves a callback. If a reclaim callback throws, Heddle continues as
+ * if the callback had freed nothing.
  */
 #ifndef HEDDLE_CPP_MEMORY_HPP
 #define HEDDLE_CPP_MEMORY_HPP
@@ -41,7 +41,7 @@ inline result<std::size_t> runtime_ref::memory_trim(int device, std::size_t keep
     return detail::finish(status, out);
 }
 
-/* hd_memory_each. Returns the buffers that are not freed, or are held. */
+/* hd_memory_each. Returns the buffers that are not freed, or that a hold keeps. */
 inline result<std::vector<hd_memory_block>> runtime_ref::memory_blocks() const
 {
     std::vector<hd_memory_block> out;
@@ -83,8 +83,8 @@ inline result<std::string> runtime_ref::memory_report(hd_report_format format) c
     });
 }
 
-/* hd_memory_report_of: the report of the runtimes of another process, or with 0 of all processes of
- * this user. */
+/* hd_memory_report_of: the report on the runtimes of another process; if pid is 0, the report on
+ * all processes of this user. */
 inline result<std::string> memory_report_of(int pid, hd_report_format format = HD_REPORT_TEXT)
 {
     return detail::text_of([&](char *out, std::size_t room, std::size_t *needed) {
@@ -121,8 +121,8 @@ inline result<hold> runtime_ref::create_hold() const
 /* ---- callbacks ---- */
 
 /* A function that a runtime calls as long as this object lives. The destructor removes the
- * function, and waits until no call of the function is under way. The function itself must
- * therefore not destroy the object. */
+ * function, and waits until no call of the function is under way. Therefore the function itself
+ * must not destroy the object. */
 class callback
 {
   public:
@@ -176,8 +176,8 @@ class callback
 namespace detail
 {
 
-/* Calls a function of the program for the library. The library is C, and no exception may pass
- * through it. */
+/* Calls a function of the program for the library, and catches its exceptions, because no exception
+ * may pass through code in C. */
 template <class Function> bool call_reclaim(void *function, const hd_reclaim *what) noexcept
 {
 #if HD_CPP_THROWS

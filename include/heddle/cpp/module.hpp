@@ -1,13 +1,14 @@
-/* heddle/cpp/module.hpp - modules, kernels and launches. heddle/module.h is its reference.
+/* heddle/cpp/module.hpp - modules, kernels and launches. heddle/module.h is the reference.
  *
  *     hd::module module = runtime.load_module_file("scale.hdk");
  *     hd::kernel scale = module.kernel("scale");
  *     hd::launch(lane, scale, hd::blocks(n, 256), 256, hd::inout(y), 0.5f, n);
  *
- * An argument is hd::in, hd::out or hd::inout of a buffer or a part of it, hd::address, or a value.
- * After all arguments, hd::arg_implicit names buffers that the kernel reaches through pointers in
- * other memory. Values are numbers, enumerations and structures. A value must have the type of the
- * kernel's parameter, else the launch fails: 10 is an int, std::uint64_t(10) is not.
+ * An argument is hd::in, hd::out or hd::inout of a buffer or of a part of a buffer, hd::address, or
+ * a value. If the kernel reaches buffers through pointers in other memory, add hd::arg_implicit for
+ * each of them, after all arguments. Values are numbers, enumerations and structures. A value must
+ * have the type of the kernel's parameter; otherwise the launch fails. For example, 10 is an int,
+ * so for a parameter of 64 bits pass std::uint64_t(10).
  *
  * Threads: any.
  * Locks: none.
@@ -22,7 +23,8 @@
 
 HD_CPP_BEGIN
 
-/* A kernel, which is a function of a module. It belongs to the module and ends with it. */
+/* A kernel, which is a function of a module. The kernel belongs to the module, and ends with the
+ * module. */
 class kernel : public detail::reference<hd_kernel>
 {
   public:
@@ -47,7 +49,7 @@ class module_ref : public detail::reference<hd_module>
     }
 
     /* hd_module_get_global: a variable of the module on a device, as a buffer of elements of type
-     * T. The handle belongs to the module, and ends with it:
+     * T. The handle belongs to the module, and ends with the module:
      *     hd::write(module.global<float>(0, "coefficients"), values); */
     template <class T> result<buffer_ref<T>> global(int device, const char *name) const
     {
@@ -81,7 +83,7 @@ inline result<module_ref> runtime_ref::builtin_module() const
     return detail::finish(status, module_ref(out));
 }
 
-/* Extents of a grid in blocks, or of a block in threads. A number alone is the extent of one
+/* Extents of a grid in blocks, or of a block in threads. A single number is the extent of the first
  * dimension. */
 struct dims : hd_dims {
     constexpr dims(std::uint32_t x_, std::uint32_t y_ = 1, std::uint32_t z_ = 1) noexcept : hd_dims{x_, y_, z_}
@@ -92,8 +94,9 @@ struct dims : hd_dims {
     }
 };
 
-/* Returns how many blocks of `block` threads give each of `n` elements a thread, at least one. If
- * the number needs more than 32 bits, it becomes UINT32_MAX, which hd_launch refuses (LIMIT). */
+/* Returns the number of blocks of `block` threads that provide a thread for each of `n` elements;
+ * at least 1. If the number needs more than 32 bits, the result is UINT32_MAX, which hd_launch
+ * refuses (LIMIT). */
 constexpr std::uint32_t blocks(std::uint64_t n, std::uint32_t block) noexcept
 {
     const std::uint64_t most = UINT32_MAX;
@@ -101,7 +104,8 @@ constexpr std::uint32_t blocks(std::uint64_t n, std::uint32_t block) noexcept
     return static_cast<std::uint32_t>(needed < most ? needed : most);
 }
 
-/* Bytes of dynamic shared memory. Pass them to a launch in front of the arguments. */
+/* The size of the dynamic shared memory in bytes. Pass this object to a launch in front of the
+ * arguments. */
 struct shared_bytes : detail::no_argument {
     constexpr explicit shared_bytes(std::size_t bytes_) noexcept : bytes(bytes_)
     {
@@ -111,8 +115,9 @@ struct shared_bytes : detail::no_argument {
 
 /* ---- buffers as arguments: for reading, for writing, and for both ----
  *
- * Each takes a buffer, a span, or `count` elements from `first` on. As in C, a count of 0 reaches
- * to the buffer's end. The kernel gets a pointer to the first of these elements. */
+ * Each of these functions takes a buffer, a span, or `count` elements of a buffer from `first` on.
+ * As in C, a count of 0 means all elements up to the buffer's end. The kernel gets a pointer to the
+ * first of these elements. */
 
 namespace detail
 {
@@ -142,7 +147,7 @@ template <class T> constexpr std::uint32_t element_of() noexcept
     return kind << 8 | static_cast<std::uint32_t>(sizeof(element)) << 16;
 }
 
-/* Returns `use` with the description of its elements. */
+/* Returns `use` with the description of the buffer's elements. */
 template <class T> HD_CPP_INLINE hd_arg with_element(hd_arg use) noexcept
 {
     use.access |= element_of<T>();
@@ -212,8 +217,8 @@ HD_CPP_INLINE hd_arg arg_implicit(const hd_arg &use) noexcept
 }
 #endif
 
-/* hd_address: an address for a pointer of the kernel, by which Heddle orders nothing.
- * hd::address(0) is a null pointer. */
+/* hd_address: an address for a pointer parameter of the kernel. Heddle orders no work by this
+ * address. hd::address(0) is a null pointer. */
 HD_CPP_INLINE hd_arg address(std::uint64_t a) noexcept
 {
     return hd_address(a);
@@ -295,14 +300,14 @@ HD_CPP_INLINE hd_status launch(lane_ref in_lane, kernel k, dims grid, dims block
 
 } // namespace detail
 
-/* hd_launch, without returning a ticket. */
+/* hd_launch, without a ticket. */
 template <class... Args>
 HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, const Args &...args)
 {
     return detail::finish(detail::launch(in_lane, k, grid, block, 0, nullptr, args...));
 }
 
-/* hd_launch with dynamic shared memory, without returning a ticket. */
+/* hd_launch with dynamic shared memory, without a ticket. */
 template <class... Args>
 HD_CPP_INLINE result<void> launch(lane_ref in_lane, kernel k, dims grid, dims block, shared_bytes shared,
                                   const Args &...args)

@@ -1,15 +1,16 @@
-/* heddle/cpp/owned.hpp - handles of the library, owned and not owned.
+/* heddle/cpp/owned.hpp - handles of the library, as objects that own the handle and objects that do
+ * not.
  *
- * For each kind of handle there are two types, such as hd::lane_ref and hd::lane. A lane_ref is
- * only a handle: copy it freely, its destructor releases nothing. A lane owns its handle, and its
- * destructor releases the handle. A lane can be moved, but not copied. A lane is also a lane_ref: a
- * function that only uses a lane takes an hd::lane_ref by value.
+ * For each kind of handle there are two types, such as hd::lane_ref and hd::lane. A lane_ref
+ * contains a handle without owning it: copy it freely; its destructor releases nothing. A lane owns
+ * its handle, and its destructor releases the handle. A lane can be moved, but not copied. Each
+ * lane is also a lane_ref, so a function that only uses a lane takes an hd::lane_ref by value.
  *
- * Threads: those of the handle. As with any object of C++, only one thread at a time may use an
- * object.
+ * Threads: any thread that may use the handle. As with any object of C++, only one thread at a time
+ * may use an object.
  * Locks: none.
- * Always: an object that the program moved from, or released, is empty. Its destructor does
- * nothing.
+ * Always: if the program moved from an object, or released it, the object is empty. The destructor
+ * of an empty object does nothing.
  */
 #ifndef HEDDLE_CPP_OWNED_HPP
 #define HEDDLE_CPP_OWNED_HPP
@@ -21,11 +22,11 @@ HD_CPP_BEGIN
 namespace detail
 {
 
-/* A type that is no kernel argument by itself, although its bytes could be copied. */
+/* The base of types that are no kernel arguments, although their bytes could be copied. */
 struct no_argument {
 };
 
-/* A handle that is not owned. */
+/* An object that contains a handle without owning it. */
 template <class Handle> class reference : public no_argument
 {
   public:
@@ -52,7 +53,7 @@ template <class Handle> class reference : public no_argument
 
 } // namespace detail
 
-/* A handle of the kind of Ref, which the destructor of this object releases. The destructor reports
+/* An object that owns a handle of the kind of Ref. The destructor releases the handle, but reports
  * no failure. To get the failure, call close(). */
 template <class Ref> class owned : public Ref
 {
@@ -93,8 +94,8 @@ template <class Ref> class owned : public Ref
         }
     }
 
-    /* Releases the handle now. Afterwards the object is empty, also after an error. Errors: those
-     * of the C call that releases this kind of handle. */
+    /* Releases the handle now. After the call, the object is empty, even if the call failed.
+     * Errors: those of the C call that releases this kind of handle. */
     result<void> close()
     {
         return detail::finish(Ref::end(release()));

@@ -1,10 +1,11 @@
-/* heddle/cpp/peer.hpp - which device can use the memory of which other device. heddle/peer.h is its
+/* heddle/cpp/peer.hpp - which device can use the memory of which other device. heddle/peer.h is the
  * reference.
  *
  * Threads: any.
  * Locks: none.
  * Blocking: all calls wait for the tests of pairs.
- * Always: if the callback of peers_check throws, peers_check reports that after the tests.
+ * Always: if the callback of peers_check throws, peers_check throws the same exception after the
+ * tests.
  */
 #ifndef HEDDLE_CPP_PEER_HPP
 #define HEDDLE_CPP_PEER_HPP
@@ -22,15 +23,15 @@ inline result<hd_peer_info> runtime_ref::peer_check(int device, int owner) const
     return detail::finish(status, out);
 }
 
-/* hd_peers_check of all pairs without a known verdict; with HD_PEERS_AGAIN of all pairs. */
+/* hd_peers_check of all pairs without a known verdict, or with HD_PEERS_AGAIN of all pairs. */
 inline result<void> runtime_ref::peers_check(unsigned flags) const
 {
     return detail::finish(hd_peers_check(get(), flags, nullptr, nullptr));
 }
 
-/* hd_peers_check with a callback. After each pair it calls progress(int device, int owner, const
- * hd_peer_info &, int done, int total). If `progress` throws, this call does not call it again, and
- * throws the same exception at its end. */
+/* hd_peers_check with a callback. After each pair, the call calls progress(int device, int owner,
+ * const hd_peer_info &, int done, int total). If `progress` throws, the call does not call
+ * `progress` again, and throws the same exception at its end. */
 template <class Function> result<void> runtime_ref::peers_check(unsigned flags, Function &&progress) const
 {
     struct watch {

@@ -5,11 +5,12 @@
  *   - If HEDDLE_NO_EXCEPTIONS is defined, or if the compiler disables exceptions, hd::result<T> is
  *     hd::expected<T>.
  *
- * Sources of one program may choose differently, since the linker sees different names for the two.
+ * Sources of one program may use different forms, because the linker sees different names for the
+ * two forms.
  *
  * Threads: any thread may use an error, which is a copy.
  * Locks: none.
- * Always: an error holds all facts of its failure, also after later failures of the thread.
+ * Always: an error contains all facts of its failure, even after later failures of the thread.
  */
 #ifndef HEDDLE_CPP_RESULT_HPP
 #define HEDDLE_CPP_RESULT_HPP
@@ -66,7 +67,7 @@
     }                                                                                                                  \
     }
 
-/* With this, a launch costs as much as in C, however many launches a source contains. */
+/* With this attribute, a launch costs as much as in C, however many launches a source contains. */
 #define HD_CPP_INLINE __attribute__((always_inline)) inline
 
 HD_CPP_BEGIN
@@ -94,7 +95,7 @@ class error
         return e;
     }
 
-    /* Makes a failure that the C++ headers found themselves. `format` is that of printf. */
+    /* Makes a failure that the C++ headers found themselves. `format` is a format of printf. */
     __attribute__((format(printf, 3, 4))) error(hd_status status, const char *format, ...) noexcept : facts_{}
     {
         facts_.size = sizeof facts_;
@@ -189,8 +190,8 @@ struct unexpect_t {
 inline constexpr unexpect_t unexpect{};
 
 /* A value or an error: the part of std::expected<T, hd::error> that needs no exceptions. An
- * expected can be moved, but not copied. Test `if (e)` first: `*e` and `e->` need a value, and
- * e.error() needs an error. */
+ * expected can be moved, but not copied. Test `if (e)` first: you may use `*e` and `e->` only if
+ * `e` contains a value, and e.error() only if `e` contains an error. */
 template <class T> class [[nodiscard]] expected
 {
   public:
@@ -429,8 +430,8 @@ inline result<bool> finish_wait(hd_status status)
 } // namespace detail
 
 #if HD_CPP_THROWS
-/* Returns the value of `call`, or the hd::error that it throws, as an expected. Use this at a place
- * of the program that expects a failure. */
+/* Calls `call`, and returns its value, or the hd::error that it throws, as an expected. Use this
+ * where the program expects a failure. */
 template <class Call> auto attempt(Call &&call) -> expected<decltype(call())>
 {
     try {

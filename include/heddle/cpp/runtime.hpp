@@ -1,14 +1,14 @@
 /* heddle/cpp/runtime.hpp - the runtime: the devices of this machine and everything on them.
- * heddle/runtime.h is its reference.
+ * heddle/runtime.h is the reference.
  *
  *     hd::runtime runtime = hd::open();
  *
  * Threads: any.
  * Locks: none.
  * Blocking: as the C calls.
- * Always: C++ destroys objects in reverse order. Buffers, lanes and modules that are declared after
- * their runtime therefore end before it. If an object outlives its runtime, calls refuse its
- * handle, and its destructor does nothing.
+ * Always: C++ destroys objects in reverse order. Therefore buffers, lanes and modules that are
+ * declared after their runtime end before the runtime. If an object outlives its runtime, calls
+ * refuse the handle of the object, and its destructor does nothing.
  */
 #ifndef HEDDLE_CPP_RUNTIME_HPP
 #define HEDDLE_CPP_RUNTIME_HPP
@@ -105,7 +105,8 @@ class runtime_ref : public detail::reference<hd_runtime>
         return detail::finish(found ? status : HD_OK, found ? std::make_optional(out) : std::nullopt);
     }
 
-    /* hd_option_get_info of all options. A runtime_ref without a handle gives the defaults. */
+    /* hd_option_get_info of all options. For a runtime_ref without a handle, the call returns the
+     * defaults. */
     result<std::vector<hd_option_info>> options() const
     {
         std::vector<hd_option_info> out;
@@ -151,7 +152,8 @@ class runtime_ref : public detail::reference<hd_runtime>
 /* A runtime that its destructor closes. The destructor waits as hd_close does. */
 using runtime = owned<runtime_ref>;
 
-/* hd_open. `settings` is "name=value name=value ...", or nullptr for the environment alone. */
+/* hd_open. `settings` is "name=value name=value ...". If it is nullptr, only the environment sets
+ * options. */
 inline result<runtime> open(const char *settings = nullptr)
 {
     auto options = detail::sized<hd_options>();

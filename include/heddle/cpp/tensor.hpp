@@ -1,5 +1,5 @@
 /* heddle/cpp/tensor.hpp - shapes and strides over buffers, layouts, matrix products.
- * heddle/tensor.h is its reference.
+ * heddle/tensor.h is the reference.
  *
  *     hd::tensor<float> a = hd::alloc_tensor<float>(lane, {1000, 700});
  *     hd::tensor_view<float> turned = a.transpose();
@@ -7,8 +7,8 @@
  * Threads: any.
  * Locks: none.
  * Blocking: as the C calls.
- * Always: a view is a plain value over elements of another object, and its destructor frees no
- * buffer. Strides and places are in elements.
+ * Always: a view is a plain value over elements of a buffer that another object owns. The
+ * destructor of a view frees no buffer. Strides and places count elements.
  */
 #ifndef HEDDLE_CPP_TENSOR_HPP
 #define HEDDLE_CPP_TENSOR_HPP
@@ -19,7 +19,8 @@
 
 HD_CPP_BEGIN
 
-/* Elements of types that C++17 lacks. They contain only the bits. */
+/* Types of elements that C++17 lacks. An object of these types contains only the bits of the
+ * element. */
 struct f16 {
     std::uint16_t bits;
 };
@@ -123,7 +124,8 @@ template <class T> class tensor_view : public detail::no_argument
         const hd_status status = hd_tensor_permute(&tensor_, order.begin(), &out);
         return detail::finish(status, tensor_view(out));
     }
-    /* hd_tensor_transpose: swaps two dimensions, without arguments the two of a matrix. */
+    /* hd_tensor_transpose: swaps two dimensions; without arguments, the two dimensions of a
+     * matrix. */
     result<tensor_view> transpose(int a = 0, int b = 1) const
     {
         hd_tensor out{};
@@ -234,8 +236,9 @@ template <class T> result<ticket> copy(const tensor_view<T> &to, const tensor_vi
     return detail::finish(status, out);
 }
 
-/* hd_tensor_write and hd_tensor_read. Row-major elements come from a pointer or a container, and go
- * to one. A container must contain as many elements as the tensor (else ARGUMENT). */
+/* hd_tensor_write and hd_tensor_read, between a tensor and row-major elements at a pointer or in a
+ * container. If a container contains another number of elements than the tensor, the call fails
+ * with ARGUMENT. */
 template <class T> result<void> write(const tensor_view<T> &to, const T *from)
 {
     return detail::finish(hd_tensor_write(&to.get(), from));

@@ -1,5 +1,5 @@
 /* heddle/cpp/tools.hpp - making kernel files, and the driver's own entry points.
- * heddle/kernel_file.h and heddle/driver.h are its reference.
+ * heddle/kernel_file.h and heddle/driver.h are the reference.
  *
  * Threads: any.
  * Locks: none.
@@ -15,7 +15,7 @@
 
 HD_CPP_BEGIN
 
-/* A kernel file in memory that the library allocated by malloc. */
+/* A kernel file, in memory that the library allocated with malloc. */
 class kernel_file
 {
   public:

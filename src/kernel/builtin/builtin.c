@@ -1,7 +1,7 @@
 /* builtin.c - Heddle's own kernels, for GPU and CPU; include/heddle/module.h lists them.
  *
- * The script tools/make-builtin-ptx makes generated/builtin.ptx from this file. The result is
- * committed; run the script after every change here.
+ * The script tools/make-builtin-ptx makes generated/builtin.ptx from this file. The repository
+ * contains the result; run the script after every change here.
  */
 #include <heddle/kernel.h>
 
@@ -31,8 +31,8 @@ HD_KERNEL(hd_axpy_f32, HD_INOUT(float, y), HD_IN(float, x), HD_VALUE(float, a), 
 
 #define TILE 32
 
-/* One thread per element of c; tiles of a and b pass through shared memory. Outside the matrices
- * the tiles are zero. */
+/* One thread computes one element of c. Tiles of a and b pass through shared memory. The parts of
+ * tiles outside the matrices are zero. */
 HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), HD_IN(float, b), HD_VALUE(uint32_t, m),
                  HD_VALUE(uint32_t, n), HD_VALUE(uint32_t, k))
 {
@@ -52,7 +52,7 @@ HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), H
         }
         hd_barrier();
         if (k - first <= TILE) {
-            break; /* first + TILE may not fit 32 bits */
+            break; /* first + TILE may not fit into 32 bits */
         }
     }
     if (row < m && column < n) {
@@ -62,8 +62,8 @@ HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), H
 
 #define SUM_THREADS 256
 
-/* Runs in any grid of blocks of 256. A thread adds elements at a distance of all threads of the
- * grid, and each block adds its sum to *total. */
+/* Runs in any grid of blocks of 256 threads. The elements that a thread adds are as far apart as
+ * the grid contains threads. Each block adds its sum to *total. */
 HD_KERNEL_BOUNDS(hd_sum_f32, SUM_THREADS, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(uint64_t, n))
 {
     HD_SHARED float partial[SUM_THREADS];
@@ -85,3 +85,42 @@ HD_KERNEL_BOUNDS(hd_sum_f32, SUM_THREADS, HD_INOUT(float, total), HD_IN(float, x
         hd_atomic_add_f32(total, partial[0]);
     }
 }
+
+/* hd_combine_TYPE: y[i] becomes y[i] OP x[i]; one thread per element. `op` is a number of this
+ * list. Types of floating point know only the first four. */
+enum { SUM, PRODUCT, LEAST, GREATEST, BIT_AND, BIT_OR, BIT_XOR, LOGICAL_AND, LOGICAL_OR, LOGICAL_XOR };
+
+#define COMBINE(suffix, type, result)                                                                                  \
+    HD_KERNEL(hd_combine_##suffix, HD_INOUT(type, y), HD_IN(type, x), HD_VALUE(uint64_t, n), HD_VALUE(uint32_t, op))   \
+    {                                                                                                                  \
+        uint64_t i = hd_global_x();                                                                                    \
+        if (i < n) {                                                                                                   \
+            type a = y[i], b = x[i];                                                                                   \
+            y[i] = (type)(result);                                                                                     \
+        }                                                                                                              \
+    }
+
+#define COMBINED_FLOATS (op == SUM ? a + b : op == PRODUCT ? a * b : op == LEAST ? (b < a ? b : a) : b > a ? b : a)
+/* Sums and products wrap around, since `wide` is an unsigned type. */
+#define COMBINED_INTEGERS(wide)                                                                                        \
+    (op == SUM           ? (wide)a + (wide)b                                                                           \
+     : op == PRODUCT     ? (wide)a * (wide)b                                                                           \
+     : op == LEAST       ? (wide)(b < a ? b : a)                                                                       \
+     : op == GREATEST    ? (wide)(b > a ? b : a)                                                                       \
+     : op == BIT_AND     ? (wide)(a & b)                                                                               \
+     : op == BIT_OR      ? (wide)(a | b)                                                                               \
+     : op == BIT_XOR     ? (wide)(a ^ b)                                                                               \
+     : op == LOGICAL_AND ? (wide)(a && b)                                                                              \
+     : op == LOGICAL_OR  ? (wide)(a || b)                                                                              \
+                         : (wide)(!a != !b))
+
+COMBINE(i8, int8_t, COMBINED_INTEGERS(uint32_t))
+COMBINE(u8, uint8_t, COMBINED_INTEGERS(uint32_t))
+COMBINE(i16, int16_t, COMBINED_INTEGERS(uint32_t))
+COMBINE(u16, uint16_t, COMBINED_INTEGERS(uint32_t))
+COMBINE(i32, int32_t, COMBINED_INTEGERS(uint32_t))
+COMBINE(u32, uint32_t, COMBINED_INTEGERS(uint32_t))
+COMBINE(i64, int64_t, COMBINED_INTEGERS(uint64_t))
+COMBINE(u64, uint64_t, COMBINED_INTEGERS(uint64_t))
+COMBINE(f32, float, COMBINED_FLOATS)
+COMBINE(f64, double, COMBINED_FLOATS)

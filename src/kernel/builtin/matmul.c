@@ -1,11 +1,12 @@
 /* matmul.c - the built-in matrix product: c = alpha a b + beta c for all matrices of a batch, with
- * any strides. Types are f16, bf16, f32, f64, c64 and c128. It serves if no library can be opened,
- * and for products that no library takes.
+ * any strides. Types are f16, bf16, f32, f64, c64 and c128. Heddle uses this kernel if no library
+ * can be opened, and for products that the library does not make.
  *
- * On a GPU it runs in blocks of HDI_MATMUL_THREADS threads (matmul_gpu.h). On the CPU it runs in
- * blocks of one thread without barriers (matmul_cpu.h), for the best instructions of the processor.
- * The script tools/make-builtin-ptx makes generated/matmul.ptx from this file. The result is
- * committed; run the script after every change here or in the headers.
+ * On a GPU the kernel runs in blocks of HDI_MATMUL_THREADS threads (matmul_gpu.h). On the CPU it
+ * runs in blocks of one thread without barriers (matmul_cpu.h), with the best instructions of the
+ * processor.
+ * The script tools/make-builtin-ptx makes generated/matmul.ptx from this file. The repository
+ * contains the result; run the script after every change here or in the headers.
  */
 #include "matmul.h"
 #include "matmul_tile.h"
@@ -21,7 +22,7 @@ typedef struct hdk_c128 {
 
 /* ---- GPU ---- */
 
-/* 16 bytes of shared memory at once, aligned. */
+/* 16 aligned bytes of shared memory, for one access. */
 typedef float hdk_four __attribute__((vector_size(16)));
 typedef double hdk_two __attribute__((vector_size(16)));
 
@@ -161,7 +162,7 @@ HD_DEVICE hdk_c128 hdk_make_c128(double re, double im)
 
 #define WORK_BYTES (384 * 1024)
 
-/* The thread's own memory, because kernels run on small stacks. */
+/* The thread's own work memory; its stack would be too small. */
 HD_SHARED __attribute__((aligned(64))) unsigned char work[WORK_BYTES];
 
 #define SET(type) plain_##type

@@ -4,10 +4,10 @@
  *     complex); REAL: float or double; ELEMENT: its form in memory; PART_OF(element pointer, part):
  *     as REAL; STORE(element pointer, re, im); COLUMNS of a tile.
  *
- * Makes tile `number` of c. The function packs the parts of a and b that it needs into strips as
- * wide as the inner loop takes them. The strips are in `work`, which belongs to the thread. The
- * inner loop goes through the strips with HEIGHT x WIDTH sums in registers. Outside the matrices
- * strips are zero.
+ * Makes tile `number` of c. The function packs the parts of a and b that it needs into strips that
+ * are as wide as the inner loop needs. The strips lie in `work`, the thread's own memory. The inner
+ * loop goes through the strips with HEIGHT x WIDTH sums in registers. The parts of strips outside
+ * the matrices are zero.
  * Always: an element of c is read only if beta is not 0.
  */
 
@@ -66,7 +66,8 @@ TARGET static void INNER(const REAL *restrict a, const REAL *restrict b, REAL *r
     }
 }
 
-/* Packs `side` rows of `depth` elements in strips of `strip` rows. Zeros fill the last strip. */
+/* Packs `side` rows of `depth` elements into strips of `strip` rows. Zeros fill the rest of the
+ * last strip. */
 TARGET static void PASTE(FUNCTION, _pack)(REAL *to, uint64_t strip, const ELEMENT *from, int64_t side_stride,
                                           int64_t depth_stride, uint64_t side, uint64_t depth)
 {
@@ -120,7 +121,7 @@ TARGET static void FUNCTION(ELEMENT *c, const ELEMENT *a, const ELEMENT *b, cons
             }
         }
         if (s->k - first <= DEPTH) {
-            break; /* first + DEPTH may not fit */
+            break; /* first + DEPTH may overflow */
         }
     }
     const REAL alpha = (REAL)s->alpha, beta = (REAL)s->beta;

@@ -7,26 +7,27 @@
  *     a load of PACK numbers.
  *
  * Threads: HDI_MATMUL_THREADS per block. Slices of a and b pass through shared memory, which has
- * room for two of each. So the next slices load while the current ones are multiplied. Outside the
- * matrices slices are zero. Neighbouring threads read neighbouring memory, whichever of the two
- * strides is the short one.
+ * room for two slices of each. So the threads load the next slices while they multiply the current
+ * ones. The parts of slices outside the matrices are zero. Neighbouring threads read neighbouring
+ * memory, whichever of the two strides is the short one.
  * Always: an element of c is read only if beta is not 0.
  */
 
 #define DEPTH HDI_MATMUL_GPU_DEPTH
 #define SIDE (TILE / PIECE)                       /* threads along each side of the tile */
 #define LOADS (TILE * DEPTH / HDI_MATMUL_THREADS) /* elements of a slice that each thread loads */
-/* The pitch of a slice, by which stores along either side fall into different banks. */
+/* The pitch of a slice. With this pitch, stores along either side of the slice go to different
+ * banks. */
 #define PITCH (TILE + 16 / (int)sizeof(NUMBER))
-/* The place in the tile of a thread's i-th row or column. PACK of them lie side by side, so that
- * one load from shared memory gets them. */
+/* The place in the tile of a thread's i-th row or column. PACK rows or columns lie side by side, so
+ * that one load from shared memory gets them. */
 #define SPOT(i, t) ((i) / PACK * (SIDE * PACK) + (t)*PACK + (i) % PACK)
 
 _Static_assert(SIDE *SIDE == HDI_MATMUL_THREADS && LOADS * HDI_MATMUL_THREADS == TILE * DEPTH,
                "every thread has its part");
 
-/* At least two blocks fit on a multiprocessor, so that one multiplies while the other waits. This
- * bounds the registers, too. */
+/* At least two blocks must fit on a multiprocessor, so that one block multiplies while the other
+ * one waits. This also bounds the number of registers. */
 #define BOUNDS HDI_MATMUL_THREADS, 2
 
 HD_KERNEL_BOUNDS(NAME, BOUNDS, HD_INOUT(ELEMENT, c), HD_IN(ELEMENT, a), HD_IN(ELEMENT, b),

@@ -5,7 +5,7 @@
 
 #include "matmul.h"
 
-/* Rows of tiles processed together, so that adjacent blocks share the data that they read. */
+/* The rows of tiles that blocks process together, so that adjacent blocks read the same data. */
 #define GROUP 8
 
 typedef struct hdk_tile {
@@ -29,7 +29,8 @@ HD_DEVICE hdk_tile hdk_tile_at(const hdi_matmul_shape *s, uint64_t number, uint3
 #if HD_KERNEL_GPU
 #pragma unroll
 #endif
-    /* Goes through all dimensions, so that the arguments stay where they are. */
+    /* The loop visits all dimensions, also unused ones: a loop of constant length keeps the
+     * arguments out of local memory. */
     for (int d = HDI_MATMUL_BATCH - 1; d >= 0; d--) {
         if (d < (int)s->batch_dims) {
             int64_t index = (int64_t)(matrix % s->batch[d]);

@@ -1,6 +1,6 @@
-/* matmul_types.h - the CPU's matrix products of all types for one set of instructions. The file
- * matmul.c includes it once per set, with SET(name) to name its functions, TARGET and VECTOR as in
- * matmul_cpu.h.
+/* matmul_types.h - the CPU's matrix products of all types for one set of instructions. matmul.c
+ * includes this file once for each set. Before that, it defines SET(name), which makes the names of
+ * functions, and TARGET and VECTOR as in matmul_cpu.h.
  */
 
 #define PARTS 1

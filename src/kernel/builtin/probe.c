@@ -1,8 +1,8 @@
-/* probe.c - kernels with which one device stores to, loads from and counts in the memory of
- * another.
+/* probe.c - kernels by which one device stores to, loads from and counts in the memory of another
+ * device.
  *
- * The kernels touch `width` bytes at a time (1, 4, 8 or 16), to which all addresses are aligned. At
- * the end they touch the remaining bytes one by one. Any grid works.
+ * The kernels touch `width` bytes at a time (1, 4, 8 or 16), and all addresses are multiples of
+ * `width`. At the end the kernels touch the remaining bytes one by one. A grid of any size works.
  */
 #include <heddle/kernel.h>
 
@@ -21,7 +21,7 @@ HD_DEVICE uint8_t pattern_byte(uint64_t seed, uint64_t j)
     return (uint8_t)(pattern_word(seed, j / 8) >> (j % 8 * 8));
 }
 
-/* One instruction moves it. */
+/* A type of 16 bytes, which one instruction moves. */
 typedef uint64_t two_words __attribute__((vector_size(16)));
 
 HD_KERNEL(hd_probe_store, HD_OUT(uint8_t, y), HD_VALUE(uint64_t, bytes), HD_VALUE(uint64_t, seed),
@@ -66,8 +66,8 @@ HD_KERNEL(hd_probe_load, HD_OUT(uint8_t, y), HD_IN(uint8_t, x), HD_VALUE(uint64_
     }
 }
 
-/* Each thread adds 1, `times` times, to one of `n` counters of each kind: 64-bit numbers, then as
- * many 32-bit ones, then as many floats. */
+/* Each thread adds 1, `times` times, to one of `n` counters of each kind: `n` 64-bit numbers, then
+ * `n` 32-bit numbers, then `n` floats. */
 HD_KERNEL(hd_probe_count, HD_INOUT(uint64_t, counters), HD_VALUE(uint32_t, n), HD_VALUE(uint32_t, times))
 {
     uint32_t *words = (uint32_t *)(void *)(counters + n);

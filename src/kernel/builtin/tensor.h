@@ -2,16 +2,16 @@
  * src/tensor/plan.c, which fills them in.
  *
  * The kernels form two families.
- * *Units* go through the destination in some order and copy one unit (1 to 16 bytes) at a time.
- * They serve layouts that agree in their fastest dimension, and everything that fits nowhere else.
- * *Tiles* serve layouts that do not agree there. `i` counts elements that are adjacent in the
- * source, `j` elements that are adjacent in the destination. A block moves a rectangle of both, so
- * that it can walk either side along that side's rows. `i` and `j` may each count several
- * dimensions of the tensor, one after another.
+ * Kernels for *units* go through the destination in some order and copy one unit (1 to 16 bytes) at
+ * a time. They serve layouts whose fastest dimension is the same in source and destination, and all
+ * layouts that tiles do not serve. Kernels for *tiles* serve layouts whose fastest dimensions
+ * differ. `i` counts elements that are adjacent in the source, `j` elements that are adjacent in
+ * the destination. A block moves a rectangle of `i` and `j`, so that it can access each side along
+ * that side's rows. `i` and `j` may each count several dimensions of the tensor, one after another.
  *
- * When a position is split into the indices of several dimensions, each index is a *digit* with a
- * fixed number of values. GPUs count in 32 bits, so a digit and the split position are below 2^31.
- * Distances in bytes use 64 bits.
+ * A kernel splits a position into the indices of several dimensions, like a number into digits.
+ * Each index is a *digit* with a fixed number of values. GPUs count in 32 bits, so a digit and the
+ * split position are below 2^31. Distances in bytes use 64 bits.
  */
 #ifndef HD_BUILTIN_TENSOR_H
 #define HD_BUILTIN_TENSOR_H
@@ -23,7 +23,8 @@
 #define HD_TENSOR_BATCH_DIGITS 9 /* digits of all other dimensions */
 #define HD_TENSOR_COUNT_MAX 0x7fffffffu
 
-/* x / n for x and n below 2^31, as (high half of x * multiplier + x) >> shift. */
+/* The numbers to compute x / n for x and n below 2^31 as (high half of x * multiplier + x) >>
+ * shift. */
 typedef struct hd_tensor_divisor {
     uint32_t n, multiplier, shift;
 } hd_tensor_divisor;
@@ -50,9 +51,9 @@ typedef struct hd_tensor_units {
     uint32_t digits, inner;
     uint32_t count, piece;
     hd_tensor_divisor pieces; /* blocks for each position of the outer digits */
-    /* GPU. `common`: how many of the first digits are the same for all units of a thread, because
-     * their values together divide HD_TENSOR_UNITS_THREADS. `apart`: by how much the position in
-     * the other digits grows from unit to unit. */
+    /* GPU. `common`: the number of first digits that are the same for all units of a thread. The
+     * product of their numbers of values divides HD_TENSOR_UNITS_THREADS. `apart`: the amount by
+     * which the position in the other digits grows from unit to unit. */
     uint32_t common, apart;
     uint32_t limit[2]; /* limits of the sums of weights; a sum that is not below its limit is outside the tensor */
     uint32_t flags;

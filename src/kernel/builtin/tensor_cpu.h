@@ -1,11 +1,11 @@
-/* tensor_cpu.h - the kernels of tensor.h as CPUs run them: a block is one thread that does as much
- * as fits into its caches.
+/* tensor_cpu.h - the kernels of tensor.h as CPUs run them: a block is one thread, which moves as
+ * many bytes as fit into its caches.
  *
  * Units: a block copies some rows of the fastest digit, one after another.
  * Tiles: a block reads a rectangle along the source's rows and transposes squares of 16 bytes in
- * registers. It gathers the result in its own buffer, in the destination's order. From there it
- * writes whole rows. So only a few rows are in use at once, however far apart they lie. (Usual
- * distances are powers of two, for which rows share the same few cache lines.)
+ * registers. The block gathers the result in its own buffer, in the destination's order, and writes
+ * whole rows from there. So it uses only a few rows at once, however far apart they lie. The
+ * distances of rows are often powers of two, so that many rows would need the same few cache lines.
  *
  * Threads: one per block, no barriers. Always: any address is allowed. Bytes outside the tensors
  * are neither written nor read.
@@ -131,8 +131,8 @@ HD_UNITS_KERNEL(16, hd_v16)
 #define HD_HIGH_8(a, b) HD_SHUFFLE(hd_v8, a, b, 1, 3)
 
 /* Transposes a square of elements: row k, of 16 bytes, begins at rows[k]; the columns go to `out`,
- * `pitch` bytes apart. Each stage deals the first half of the vectors and the second half together
- * like two halves of a deck of cards. */
+ * `pitch` bytes apart. Each stage interleaves the first half of the vectors with the second half,
+ * as one shuffles a deck of cards. */
 #define HD_TURN(bytes, type, each, stages)                                                                             \
     HD_INLINE void hd_turn_##bytes(unsigned char *out, uint32_t pitch, const unsigned char *src, const int64_t *rows)  \
     {                                                                                                                  \
@@ -246,8 +246,8 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
     const uint32_t pitch = p->size_j * element + HD_TILE_PAD;
     uint32_t i_square = p->flags & HD_TENSOR_WIDE_LOADS ? ni / each * each : 0;
     uint32_t j_square = i_square ? nj / each * each : 0;
-    /* Only whole cache lines go past the caches, because parts of lines cost more than they
-     * save. */
+    /* Only whole cache lines are written past the caches; for parts of lines, this would take more
+     * time than it saves. */
     int streams =
         (p->flags & HD_TENSOR_STREAM) && ((uintptr_t)(dst + dst_row[0]) & 15) == 0 && (p->i_row[0].step & 15) == 0;
     for (uint32_t j = 0; j < j_square; j += each) {

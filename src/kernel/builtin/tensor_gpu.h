@@ -1,10 +1,11 @@
 /* tensor_gpu.h - the kernels of tensor.h as GPUs run them: memory accesses, elements, and the
- * kernels for units. Tiles are in tensor_tiles_gpu.h. Except for the accesses it is plain C, so
- * that tests can run it on the CPU, too.
+ * kernels for units. Tiles are in tensor_tiles_gpu.h. Except for the accesses the code is plain C,
+ * so that tests can also run it on the CPU.
  *
  * Threads: all threads of a block take the same way at every barrier. Always: bytes outside the
- * destination's elements are not written. Every byte read shares its aligned 16 bytes with an
- * element of the source. So the memory exists, and bytes that are no element are dropped.
+ * destination's elements are not written. The kernels read only bytes that lie in the same aligned
+ * 16 bytes as an element of the source. So the memory exists, and the kernels drop bytes that
+ * belong to no element.
  */
 #ifndef HD_BUILTIN_TENSOR_GPU_H
 #define HD_BUILTIN_TENSOR_GPU_H
@@ -24,7 +25,7 @@ typedef uint32_t hd_chunk __attribute__((vector_size(16)));
 #define HD_UNROLL _Pragma("clang loop unroll(full)")
 #define HD_UNROLL_BY(n) _Pragma(#n)
 
-/* Loads from the source, which nobody writes while the kernel runs. */
+/* Loads from the source, which no thread writes while the kernel runs. */
 #define HD_LOADER(name, type, form, constraint)                                                                        \
     HD_INLINE type name(const unsigned char *at)                                                                       \
     {                                                                                                                  \
@@ -184,7 +185,8 @@ HD_INLINE void hd_store_element(unsigned char *to, hd_chunk v, const uint32_t el
 
 /* ---- units ---- */
 
-/* The places of a thread's positions, found first so that all loads are under way together. */
+/* The places of a thread's positions. The thread finds all of them first, so that all its loads run
+ * at the same time. */
 typedef struct hd_places {
     const unsigned char *from[HD_TENSOR_UNITS_EACH];
     unsigned char *to[HD_TENSOR_UNITS_EACH];

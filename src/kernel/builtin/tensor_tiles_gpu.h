@@ -7,19 +7,19 @@
  * memory only 16 bytes at a time.
  *
  * Chunk c of row i of the destination lies at i * (chunks of a row) + (i >> skew) + c. This spreads
- * the eight lanes of an access over all banks. If threads read the source 16 bytes at a time, lanes
- * that store are a chunk's number of elements apart in i. The skew is then log2 of that number. If
- * threads read it by elements, the lanes are adjacent in i, and the skew is 0. Lanes that load
- * share one i, and their c are adjacent.
+ * the eight lanes of an access over all banks. If threads read the source 16 bytes at a time, the
+ * rows i of neighbouring lanes that store differ by a chunk's number of elements. Then the skew is
+ * log2 of that number. If threads read the source by elements, the rows i of neighbouring lanes are
+ * adjacent, and the skew is 0. Lanes that load share one row i, and their chunks c are adjacent.
  *
  * With *shifted windows* the tile of each destination row begins at a multiple of 32 bytes, at most
  * 32 bytes in front of the rectangle. The rectangle is wider by this margin. So neighbouring blocks
  * read a few rows of the source twice, at about the same time. But no two blocks write parts of the
- * same sector of the destination. Rows of the source may begin anywhere, too. A thread then loads
+ * same sector of the destination. Rows of the source may also begin anywhere. Then a thread loads
  * two aligned chunks and realigns 16 bytes in registers.
  *
- * The code of a block is compiled twice: for rectangles entirely inside the tensor, whose accesses
- * are not guarded, and for the others.
+ * The code of a block is compiled twice: for rectangles entirely inside the tensor, which need no
+ * check of bounds, and for all others.
  *
  * Threads and guarantees: as tensor_gpu.h.
  */
@@ -149,7 +149,7 @@ HD_INLINE int64_t hd_dst_row(const hd_tile_form f, const hd_tile_place *at, uint
 /* Copies from a source whose rows have no gaps to shared memory, 16 bytes at a time. `full`: the
  * whole rectangle is inside the tensor. Rows of shifted tiles may begin anywhere, so each chunk
  * takes loads of the two aligned chunks around it. In place of chunks and rows outside the tensor,
- * threads read the tensor's last ones again, so that no branch keeps the loads apart. */
+ * threads read the tensor's last ones again, so that no branch separates the loads. */
 HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_place *at, hd_chunk *cells, const int full)
 {
     const uint32_t across = f.size_i / f.each, squares = across * f.width / f.threads, apart = f.threads / across;
@@ -278,8 +278,8 @@ HD_INLINE void hd_write_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
 HD_INLINE void hd_write_windows(HD_SELF, const hd_tile_form f, const hd_tile_place *at, const hd_chunk *cells,
                                 uint32_t skew, const int full)
 {
-    /* A power of two of threads works on each row of the window, some of them without any part of
-     * it. So no access to shared memory concerns two rows whose banks may be the same. */
+    /* The number of threads for a row of the window is a power of two, and some of them get no part
+     * of the row. So no access to shared memory touches two rows whose banks may be the same. */
     const uint32_t apart = f.threads / f.width, share = f.size_i / apart, together = share % 2 == 0 ? 2 : 1;
     uint32_t x = hd_thread_x() / f.width, y = hd_thread_x() % f.width;
     if (y >= f.size_j / f.each) {
