@@ -19,7 +19,8 @@ enum {
     START_ROUNDS_MAX = 50,
     SUBMIT_ROUNDS_MAX = 50,
     CLAIM_ROUNDS_MAX = 50,
-    TRACE_ROUNDS_MAX = 50
+    TRACE_ROUNDS_MAX = 50,
+    MPI_ROUNDS_MAX = 50
 };
 
 /* Each benchmark reads the options that it supports. */
@@ -35,6 +36,9 @@ typedef struct bench_options {
     /* recorded programs for `alloc`; none: those that come with Heddle */
     const char *replays[ALLOC_REPLAYS_MAX];
     int n_replays;
+    /* `mpi`: the compiler and the launcher, each with options; NULL: those of the system */
+    const char *mpicc, *mpiexec;
+    int ranks; /* `mpi`; 0: the default */
     report_run run;
 } bench_options;
 
@@ -124,6 +128,11 @@ extern const char claim_help[];
  *   - the products of lanes, also disturbed */
 int bench_trace_run(const bench_options *options);
 extern const char trace_help[];
+
+/* Messages and reductions through heddle/mpi.h, in turns with plain MPI and with copies by hand.
+ * The user's mpicc compiles the program that runs on the ranks, and mpiexec starts it. */
+int bench_mpi_run(const bench_options *options);
+extern const char mpi_help[], mpi_parts[];
 
 /* A sample in a separate process. Its command line is "heddle-bench start", this word, and
  * `arguments`. */

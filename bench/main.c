@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/bench.h"
+#include "bench/mpi/rows.h"
 #include "cli/common/command.h"
 #include "cli/common/output.h"
 #include "cli/common/plain.h"
@@ -21,7 +22,8 @@ enum {
     TAKES_SECONDS = 4,
     TAKES_REPLAY = 8,
     TAKES_VARIANTS = 16,
-    TAKES_PARTS = 32
+    TAKES_PARTS = 32,
+    TAKES_RANKS = 64
 };
 
 typedef struct benchmark {
@@ -186,6 +188,34 @@ static const benchmark benchmarks[] = {
                  "of traces\n"
                  "are in TMPDIR, or /tmp, while they are written.\n",
     },
+    {
+        .name = "mpi",
+        .command = "bench mpi",
+        .summary = "messages and reductions through heddle/mpi.h, beside the same MPI alone and copies by hand",
+        .run = bench_mpi_run,
+        .takes = TAKES_PARTS | TAKES_RANKS,
+        .as_it_is = true,
+        .rounds_most = MPI_ROUNDS_MAX,
+        .parts = mpi_parts,
+        .about = mpi_help,
+        .usage = "[--ranks N] [--mpicc PROGRAM] [--mpiexec PROGRAM] [--only PART[,PART]...] [--rounds R]\n"
+                 "                        [--quick] [--json [FILE]]\n",
+        .options =
+            "  --ranks N          ranks, at least 2 (default: 2)\n"
+            "  --mpicc PROGRAM    the compiler of the MPI, with its options (default: mpicc, mpicc.mpich or "
+            "mpicc.openmpi)\n"
+            "  --mpiexec PROGRAM  what starts the ranks, with its options (default: the mpiexec beside that mpicc); "
+            "it must\n"
+            "                     understand -n\n"
+            "  --only PARTS       only these parts, separated by commas\n"
+            "  --rounds R         rounds (default: 9 with GPUs, 7 with host devices)\n"
+            "  --quick            2 rounds, less time for each, no large messages\n",
+        .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded. Host devices get 4 GiB of memory each "
+                 "unless\n"
+                 "HEDDLE_HOST_MEMORY is set. TMPDIR, or /tmp, holds the compiled program meanwhile; with several "
+                 "machines it\n"
+                 "must be a folder that all of them see.\n",
+    },
 };
 enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 
@@ -264,7 +294,10 @@ enum {
     ONLY = 'o',
     JSON = 'j',
     QUICK = 'q',
-    VARIANTS = 'v'
+    VARIANTS = 'v',
+    RANKS = 'n',
+    MPICC = 'c',
+    MPIEXEC = 'x'
 };
 
 /* The options, and the benchmarks that accept them (0: all). */
@@ -280,6 +313,9 @@ static const struct {
                    {{"json", optional_argument, NULL, JSON}, 0},
                    {{"quick", no_argument, NULL, QUICK}, 0},
                    {{"variants", no_argument, NULL, VARIANTS}, TAKES_VARIANTS},
+                   {{"ranks", required_argument, NULL, RANKS}, TAKES_RANKS},
+                   {{"mpicc", required_argument, NULL, MPICC}, TAKES_RANKS},
+                   {{"mpiexec", required_argument, NULL, MPIEXEC}, TAKES_RANKS},
                    {CLI_HELP, 0}};
 enum { OPTIONS = sizeof(all_options) / sizeof(all_options[0]) };
 
@@ -294,6 +330,10 @@ static int bench_parse_number(int option, const benchmark *b, const char *value,
         return cli_parse_count(value, DEVICES_MOST, &out->devices)
                    ? CLI_OK
                    : cli_usage(b->command, "--devices wants a number from 1 to %d, not '%s'", DEVICES_MOST, value);
+    case RANKS:
+        return cli_parse_count(value, RANKS_MOST, &out->ranks) && out->ranks >= 2
+                   ? CLI_OK
+                   : cli_usage(b->command, "--ranks wants a number from 2 to %d, not '%s'", RANKS_MOST, value);
     case DEVICE:
         return bench_parse_device(value, &out->device)
                    ? CLI_OK
@@ -330,6 +370,12 @@ static int bench_parse_option(int option, const benchmark *b, const char *value,
     case VARIANTS:
         out->variants = true;
         return CLI_OK;
+    case MPICC:
+        out->mpicc = value;
+        return value[0] ? CLI_OK : cli_usage(b->command, "--mpicc wants a program");
+    case MPIEXEC:
+        out->mpiexec = value;
+        return value[0] ? CLI_OK : cli_usage(b->command, "--mpiexec wants a program");
     default:
         return bench_parse_number(option, b, value, out);
     }

@@ -1,15 +1,14 @@
 /* cc.c - `heddle cc`: compiles kernel source for GPU and CPU and packs both into a kernel file, and
  * CUDA C++ into a fatbin.
  *
- * clang makes the GPU's part (PTX, without a CUDA toolkit), or nvcc if clang is missing. The C
- * compiler makes the CPU's part. The descriptions of the kernels come from the compiled CPU code.
- * This file parses options and runs the steps; cc.h lists the other files.
+ * clang makes the GPU's part (PTX), and needs no CUDA toolkit. If clang is missing, nvcc makes this
+ * part. The C compiler makes the CPU's part. The descriptions of the kernels come from the compiled
+ * CPU code. This file parses options and runs the steps; cc.h lists the other files.
  * Threads: the program's first. Locks: none.
  * Always: everything passes through a temporary directory. It is removed at the end, also after
  * INT, TERM and HUP.
  */
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +140,7 @@ static int cc_parse_compiler_option(int option, const cli_words *words, cc_setti
         }
         cli_command_add(strstr(words->word, "++") != NULL ? &s->gpu_only : &s->cpu_only, words->word);
     } else if (option == 'W' && strchr(words->word, ',') != NULL && !linker) {
-        /* it passes options to another program */
+        /* -Wp,OPTION and the like pass options to another program */
         return cli_usage("cc", "unknown option '%s'", words->word);
     } else if (option == 'W') {
         cli_command_add(linker ? &s->libraries : &s->warnings, words->word);
@@ -152,7 +151,8 @@ static int cc_parse_compiler_option(int option, const cli_words *words, cc_setti
     return CLI_OK;
 }
 
-/* The place of an option whose value is stored unchanged; NULL: it is another option. */
+/* The member of `s` for an option whose value is stored unchanged; NULL: the option is not of this
+ * kind. */
 static const char **cc_place_of_value(int option, cc_settings *s)
 {
     switch (option) {
@@ -432,32 +432,10 @@ static char *cc_default_output(const cc_settings *s)
 
 static int cc_make_directory(cc_settings *s)
 {
-    const char *base = secure_getenv("TMPDIR");
-    s->directory = cli_format("%s/heddle-cc-XXXXXX", base != NULL && base[0] != 0 ? base : "/tmp");
-    if (mkdtemp(s->directory) == NULL) {
-        int status = cc_failed("%s: %s", s->directory, strerror(errno));
-        free(s->directory);
-        s->directory = NULL;
-        return status;
-    }
-    return CLI_OK;
-}
-
-static void cc_remove_directory(cc_settings *s)
-{
-    DIR *folder = s->directory != NULL ? opendir(s->directory) : NULL;
-    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-        char *file = cli_format("%s/%s", s->directory, entry->d_name);
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            unlink(file);
-        }
-        free(file);
-    }
-    if (folder != NULL) {
-        closedir(folder);
-        rmdir(s->directory);
-    }
-    free(s->directory);
+    s->directory = cli_folder_make("heddle-cc");
+    return s->directory != NULL ? CLI_OK
+                                : cc_failed("no folder for temporary files can be made (%s); set TMPDIR to another one",
+                                            strerror(errno));
 }
 
 /* Makes and writes the kernel file. If the file gets a CPU's part, duplicate kernels are found
@@ -555,7 +533,7 @@ int cli_cc(int argc, char **argv)
         if (status == CLI_OK) {
             status = s.cuda ? cc_make_cuda_file(&s) : cc_make_kernel_file(&s);
         }
-        cc_remove_directory(&s);
+        cli_folder_remove(s.directory);
         cli_process_end();
     }
     free(output);

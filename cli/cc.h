@@ -65,8 +65,8 @@ int cc_find_gpu(cli_command *command, bool *nvcc);
 
 bool cc_is_clang(const cli_command *command);
 
-/* The architecture for nvcc, such as "75". It is the requested one, else 70. If nvcc supports no
- * 70, it is the oldest supported one, with a note. */
+/* The architecture for nvcc, such as "75". It is the requested one, else 70. If nvcc does not
+ * support 70, the function prints a note, and takes the oldest supported one. */
 enum { CC_ARCH_BYTES = 16 };
 int cc_nvcc_arch(const cc_settings *s, const cli_command *nvcc, char arch[CC_ARCH_BYTES]);
 
@@ -81,7 +81,8 @@ int cc_compile(cc_settings *s, cli_command *command, size_t source, const char *
 /* Runs a compiler or a linker, which writes its messages to stderr. */
 int cc_run(cc_settings *s, const cli_command *command, const char *what);
 
-/* Runs a linker that only warns of undefined names. Fails if one of them is of no sanitizer. */
+/* Runs a linker that only warns of undefined names. Fails if an undefined name belongs to no
+ * sanitizer. */
 int cc_link_sanitized(cc_settings *s, const cli_command *command, const char *what);
 
 int cc_read(const char *path, cc_bytes *out);

@@ -231,7 +231,8 @@ static size_t enums_expression_end(const cc_enums *e, size_t i, form how)
     return how != VALUE && end == i + 1 ? i : end;
 }
 
-/* True if token `i`, beside a comparison, is a number or an enumerator, so an int of at least 0. */
+/* True if token `i`, next to a comparison, is a number or an enumerator, and so an int of at least
+ * 0. */
 static bool enums_is_harmless(const cc_enums *e, size_t i)
 {
     return cc_token_kind_of(e->tokens, i) == CC_NUMBER ||
@@ -245,7 +246,7 @@ static bool enums_ends_cast(const cc_enums *e, size_t i)
     return open < i && !enums_token_is(e, open + 1, "enum") && !enums_is_type(e, open + 1);
 }
 
-/* True if an operator beside the tokens [begin, end) depends on the number's signedness. */
+/* True if an operator next to the tokens [begin, end) depends on the number's signedness. */
 static bool enums_is_in_arithmetic(const cc_enums *e, size_t begin, size_t end)
 {
     static const char comparisons[] = " < > <= >= ";

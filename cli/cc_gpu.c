@@ -108,7 +108,8 @@ static void gpu_part_add_nvcc(const cc_settings *s, const cli_command *nvcc, cli
     cc_add_list(command, &s->gpu_only);
 }
 
-/* nvcc names neither hd_module_link nor what replaced texture references. */
+/* nvcc's errors name neither hd_module_link nor the replacement of texture references, so this
+ * function prints hints. */
 static void gpu_part_print_hints(const char *source)
 {
     if (cc_source_has(source, "<<<")) {
@@ -129,9 +130,9 @@ static int gpu_part_compile_by_nvcc(cc_settings *s, const cli_command *nvcc, con
     cc_add(&command, (const char *const[]){"-x", "cu", "-ptx", arch, NULL});
     if (!s->cuda) {
         /* Relocatable code keeps the variables that programs reach visible, and their names
-         * survive the joining of texts. CUDA C++ gets no such option, like its fatbin. Relocatable
-         * code may launch kernels, and headers such as those of CUB then do so. Kernel source sees
-         * the functions of C, without the float overloads of C++. */
+         * survive the joining of texts. CUDA C++ gets no such option here, as for its fatbin,
+         * because relocatable code can launch kernels. Headers such as those of CUB then launch
+         * kernels. Kernel source sees the functions of C, without the float overloads of C++. */
         cc_add(&command, (const char *const[]){"-rdc=true", "-DHD_KERNEL_SOURCE", NULL});
     }
     int status = cc_compile(s, &command, source, "GPU", result);
@@ -221,7 +222,8 @@ static int gpu_part_compile_all_by_clang(cc_settings *s, const cli_command *clan
     return status;
 }
 
-/* Without a library, the library's functions stay external names. clang takes longer to read a
+/* First compiles without a math library, so that calls of its functions stay external names. Only
+ * if there are such calls, compiles again with the library, since clang takes longer to read a
  * library than most sources. */
 static int gpu_part_make_by_clang(cc_settings *s, const cli_command *clang, cc_bytes *ptx)
 {
@@ -312,7 +314,7 @@ int cc_make_fatbin(cc_settings *s, cc_bytes *image)
         cc_add(&command, (const char *const[]){"-x", "cu", "-fatbin", NULL});
         cc_add(&command, s->gpu_arch != NULL ? (const char *const[]){"-gencode", code, NULL}
                                              : (const char *const[]){"-arch=all-major", NULL});
-        cli_command_add(&command, "-w"); /* nvcc has warned before, when it made PTX */
+        cli_command_add(&command, "-w"); /* nvcc warned before, when it made PTX */
         status = cc_compile(s, &command, 0, "GPU", result);
         if (status == CLI_OK) {
             status = cc_read(result, image);

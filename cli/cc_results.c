@@ -1,4 +1,4 @@
-/* cc_results.c - writes the build files beside a kernel file for `heddle cc`: C source with its
+/* cc_results.c - writes the files for builds with a kernel file, for `heddle cc`: C source with its
  * bytes, and a make rule.
  *
  * Threads: the program's first. Locks: none.

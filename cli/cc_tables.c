@@ -1,8 +1,8 @@
 /* cc_tables.c - see cc_tables.h.
  *
  * libclc keeps its tables in constant memory. If the threads of a warp read different places, as in
- * a table of logarithms, constant memory serves them one by one. Global memory serves all at once,
- * through the cache.
+ * a table of logarithms, constant memory serves them one by one. Global memory serves all threads
+ * at once, through the cache.
  *
  * An index may be out of range. For example, sinh computes an index from any argument, and ignores
  * the value that it reads if the argument is not a number. GPUs convert such a double to -2^31.
@@ -222,7 +222,7 @@ static void tables_write_global(FILE *out, piece line)
 }
 
 /* Writes the address of an element. Clamps the index as an unsigned number, so a negative index
- * becomes that of the last element. */
+ * becomes the index of the last element. */
 static void tables_write_element(FILE *out, piece line, piece index, const table *of)
 {
     piece result = tables_name_at((piece){line.at + 2, line.length - 2});

@@ -128,7 +128,7 @@ static bool doctor_read_snapshot(const char *path, doctor_snapshot *s)
     return good;
 }
 
-/* Prints a failure and returns false. */
+/* Writes a file with `print`. If this fails, prints a message and returns false. */
 static bool doctor_write_file(const char *option, const char *path, report_printer print, const void *what)
 {
     char error[PLAIN_ERROR];
@@ -168,7 +168,8 @@ static int doctor_write_facts(const doctor_options *options, const doctor_snapsh
                : CLI_FAILED;
 }
 
-/* Returns the status of the findings. If it is 0, returns CLI_FAILED after a failed write. */
+/* Returns the status of the findings. If this status is 0 and a write failed, returns
+ * CLI_FAILED. */
 static int doctor_run(const doctor_options *options, doctor_snapshot *s)
 {
     doctor_findings found;

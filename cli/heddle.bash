@@ -5,7 +5,7 @@ _heddle() {
     COMPREPLY=()
     case ${COMP_WORDS[1]} in
     info) words='--memory --json --help' ;;
-    bench) words='lanes faults alloc copy tensor start submit claim trace --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
+    bench) words='lanes faults alloc copy tensor start submit claim trace mpi --devices --seconds --rounds --quick --device --only --replay --variants --ranks --mpicc --mpiexec --json --help' ;;
     p2p) words='--devices --verdicts --again --size --samples --quick --json --nvbandwidth --progress --help' ;;
     doctor) words='--json --snapshot --from --expect --help' ;;
     report) words='--output --help' ;;
@@ -20,6 +20,7 @@ _heddle() {
     --only)
         words='pair random holes live multi_stream threads hand_over replay free_busy beside limit reclaim unified pinned'
         [ "${COMP_WORDS[2]}" = copy ] && words='pageable pinned device box small staged submit peer'
+        [ "${COMP_WORDS[2]}" = mpi ] && words='latency bandwidth allreduce beside'
         [ "${COMP_WORDS[2]}" = tensor ] && words='transpose permute slice broadcast matmul submit peers'
         ;;
     esac

@@ -13,6 +13,7 @@
 #include "cli/common/output.h"
 #include "cli/process.h"
 #include "cli/trace/output.h"
+#include "cli/trace/ranks.h"
 
 typedef struct options {
     const char **files; /* from the command line */
@@ -24,16 +25,17 @@ typedef struct options {
 static int trace_print_help(void)
 {
     printf(
-        "usage: heddle trace FILE... [--all] [--peaks PEAKS]\n"
-        "       heddle trace FILE --json [OUT] [--peaks PEAKS]\n"
+        "usage: heddle trace FILE... [--all] [--json [OUT]] [--peaks PEAKS]\n"
         "       heddle trace FILE --why DEVICE.LANE:POSITION\n"
         "       heddle trace FILE --check RULES\n"
         "       heddle trace FILE --export chrome|hta|pytorch -o OUT\n"
+        "       heddle trace FILE... --export chrome -o OUT\n"
         "\n"
         "Shows where the time of a traced program went: how each device's time divides into compute, transfer and\n"
         "idle, why the device stood still, how much time can be gained, and how. HEDDLE_TRACE=FILE makes a trace;\n"
-        "further runtimes of the program write FILE.2 and so on. The tool analyses each of several files by itself,\n"
-        "even if they belong to one program. The FILE - is the input.\n"
+        "further runtimes of the program write FILE.2 and so on. The tool analyses each of several files by itself.\n"
+        "If they are the files of several ranks, the tool puts them on one clock, and shows which rank waited for\n"
+        "which message. The FILE - is the input.\n"
         "\n"
         "options:\n"
         "  --all             print all lines, not only the first ones\n"
@@ -268,8 +270,9 @@ static int trace_parse_words(int argc, char **argv, options *out)
     if (out->n_files == 0) {
         return cli_usage("trace", "the file of a trace is missing");
     }
-    if (out->n_files > 1 && (out->why || out->rules || out->format || out->json)) {
-        return cli_usage("trace", "'%s' is a second file; --json, --why, --check and --export are for one at a time",
+    bool together = out->format && strcmp(out->format, "chrome") == 0; /* of ranks */
+    if (out->n_files > 1 && (out->why || out->rules || (out->format && !together))) {
+        return cli_usage("trace", "'%s' is a second file; --why, --check and this --export are for one at a time",
                          out->files[1]);
     }
     if (tasks > 1) {
@@ -296,15 +299,105 @@ static bool trace_spares_inputs(const char *file, const options *o, int devices)
     return ok;
 }
 
-static int trace_show_file(const char *file, const options *o)
+/* ---- several files ---- */
+
+static int trace_write_ranks(const trace_ranks *ranks, void (*put)(const trace_ranks *ranks, FILE *out),
+                             const char *path)
 {
-    static trace t; /* large */
+    document file;
+    if (!trace_document_open(&file)) {
+        return trace_print_write_failure(path);
+    }
+    put(ranks, file.file);
+    return trace_document_write(&file, path);
+}
+
+/* Shows the traces of several ranks together. */
+static int trace_show_ranks(trace **files, int n, const options *o)
+{
+    trace_ranks ranks;
     char error[512];
-    if (!trace_read(file, o->peaks, &t, error)) {
+    if (!trace_ranks_make(files, n, &ranks, error)) {
         return trace_print_failure(error);
     }
-    int status = trace_spares_inputs(file, o, t.n_devices) ? trace_show(&t, o) : CLI_FAILED;
-    trace_release(&t);
+    int status = CLI_OK;
+    if (o->format) {
+        status = trace_write_ranks(&ranks, trace_ranks_export_chrome, o->output);
+    } else if (o->json && !o->json_file) {
+        trace_ranks_put_json(&ranks, stdout);
+    } else {
+        trace_ranks_put_text(&ranks, o->all, stdout);
+        for (int i = 0; o->all && i < n; i++) {
+            printf("\nrank %d by itself\n", (int)files[i]->rank);
+            trace_put_text(files[i], true, stdout);
+        }
+    }
+    if (o->json_file) {
+        status = trace_write_ranks(&ranks, trace_ranks_put_json, o->json_file);
+    }
+    trace_ranks_release(&ranks);
+    return status;
+}
+
+/* Shows each trace by itself. */
+static int trace_show_each(trace *const *files, int n, const options *o)
+{
+    int status = CLI_OK;
+    for (int i = 0; status == CLI_OK && i < n; i++) {
+        if (n > 1) {
+            printf("%s%d of %d files, each by itself\n", i > 0 ? "\n" : "", i + 1, n);
+        }
+        status = trace_show(files[i], o);
+    }
+    return status;
+}
+
+/* `files` are in the order of the command line. */
+static int trace_show_files(trace **files, const options *o)
+{
+    int n = o->n_files, of_ranks = 0, with = 0, without = 0;
+    for (int i = 0; i < n; i++) {
+        bool has = files[i]->rank != TRACE_NONE;
+        of_ranks += has;
+        *(has ? &with : &without) = i;
+    }
+    if (n == 1 || of_ranks == 0) {
+        if (n > 1 && (o->json || o->format)) {
+            return cli_usage("trace", "'%s' is a second file; --json and --export of several files are for ranks",
+                             o->files[1]);
+        }
+        return trace_show_each(files, n, o);
+    }
+    if (of_ranks < n) {
+        cli_complain("trace", "%s is of a rank, and %s is not; give the files of the ranks alone", o->files[with],
+                     o->files[without]);
+        return CLI_FAILED;
+    }
+    return trace_show_ranks(files, n, o);
+}
+
+static int trace_read_files(const options *o)
+{
+    trace **files = cli_allocate((size_t)o->n_files * sizeof *files);
+    char error[512];
+    int status = CLI_OK, n = 0;
+    for (; status == CLI_OK && n < o->n_files; n++) {
+        files[n] = cli_allocate(sizeof **files);
+        memset(files[n], 0, sizeof **files); /* reading may fail before it fills the structure */
+        if (!trace_read(o->files[n], o->peaks, files[n], error)) {
+            status = trace_print_failure(error);
+        } else if (!trace_spares_inputs(o->files[n], o, files[n]->n_devices)) {
+            status = CLI_FAILED;
+        }
+    }
+    if (status == CLI_OK) {
+        status = trace_show_files(files, o);
+    }
+    for (int i = 0; i < n; i++) {
+        trace_release(files[i]);
+        free(files[i]);
+    }
+    free(files);
     return status;
 }
 
@@ -312,11 +405,8 @@ int cli_trace(int argc, char **argv)
 {
     options o = {.files = cli_allocate((size_t)argc * sizeof o.files[0])};
     int status = trace_parse_words(argc, argv, &o);
-    for (int i = 0; status == CLI_OK && !o.help && i < o.n_files; i++) {
-        if (o.n_files > 1) {
-            printf("%s%d of %d files, each by itself\n", i > 0 ? "\n" : "", i + 1, o.n_files);
-        }
-        status = trace_show_file(o.files[i], &o);
+    if (status == CLI_OK && !o.help) {
+        status = trace_read_files(&o);
     }
     free(o.files);
     if (o.help) {

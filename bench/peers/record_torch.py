@@ -10,6 +10,8 @@ The programs are part of this script. They use random weights and random data fr
   convnet      residual blocks, SGD with momentum, another image size in every step, a separate stream that copies
                images, evaluations in between
   server       conversations with a transformer. Its key and value caches grow in pieces and end at random
+  unet         a U-Net that learns to remove noise, under autocast, AdamW, another image size in every step; after every
+               sixth step it makes images in ten passes
 
 Each program runs twice, in separate processes: with PyTorch's default allocator, and with expandable_segments:True.
 The log comes from the first run. tools/memory-log writes it to OUT as PROGRAM.hdlog. OUT/recorded.jsonl gets one line
@@ -34,7 +36,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MEMORY_LOG = os.path.join(HERE, "..", "..", "tools", "memory-log")
 MOST_OPERATIONS = 20000
 MOST_SECONDS = 60  # time limit of one round of concurrent runs
-PROGRAMS = ("mlp", "transformer", "convnet", "server")
+PROGRAMS = ("mlp", "transformer", "convnet", "server", "unet")
 ALLOCATORS = {"default": "", "expandable": "expandable_segments:True"}
 
 
@@ -281,6 +283,113 @@ def run_server(torch, device, steps, scale):
             caches = past = None  # else these variables would keep an ended conversation until the next message
             if steps.done % 60 == 0 and len(conversations) > 4:  # many conversations end at once
                 conversations = choose.sample(conversations, len(conversations) // 4)
+
+
+def unet_parts(torch, width):
+    """The two blocks of a U-Net: convolutions that know the noise level, and attention between all pixels."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Convolutions(nn.Module):
+        def __init__(self, before, after):
+            super().__init__()
+            self.first = nn.Sequential(nn.GroupNorm(16, before), nn.SiLU(), nn.Conv2d(before, after, 3, 1, 1))
+            self.noise = nn.Linear(4 * width, after)
+            self.second = nn.Sequential(
+                nn.GroupNorm(16, after), nn.SiLU(), nn.Dropout(0.1), nn.Conv2d(after, after, 3, 1, 1)
+            )
+            self.short = nn.Identity() if before == after else nn.Conv2d(before, after, 1)
+
+        def forward(self, x, noise):
+            y = self.first(x) + self.noise(functional.silu(noise))[:, :, None, None]
+            return self.second(y) + self.short(x)
+
+    class Attention(nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.norm = nn.GroupNorm(16, channels)
+            self.projections = nn.Conv2d(channels, 3 * channels, 1)
+            self.mixed = nn.Conv2d(channels, channels, 1)
+
+        def forward(self, x):
+            count, channels, high, wide = x.shape
+            parts = self.projections(self.norm(x)).view(count, 3, 4, channels // 4, high * wide).transpose(3, 4)
+            attended = functional.scaled_dot_product_attention(*(part.contiguous() for part in parts.unbind(1)))
+            return x + self.mixed(attended.transpose(2, 3).reshape(count, channels, high, wide))
+
+    return Convolutions, Attention
+
+
+def run_unet(torch, device, steps, scale):
+    nn, functional = torch.nn, torch.nn.functional
+    width, levels = 64 // scale, (1, 2, 4, 4)
+    choose = random.Random(5)
+    Convolutions, Attention = unet_parts(torch, width)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.level = nn.Sequential(nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, 4 * width))
+            self.enter = nn.Conv2d(3, width, 3, 1, 1)
+            self.down, self.up = nn.ModuleList(), nn.ModuleList()
+            channels, kept = width, [width]
+            for number, factor in enumerate(levels):
+                for _ in range(2):
+                    attention = Attention(factor * width) if number >= 2 else nn.Identity()
+                    self.down.append(nn.ModuleList((Convolutions(channels, factor * width), attention)))
+                    channels = factor * width
+                    kept.append(channels)
+                if number + 1 < len(levels):
+                    self.down.append(nn.Conv2d(channels, channels, 3, 2, 1))
+                    kept.append(channels)
+            self.middle = nn.ModuleList((Convolutions(channels, channels), Attention(channels)))
+            for number, factor in reversed(list(enumerate(levels))):
+                for _ in range(3):
+                    attention = Attention(factor * width) if number >= 2 else nn.Identity()
+                    self.up.append(nn.ModuleList((Convolutions(channels + kept.pop(), factor * width), attention)))
+                    channels = factor * width
+                if number > 0:
+                    self.up.append(nn.Conv2d(channels, channels, 3, 1, 1))
+            self.leave = nn.Sequential(nn.GroupNorm(16, channels), nn.SiLU(), nn.Conv2d(channels, 3, 3, 1, 1))
+
+        def forward(self, x, level):
+            angles = level[:, None] * torch.exp(-torch.arange(width // 2, device=x.device) / 8)
+            noise = self.level(torch.cat((angles.sin(), angles.cos()), 1))
+            x = self.enter(x)
+            kept = [x]
+            for block in self.down:
+                x = block[1](block[0](x, noise)) if isinstance(block, nn.ModuleList) else block(x)
+                kept.append(x)
+            x = self.middle[1](self.middle[0](x, noise))
+            for block in self.up:
+                if isinstance(block, nn.ModuleList):
+                    x = block[1](block[0](torch.cat((x, kept.pop()), 1), noise))
+                else:
+                    x = block(functional.interpolate(x, scale_factor=2.0))
+            return self.leave(x)
+
+    model = Model().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4, fused=device.type == "cuda")
+
+    while steps.more():
+        side = choose.randrange(64, 193, 16) // scale // 8 * 8
+        images = torch.randint(0, 256, (choose.choice((8, 12, 16)), 3, side, side), dtype=torch.uint8)
+        images = images.to(device).float().div_(127.5).sub_(1)
+        level = torch.rand(images.shape[0], device=device)
+        noise = torch.randn_like(images)
+        mixed = images * (1 - level)[:, None, None, None] + noise * level[:, None, None, None]
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = functional.mse_loss(model(mixed, level).float(), noise)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        float(loss.detach())
+        if steps.done % 6 == 0:
+            with evaluating(torch, model), torch.autocast(device.type, torch.bfloat16):
+                images = torch.randn(16, 3, side, side, device=device)
+                for step in range(10):
+                    level = torch.full((16,), 1 - step / 10, device=device)
+                    images = images - model(images, level) / 10
 
 
 def run_one(program, allocator, most_steps, path):

@@ -1,6 +1,6 @@
 /* command.c - messages, and the reading of command lines (command.h).
  *
- * Threads: the program's first. Locks: none.
+ * Threads: the program's first thread. Locks: none.
  */
 #include "cli/common/command.h"
 
@@ -12,7 +12,7 @@
 
 void cli_complain_list(const char *command_name, const char *format, va_list arguments)
 {
-    fflush(stdout); /* earlier output comes first, also in a file or a pipe */
+    fflush(stdout); /* so that earlier output also comes first in a file or a pipe */
     fprintf(stderr, "heddle%s%s: ", command_name[0] ? " " : "", command_name);
     vfprintf(stderr, format, arguments);
     fprintf(stderr, "\n");
@@ -26,7 +26,7 @@ void cli_complain(const char *command_name, const char *format, ...)
     va_end(arguments);
 }
 
-#undef cli_usage /* elsewhere the static analyzer sees a macro */
+#undef cli_usage /* in other files the static analyzer sees a macro */
 int cli_usage(const char *command_name, const char *format, ...)
 {
     va_list arguments;
@@ -92,9 +92,9 @@ static const struct option *cli_command_find_option(const cli_words *words, cons
 static int cli_command_read_word(cli_words *words, const struct option *o, bool first)
 {
     char letters[64];
-    /* in the given order; ':' reports a missing value */
+    /* '-': reads words in their order; ':': reports a missing value */
     snprintf(letters, sizeof(letters), "-:%s", words->letters);
-    /* 0: forget an earlier command line */
+    /* 0 makes getopt_long forget an earlier command line */
     optind = first ? 0 : words->next;
     opterr = 0;
     int found = getopt_long(words->argc, words->argv, letters, words->options, NULL);

@@ -1,8 +1,8 @@
-/* command.h - shared by the tool's commands and the benchmark program: exit statuses, messages,
- * options, progress.
+/* command.h - functions that the tool's commands and the benchmark program share: exit statuses,
+ * messages, options, progress.
  *
  * Output goes to stdout; messages and progress go to stderr.
- * Threads: the program's first. Locks: none.
+ * Threads: the program's first thread. Locks: none.
  */
 #ifndef CLI_COMMON_COMMAND_H
 #define CLI_COMMON_COMMAND_H
@@ -30,21 +30,22 @@ void cli_complain_list(const char *command, const char *format, va_list argument
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #ifdef __clang_analyzer__
-/* For the static analyzer, which cannot see into command.c: it always returns CLI_USAGE. */
+/* For the static analyzer, which does not read command.c: cli_usage always returns CLI_USAGE. */
 #define cli_usage(...) (cli_usage(__VA_ARGS__), CLI_USAGE)
 #endif
 
-/* A command line that getopt_long reads word by word. The command sets the first members, and the
- * others start as zero. */
+/* A command line that getopt_long reads word by word. The command sets the members up to `letters`;
+ * the others start as zero. */
 typedef struct cli_words {
     const char *command; /* for messages */
     int argc;
     char **argv;                  /* argv[0] is not a word */
     const struct option *options; /* for getopt_long, with flag NULL */
     const char *letters;          /* the one-letter options, in the format of getopt */
-    const char *word, *value;     /* the last word and its value; "" if it takes none */
-    int next;                     /* index of the next word; 0: nothing was read yet */
-    bool rest;                    /* "--" was read: all further words are plain */
+    /* the last word that was read, and its value; "" if it takes no value */
+    const char *word, *value;
+    int next;  /* index of the next word; 0: nothing was read yet */
+    bool rest; /* "--" was read: all further words are plain */
 } cli_words;
 
 /* Reads the next word. Returns an option's `val`, CLI_WORD for a word that is no option,
@@ -72,12 +73,12 @@ void cli_hint(const char *word, const char *(*next)(const void *context, int ind
 bool cli_parse_count(const char *text, int most, int *out);
 
 /* Makes the command line for the record: "heddle", the command, then its words, all without
- * directories. `words` holds CLI_WORDS entries. Returns the number used. */
+ * directories. `words` has room for CLI_WORDS entries. Returns the number of entries used. */
 enum { CLI_WORDS = 32 };
 int cli_record(const char *command, int argc, char **argv, char **words);
 
-/* Flushes stdout. Returns CLI_FAILED with a message if a write failed (a full disk, a closed
- * pipe). */
+/* Flushes stdout, and returns `status`. If a write failed (a full disk, a closed pipe), prints a
+ * message and returns CLI_FAILED. */
 int cli_finish(const char *command, int status);
 
 /* A progress display. On a terminal it redraws one line in place, and erases the line at the end.

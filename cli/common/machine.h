@@ -1,8 +1,8 @@
 /* machine.h - facts about the machine, for `heddle info` and for the record that goes with every
  * measurement.
  *
- * Threads: any. Locks: none. Nothing here fails; facts that the system does not provide are 0 or
- * "". Nothing that identifies the machine's owner is read: no host name, no user, no paths.
+ * Threads: any. Locks: none. No function fails; facts that the system does not provide are 0 or "".
+ * No function reads data that identifies the machine's owner: no host name, no user, no paths.
  */
 #ifndef CLI_COMMON_MACHINE_H
 #define CLI_COMMON_MACHINE_H
@@ -13,7 +13,7 @@
 
 typedef struct machine_facts {
     char cpu[128];  /* model name */
-    int processors; /* usable by this process */
+    int processors; /* the number of processors that this process may use */
     uint64_t memory_bytes;
     int numa_nodes;
     char system[256]; /* "Linux 6.1.0 x86_64" */
@@ -30,8 +30,8 @@ void cli_machine_driver_version_text(int version, char out[24]);
 /* "2026-01-31T12:00:00Z", from seconds since 1970 */
 void cli_machine_date_text(double seconds, char out[32]);
 
-/* Both functions write an object as the value of the last key. The first one writes the machine's
- * facts. The second one writes driver, placement and devices. */
+/* Both functions write an object as the value of the last key. cli_machine_json writes the
+ * machine's facts. cli_machine_runtime_json writes driver, placement and devices. */
 void cli_machine_json(hdi_json *j);
 void cli_machine_runtime_json(hdi_json *j, hd_runtime *runtime);
 

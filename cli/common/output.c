@@ -1,4 +1,4 @@
-/* output.c - writing the tool's result files. See output.h. */
+/* output.c - writes the tool's result files. See output.h. */
 #include "cli/common/output.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ bool cli_output_spares(const char *command, const char *output, const char *cons
     return true;
 }
 
-/* Writes into the existing file. */
+/* Writes into an existing file, without replacing it. */
 static bool cli_output_write_into(const char *path, const char *from, size_t bytes)
 {
     int descriptor = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
@@ -73,7 +73,7 @@ bool cli_output_write(const char *path, const void *content, size_t bytes)
     }
     mode_t mask = umask(0);
     umask(mask);
-    /* a symbolic link survives */
+    /* replace the target of a symbolic link, and not the link */
     const char *target = exists && realpath(path, real) ? real : path;
     if (hdi_file_replace(target, content, bytes, exists ? there.st_mode & 0777 : 0666 & ~mask)) {
         return true;

@@ -3,7 +3,7 @@
  *
  * Threads, Locks: see plain.h.
  * Always: after a failed cli_plain_device_open, the plain_device owns nothing. After a successful
- * one it holds a reference to the primary context until cli_plain_device_close.
+ * call, it holds a reference to the primary context until cli_plain_device_close.
  */
 #include "cli/common/plain.h"
 
@@ -125,7 +125,8 @@ bool cli_plain_kernels(const char *provider, const void *file, size_t bytes, con
         image.driver = parts.ptx;
         image.driver_bytes = parts.ptx_bytes;
     }
-    hdi_kernel_file_release(&parts); /* the memory behind the parts stays valid */
+    /* the code itself stays valid, since the kernel file stays in memory */
+    hdi_kernel_file_release(&parts);
     if (!image.driver) {
         snprintf(error, PLAIN_ERROR, "%s have no code for the driver '%s'", what, provider);
         return false;

@@ -1,18 +1,19 @@
-/* plain.h - plain driver calls, used as efficiently as possible. Benchmarks compare Heddle with
- * them.
+/* plain.h - plain driver calls, used as efficiently as possible; benchmarks compare Heddle with
+ * these calls.
  *
- * That means:
+ * To use them efficiently means:
  *   - the context is made current once per thread
  *   - each device has a non-blocking stream
  *   - modules are loaded up front
  *   - events have no timing
  *   - argument arrays are made once, outside the loop
  *
- * Nothing here goes through a Heddle runtime. The entry points come from hd_driver_entry. Further
- * entry points come from the provider's table (hdi_driver). All of them are exactly the functions
- * that Heddle's engines call.
+ * No call goes through a Heddle runtime. The entry points of PLAIN_ENTRY_MAP come from
+ * hd_driver_entry, and others come from the provider's table (hdi_driver). All of them are exactly
+ * the functions that Heddle's engines call.
  *
- * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time.
+ * Threads: a plain_driver does not change after it was opened; a plain_device belongs to one thread
+ * at a time.
  * Locks: none.
  * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
@@ -64,8 +65,9 @@ typedef struct plain_driver {
 #undef PLAIN_MEMBER
 } plain_driver;
 
-/* Call it at the start of a benchmark, before the driver starts. It gives plain calls and Heddle
- * the same number of hardware queues: as many as the driver allows (driver/driver.h). */
+/* Call this function at the start of a benchmark, before the driver starts. It gives plain calls
+ * and Heddle the same number of hardware queues: the most that the driver allows
+ * (driver/driver.h). */
 void cli_plain_begin(void);
 
 /* Finds the entry points of a provider and calls cuInit. */
@@ -80,8 +82,8 @@ bool cli_plain_check(const plain_driver *d, hdcu_result result, const char *entr
 bool cli_plain_try(hdcu_result result, const char *entry, char *error);
 #define DRIVER_TRY(d, error, entry, arguments) cli_plain_try((d)->entry arguments, #entry, error)
 
-/* Returns the provider's table in this process, after cuInit. `settings` are the runtime's
- * settings; they matter if Heddle's engines run in other processes. */
+/* Returns the provider's table in this process, after cuInit. `settings`: the runtime's settings.
+ * This process needs them if Heddle's engines run in other processes. */
 bool cli_plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
 
 /* Finds the driver's number of the device with this UUID. */
@@ -94,8 +96,8 @@ bool cli_plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_
  * HEDDLE_DEVICES allows. */
 int cli_plain_device_number(int asked);
 
-/* An image of Heddle's built-in kernels, as a kernel file for Heddle and in the provider's form
- * for cuModuleLoadDataEx. Both live as long as the process. */
+/* An image of Heddle's built-in kernels, as a kernel file for Heddle and in the provider's form for
+ * cuModuleLoadDataEx. Both forms exist as long as the process. */
 typedef struct plain_image {
     const void *file; /* for hd_module_load */
     size_t file_bytes;
@@ -125,8 +127,8 @@ typedef struct plain_device {
     void *matmul_parameters[6], *fill_parameters[3];
 } plain_device;
 
-/* Finds the device by its UUID and prepares it: copies a and b there and uses the device's
- * primary context. Do not move the structure afterwards. On failure everything is released. */
+/* Finds the device by its UUID and prepares it: copies a and b there and uses the device's primary
+ * context. Do not move the structure afterwards. On failure, the function releases everything. */
 bool cli_plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m,
                            uint32_t n, uint32_t k, const float *a, const float *b, plain_device *out, char *error);
 /* a zeroed structure is ignored */

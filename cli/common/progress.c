@@ -1,8 +1,8 @@
 /* progress.c - the progress display: a bar on a terminal, plain lines in a pipe.
  *
  * Threads: one at a time. Locks: none.
- * Always: the line never reaches the terminal's last column, where it would wrap. It is erased at
- * the end.
+ * Always: the line never reaches the terminal's last column, where the terminal would wrap it. At
+ * the end, the display erases the line.
  */
 #include "cli/common/command.h"
 

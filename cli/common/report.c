@@ -49,7 +49,7 @@ bool cli_report_try_json(const report_run *run, char *error)
     return !run->json_file || cli_output_may(run->json_file) || cli_report_write_refused(run->json_file, error);
 }
 
-/* The text that the printer prints; free it. False: out of memory. */
+/* Gets the text that the printer prints; the caller frees it. False: out of memory. */
 static bool cli_report_text_of(report_printer printer, const void *results, char **content, size_t *bytes)
 {
     hdi_text text;

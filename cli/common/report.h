@@ -1,7 +1,7 @@
-/* report.h - the parts of benchmarks that do not measure: flow, progress, durations as text, goals,
- * the JSON record.
+/* report.h - the parts of benchmarks that do not measure: their order of steps, progress, durations
+ * as text, goals, and the JSON record.
  *
- * Threads: the conductor of a benchmark. Locks: none. Nothing here measures.
+ * Threads: the thread that runs the benchmark (its conductor). Locks: none.
  * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  */
 #ifndef CLI_COMMON_REPORT_H
@@ -15,19 +15,19 @@
 
 /* How a benchmark is run, apart from its own options. */
 typedef struct report_run {
-    bool json_on_output;   /* writes JSON to `output` instead of the table */
-    const char *json_file; /* also writes JSON into this file; NULL: no file */
+    bool json_on_output;   /* write JSON to `output` instead of the table */
+    const char *json_file; /* also write JSON into this file; NULL: no file */
     FILE *output;
     char *const *command; /* the command line, for the record */
     int command_count;
-    /* Called before each step; may be NULL. `stage` is a phrase that seldom changes, `item` is
-     * the current measurement, and `done` goes from 0 to 1. A NULL stage means that the
-     * measurements are over and the output follows. */
+    /* Called before each step; may be NULL. `stage` is a phrase that seldom changes, `item` is the
+     * current measurement, and `done` goes from 0 to 1. A NULL stage means that the measurements
+     * are over; the output comes next. */
     void (*progress)(void *context, const char *stage, const char *item, double done);
     void *context;
 } report_run;
 
-/* The first members of every experiment's record. */
+/* The first members of every benchmark's experiment. */
 typedef struct report_record {
     const report_run *run;
     double started, took_s; /* started: in seconds since 1970; took_s: the whole duration */
@@ -35,8 +35,8 @@ typedef struct report_record {
 
 void cli_report_progress(const report_run *run, const char *stage, const char *item, double done);
 
-/* Returns true for HD_OK. Otherwise returns false, and puts hd_message into `error`. "WHAT: "
- * precedes the message unless the message begins with the same name. */
+/* Returns true for HD_OK. Otherwise returns false, and puts hd_message into `error`. Puts `what`
+ * and ": " in front of the message, unless the message already begins with this name. */
 bool cli_report_check(hd_status status, const char *what, char *error);
 
 /* True if the JSON file can be written. Call it before the run. Does not change the file's
@@ -46,7 +46,7 @@ bool cli_report_try_json(const report_run *run, char *error);
 typedef void (*report_printer)(const void *results, FILE *out);
 /* Writes all results into a file. False: the file is incomplete. */
 bool cli_report_write_file(const char *path, report_printer printer, const void *results, char *error);
-/* Writes the results with these printers, as the options select. */
+/* Writes the results with the printers that the options select. */
 bool cli_report_write(const report_run *run, report_printer table, report_printer json, const void *results,
                       char *error);
 
@@ -59,9 +59,9 @@ typedef struct report_benchmark {
     report_printer json;
 } report_benchmark;
 
-/* Measures, writes the results, and closes and frees the experiment (NULL: out of memory). The
- * results are JSON, and the tables show this JSON (table.h). Prints a failure as one line on
- * stderr. Returns the exit status. */
+/* Runs a whole benchmark: measures, writes the results, and closes and frees the experiment (NULL:
+ * out of memory). The results are JSON, and the tables are made from this JSON (table.h). Prints a
+ * failure as one line on stderr. Returns the exit status. */
 int cli_report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run);
 
 /* True if the comma-separated list contains `name`. */
@@ -80,15 +80,16 @@ const char *cli_report_duration(double ns, char out[REPORT_TEXT]);
 /* A figure and its goal. */
 typedef struct report_goal {
     const char *id, *text;
-    double limit, value; /* NaN: it could not be measured here */
-    bool at_least;       /* true: the value must not be below the limit; false: not above it */
-    const char *unit;    /* "ns", or "" for a share or a number */
+    double limit, value; /* NaN: the value could not be measured here */
+    /* true: the value must not be below the limit; false: the value must not be above it */
+    bool at_least;
+    const char *unit; /* "ns", or "" for a share or a number */
     /* the subject of the goals, such as "placement thread"; NULL: none */
     const char *of;
 } report_goal;
 
 /* For each subject, prints "goals" with the subject, then a line for each goal. On host devices
- * goals do not apply, and only the values are printed. */
+ * goals do not apply, and the function prints only the values. */
 void cli_report_print_goals(const report_goal *goals, int count, bool apply, FILE *out);
 
 /* Writes the key "goals": an array of all goals, and whether they apply to this machine. */

@@ -2,7 +2,7 @@
  *
  * Threads, Locks: see stats.h.
  * Always: the buckets of a histogram add up to its count. A reported duration is never negative,
- * even if the empty pair of readings took longer than the measured code.
+ * even if an empty pair of readings took longer than the measured code.
  */
 #include "cli/common/stats.h"
 

@@ -1,14 +1,14 @@
-/* stats.h - measures and sums up: a tick counter for single calls, a histogram of fixed size,
- * medians.
+/* stats.h - functions that measure and sum up: a tick counter for single calls, a histogram of
+ * fixed size, medians.
  *
- * Ticks come from the processor's time-stamp counter if it is invariant (x86-64), else they are
- * nanoseconds of CLOCK_MONOTONIC. The readings before and after the measured code take time
- * themselves. cli_stats_clock_start measures that time, and the code that reports a duration
- * subtracts it.
+ * If the processor's time-stamp counter is invariant (x86-64), ticks come from it; else they are
+ * nanoseconds of CLOCK_MONOTONIC. A measured duration also contains the time of its two readings.
+ * cli_stats_clock_start measures this time with an empty pair of readings. Code that reports a
+ * duration subtracts it.
  *
- * Threads: call cli_stats_clock_start once, before any other thread measures; afterwards everything
- * is read-only. A histogram belongs to one thread at a time. Zeroes initialise a histogram, so it
- * may live in shared memory.
+ * Threads: call cli_stats_clock_start once, before any other thread measures; afterwards the
+ * clock's data does not change. A histogram belongs to one thread at a time. Zeroes initialise a
+ * histogram, so it may lie in shared memory.
  * Locks: none.
  */
 #ifndef CLI_COMMON_STATS_H
@@ -96,7 +96,8 @@ void cli_stats_merge(stats_histogram *into, const stats_histogram *from);
  * recorded durations; 0 for an empty histogram. */
 double cli_stats_quantile(const stats_histogram *h, double q);
 
-/* Durations of calls in nanoseconds, without the duration of an empty pair, and never negative. */
+/* Durations of calls in nanoseconds, minus the duration of an empty pair of readings; never
+ * negative. */
 typedef struct stats_calls {
     uint64_t count;
     double median_ns, p99_ns, max_ns;

@@ -226,7 +226,8 @@ uint64_t cli_system_read_window(const char *root, const char *bus_id)
 
 /* ---- bridges above a device ---- */
 
-/* Parses the path of the device, ".../pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:00.0". */
+/* Parses the path of the device in /sys, such as
+ * ".../pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:00.0". */
 void cli_system_read_chain(const char *root, const char *bus_id, system_chain *out)
 {
     char id[SYSTEM_BUS_ID], path[SYSTEM_PATH_BYTES], real[PATH_MAX];
@@ -243,7 +244,7 @@ void cli_system_read_chain(const char *root, const char *bus_id, system_chain *o
     snprintf(out->root, sizeof(out->root), "%.*s", (int)(length < SYSTEM_BUS_ID ? length : SYSTEM_BUS_ID - 1), at + 1);
     for (at += 1 + length; *at == '/' && out->n < SYSTEM_CHAIN_MAX; at += 1 + length) {
         length = strcspn(at + 1, "/");
-        /* the last one is the device itself */
+        /* the last bus id is that of the device itself */
         if (cli_system_is_bus_id(at + 1, length) && at[1 + length] == '/') {
             snprintf(out->bridge[out->n++], SYSTEM_BUS_ID, "%.*s", (int)length, at + 1);
         }
@@ -271,7 +272,7 @@ int cli_system_read_acs(const char *root, const char *bridge)
         unsigned header = config[at] | (unsigned)config[at + 1] << 8 | (unsigned)config[at + 2] << 16 |
                           (unsigned)config[at + 3] << 24;
         if (header == UINT32_MAX) {
-            return -1; /* all ones: the device is gone */
+            return -1; /* all bits are set: the device is gone */
         }
         if ((header & 0xffff) == CAPABILITY_ACS) {
             return config[at + ACS_CONTROL] | config[at + ACS_CONTROL + 1] << 8;

@@ -1,11 +1,11 @@
 /* system.h - reads facts of devices and the bus from /sys and /proc: IOMMU, bridges, links,
  * windows, versions.
  *
- * `root` is put before /sys and /proc; outside of tests it is "". A bus id may contain capitals
- * ("0000:1B:00.0").
+ * The functions put `root` before /sys and /proc; outside of tests it is "". A bus id may contain
+ * capitals ("0000:1B:00.0").
  * Threads: any. Locks: none.
- * Always: an unreadable file makes only its own value unknown. Nothing is changed. Nothing here
- * fails.
+ * Always: an unreadable file makes only its own value unknown. No function changes the system, and
+ * no function fails.
  */
 #ifndef CLI_COMMON_SYSTEM_H
 #define CLI_COMMON_SYSTEM_H
@@ -40,8 +40,8 @@ bool cli_system_is_bus_id(const char *name, size_t length);
 /* Writes the bus id in the form of /sys: lower case, and a domain of four digits. */
 void cli_system_bus_id(const char *given, char out[SYSTEM_BUS_ID]);
 
-/* The first function reads the version of libcuda in this process. The second one reads the line
- * with the kernel module's version. False: `out` is "". */
+/* cli_system_read_library reads the version of libcuda in this process. cli_system_read_module
+ * reads the line with the kernel module's version. False: `out` is "". */
 bool cli_system_read_library(const char *root, char *out, size_t bytes);
 bool cli_system_read_module(const char *root, char *out, size_t bytes);
 
@@ -54,8 +54,9 @@ typedef enum system_iommu {
     SYSTEM_IOMMU_UNKNOWN, /* no group, and /sys/class/iommu cannot be read */
     SYSTEM_IOMMU_OFF,
     SYSTEM_IOMMU_UNGROUPED, /* the device is in no IOMMU group, though groups exist */
-    SYSTEM_IOMMU_UNTYPED,   /* the type of its group cannot be read */
-    SYSTEM_IOMMU_TYPED      /* `type`: "identity" passes addresses through, others translate */
+    SYSTEM_IOMMU_UNTYPED,   /* the type of the device's group cannot be read */
+    /* `type`: "identity" passes addresses through, and other types translate them */
+    SYSTEM_IOMMU_TYPED
 } system_iommu;
 
 system_iommu cli_system_read_iommu(const char *root, const char *bus_id, char group[64], char type[64]);
@@ -85,7 +86,7 @@ typedef struct system_chain {
 
 void cli_system_read_chain(const char *root, const char *bus_id, system_chain *out);
 
-/* the bits that redirect requests, completions and traffic from below upwards */
+/* the bits by which a bridge redirects requests, completions and traffic from below upwards */
 enum { SYSTEM_ACS_REDIRECT = 0x1c };
 
 /* Returns the control word of a bridge's Access Control Services. 0: the bridge lacks these

@@ -1,8 +1,8 @@
 /* table.c - the tables of a benchmark's JSON (table.h).
  *
  * The columns of a table come from its objects: a column's head is the path of keys to the figure,
- * without the units. A first pass over all lines finds the columns and their widths, a second one
- * prints.
+ * without the units. A first pass over all lines finds the columns and their widths, and a second
+ * pass prints the lines.
  * Threads: any. Locks: none.
  * Always: the key of a number determines its unit, so no benchmark needs code here.
  */
@@ -26,8 +26,8 @@ typedef struct table_unit {
     double scale; /* to nanoseconds or bytes */
 } table_unit;
 
-/* The rows are tried in order. `words` replace the text in the column's head; NULL: the text
- * stays. */
+/* The first row that matches a key applies. `words` replace the matching text in the column's head;
+ * NULL: the text stays. */
 static const struct table_key {
     enum { WHOLE, BEGIN, WITHIN, END } where;
     const char *text;
@@ -107,7 +107,7 @@ static bool cli_table_is_one_of(const char *key, const char *const *names)
 
 /* ---- cells ---- */
 
-/* Rounds to three significant digits; a share gets one decimal place more. */
+/* Rounds to three significant digits; a share gets one more decimal place. */
 static void cli_table_digits(double value, bool share, const char *unit, char out[CELL])
 {
     double size = fabs(value);
@@ -119,7 +119,7 @@ static void cli_table_cell(const hdi_json_value *v, table_unit unit, char out[CE
 {
     char text[REPORT_TEXT];
     double value = v->number * unit.scale;
-    if (v->kind != HDI_JSON_NUMBER) { /* null: not a number */
+    if (v->kind != HDI_JSON_NUMBER) { /* null: the figure is missing */
         snprintf(out, CELL, "-");
     } else if (unit.kind == TIME) {
         snprintf(out, CELL, "%s%s", value < 0 ? "-" : "", cli_report_duration(fabs(value), text));
@@ -143,7 +143,7 @@ static const char *cli_table_text(const hdi_json_value *object, const char *key)
     return v && v->kind == HDI_JSON_STRING && v->text[0] ? v->text : NULL;
 }
 
-/* Members that name an object, the best first. */
+/* The members that can name an object, the best name first. */
 static const char *const table_names[] = {"text", "name", "id", "kind", "kernel", NULL};
 
 /* Returns the name of an object; NULL: none. */
@@ -195,7 +195,7 @@ typedef struct table_flow {
     int indent, at; /* at: the current column */
 } table_flow;
 
-/* Adds an item, on a new line if it does not fit, with a blank before it. */
+/* Adds an item with a blank before it. If the item does not fit, it begins a new line. */
 static void cli_table_flow_add(table_flow *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void cli_table_flow_add(table_flow *f, const char *format, ...)
@@ -281,14 +281,14 @@ static void cli_table_pairs(const hdi_json_value *object, table_unit around, tab
     }
 }
 
-/* Prints the reasons and notes of an object; if `within`, also those of its inner objects. */
+/* Prints the reasons and notes of an object. `within`: also prints those of its inner objects. */
 static void cli_table_print_notes(const hdi_json_value *object, const char *of, bool within, int indent, FILE *out)
 {
     for (const hdi_json_value *v = object->first; v; v = v->next) {
         char words[HEAD], head[2 * HEAD];
         cli_table_read_key(v->key, words);
         if (v->kind == HDI_JSON_STRING && v->text[0] && cli_table_is_one_of(v->key, table_notes)) {
-            /* "left out" adds nothing to a missing figure */
+            /* the reason "left out" says no more than a missing figure */
             bool told = strcmp(v->text, "left out") == 0;
             bool plain = strcmp(v->key, "note") == 0;
             snprintf(head, sizeof(head), "%s%s%s%s", of, of[0] ? ": " : "", plain ? "" : words, plain ? "" : ":");
@@ -308,7 +308,7 @@ static void cli_table_print_notes(const hdi_json_value *object, const char *of, 
 typedef enum table_rank { FIGURE, DETAIL, AMOUNT, EXTREME } table_rank;
 
 typedef struct table_column {
-    char head[HEAD], first[CELL]; /* first: the text of its first cell */
+    char head[HEAD], first[CELL]; /* first: the text of the column's first cell */
     table_rank rank;
     int width;
     bool varies, shown;
@@ -330,7 +330,8 @@ typedef struct table {
     char cells[COLUMNS][CELL]; /* the cells of the current line */
 } table;
 
-/* Finds a column, or adds it behind the one visited last. NULL: there are too many. */
+/* Finds a column, or adds it behind the column that was visited last. NULL: there are too many
+ * columns. */
 static table_column *cli_table_find(table *t, const char *head, table_rank rank)
 {
     for (int i = 0; i < t->n; i++) {
@@ -377,8 +378,8 @@ static table_rank cli_table_rank_of(const hdi_json_value *object, const hdi_json
     return strcmp(v->key, "max_ns") == 0 ? EXTREME : v->kind == HDI_JSON_NUMBER && counts ? AMOUNT : FIGURE;
 }
 
-/* Visits all figures of an object. `head`: the path to the object. `around`: the unit of its
- * key. */
+/* Visits all figures of an object. `head`: the path to the object. `around`: the unit of the
+ * object's key. */
 static void cli_table_walk(table *t, const hdi_json_value *object, const char *head, table_rank rank, table_unit around,
                            bool own)
 {
@@ -398,7 +399,7 @@ static void cli_table_walk(table *t, const hdi_json_value *object, const char *h
                         (calls && (cli_table_is_one_of(v->key, singles) || strcmp(v->key, "call") == 0));
         if (snprintf(path, sizeof(path), "%s%s%s", head, head[0] && words[0] && !nameless ? " " : "",
                      nameless ? "" : words) >= (int)sizeof(path)) {
-            path[sizeof(path) - 2] = '~'; /* a long path is cut */
+            path[sizeof(path) - 2] = '~'; /* cut a path that is too long */
         }
         table_rank own_rank =
             calls && cli_table_is_one_of(v->key, singles) ? DETAIL : cli_table_rank_of(object, v, unit);
@@ -504,7 +505,7 @@ static int cli_table_width(const table *t)
     return width;
 }
 
-/* Hides a column, and the columns with the same figure of other sides. */
+/* Hides a column, and the columns of other sides with the same figure. */
 static void cli_table_hide(table *t, int column)
 {
     table_rank rank = t->columns[column].rank;
@@ -533,7 +534,8 @@ static bool cli_table_fit(table *t)
             cli_table_hide(t, i);
         }
     }
-    for (int i = 0; i < t->n && cli_table_width(t) > WIDTH; i++) { /* means before percentiles */
+    /* hide these columns from the left, so that means go before percentiles */
+    for (int i = 0; i < t->n && cli_table_width(t) > WIDTH; i++) {
         if (t->columns[i].shown && t->columns[i].rank == DETAIL) {
             cli_table_hide(t, i);
         }
@@ -543,8 +545,8 @@ static bool cli_table_fit(table *t)
 
 /* ---- printing ---- */
 
-/* Returns the first column that no longer fits beside the names, if the block begins with column
- * `from`. */
+/* Returns the first column that no longer fits on the line with the names, if the block begins with
+ * column `from`. */
 static int cli_table_block_end(const table *t, int from)
 {
     int width = t->name_width, end = from;
@@ -628,7 +630,8 @@ static void cli_table_print_block(table *t, int from, int end, FILE *out)
 
 /* ---- tables ---- */
 
-/* Rows of one table: elements of an array, or the objects among an object's members. */
+/* The rows of one table: the elements of an array, or those members of an object that are
+ * objects. */
 typedef struct table_rows {
     const hdi_json_value *first, *end; /* end: behind the last row; may be NULL */
 } table_rows;

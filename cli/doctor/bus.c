@@ -97,7 +97,7 @@ static void doctor_bus_read_bound(const char *root, const char *bus_id, int i, d
     }
     snprintf(path, sizeof(path), "%s" DEVICES "/%s/config", root, bus_id);
     FILE *file = fopen(path, "re");
-    /* the registers of a device that is gone read as ones */
+    /* if the device is gone, its registers read as ones */
     if (file && fread(config, 1, sizeof(config), file) == sizeof(config)) {
         doctor_put(s, config[0] == 0xff && config[1] == 0xff ? "gone" : "ok", "gpu.%d.config", i);
     } else {
@@ -108,9 +108,9 @@ static void doctor_bus_read_bound(const char *root, const char *bus_id, int i, d
     }
 }
 
-/* Checks whether this process may open the driver's file of the device. It does not open the
- * file, because that starts the device. access() also checks the control group for devices
- * (devcgroup_inode_permission), which refuses with EPERM. */
+/* Checks whether this process may open the driver's file of the device. To open the file would
+ * start the device. So the function calls access(). This call also asks the control group for
+ * devices (devcgroup_inode_permission). The control group refuses with EPERM. */
 static void doctor_bus_read_file(const char *root, const char *bus_id, int i, doctor_snapshot *s)
 {
     char path[SYSTEM_PATH_BYTES], line[256];

@@ -59,7 +59,7 @@ bool doctor_is_given(doctor_case *c, int a, int b)
     return (read || cuda) && !refused;
 }
 
-/* Returns the fact that shows whether the driver gives access; NULL: none does. */
+/* Returns the fact that shows whether the driver gives access; NULL: no fact does. */
 static const doctor_fact *doctor_cause_access_fact(const doctor_snapshot *s, int a, int b)
 {
     const doctor_fact *read = doctor_causes_find_fact(s, "pair.%d.%d.read", a, b),
@@ -97,8 +97,8 @@ static int doctor_cause_result_of(const doctor_fact *verdict)
                                                       : ANY;
 }
 
-/* Applies the verdict of one pair to the devices. A bad pair clears all devices outside of it, and
- * a good pair clears its own two devices. */
+/* Applies the verdict of one pair to the devices. A device that bad pairs share may be to blame. So
+ * a bad pair clears all devices outside of it, and a good pair clears its own two devices. */
 static void doctor_cause_read_pair(doctor_case *c, int n, int a, int b, const doctor_fact *verdict, doctor_pairs *out)
 {
     int result = doctor_cause_result_of(verdict);
@@ -152,7 +152,7 @@ static doctor_leave doctor_cause_leave_iommu(look *l)
     return open ? DOCTOR_POSSIBLE : DOCTOR_EXCLUDED;
 }
 
-/* A bridge above both devices is in both lists. The pair's traffic does not reach it. */
+/* Bridges above both devices do not count, since the pair's traffic does not reach them. */
 bool doctor_redirects(doctor_case *c, int a, int b)
 {
     const char *mine = doctor_maybe(c, "gpu.%d.acs", a);
@@ -172,8 +172,8 @@ bool doctor_redirects(doctor_case *c, int a, int b)
     return false;
 }
 
-/* Bridges slow copies down only if one switch connects both devices. Without ACS, the copies would
- * stay below that switch. */
+/* Bridges that redirect traffic slow copies down only if one switch connects both devices. Without
+ * redirection (ACS), the copies would stay below that switch. */
 static doctor_leave doctor_cause_leave_acs(look *l)
 {
     const doctor_fact *path = doctor_causes_find_fact(l->c->s, "pair.%d.%d.path", l->a, l->b);
@@ -206,7 +206,7 @@ static doctor_leave doctor_cause_leave_guest(look *l)
 
 /* ---- the window ---- */
 
-/* Returns 1 if the window is smaller than the memory, 0 if not, and -1 if that is unknown. */
+/* Returns 1 if the window is smaller than the memory, 0 if it is not, and -1 if this is unknown. */
 static int doctor_cause_window_is_small(doctor_case *c, int device)
 {
     long long window = doctor_number(c, 0, "gpu.%d.window_mib", device);
@@ -214,9 +214,9 @@ static int doctor_cause_window_is_small(doctor_case *c, int device)
     return window <= 0 || memory <= 0 ? -1 : window < memory;
 }
 
-/* If mapping failed for lack of room, other pairs may have taken the window's room, so the window
- * stays a cause. Otherwise a working pair with the same owner shows that the window does not
- * matter. */
+/* If a mapping failed for lack of room, other pairs may have taken the room in the window. Then the
+ * window is still a possible cause. Otherwise a working pair with the same owner shows that the
+ * window does not matter. */
 static doctor_leave doctor_cause_leave_window(look *l)
 {
     int small = doctor_cause_window_is_small(l->c, l->b);
@@ -244,9 +244,9 @@ bool doctor_maps_all(const char *keys)
     return at && strtol(at + strlen("StaticBar1="), NULL, 0) != 0;
 }
 
-/* GeForce cards get peer access only from a patched driver, which maps the owner's memory into
- * its window. If that window is large enough and facts exclude all other causes, the mapping is
- * missing. One working pair shows that the driver maps the memory. */
+/* GeForce cards get peer access only from a patched driver, which maps the owner's memory into its
+ * window. If that window is large enough and facts exclude all other causes, the driver does not
+ * map the memory. A working pair shows that the driver maps it. */
 static doctor_leave doctor_cause_leave_static(look *l)
 {
     static const doctor_cause others[] = {DOCTOR_IOMMU, DOCTOR_ACS, DOCTOR_GUEST, DOCTOR_WINDOW, DOCTOR_KEYS};
@@ -429,8 +429,8 @@ const char *doctor_cause_fix(doctor_cause cause)
     return causes[cause].fix;
 }
 
-/* Excludes a cause if the test of the pair contradicts it. Without a test, the access that the
- * driver reports decides. DOCTOR_FOUND: the cause is not excluded so far. */
+/* Excludes a cause if the test of the pair contradicts it. If the pair was not tested, the access
+ * that the driver reports decides. DOCTOR_FOUND: neither excludes the cause. */
 static doctor_leave doctor_cause_leave_result(look *l, int results)
 {
     const doctor_snapshot *s = l->c->s;

@@ -1,8 +1,8 @@
 /* cgroup.c - facts about the control groups of this process: the limits on its processors and
  * memory.
  *
- * The limits of parent groups apply, too, so the smallest limit counts. In a container the path of
- * the group may be its path on the host. In that case the mounted folder is the group itself.
+ * The limits of parent groups also apply, so the smallest limit counts. In a container the path of
+ * the group may be its path on the host. Then the mounted folder is the group itself.
  * Threads: one at a time. Locks: none.
  */
 #include <stdio.h>
@@ -17,8 +17,8 @@ enum { GROUP_BYTES = 256 };
 /* A version 1 group without a limit reports almost the largest number, rounded to pages. */
 #define UNLIMITED ((long long)1 << 60)
 
-/* Reads the path of the group from /proc/self/cgroup: that of version 2 ("0::/x"), or that with
- * this controller ("4:memory:/x"). */
+/* Reads the path of the group from /proc/self/cgroup: the path in version 2 ("0::/x"), or the path
+ * for this controller in version 1 ("4:memory:/x"). */
 static bool doctor_cgroup_find_group(const char *root, const char *controller, char out[GROUP_BYTES])
 {
     char path[SYSTEM_PATH_BYTES], line[512];

@@ -2,12 +2,12 @@
  * driver.
  *
  * Child processes with a time limit ask NVML and the driver. A device that no longer answers makes
- * such a child hang or crash. That is a fact, too ("nvml.end", "driver.end").
+ * such a child hang or crash. This is also recorded as a fact ("nvml.end", "driver.end").
  *
- * Threads: one at a time, and no other thread may run, because it forks. Locks: none.
+ * Threads: no other thread may run, because this code forks. Locks: none.
  * Blocking: at most DOCTOR_LIMIT_S for NVML, and as long for the driver.
- * Always: a missing source affects only its own facts. Nothing needs privileges, and nothing is
- * changed. No context is made on a device.
+ * Always: a missing source affects only its own facts. This code needs no privileges, changes
+ * nothing on the machine, and makes no context on a device.
  */
 #ifndef CLI_DOCTOR_COLLECT_H
 #define CLI_DOCTOR_COLLECT_H
@@ -23,7 +23,8 @@ typedef struct doctor_buses {
     int n;
 } doctor_buses;
 
-/* The number of a device, which is appended if new; -1: too many. */
+/* Returns the number of a device. A device that is not in the list is appended. -1: there are too
+ * many devices. */
 int doctor_bus_number(doctor_buses *buses, const char *bus_id);
 
 /* Collects all facts of this machine. */

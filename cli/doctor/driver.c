@@ -90,8 +90,8 @@ static void doctor_driver_read_result(const look *l, const one *d, const one *o,
 
 /* ---- the driver ---- */
 
-/* True if a device with this number is in the list already. Parts of one device (MIG) share a bus
- * id, and count once. */
+/* True if the list already contains a device with this number. Parts of one device (MIG) share a
+ * bus id, and count as one device. */
 static bool doctor_driver_is_listed(const look *l, int number)
 {
     for (int i = 0; i < l->n; i++) {
@@ -171,8 +171,8 @@ static void doctor_driver_read_started(look *l, doctor_buses *buses, doctor_snap
     doctor_driver_read_pairs(l, s);
 }
 
-/* Puts the reason why the driver cannot be used: the library's message without its head and advice.
- * A path may contain an owner's name, so only its last part stays. */
+/* Records the reason why the driver cannot be used: the library's message without its head and its
+ * remedy. A path may contain the name of an owner, so only the last part of the path stays. */
 static void doctor_driver_put_reason(doctor_snapshot *s)
 {
     const char *message = hd_message(), *at = strstr(message, ": ");
@@ -183,7 +183,7 @@ static void doctor_driver_put_reason(doctor_snapshot *s)
             text[used++] = *at;
             continue;
         }
-        /* a folder without a slash before it */
+        /* the folder may follow a blank, a parenthesis or a colon */
         while (used > 0 && !strchr(" (:", text[used - 1])) {
             used--;
         }

@@ -2,7 +2,7 @@
  * tests of pairs.
  *
  * Threads: one at a time. Locks: those of the driver.
- * Blocking: calls of the driver, without a limit; see isolate.c.
+ * Blocking: calls of the driver may wait without a limit; see isolate.c.
  */
 #ifndef CLI_DOCTOR_DRIVER_H
 #define CLI_DOCTOR_DRIVER_H

@@ -1,8 +1,8 @@
 /* environment.c - facts about environment variables that matter to the doctor.
  *
  * Threads: one at a time. Locks: none.
- * Always: only listed variables are read, and only known values become facts. Other values may be a
- * name, a path or a secret.
+ * Always: only known values of the listed variables become facts. Other values may be a name, a
+ * path or a secret.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +11,12 @@
 #include "base/options.h"
 #include "cli/doctor/collect.h"
 
-/* Replaces an unknown value of a variable. */
+/* Stands in place of an unknown value of a variable. */
 #define OTHER "(another value)"
 
 enum value_kind { VALUE_NUMBER, VALUE_WORD, VALUE_DEVICES };
 
-/* The words that a variable may be, besides a number. */
+/* The words that a variable may contain, besides a number. */
 static const struct {
     const char *name;
     enum value_kind kind;
@@ -53,8 +53,8 @@ static bool doctor_environment_is_word(const char *words, const char *text, size
 }
 
 /* True for "GPU-" or "MIG-" with a whole UUID, which the snapshot replaces by a hash. CUDA also
- * accepts the beginning of a UUID. A hash would not hide a short beginning: trying all of them
- * would find it. */
+ * accepts the beginning of a UUID. A hash would not hide a short beginning, since a reader could
+ * try all beginnings. */
 static bool doctor_environment_is_whole_uuid(const char *text, size_t length)
 {
     enum { PREFIX = 4 };
@@ -62,7 +62,8 @@ static bool doctor_environment_is_whole_uuid(const char *text, size_t length)
            (strncmp(text, "GPU-", PREFIX) == 0 || strncmp(text, "MIG-", PREFIX) == 0) && doctor_is_uuid(text + PREFIX);
 }
 
-/* Cleans a list with commas, of which numbers and whole UUIDs stay. */
+/* Cleans a list with commas: keeps its numbers, the words in `words` and whole UUIDs, and replaces
+ * all other entries. */
 static void doctor_environment_clean_devices(const char *list, const char *words, char out[DOCTOR_VALUE_BYTES])
 {
     size_t used = 0;
@@ -83,8 +84,8 @@ static void doctor_environment_clean_devices(const char *list, const char *words
     }
 }
 
-/* Lists unknown names. A name that resembles no option is not printed, because it may be
- * anything. */
+/* Lists the names of unknown variables. A name that resembles no option becomes "(another name)",
+ * because it may contain anything. */
 static void doctor_environment_read_unknown(doctor_snapshot *s)
 {
     char list[DOCTOR_VALUE_BYTES] = "", name[HDI_OPTION_NAME];

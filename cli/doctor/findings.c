@@ -146,7 +146,8 @@ static void doctor_finding_add_leaves(doctor_finding *f, doctor_case *c)
     }
 }
 
-/* Adds one entry for each missing fact of a rule, and each reason. */
+/* Adds a gap. If the rule already has an entry with the same kind of fact and the same reason, that
+ * entry counts one more case. */
 static void doctor_finding_add_gap(const doctor_snapshot *s, const doctor_rule *rule, const char *key,
                                    doctor_findings *out)
 {
@@ -174,7 +175,7 @@ typedef struct question {
     const doctor_rule *rule;
     doctor_finding finding;
     doctor_findings *out;
-    bool answered; /* some device or pair had all facts of the rule */
+    bool answered; /* all facts of the rule are present for some device or pair */
 } question;
 
 static void doctor_finding_ask_rule(question *q, int a, int b)
@@ -204,7 +205,7 @@ static void doctor_finding_ask_everywhere(question *q)
         doctor_finding_ask_rule(q, -1, -1);
         return;
     }
-    if (n == 0 && bus && bus->reason) { /* devices may exist */
+    if (n == 0 && bus && bus->reason) { /* no device is known, but devices may exist */
         doctor_finding_add_gap(q->s, q->rule, "system.bus", q->out);
     } else if (!number || !number->value) {
         doctor_finding_add_gap(q->s, q->rule, "gpus", q->out);

@@ -2,8 +2,9 @@
  * facts behind it.
  *
  * Threads: one at a time. Locks: none.
- * Always: a rule makes at most one finding, with all its devices or pairs. Errors come first, then
- * warnings, then notes, in the order of the tables. Equal snapshots give equal findings.
+ * Always: a rule makes at most one finding, which names all devices or pairs concerned. Errors come
+ * first, then warnings, then notes; within each group, findings are in the order of the tables of
+ * rules. Equal snapshots give equal findings.
  */
 #ifndef CLI_DOCTOR_FINDINGS_H
 #define CLI_DOCTOR_FINDINGS_H
@@ -22,19 +23,19 @@ typedef struct doctor_finding {
     size_t n_subjects, room_subjects;
     const doctor_fact **evidence; /* without duplicates */
     size_t n_evidence, room_evidence;
-    /* by suspect of the rule: the worst result for any subject, and the first fact that excludes
-     * the suspect */
+    /* for each suspect of the rule: the worst result among the subjects, and the first fact that
+     * excludes the suspect */
     doctor_leave leaves[DOCTOR_CAUSES];
     const doctor_fact *by[DOCTOR_CAUSES];
 } doctor_finding;
 
-/* A fact without which a rule was not answered, for one or several devices or pairs. */
+/* A missing fact because of which a rule was not answered, for one or several devices or pairs. */
 typedef struct doctor_gap {
     const doctor_rule *rule;
     char key[DOCTOR_KEY_BYTES]; /* "gpu.N.mig" if several devices lack the fact */
     char reason[DOCTOR_REASON_BYTES];
     int cases;
-    bool root; /* root can read it */
+    bool root; /* root can read the fact */
 } doctor_gap;
 
 typedef struct doctor_findings {
@@ -47,7 +48,7 @@ typedef struct doctor_findings {
     size_t n_gaps, room_gaps;
 } doctor_findings;
 
-/* Asks all rules. Keep the snapshot as long as the findings. */
+/* Asks all rules. The findings point into the snapshot, which must live as long as they do. */
 void doctor_judge(const doctor_snapshot *s, doctor_findings *out);
 void doctor_findings_release(doctor_findings *f);
 

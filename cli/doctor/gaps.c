@@ -9,7 +9,8 @@
 
 typedef enum source { SOURCE_NVML, SOURCE_DRIVER, SOURCE_TESTS, SOURCE_SYSTEM } source;
 
-/* The providers of facts, by key without its numbers. All other facts come from the system. */
+/* The providers of facts, by the pattern of the key (doctor_gap_pattern). All other facts come from
+ * the system. */
 static const struct {
     const char *pattern;
     source from;

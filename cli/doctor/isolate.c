@@ -1,12 +1,12 @@
 /* isolate.c - runs a source of facts in a child process, because libraries of the driver may hang
  * or crash.
  *
- * The child and its descendants share a new process group. The group is killed before the child is
- * reaped, so the group's number still belongs to it.
+ * The child and its descendants share a new process group. This process kills the group before it
+ * reaps the child, so that the group's number cannot belong to another group yet.
  *
  * Threads: one. Locks: none. Blocking: up to the limit, and until a killed child ends.
- * Always: on return the child and its group have ended or were killed. A child that the kernel
- * cannot kill is left behind. A child dies with this process.
+ * Always: on return the child and its group ended or were killed. The one exception is a child that
+ * the kernel cannot kill. If this process ends, its child is killed.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -24,9 +24,9 @@
 #include "process/spawn.h"
 
 enum {
-    PATIENCE = 10, /* announces a wait that takes longer than this part of the limit */
-    LOOK_MS = 10,  /* between checks for the child's end */
-    LOOKS = 200    /* checks of a child that is about to end */
+    PATIENCE = 10, /* a wait that takes longer than a tenth of the limit is announced */
+    LOOK_MS = 10,  /* the time between two checks whether the child ended */
+    LOOKS = 200    /* the number of checks of a child that is about to end */
 };
 
 /* A child that runs a source, and its output. */
@@ -69,13 +69,12 @@ static bool doctor_isolate_child_has_ended(pid_t child)
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
 }
 
-/* Reads until the child closes its end or ends, because another process may keep the pipe
- * open.
- * False: time is up. */
+/* Reads until the child closes its end of the pipe, or ends: another process may keep the pipe
+ * open. False: the time is up. */
 static bool doctor_isolate_read_all(asked *a, int64_t deadline)
 {
     for (;;) {
-        /* checked before the pipe, so that all output of the child is read */
+        /* check this before the pipe, so that all output of the child is read */
         bool ended = doctor_isolate_child_has_ended(a->child);
         int64_t left = (deadline - hdi_clock_ns()) / 1000000;
         struct pollfd p = {.fd = a->pipe, .events = POLLIN};
@@ -96,8 +95,9 @@ static bool doctor_isolate_read_all(asked *a, int64_t deadline)
     }
 }
 
-/* Kills the child's processes, and waits for the child, which should end soon. False: it does not
- * end. */
+/* Waits for the child, which should end soon. Then kills the rest of its group, and reaps the
+ * child.
+ * False: the child does not end. */
 static bool doctor_isolate_reap_child(pid_t child, int *status)
 {
     for (int i = 0; i < LOOKS; i++) {
@@ -126,7 +126,7 @@ static void doctor_isolate_take_facts(const char *name, const char *text, size_t
     doctor_release(&found);
 }
 
-/* Forks the child. False: it failed, and the reason is noted. */
+/* Forks the child. False: the fork failed, and a fact gives the reason. */
 static bool doctor_isolate_fork_child(const char *name, doctor_source source, void *context, asked *a,
                                       doctor_snapshot *s)
 {
@@ -149,7 +149,8 @@ static bool doctor_isolate_fork_child(const char *name, doctor_source source, vo
         close(ends[0]);
         return false;
     }
-    setpgid(a->child, a->child); /* done on both sides, because either may run first */
+    /* parent and child both call setpgid, because either may run first */
+    setpgid(a->child, a->child);
     a->pipe = ends[0];
     return true;
 }

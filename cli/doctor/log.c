@@ -2,8 +2,8 @@
  * and the driver's own lines.
  *
  * Threads: one at a time. Locks: none.
- * Always: only lines about listed devices and lines of the driver are read. A line of the driver
- * names no program and no user.
+ * Always: this file reads only lines about listed devices and lines of the driver. A line that it
+ * keeps names no program and no user.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ enum {
     WINDOW_PREFETCH = 15
 };
 
-/* A base address register or bridge window that got no room. */
+/* A window (a base address register, or a window of a bridge) that got no room. */
 typedef struct failed {
     char of[SYSTEM_BUS_ID];
     long number;
@@ -47,8 +47,8 @@ typedef struct log_facts {
     char line[LINE_KEPT]; /* line of the driver about no device */
 } log_facts;
 
-/* True if the text names the device: as "0000:3b:00.0", as "3b:00.0" in the first domain, and,
- * unless `whole`, without the function. */
+/* True if the text names the device: as "0000:3b:00.0", or as "3b:00.0" for a device in the first
+ * domain. If `whole` is false, the text may lack the number of the device's function (".0"). */
 static bool doctor_log_text_names_device(const char *text, const char *bus_id, bool whole)
 {
     const char *brief = strchr(bus_id, ':') + 1;
@@ -117,7 +117,8 @@ static void doctor_log_read_fault(log_facts *l, const char *record)
 
 /* Of a device: "BAR 1: no space for [mem size 0x800000000 64bit pref]", or "BAR 1 [mem size
  * 0x800000000]: can't assign". Of a bridge: "bridge window [mem size 0x1000]: can't assign".
- * Older kernels call it BAR 14, or 15 for prefetchable memory. -1: another line. */
+ * Older kernels call a bridge window BAR 14, or BAR 15 for prefetchable memory. -1: the line is of
+ * another kind. */
 static long doctor_log_register_of(const char *record, bool bridge)
 {
     const char *bar = strstr(record, ": BAR ");
@@ -133,8 +134,8 @@ static long doctor_log_register_of(const char *record, bool bridge)
     return number <= BAR_LAST ? number : -1;
 }
 
-/* Notes a window that gets no room. The kernel retries in other ways, and a window that it assigns
- * in the end has room. */
+/* Notes that a window got no room, or got room later: the kernel tries several ways, and only the
+ * last result counts. */
 static void doctor_log_note_window(of_device *d, const char *of, long number, bool fails, const char *record)
 {
     int i = 0;
@@ -197,7 +198,7 @@ static void doctor_log_keep_line(char out[LINE_KEPT], const char *text)
 {
     size_t used = 0;
     if (out[0]) {
-        return; /* the first failure causes the others */
+        return; /* keep the first failure, since it causes the others */
     }
     while (*text && used + 1 < LINE_KEPT) {
         size_t skip = strncmp(text, "\\x0a", 4) == 0 ? 4 : strncmp(text, "NVRM: ", 6) == 0 ? 6 : 0;

@@ -118,7 +118,7 @@ static void doctor_nvml_read_machine(const nvml *n, doctor_snapshot *s)
     if (code == NVML_OK) {
         doctor_put(s, doctor_nvml_yes_no(c.feature != 0), "confidential.on");
         doctor_put(s, c.multi_gpu ? "protected" : "none", "confidential.multi_gpu");
-    } else { /* drivers without this call do not support confidential computing */
+    } else { /* a driver without this call does not support confidential computing */
         doctor_miss(s, code == NVML_FUNCTION_MISSING ? DOCTOR_UNSUPPORTED : doctor_nvml_error_text(code, text),
                     "confidential.on");
     }
@@ -167,7 +167,7 @@ static void doctor_nvml_read_modes(const nvml *n, nvml_device d, int i, doctor_s
 
 static void doctor_nvml_read_clocks(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
-    enum { STATES_MOST = 15 }; /* 32: unknown */
+    enum { STATES_MOST = 15 }; /* the state 32 means unknown */
     unsigned long long reasons = 0;
     unsigned value = 0;
     int state = -1;
@@ -196,7 +196,7 @@ static void doctor_nvml_read_clocks(const nvml *n, nvml_device d, int i, doctor_
     doctor_nvml_put_count(s, code, value, "clock_application_default_mhz", i);
 }
 
-/* Without a buffer, NVML returns the number of processes. */
+/* Reads the number of processes: without a buffer, NVML returns only their number. */
 static void doctor_nvml_read_processes(const nvml *n, nvml_device d, int i, doctor_snapshot *s)
 {
     unsigned count = 0;
@@ -221,7 +221,7 @@ static void doctor_nvml_read_memory_health(const nvml *n, nvml_device d, int i, 
     doctor_nvml_put_flag(s, code, (int)failed, "rows_failed", i);
 }
 
-/* Returns the number of a device; -1: it is not in the list. */
+/* Returns the number of a device; -1: the device is not in the list. */
 static int doctor_nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
 {
     char bus_id[SYSTEM_BUS_ID];
@@ -235,8 +235,8 @@ static int doctor_nvml_find_bus(const doctor_buses *buses, nvml_pci *pci)
     return -1;
 }
 
-/* Counts the links that are up, those to a switch, those to each other device, and all links of
- * the device. */
+/* Counts all links of the device, and those that are up. Of the links that are up, counts those to
+ * a switch, and those to each of the other devices. */
 static void doctor_nvml_read_links(const nvml *n, nvml_device d, int i, doctor_buses *buses, doctor_snapshot *s)
 {
     int up = 0, known = 0, switched = 0, first = NVML_OK, to[DOCTOR_GPUS_MAX] = {0};
@@ -251,7 +251,7 @@ static void doctor_nvml_read_links(const nvml *n, nvml_device d, int i, doctor_b
         }
         known++;
         up += state != 0;
-        if (state) { /* if the other end is no listed device, it counts as a switch */
+        if (state) { /* if no listed device is at the far end, the link counts as one to a switch */
             int other = CALL(n, nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link, &remote) == NVML_OK
                             ? doctor_nvml_find_bus(buses, &remote)
                             : -1;
@@ -260,7 +260,8 @@ static void doctor_nvml_read_links(const nvml *n, nvml_device d, int i, doctor_b
     }
     int code = known                            ? NVML_OK
                : first == NVML_INVALID_ARGUMENT ? NVML_UNSUPPORTED
-                                                /* a device without its first link has no links */
+                                                /* if the first link is missing, the device has no
+                                                 * links */
                                                 : first;
     doctor_nvml_put_count(s, code, (unsigned)up, "nvlinks", i);
     doctor_nvml_put_count(s, code, (unsigned)switched, "nvlinks_switch", i);
@@ -317,9 +318,9 @@ static void doctor_nvml_read_pair(const nvml *n, nvml_device d, nvml_device o, i
 
 /* The devices that NVML counts but cannot open. NVML does not name them. */
 typedef struct unopened {
-    int n, first; /* n: their number; first: the code of the first one */
-    bool alike;   /* all of them have the same code */
-    int broken;   /* their number without those that belong to other users */
+    int n, first; /* n: the number of devices; first: the code of the first one */
+    bool alike;   /* all of them gave the same code */
+    int broken;   /* the number of devices, without those that belong to other users */
 } unopened;
 
 static void doctor_nvml_count_unopened(unopened *u, int code)
@@ -330,7 +331,8 @@ static void doctor_nvml_count_unopened(unopened *u, int code)
 }
 
 /* `absent`: the number of devices on the bus that NVML did not open. They may be the devices that
- * NVML counts but cannot open. If NVML counts more of them, the rest is on no list. */
+ * NVML counts but cannot open. If NVML counts more such devices than `absent`, the others are on no
+ * bus that the doctor knows. */
 static void doctor_nvml_put_unlisted(const unopened *u, int absent, doctor_snapshot *s)
 {
     char text[NVML_TEXT];
@@ -392,7 +394,7 @@ void doctor_nvml_read(const nvml *n, doctor_buses *buses, doctor_snapshot *s)
     char text[NVML_TEXT];
     unsigned count = 0;
     int code = n->nvmlInit_v2();
-    /* reads the library's version, which is known without a driver */
+    /* this also reads the library's version, which is known without a driver */
     doctor_nvml_read_machine(n, s);
     if (code == NVML_OK) {
         code = n->nvmlDeviceGetCount_v2(&count);

@@ -1,10 +1,10 @@
 /* nvml.h - the NVML calls of `heddle doctor`, and the facts from them.
  *
  * The declarations follow NVIDIA's public reference of NVML; tests/doctor/nvml_check.c compares
- * them with NVIDIA's header. Nothing is linked: the library is opened at run time. A missing
- * function affects only its own facts.
+ * them with NVIDIA's header. The tool is not linked with NVML: it opens the library at run time. A
+ * missing function affects only its own facts.
  * Threads: one at a time. Locks: those of NVML.
- * Blocking: calls of NVML, without a limit; see isolate.c.
+ * Blocking: calls of NVML may wait without a limit; see isolate.c.
  */
 #ifndef CLI_DOCTOR_NVML_H
 #define CLI_DOCTOR_NVML_H
@@ -31,7 +31,7 @@ enum {
 
 /* Arguments of the queries. */
 enum {
-    NVML_ASK_VOLATILE = 0, /* since the driver was loaded */
+    NVML_ASK_VOLATILE = 0, /* counts since the driver was loaded */
     NVML_ASK_UNCORRECTED = 1,
     NVML_ASK_SM = 1,
     NVML_ASK_MEMORY = 2,
@@ -82,7 +82,7 @@ typedef struct nvml_confidential {
 
 #define NVML_CONFIDENTIAL_VERSION ((unsigned)sizeof(nvml_confidential) | 1u << 24)
 
-/* X(name, parameters). All but the first five may be missing. */
+/* X(name, parameters). The library may lack any of these functions except the first five. */
 #define NVML_ENTRIES(X)                                                                                                \
     X(nvmlInit_v2, (void))                                                                                             \
     X(nvmlShutdown, (void))                                                                                            \
@@ -127,7 +127,7 @@ typedef struct nvml {
 #undef NVML_MEMBER
 } nvml;
 
-/* Opens libnvidia-ml.so.1. False: *reason explains why not, in NVML_TEXT bytes. */
+/* Opens libnvidia-ml.so.1. False: `reason` explains the failure, in NVML_TEXT bytes. */
 bool doctor_nvml_open(nvml *out, char *reason);
 
 /* Reads all facts from NVML. Adds devices that are not in *buses. */

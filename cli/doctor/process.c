@@ -1,8 +1,8 @@
 /* process.c - facts about the system and this process: kernel, modules, namespaces, limits, memory
  * policy, other programs.
  *
- * It reads only listed words of the kernel's command line. A fact that cannot be read is missing,
- * and does not count as absent.
+ * This file reads only listed words of the kernel's command line. If a fact cannot be read, it is
+ * recorded as missing, and never as "no".
  * Threads: one at a time. Locks: none.
  */
 #include <ctype.h>
@@ -42,7 +42,8 @@ static void doctor_process_read_loaded(const char *root, const char *path, const
     }
 }
 
-/* A feature is off if its folder is missing, and unknown if the parent folder is missing, too. */
+/* If the folder of a feature is missing, the feature is off. If the parent folder is also missing,
+ * the state of the feature is unknown. */
 static void doctor_process_read_optional(const char *root, const char *above, long long value, const char *key,
                                          doctor_snapshot *s)
 {
@@ -83,8 +84,8 @@ static void doctor_process_read_kernel(const char *root, doctor_snapshot *s)
                                  s);
 }
 
-/* Keeps the words of the kernel's command line that matter here; others may identify the
- * machine. */
+/* Records only those words of the kernel's command line that rules need; other words may identify
+ * the machine. */
 static void doctor_process_read_command_line(const char *root, doctor_snapshot *s)
 {
     static const char *const wanted[] = {"iommu=",     "intel_iommu=", "amd_iommu=",          "pci=",
@@ -174,8 +175,9 @@ static bool doctor_process_has_value(const doctor_snapshot *s, const char *key, 
     return f && f->value && strcmp(f->value, value) == 0;
 }
 
-/* If one namespace is not the system's first, the process is in a container. If both are the first
- * ones, it is in no container. Otherwise the answer is unknown. */
+/* Reads two namespaces of this process. If one of them is not the system's first, the process is in
+ * a container. If both are the system's first, the process is in no container. Otherwise the answer
+ * is unknown. */
 static void doctor_process_read_container(doctor_snapshot *s)
 {
     bool own = doctor_process_has_value(s, "process.ipc_namespace", "own") ||
@@ -189,8 +191,8 @@ static void doctor_process_read_container(doctor_snapshot *s)
     }
 }
 
-/* Reads the nodes of a binding policy, such as that of numactl --membind. False: no such policy,
- * or it cannot be read (*known). */
+/* Reads the nodes of a binding policy, such as that of numactl --membind. False: there is no such
+ * policy, or it cannot be read (*known is false). */
 static bool doctor_process_read_binding(char out[DOCTOR_VALUE_BYTES], bool *known)
 {
     /* include/uapi/linux/mempolicy.h */
@@ -207,7 +209,7 @@ static bool doctor_process_read_binding(char out[DOCTOR_VALUE_BYTES], bool *know
     return used > 0;
 }
 
-/* The nodes for memory: from the policy, else from the cpuset. */
+/* Reads the nodes for memory from the policy, or else from the cpuset. */
 static void doctor_process_read_memory_nodes(const char *root, doctor_snapshot *s)
 {
     char list[DOCTOR_VALUE_BYTES], line[512];
@@ -257,8 +259,8 @@ static void doctor_process_read_limits(const char *root, doctor_snapshot *s)
 
 /* ---- other programs ---- */
 
-/* A program that is not found counts as absent only if the processes of other users are visible.
- * They are visible if process 1 is, because it belongs to another user. */
+/* A program that was not found counts as absent only if this process can see the processes of other
+ * users. It can if it sees process 1, because process 1 belongs to another user. */
 static void doctor_process_put_program(bool found, bool all, const char *yes, const char *no, const char *key,
                                        doctor_snapshot *s)
 {

@@ -1,9 +1,9 @@
-/* report.c - prints each finding, the areas without one, the skipped checks with reasons, and the
- * checks that root could make.
+/* report.c - prints each finding, the areas without a finding, the skipped checks with reasons, and
+ * the checks that root could make.
  *
  * Threads: one at a time. Locks: none.
  * Always: the text shows a few pairs and facts of each finding, and counts the rest; the JSON lists
- * all.
+ * all of them.
  */
 #include "cli/doctor/report.h"
 
@@ -169,8 +169,9 @@ static int doctor_report_add_causes(words *w, const doctor_finding *f, doctor_le
     return n;
 }
 
-/* Adds the fixes of the causes that were found, then of those that facts do not exclude. If facts
- * exclude all causes, it states that. */
+/* Adds the fixes of the causes that were found, and then the names of those that facts do not
+ * exclude. If no cause was found, adds the fixes of those that facts do not exclude. If facts
+ * exclude all causes, adds a sentence that states this. */
 static void doctor_report_add_left(words *w, const doctor_finding *f)
 {
     if (doctor_report_add_causes(w, f, DOCTOR_FOUND, "", true)) {
@@ -247,7 +248,8 @@ static bool doctor_report_has_finding(const doctor_findings *f, const char *area
 }
 
 typedef struct area {
-    /* rules that found all their facts for some device or pair, and rules that did not for any */
+    /* the rules that found all their facts for some device or pair, and the rules that found them
+     * for none */
     int answered, open;
     bool partly; /* a fact is missing for one device or pair */
 } area;
@@ -278,7 +280,7 @@ static const struct {
              {"links", 1},  {"NUMA", 1},    {"limits", 0}, {"environment", 0}};
 enum { AREAS = sizeof(areas) / sizeof(areas[0]) };
 
-/* True if the machine has too few devices for the area: none, or only one. */
+/* True if the machine contains too few devices for the area: no device, or only one. */
 static bool doctor_report_area_is_void(const doctor_snapshot *s, int i)
 {
     return doctor_gpus(s) < areas[i].devices;
@@ -307,7 +309,8 @@ static bool doctor_report_is_same_group(const doctor_findings *f, size_t first, 
     return !f->gaps[i].root && strcmp(f->gaps[i].reason, f->gaps[first].reason) == 0;
 }
 
-/* Prints a few facts of a group of gaps in parentheses, each once. */
+/* Makes a line with the reason of a group of gaps, and with a few of its facts in parentheses, each
+ * once. */
 static void doctor_report_put_facts(const doctor_findings *f, size_t first, char *line, size_t bytes)
 {
     const char *shown[SHOWN_GAPS];
@@ -352,7 +355,7 @@ static void doctor_report_put_rules(const doctor_findings *f, size_t first, FILE
     doctor_report_put_wrapped("   ", line, out);
 }
 
-/* Prints the checks that could not be made, by reason. Those that root could make come last. */
+/* Prints the checks that could not be made, by reason, without the checks that root could make. */
 static void doctor_report_put_gaps(const doctor_findings *f, FILE *out)
 {
     int groups = 0;

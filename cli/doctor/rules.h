@@ -1,10 +1,10 @@
-/* rules.h - defines the rules of `heddle doctor`, and how they read facts. The files rules_*.c hold
- * a table for each part.
+/* rules.h - defines the rules of `heddle doctor`, and the functions by which they read facts. Each
+ * of the files rules_*.c contains a table of rules.
  *
  * A rule is a question about the machine, about each device, or about each ordered pair of devices.
- * It answers from facts alone. The facts that it reads are the evidence of its finding. If a fact
- * is missing, the rule returns false, counts as unanswered, and notes the fact. So a rule reads
- * those facts last that are missing most often.
+ * A rule answers its question from facts alone. The facts that it reads are the evidence of its
+ * finding. If a fact is missing, the rule returns false, counts as unanswered, and notes the fact.
+ * So a rule first reads the facts that are seldom missing.
  *
  * A rule that blames a cause finds nothing if facts exclude that cause (causes.h). So no rule needs
  * exceptions for tested pairs, or for devices that NVLink connects.
@@ -33,9 +33,9 @@ typedef enum doctor_cause {
     DOCTOR_KEYS,       /* registry keys of the driver force some kind of peer access */
     DOCTOR_DISPLAY,    /* all bad pairs share a device with a display */
     DOCTOR_DEVICE,     /* all bad pairs share a device for another reason */
-    DOCTOR_NVLINK,     /* NVLink connects them but does not work */
+    DOCTOR_NVLINK,     /* NVLink connects the devices but does not work */
     DOCTOR_ROUTE,      /* the driver refuses peer access over PCIe */
-    DOCTOR_REFUSAL,    /* the driver refuses for any reason */
+    DOCTOR_REFUSAL,    /* the driver refuses access for any reason */
     DOCTOR_CAUSES
 } doctor_cause;
 
@@ -43,11 +43,11 @@ typedef enum doctor_cause {
 
 enum { DOCTOR_CASE_FACTS = 16 };
 
-/* In a fix about devices: the bus id of one device that the rule found, so that a command changes
- * no other device. */
+/* Stands, in a fix about devices, for the bus id of one device that the rule found. So a command in
+ * the fix changes no other device. */
 #define DOCTOR_BUS "{BUS}"
 
-/* In a fix with suspects: the fixes of the causes that facts do not exclude. */
+/* Stands, in a fix with suspects, for the fixes of the causes that facts do not exclude. */
 #define DOCTOR_LEFT "{CAUSES}"
 
 typedef struct doctor_pairs doctor_pairs; /* causes.h */
@@ -56,7 +56,7 @@ typedef struct doctor_pairs doctor_pairs; /* causes.h */
 typedef struct doctor_case {
     const doctor_snapshot *s;
     const doctor_pairs *pairs;
-    int a, b; /* the device, or the pair: a uses memory of b; -1: none */
+    int a, b; /* the device, or the pair in which a uses memory of b; -1: none */
     const doctor_fact *read[DOCTOR_CASE_FACTS];
     int n; /* number of facts in evidence */
     /* the first needed fact that is missing from the snapshot; "": none */
@@ -69,7 +69,7 @@ typedef struct doctor_rule {
     const char *id; /* NULL ends the table */
     doctor_severity severity;
     doctor_scope scope;
-    /* fix: "" if none exists; DOCTOR_BUS in it stands for a device */
+    /* fix: the remedy; "": none exists. In the remedy, DOCTOR_BUS stands for a device */
     const char *area, *title, *why, *fix;
     bool fix_needs_root;
     bool (*judge)(doctor_case *c);
@@ -77,7 +77,7 @@ typedef struct doctor_rule {
     unsigned suspects;   /* DOCTOR_BIT of each cause that can contribute to the fix */
 } doctor_rule;
 
-/* Causes come before their effects. */
+/* The tables, in an order in which causes come before their effects. */
 extern const doctor_rule doctor_rules_driver[], doctor_rules_health[], doctor_rules_peers[], doctor_rules_links[],
     doctor_rules_process[];
 
@@ -103,7 +103,7 @@ long long doctor_number_maybe(doctor_case *c, long long otherwise, const char *k
  * evidence. */
 bool doctor_hides_all(doctor_case *c);
 
-/* Removes the facts from the position on from the evidence. */
+/* Removes all facts from this position on from the evidence. */
 void doctor_drop(doctor_case *c, int position);
 
 #endif

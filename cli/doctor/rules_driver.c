@@ -41,8 +41,8 @@ static bool doctor_driver_judge_missing(doctor_case *c)
            doctor_is(c, "no", "module.nvidia");
 }
 
-/* The module takes every device that it can start. If NVML opens the device, the driver drives it,
- * whatever /sys shows. */
+/* The module takes every device that it can start. If NVML opens the device, the driver does drive
+ * it, whatever /sys shows. */
 static bool doctor_driver_judge_refused(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.wsl") && doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) &&
@@ -80,7 +80,7 @@ static bool doctor_driver_judge_other(doctor_case *c)
            doctor_is_not(c, "ok", "gpu.%d.nvml", c->a) && doctor_is_not(c, "yes", "system.wsl");
 }
 
-/* Two versions can be compared only if there is a kernel module. WSL has none. */
+/* Versions can be compared only if a kernel module exists. WSL has none. */
 static bool doctor_driver_case_is_comparable(doctor_case *c)
 {
     return doctor_is_not(c, "no", "module.nvidia") && doctor_is_not(c, "yes", "system.wsl");
@@ -113,8 +113,8 @@ static bool doctor_driver_judge_libcuda(doctor_case *c)
     return module && library && strcmp(module, library) != 0;
 }
 
-/* True if there is no kernel module, and no device on the bus or in the driver's list. The report
- * then states that there is no device. */
+/* True if there is no kernel module, and no device on the bus or in the driver's list. Then the
+ * report states that the machine contains no device. */
 static bool doctor_driver_case_is_bare(doctor_case *c, long long code)
 {
     const doctor_fact *bus = doctor_find(c->s, "system.bus");
@@ -123,7 +123,7 @@ static bool doctor_driver_case_is_bare(doctor_case *c, long long code)
            (has_bus || code == NO_DEVICE);
 }
 
-/* Returns the code with which CUDA failed to start. 0: CUDA starts, or there is nothing to
+/* Returns the code with which CUDA failed to start. 0: CUDA starts, or no driver exists that could
  * start. */
 static long long doctor_driver_case_init_failure(doctor_case *c)
 {
@@ -159,7 +159,7 @@ static bool doctor_driver_judge_fabric_state(doctor_case *c)
     return state == NVML_FABRIC_COMPLETED && doctor_number(c, 0, "gpu.%d.fabric_status", c->a) != 0;
 }
 
-/* Finds a failed start that no other rule explains. */
+/* Finds a failed start of CUDA that no other rule explains. */
 static bool doctor_driver_judge_init(doctor_case *c)
 {
     doctor_case other = {.s = c->s, .a = -1, .b = -1};
@@ -191,8 +191,8 @@ static bool doctor_driver_judge_library(doctor_case *c)
     return found;
 }
 
-/* hd_open asks NVIDIA's driver for a device, and uses host devices if it gets none (option
- * driver=auto). */
+/* Finds that Heddle uses host devices: with driver=auto, hd_open does so if NVIDIA's driver gives
+ * it no device. */
 static bool doctor_driver_judge_host(doctor_case *c)
 {
     const char *asked = doctor_look(c, "env.HEDDLE_DRIVER");
@@ -227,7 +227,7 @@ static bool doctor_driver_judge_hidden_bus(doctor_case *c)
 }
 
 /* Returns the number of devices that programs can use. If CUDA was asked, its number counts.
- * Otherwise, the present devices count that are not known to be broken. */
+ * Otherwise, those devices count that are present and not known to be broken. */
 static long long doctor_driver_case_usable_devices(doctor_case *c)
 {
     long long n = doctor_number(c, 0, "gpus"), broken = 0;
@@ -301,8 +301,8 @@ static bool doctor_driver_judge_confidential(doctor_case *c)
            doctor_is(c, "none", "confidential.multi_gpu");
 }
 
-/* Public reports show only for this branch that threads wait for each other at launches. Nothing is
- * known about older branches. */
+/* In public reports, threads wait for each other at launches only with drivers of this branch.
+ * Nothing is known about older branches. */
 static bool doctor_driver_judge_branch(doctor_case *c)
 {
     return doctor_number(c, 0, "gpus") > 1 && doctor_is_not(c, "no", "module.nvidia") &&

@@ -16,7 +16,7 @@ enum { FALLEN = 79 }; /* the Xid of a device that fell off the bus */
 /* Performance states: 0 is the fastest. GeForce cards compute in state 2. */
 enum { STATE_WORK = 2, STATE_IDLE = 8 };
 
-/* In percent. A device at least this busy should run at its clocks for load. */
+/* In percent: a device that is at least this busy should run at its clocks for load. */
 enum { BUSY_LEAST = 50 };
 
 /* True if a list such as "31, 79" contains the number. */
@@ -50,8 +50,9 @@ static bool doctor_health_judge_lost(doctor_case *c)
            doctor_health_list_has_number(doctor_look(c, "gpu.%d.xid", c->a), FALLEN);
 }
 
-/* A container, or a batch system with a control group for devices, shows only some devices. So this
- * rule says that a device failed to start only if this process may open the device's file. */
+/* Finds a device that failed to start. A container, or a batch system with a control group for
+ * devices, shows only some devices. So the rule counts a device only if this process may open the
+ * device's file. */
 static bool doctor_health_judge_absent(doctor_case *c)
 {
     return doctor_is_not(c, "yes", "system.container") && doctor_is(c, "absent", "gpu.%d.nvml", c->a) &&
@@ -61,8 +62,8 @@ static bool doctor_health_judge_absent(doctor_case *c)
            doctor_is(c, "may be opened", "gpu.%d.file", c->a);
 }
 
-/* True if NVML counts more devices that it cannot open than there are devices on the bus that it
- * left out. NVML does not name them. */
+/* True if the devices that NVML cannot open are more than the devices on the bus that it left out.
+ * NVML does not name the devices that it cannot open. */
 static bool doctor_health_judge_unlisted(doctor_case *c)
 {
     const char *state = doctor_look(c, "nvml.state");
@@ -74,8 +75,8 @@ static bool doctor_health_judge_unlisted(doctor_case *c)
     return true;
 }
 
-/* True if NVML does not open the device and gives an error. Lost devices, absent devices and
- * missing permission are excluded. */
+/* True if NVML does not open the device and gives an error. Other rules cover lost devices, absent
+ * devices and missing permission. */
 static bool doctor_health_judge_unusable(doctor_case *c)
 {
     const char *state = doctor_look(c, "gpu.%d.nvml", c->a);
@@ -83,7 +84,7 @@ static bool doctor_health_judge_unusable(doctor_case *c)
            strcmp(state, DOCTOR_NOT_ALLOWED) != 0 && !strstr(state, "lost");
 }
 
-/* Xid numbers that a program alone does not cause. Another rule covers lost devices. */
+/* Finds Xid numbers that a program alone does not cause. Another rule covers lost devices. */
 static bool doctor_health_judge_xid(doctor_case *c)
 {
     static const short hardware[] = {48, 62, 64, 74, 92, 94, 95, 119, 120, 122, 140, 143};
@@ -99,7 +100,8 @@ static bool doctor_health_judge_xid(doctor_case *c)
     return false;
 }
 
-/* If the window covers all of the memory, a failure in the log does not count. */
+/* Finds failed windows in the log. If the device's window covers all of its memory, a failure in
+ * the log does not count. */
 static bool doctor_health_judge_window_failed(doctor_case *c)
 {
     long long window = doctor_number_maybe(c, 0, "gpu.%d.window_mib", c->a);
@@ -144,7 +146,7 @@ static bool doctor_health_judge_brake(doctor_case *c)
     return true;
 }
 
-/* The power brake sets the hardware bit, too. */
+/* The power brake, which another rule covers, also sets the hardware bit. */
 static bool doctor_health_judge_hardware_slow(doctor_case *c)
 {
     int before = c->n;
@@ -174,8 +176,8 @@ static bool doctor_health_judge_power_limit(doctor_case *c)
     return limit > 0 && limit < usual;
 }
 
-/* At the usual limit this is normal under full load, so it is only a note. Another rule covers a
- * lowered limit. */
+/* At the usual power limit, lower clocks are normal under full load, so the finding is only a note.
+ * Another rule covers a lowered limit. */
 static bool doctor_health_judge_power_cap(doctor_case *c)
 {
     if (!doctor_health_case_has_reason(c, NVML_SLOW_POWER_CAP) || doctor_health_judge_power_limit(c)) {
@@ -203,8 +205,8 @@ static bool doctor_health_judge_clock_setting(doctor_case *c)
     return true;
 }
 
-/* If the clocks are far below the application clocks and a setting is the only reason, they are
- * probably locked. */
+/* If the clocks are far below the application clocks, and a setting is the only reason, the clocks
+ * are probably locked. */
 static bool doctor_health_judge_clock_lock(doctor_case *c)
 {
     if (doctor_number(c, 0, "gpu.%d.clock_reasons", c->a) != NVML_SLOW_SETTING) {

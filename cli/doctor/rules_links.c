@@ -65,8 +65,8 @@ static bool doctor_links_judge_slot_slow(doctor_case *c)
 
 /* ---- NVLink ---- */
 
-/* Finds devices with fewer links than another device of the same name. If all lack the same links,
- * the machine is built that way. */
+/* Finds devices with fewer links than another device of the same name. If all devices of that name
+ * lack the same links, the machine is built that way. */
 static bool doctor_links_judge_nvlink(doctor_case *c)
 {
     if (doctor_gpus(c->s) < 2) {
@@ -85,9 +85,9 @@ static bool doctor_links_judge_nvlink(doctor_case *c)
     return false;
 }
 
-/* A broken link between two cards is down at both ends, so comparing the cards does not show it.
- * Cards with few links use one bridge for all links. Cards with more links may use several bridges,
- * or leave some links unused. */
+/* A broken link between two cards is down at both ends, so a comparison of the cards does not show
+ * it. Cards with few links use one bridge for all links, so a missing link is a fault. Cards with
+ * more links may use several bridges, or leave some links unused. */
 static bool doctor_links_judge_nvlink_part(doctor_case *c)
 {
     long long up = doctor_number(c, 0, "gpu.%d.nvlinks", c->a);
@@ -115,8 +115,8 @@ static bool doctor_links_judge_far(doctor_case *c)
     return mine && near && hdi_cpus_parse(mine, &a) && hdi_cpus_parse(near, &b) && !hdi_cpus_common(&a, &b, &both);
 }
 
-/* A policy such as that of numactl --membind, or the cpuset of a batch system, may exclude a
- * device's node. */
+/* Finds a device whose NUMA node the process may not use for memory. The node may be excluded by a
+ * policy, such as that of numactl --membind, or by the cpuset of a batch system. */
 static bool doctor_links_judge_memory(doctor_case *c)
 {
     if (!doctor_links_case_several_nodes(c)) {

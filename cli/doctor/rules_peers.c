@@ -15,8 +15,8 @@ enum { PEERS_MOST = 8, CODE_TOO_MANY = 711, WINDOW_MUCH = 4 };
 
 /* ---- lost bytes ---- */
 
-/* True if the pair's test has this result. If access is refused, there is no result, which also
- * answers the question. */
+/* True if the pair's test has this result. If access is refused, the test has no result. Then the
+ * answer is false, and the case is answered. */
 static bool doctor_peers_case_has_verdict(doctor_case *c, const char *verdict)
 {
     int before = c->n;
@@ -45,7 +45,7 @@ static bool doctor_peers_judge_iommu(doctor_case *c)
 }
 
 /* True if the kernel log has IOMMU faults of the device. If the IOMMU passes addresses through
- * unchanged, iommu=pt does not help, and the answer is false. */
+ * unchanged, the remedy iommu=pt does not help, and the answer is false. */
 static bool doctor_peers_judge_fault(doctor_case *c)
 {
     if (!doctor_is_not(c, "identity", "gpu.%d.iommu", c->a) || !doctor_is_not(c, "off", "gpu.%d.iommu", c->a)) {
@@ -85,8 +85,8 @@ static bool doctor_peers_judge_acs(doctor_case *c)
     return false;
 }
 
-/* For bridges whose ACS registers cannot be read. Without ACS, all devices behind one switch would
- * be in one IOMMU group. */
+/* For bridges whose ACS registers cannot be read, uses IOMMU groups: without ACS, all devices
+ * behind one switch would be in one group. */
 static bool doctor_peers_judge_acs_hint(doctor_case *c)
 {
     const doctor_fact *by;
@@ -114,7 +114,8 @@ static bool doctor_peers_judge_machine(doctor_case *c)
     return (mode && strcmp(mode, "passthrough") == 0) || doctor_is(c, "yes", "system.hypervisor");
 }
 
-/* Adds the codes and verdicts of the pairs in which a peer uses this device's memory. */
+/* Adds the verdicts and codes of the pairs in which a peer uses this device's memory, and for which
+ * the window is a cause. */
 static void doctor_peers_case_add_users(doctor_case *c)
 {
     const doctor_fact *by;
@@ -137,8 +138,8 @@ static bool doctor_peers_judge_window(doctor_case *c)
     return true;
 }
 
-/* Firmware and kernel give equal devices equal windows, unless there was no room for one of
- * them. */
+/* Finds a device whose window is much smaller than that of an equal device. Firmware and kernel
+ * give equal devices equal windows, unless there was no room for one of them. */
 static bool doctor_peers_judge_sisters(doctor_case *c)
 {
     const char *name = doctor_look(c, "gpu.%d.name", c->a);
@@ -208,7 +209,8 @@ static bool doctor_peers_judge_registry_works(doctor_case *c)
 
 /* ---- refusals ---- */
 
-/* True if NVML gives this reason for the refusal. If CUDA gives access, no reason is needed. */
+/* True if NVML gives this reason for the refusal. If NVML reports nothing, but CUDA reports access,
+ * no reason is missing. */
 static bool doctor_peers_case_is_refused_as(doctor_case *c, const char *reason)
 {
     int before = c->n;
@@ -276,7 +278,8 @@ static bool doctor_peers_case_is_refused_unsaid(doctor_case *c)
     return !doctor_maybe(c, "pair.%d.%d.read", c->a, c->b) && doctor_is(c, "no", "pair.%d.%d.cuda", c->a, c->b);
 }
 
-/* The driver gives no reason. A small window may be the reason, so it becomes evidence. */
+/* Finds refusals for which the driver gives no reason. A small window may be the reason, so the
+ * window becomes evidence. */
 static bool doctor_peers_judge_refused_other(doctor_case *c)
 {
     if (!doctor_peers_case_is_refused_unsaid(c)) {
@@ -311,7 +314,7 @@ static bool doctor_peers_judge_refused_test(doctor_case *c)
            doctor_number_maybe(c, 0, "pair.%d.%d.code", c->a, c->b) != CODE_TOO_MANY;
 }
 
-/* The driver allows a device eight PCIe peers at a time. */
+/* The driver allows a device at most eight PCIe peers at one time. */
 static bool doctor_peers_judge_too_many(doctor_case *c)
 {
     int peers = 0;

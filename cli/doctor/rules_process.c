@@ -44,8 +44,8 @@ static bool doctor_process_judge_memlock(doctor_case *c)
     return kib >= 0 && kib < MEMLOCK_LEAST_KIB;
 }
 
-/* The limit should allow one processor for each device, and one for the program. Host devices are
- * processors themselves. */
+/* The limit on processors should allow one processor for each device, and one for the program. Host
+ * devices are processors themselves. */
 static bool doctor_process_judge_cpu_limit(doctor_case *c)
 {
     long long limit = doctor_number(c, -1, "process.cpu_limit_milli");

@@ -89,16 +89,16 @@ bool doctor_is_uuid(const char *at)
     return true;
 }
 
-/* Returns the length of the UUID that begins here; 0: none does. A UUID without dashes must stand
- * alone. */
+/* Returns the length of the UUID that begins here; 0: no UUID begins here. A UUID without dashes
+ * counts only if no further hexadecimal digit stands next to it. */
 static size_t doctor_snapshot_uuid_length(const char *at, bool first)
 {
     size_t digits = strspn(at, "0123456789abcdefABCDEF");
     return doctor_is_uuid(at) ? DOCTOR_UUID_BYTES : first && digits == PLAIN_BYTES ? PLAIN_BYTES : 0;
 }
 
-/* Makes one line of at most DOCTOR_VALUE_BYTES, with a hash in place of each UUID. The
- * delimiters around the hash keep it from joining a UUID. */
+/* Makes one line of at most DOCTOR_VALUE_BYTES, with a hash in place of each UUID. Delimiters
+ * around the hash keep it separate from a UUID next to it. */
 static char *doctor_snapshot_clean_value(const char *value)
 {
     char text[DOCTOR_VALUE_BYTES];
@@ -126,7 +126,7 @@ static bool doctor_snapshot_is_key(const char *key)
            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == length;
 }
 
-/* Either value or reason is NULL. */
+/* Sets a fact, or the reason why it is missing; the other argument is NULL. */
 static void doctor_snapshot_set_fact(doctor_snapshot *s, const char *key, const char *value, const char *reason)
 {
     if (!doctor_snapshot_is_key(key) || (s->n == DOCTOR_FACTS_MAX && !doctor_find(s, key))) {

@@ -253,8 +253,8 @@ void p2p_facts_read(const char *root, const p2p_place *places, int n, p2p_facts 
 
 /* ---- problems that tests of pairs exclude ---- */
 
-/* The damage that each fact can do. Other facts, such as a narrow link, stay whatever a test has
- * shown. */
+/* The damage that each fact can do. Facts that are not in this table, such as a narrow link, stay
+ * problems whatever a test has shown. */
 static const struct {
     const char *id;
     bool refuses;  /* the fact can also cause refusals */
@@ -266,7 +266,8 @@ static const struct {
     {"registry", true, false},
 };
 
-/* True if all pairs that the fact can harm work, and there is at least one such pair. */
+/* True if the fact can harm at least one pair, and all pairs that it can harm passed their
+ * tests. */
 static bool p2p_facts_is_settled(int device, bool refuses, bool as_owner, int n,
                                  p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX])
 {

@@ -1,9 +1,9 @@
 /* facts.h - facts from the system about devices and the paths between them: IOMMU, bridges, links,
- * windows, driver settings.
+ * memory windows, settings of the driver.
  *
  * Threads: one at a time. Locks: none.
- * Always: facts come from /sys and /proc only. A fact that an unprivileged reader cannot see is
- * unknown, never guessed. Nothing is changed. Nothing here fails.
+ * Always: facts come only from /sys and /proc. If only root can read a fact, the fact is unknown;
+ * these functions never guess. They change nothing, and never fail.
  */
 #ifndef CLI_P2P_FACTS_H
 #define CLI_P2P_FACTS_H
@@ -39,7 +39,8 @@ typedef struct p2p_facts {
 typedef enum p2p_outcome { P2P_UNTESTED, P2P_WORKS, P2P_REFUSED, P2P_BAD } p2p_outcome;
 
 /* Marks a problem as harmless if all pairs that it could harm passed their tests. Then nobody
- * changes a working setup because of it. outcome[d][o]: d uses memory of o. */
+ * changes a working setup because of the problem. outcome[d][o] is the result of the test in which
+ * d uses memory of o. */
 void p2p_facts_settle(p2p_facts *facts, int n, p2p_outcome outcome[P2P_PLACES_MAX][P2P_PLACES_MAX]);
 
 /* `root` is put before /sys and /proc; outside of tests it is "". */

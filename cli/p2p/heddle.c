@@ -1,10 +1,10 @@
 /* heddle.c - measures hd_copy between devices: by its default route if one device may use the
- * other's memory, and with peers=off.
+ * memory of the other device, and with peers=off.
  *
  * Threads: the conductor. Locks: none.
- * Always: Heddle's own launches fill and compare memory, so this works if the engines are in other
- * processes. Copied bytes are compared before a sample counts. A failing pair is noted, and the
- * others are still measured.
+ * Always: launches of Heddle fill and compare memory, so the measurements also work if the engines
+ * are in other processes. Before a sample counts, the copied bytes are compared. If a pair fails, a
+ * note states this, and the other pairs are still measured.
  */
 #include <math.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static bool p2p_heddle_compare_buffer(side *s, const char *what, int device, uin
 }
 
 /* Makes `copies` copies from d to o, or in both directions in turns. *seconds: the time until all
- * have arrived. */
+ * bytes have arrived. */
 static bool p2p_heddle_copy_many(side *s, int d, int o, bool both, size_t bytes, int copies, double *seconds,
                                  char *error)
 {
@@ -131,7 +131,8 @@ static bool p2p_heddle_run_way(side *s, const char *what, int d, int o, bool bot
     return ok;
 }
 
-/* Copies few bytes and waits for each copy. The result is the median duration in microseconds. */
+/* Copies a few bytes at a time, and waits for each copy. The result is the median duration in
+ * microseconds. */
 static bool p2p_heddle_run_small(side *s, int d, int o, size_t bytes, double *out, char *error)
 {
     static double values[P2P_SMALL_COPIES];

@@ -6,7 +6,7 @@
  * The schema follows nvbandwidth v0.8 (json_output.cpp). One object "nvbandwidth" contains the
  * versions, the list of devices and the test cases. A test case has a name, status, description,
  * matrix and sum. Matrices are numbers as strings of six digits, with "N/A" for missing figures. A
- * case with both directions prints three matrices as further rows, and its sum is that of the last
+ * case with both directions contains the rows of three matrices, and its sum is the sum of the last
  * matrix. A case without a matching pair on the machine is "Waived". A case that could not be
  * measured is "Error".
  */
@@ -245,8 +245,8 @@ static void p2p_json_put_case(const p2p_experiment *x, const shared_case *c, hdi
     hdi_json_object_end(j);
 }
 
-/* The value of the key "nvbandwidth". The version names the definitions; "git_version" names the
- * program that measured. */
+/* The value of the key "nvbandwidth". The version is that of nvbandwidth's definitions;
+ * "git_version" names the program that measured. */
 static void p2p_json_put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
 {
     char text[256];

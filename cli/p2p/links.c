@@ -2,7 +2,7 @@
  * device, with the driver's own calls.
  *
  * Threads: the conductor, which runs near the device meanwhile. Locks: none.
- * Always: afterwards the thread may run on the same processors as before.
+ * Always: after the measurements, the thread may run on the same processors as before.
  */
 #include <math.h>
 #include <sched.h>
@@ -10,8 +10,8 @@
 #include <string.h>
 #include "cli/p2p/parts.h"
 
-/* The memory for one device's cases. In cases of both directions, the opposite copies are twice as
- * large. */
+/* The memory for the cases of one device. In cases of both directions, the copies in the opposite
+ * direction are twice as large. */
 typedef struct link_memory {
     p2p_memory host[2], device[2];
 } link_memory;
@@ -32,7 +32,7 @@ static bool p2p_links_take_memory(p2p_experiment *x, int device, link_memory *m,
 
 /* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp): HostToDevice*, DeviceToHost*,
  * HostToDeviceBidirCE, DeviceToHostBidirCE, HostDeviceLatencySM, DeviceLocalCopy. In cases of both
- * directions, only the first is reported. */
+ * directions, only the figure of the first direction is reported. */
 static bool p2p_links_run_device(p2p_experiment *x, int device, const link_memory *m, char *error)
 {
     char text[64];

@@ -1,4 +1,5 @@
-/* p2p.h - `heddle p2p`: which devices can use each other's memory, how fast, and what prevents it.
+/* p2p.h - `heddle p2p`: which devices can use each other's memory, how fast they are, and why other
+ * devices cannot.
  *
  * The experiment, in this order:
  *   - the verdicts of hd_peers_check for every ordered pair
@@ -6,9 +7,9 @@
  *     direct access
  *   - bandwidth and latency through pinned memory, by the driver and by hd_copy
  *   - copies between the devices and pinned memory
- *   - facts from /sys and /proc about the paths between the devices
+ *   - facts from /sys and /proc about the devices and the paths between them
  *
- * Threads: p2p_run is called on the program's first thread. Locks: none that callers see.
+ * Threads: the program's first thread calls p2p_run. Locks: none that callers see.
  */
 #ifndef CLI_P2P_P2P_H
 #define CLI_P2P_P2P_H
@@ -20,7 +21,7 @@
 enum {
     P2P_SIZE_MAX = 16384, /* MiB */
     P2P_SAMPLES_MAX = 99,
-    P2P_CORRUPT = 3 /* result of p2p_run if bytes arrive changed */
+    P2P_CORRUPT = 3 /* result of p2p_run if a pair loses or changes bytes */
 };
 
 typedef struct p2p_options {
@@ -36,7 +37,7 @@ typedef struct p2p_options {
     report_run run;
 } p2p_options;
 
-/* Runs the experiment and prints the results. Returns:
+/* Makes the experiment and prints the results. Returns:
  *   - 0: done, whatever the verdicts are
  *   - P2P_CORRUPT: a pair is corrupt, or bytes of a measurement arrived changed
  *   - 1: failed; prints the reason as one line on stderr, and the results so far */

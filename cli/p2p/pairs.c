@@ -2,10 +2,10 @@
  * driver.
  *
  * Threads: the conductor. Locks: none.
- * Always: a device touches another one's memory directly only if the verdict allows it. Peer access
- * is enabled for one pair at a time (a device can have eight peers), and disabled while the driver
- * is to stage. If the driver refuses a case for one pair, a note states that. The other pairs are
- * still measured, unless the driver has become unusable.
+ * Always: a device touches another device's memory directly only if the verdict allows it. Peer
+ * access is enabled for one pair at a time (a device can have eight peers), and disabled for
+ * measurements of staged copies. If the driver refuses a case for one pair, a note states this. The
+ * other pairs are still measured, unless the driver has become unusable.
  */
 #include <math.h>
 #include <string.h>
@@ -99,7 +99,8 @@ static bool p2p_pairs_run_both(p2p_experiment *x, pair *p, const pair_case *c, c
     return ok;
 }
 
-/* Copies few bytes and waits for each copy. The result is the median duration in microseconds. */
+/* Copies a few bytes at a time, and waits for each copy. The result is the median duration in
+ * microseconds. */
 static bool p2p_pairs_run_small(p2p_experiment *x, pair *p, size_t bytes, double *out, char *error)
 {
     static double values[P2P_SMALL_COPIES];
@@ -158,9 +159,9 @@ static bool p2p_pairs_submit_staged(p2p_experiment *x, const pair *p, int direct
                                                         from->context, x->bytes, from->stream[0]));
 }
 
-/* Makes `copies` copies in one direction, or in both in turns. *seconds: the time until all have
- * arrived. It measures by the clock and without a gate, because the driver may need this thread to
- * stage the copies. */
+/* Makes `copies` copies in one direction, or in both directions in turns. *seconds: the time until
+ * all bytes have arrived. The host's clock measures this time, and no gate holds the copies back,
+ * because the driver may need this thread to stage the copies. */
 static bool p2p_pairs_copy_staged(p2p_experiment *x, const pair *p, bool both, int copies, double *seconds, char *error)
 {
     uint64_t begin = cli_stats_monotonic();

@@ -1,4 +1,4 @@
-/* parts.h - shared by the files of p2p.h.
+/* parts.h - declarations that the files of `heddle p2p` share.
  *
  *    run.c          the conductor: opens the devices, gets the verdicts, runs the measurements
  *    plain.c        the driver's own calls: devices, memory, kernels, peer access
@@ -15,7 +15,8 @@
  * Failures: functions return false and leave one line in `error`, which holds PLAIN_ERROR bytes.
  *
  * Definitions marked "nvbandwidth" follow NVIDIA's nvbandwidth v0.8 (github.com/NVIDIA/nvbandwidth,
- * version.h). They were read there and written anew here. Each place names the original file.
+ * version.h). We read the definitions in nvbandwidth and wrote new code. Each comment names the
+ * original file.
  */
 #ifndef CLI_P2P_PARTS_H
 #define CLI_P2P_PARTS_H
@@ -29,7 +30,7 @@
 
 #define P2P_MIB ((size_t)1 << 20)
 
-/* Limit of every wait for hd_copy: a copy that takes this long hangs. */
+/* Limit of every wait for hd_copy: a copy that takes longer counts as hanging. */
 #define P2P_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 enum {
@@ -43,16 +44,16 @@ enum {
     P2P_COPIES = 16,
     P2P_WARM = 4,
     P2P_SAMPLES = 3,
-    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block. Buffers smaller than a limit
-     * (MiB) are copied up to the last 16 bytes. Then come the memory of a chain, the bytes from one
-     * load to the next, and the number of loads. */
+    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block; the size in MiB below which
+     * kernels copy a buffer up to its last 16 bytes. For chains of loads: the size of their memory,
+     * the bytes from one load to the next, and the number of loads. */
     P2P_BLOCK = 512,
     P2P_SMALL_MIB = 64,
     P2P_CHAIN_BYTES = 2 << 20,
     P2P_CHAIN_STEP = 128,
     P2P_CHAIN_LOADS = 1000000,
-    /* only in this tool: staged copies, of which fewer are enough, and small copies, each with its
-     * wait */
+    /* Only in this tool: the numbers of staged copies in a sample, and of small copies, each of
+     * which is waited for. */
     P2P_STAGED_COPIES = 4,
     P2P_STAGED_WARM = 1,
     P2P_SMALL_COPIES = 1000,
@@ -63,8 +64,8 @@ enum {
 
 /* ---- figures ---- */
 
-/* For every ordered pair: value[d][o] concerns device d and the memory of device o. NaN: not
- * measured. */
+/* A figure for every ordered pair: value[d][o] is the figure of device d with the memory of device
+ * o. NaN: not measured. */
 typedef enum p2p_figure_id {
     /* direct access, plain driver calls */
     P2P_CE_WRITE, /* d's copy engine, from its memory into o's memory */
@@ -103,7 +104,7 @@ typedef enum p2p_figure_id {
     P2P_FIGURES
 } p2p_figure_id;
 
-/* Figures of every device and pinned memory near it. */
+/* Figures of every device with pinned memory near the device. */
 typedef enum p2p_link_id {
     P2P_TO_DEVICE_CE,
     P2P_TO_HOST_CE,
@@ -162,7 +163,7 @@ typedef struct p2p_experiment {
 
     p2p_matrix figures[P2P_FIGURES];
     double links[P2P_LINKS][P2P_DEVICES_MAX];
-    uint64_t checked, wrong; /* samples whose bytes were compared, and those that arrived changed */
+    uint64_t checked, wrong; /* samples whose bytes were compared; samples with wrong bytes */
     char notes[P2P_NOTES_MAX][PLAIN_ERROR];
     int n_notes, notes_left_out;
 
@@ -175,10 +176,10 @@ bool p2p_direct(const p2p_experiment *x, int d, int o);
 /* True if the experiment found a pair that must not be used. */
 bool p2p_is_corrupt(const p2p_experiment *x);
 
-/* Notes a line to be printed below the tables. */
+/* Notes a line that the report prints below the tables. */
 void p2p_note(p2p_experiment *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Counts a step of `stage` and shows it. */
+/* Counts a step of `stage`, and shows the progress. */
 void p2p_step(p2p_experiment *x, const char *stage, const char *item);
 
 /* ---- plain driver calls ---- */
@@ -206,9 +207,9 @@ typedef struct p2p_memory {
 } p2p_memory;
 
 bool p2p_take(p2p_experiment *x, int device, size_t bytes, p2p_memory *out, char *error);
-void p2p_give(p2p_experiment *x, p2p_memory *m); /* a zeroed one is ignored */
+void p2p_give(p2p_experiment *x, p2p_memory *m); /* ignores a zeroed `m` */
 
-/* Fills memory with the built-in pattern of a seed, or compares the memory with it, by kernels of
+/* Fills memory with the pattern of a seed, or compares the memory with this pattern, by kernels of
  * `device`. Waits for the end. */
 bool p2p_fill(p2p_experiment *x, int device, const p2p_memory *m, size_t bytes, uint32_t seed, char *error);
 bool p2p_compare(p2p_experiment *x, int device, const p2p_memory *m, size_t bytes, uint32_t seed, uint64_t *wrong,
@@ -223,8 +224,8 @@ typedef struct p2p_job {
     bool by_kernel;
 } p2p_job;
 
-/* Measures the GB/s of each job, as the median of the samples. NaN, with a note, if bytes arrived
- * changed. */
+/* Measures the GB/s of each job, as the median of the samples. If bytes arrive changed, the result
+ * is NaN, and a note states this. */
 bool p2p_measure(p2p_experiment *x, const char *what, const p2p_job *jobs, int n, double *out, char *error);
 
 /* Measures nanoseconds per load, with a kernel of `device` that follows a chain in m. */

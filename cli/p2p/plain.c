@@ -1,9 +1,9 @@
 /* plain.c - the driver's own calls behind parts.h: provider, devices, memory, kernels, peer access.
  *
  * Threads: the conductor. Locks: none.
- * Always: it uses the devices' primary contexts, which a runtime in this process shares. Peer
- * access between them is enabled only from p2p_connect to p2p_disconnect, so copies at other times
- * are staged.
+ * Always: these functions use the devices' primary contexts, as a runtime in this process does.
+ * Peer access between the contexts is enabled only from p2p_connect to p2p_disconnect, so copies at
+ * other times are staged.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -31,7 +31,7 @@ bool p2p_enter(p2p_experiment *x, int device, char *error)
 /* ---- open and close ---- */
 
 /* Opens the provider in this process with the runtime's settings, because Heddle's engines may run
- * elsewhere. */
+ * in other processes. */
 static bool p2p_plain_open_provider(p2p_experiment *x, char *error)
 {
     char settings[sizeof(x->settings) + 32];

@@ -2,8 +2,8 @@
  * latency.
  *
  * Threads: the conductor. Locks: none.
- * Always: a figure that was not measured is a dash. Below the matrix, every verdict but "usable" is
- * listed with its reason and advice.
+ * Always: in place of a figure that was not measured, the tables contain a dash. The lines below
+ * the matrix of verdicts give the reason and advice for every verdict except "usable".
  */
 #include <math.h>
 #include <string.h>

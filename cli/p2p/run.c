@@ -2,9 +2,9 @@
  * facts, prints.
  *
  * Threads: all work is on the calling thread. Locks: none.
- * Always: the verdicts come first. Afterwards a device touches another one's memory directly only
- * if its verdict allows it. A runtime with peers=off is open only while it is measured. Everything
- * that was opened is closed on every path.
+ * Always: the verdicts come first. Afterwards a device touches another device's memory directly
+ * only if the verdict of the pair allows it. A runtime with peers=off is open only while it is
+ * measured. On every path, everything that was opened is closed.
  */
 #include "cli/p2p/p2p.h"
 

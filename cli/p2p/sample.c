@@ -1,9 +1,10 @@
 /* sample.c - copies behind a gate, timed by device events; dependent loads.
  *
  * Threads: the conductor. Locks: none.
- * Always: if anything fails while streams wait at the gate, the gate is opened. Nothing is released
- * before the streams have ended. Before a sample counts, the owner of the destination compares the
- * copied bytes; for pinned memory, the copying device does.
+ * Always: if anything fails while streams wait at the gate, the gate is opened. Memory and events
+ * are released only after the streams have ended. Before a sample counts, the owner of the
+ * destination compares the copied bytes. If the destination is pinned memory, the copying device
+ * compares them.
  *
  * A sample follows nvbandwidth (v0.8, memcpy.cpp, MemcpyOperation::doMemcpyCore). Each stream runs,
  * in this order:
@@ -12,7 +13,8 @@
  *   - an event, for which the other streams also wait
  *   - P2P_COPIES copies
  *   - an event
- * The result is the time between the two events of a stream, and the median of the samples.
+ * The result of a sample is the time between the two events of a stream. The result of a job is the
+ * median of its samples.
  */
 #include <math.h>
 #include <string.h>
@@ -112,8 +114,8 @@ static bool p2p_sample_wait_for_all(p2p_experiment *x, const p2p_job *jobs, int 
     return ok;
 }
 
-/* The device whose kernels fill and compare memory: its owner, or for pinned memory the copying
- * device. */
+/* The device whose kernels fill and compare memory: the owner of the memory, or for pinned memory
+ * the copying device. */
 static int p2p_sample_keeper_of(const p2p_memory *m, const p2p_job *job)
 {
     return m->device >= 0 ? m->device : job->on;

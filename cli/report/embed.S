@@ -35,6 +35,7 @@
     .incbin "submits.js"
     .incbin "losses.js"
     .incbin "compare.js"
+    .incbin "ranks.js"
     .incbin "main.js"
     end page_js
     .section .note.GNU-stack, "", %progbits

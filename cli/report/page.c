@@ -88,7 +88,7 @@ static bool report_page_put_data(FILE *out, const page_file *files, int n)
             report_page_put_json(out, id, files[i].text, files[i].bytes);
         }
     }
-    return ok;
+    return ok && report_page_put_ranks(out, files, n);
 }
 
 static bool report_page_make_number(char out[33])

@@ -3,6 +3,7 @@
  *    files.c      recognises each file by its content
  *    pack.c       columns of numbers as text
  *    trace.c      a trace as JSON and columns
+ *    ranks.c      the traces of several ranks together
  *    page.c       the page: its own files (page/, by embed.S), then the data
  *    page/        the page itself: HTML, CSS and JavaScript, a file per view
  *
@@ -66,6 +67,10 @@ void report_page_column_end(page_column *c);
 /* Writes a trace: a JSON element with this id, and an element for each column, whose id also
  * contains the column's name. False: out of memory. */
 bool report_page_put_trace(FILE *out, const trace *t, const char *id);
+
+/* Writes a JSON element about the traces of several ranks, if all traces are of ranks. False: out
+ * of memory. */
+bool report_page_put_ranks(FILE *out, const page_file *files, int n);
 
 /* Writes a data element of the page. `text` is JSON. */
 void report_page_put_json(FILE *out, const char *id, const char *text, size_t bytes);

@@ -431,6 +431,7 @@ static void report_page_trace_put_head(hdi_json *j, const trace *t)
     report_page_trace_put_signed(j, "length", t->length);
     report_page_trace_put_signed(j, "begin", t->begin);
     report_page_trace_put_signed(j, "end", t->end);
+    report_page_trace_put_signed(j, "rank", t->rank == TRACE_NONE ? TRACE_UNSEEN : t->rank);
     cli_report_put_bool(j, "ended", t->ended);
     cli_report_put_bool(j, "cut", t->cut);
     cli_report_put_integer(j, "dropped", t->dropped);

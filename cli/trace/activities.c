@@ -4,13 +4,13 @@
  * A CUPTI activity names a stream but no lane. A stream belongs to the lane whose stretches contain
  * most of the stream's activities. Within a stretch, activities are compared with operations in
  * order. If numbers and kinds agree, they match one to one. Otherwise names identify kernels, and
- * sizes identify copies. If reports are missing and an activity fits several operations, it stays
- * unmatched. A product or a call of the program may launch any number of kernels. A single product
- * or call takes all kernels between its neighbours. Several neighbouring ones share the kernels
- * only if each of them gets the same kernels. CUPTI's correlation is of no use here, because it
- * refers to a driver call that no other record names. If all operations of a stretch match, each
- * becomes a stretch of its own, so that gaps between them show. Unmatched activities come from
- * other libraries, and count as work of the device.
+ * sizes identify copies. If an activity then fits several operations, it stays unmatched. A product
+ * or a call of the program may launch any number of kernels. A single product or call takes all
+ * kernels between its neighbours. Neighbouring products or calls share the kernels only if each of
+ * them gets the same kernels. CUPTI's correlation is of no use here, because it refers to a driver
+ * call that no other record names. If all operations of a stretch match, each becomes a stretch of
+ * its own, so that gaps between them show. Unmatched activities come from other libraries, and
+ * count as work of the device.
  *
  * Threads, Locks: see model.h.
  * Always: activities of a device are sorted by begin, and stretches by lane and begin. A product
@@ -35,8 +35,8 @@ typedef struct seen {
     int64_t begin;
 } seen;
 
-/* At first there is one vote for each activity, then one for each stream and lane, with the
- * count. */
+/* A vote of a stream for a lane. At first each vote comes from one activity. Then all votes of the
+ * stream for the lane are joined into one vote with their count. */
 typedef struct vote {
     uint64_t stream; /* includes its runtime */
     uint32_t lane;
@@ -159,8 +159,9 @@ static uint32_t trace_activity_join_votes(matcher *m)
     return streams;
 }
 
-/* Keeps one vote for each stream. As lanes run at the same time, it is for the lane with the most
- * votes that still has enough operations. False: out of memory. */
+/* Keeps one vote for each stream: for the lane with the most votes that still has operations left.
+ * Lanes run at the same time, so a stream's activities may vote for several lanes.
+ * False: out of memory. */
 static bool trace_activity_choose_lanes(matcher *m)
 {
     uint32_t streams = trace_activity_join_votes(m);
@@ -171,7 +172,7 @@ static bool trace_activity_choose_lanes(matcher *m)
         left[i] = m->t->lanes[i].n_ops;
     }
     trace_sort(m->votes, m->n_votes, sizeof m->votes[0], trace_activity_compare_counts);
-    /* the second pass takes streams that found no room */
+    /* the second pass takes streams for which no lane had operations left */
     for (int pass = 0; ok && pass < 2; pass++) {
         for (size_t i = 0; i < m->n_votes; i++) {
             const vote *one = &m->votes[i];
@@ -220,7 +221,7 @@ static const trace_activity *trace_activity_at(const matcher *m, size_t at)
     return &m->t->activities[m->list[at].activity];
 }
 
-/* The users of a name. A launch is matched by name only if CUPTI reports that name at all. */
+/* Where a name occurs. A launch is matched by name only if CUPTI reports that name at all. */
 enum { NAME_OF_LAUNCH = 1, NAME_OF_REPORT = 2 };
 
 static bool trace_activity_is_named(const matcher *m, int32_t name, uint8_t what)
@@ -277,7 +278,7 @@ static void trace_activity_place_all(const matcher *m, const int32_t *ops, size_
                                      bool late)
 {
     int32_t *put = late ? m->late : m->early;
-    /* operations already used, counted from the end where it starts */
+    /* operations already used, counted from the end at which the loop starts */
     size_t steps = 64 * (n + end - begin) + 4096, used = 0;
     for (size_t k = 0; k < end - begin; k++) {
         size_t at = late ? end - 1 - k : begin + k, i = used;
@@ -293,7 +294,8 @@ static void trace_activity_place_all(const matcher *m, const int32_t *ops, size_
     }
 }
 
-/* Products of one kind run the same kernels in the same order. */
+/* True if the sequence of activities repeats after `period` activities: products of one kind run
+ * the same kernels in the same order. */
 static bool trace_activity_is_periodic(const matcher *m, size_t begin, size_t end, size_t period)
 {
     for (size_t i = begin + period; i < end; i++) {
@@ -320,8 +322,8 @@ static void trace_activity_share_all(const matcher *m, const int32_t *ops, size_
     }
 }
 
-/* Matches activities that fit only one operation. The activities between two of them belong to the
- * products and calls between the two operations. */
+/* Matches activities that fit only one operation. The activities between two matched ones belong to
+ * the products and calls between their two operations. */
 static void trace_activity_match_some(const matcher *m, const int32_t *ops, size_t n, size_t begin, size_t end,
                                       bool complete)
 {
@@ -444,8 +446,8 @@ static void trace_activity_match_stretch(matcher *m, trace_stretch one, size_t *
     }
 }
 
-/* Finds the device's activities, and lets the stretches in [begin, end) vote for lanes. False:
- * out of memory. */
+/* Finds the device's activities, and lets them vote for the lanes of the stretches in [begin, end).
+ * False: out of memory. */
 static bool trace_activity_find_lanes(matcher *m, int device, size_t begin, size_t end)
 {
     enum { VOTES_MOST = 1 << 22 };

@@ -56,7 +56,7 @@ static int trace_estimate_compare_kinds(const void *a, const void *b)
 }
 
 /* Sets the times of a span's operations. If all are of one kind, adds the span to that kind.
- * Returns the first operation behind them. */
+ * Returns the first operation behind the span. */
 static size_t trace_estimate_note_span(estimator *e, const bench_trace_run *span, size_t op, size_t end)
 {
     const trace *t = e->s->t;
@@ -157,8 +157,8 @@ static void trace_estimate_push_op(estimator *e, int32_t op)
     }
 }
 
-/* Estimates the top operation once its waits are estimated. No recorder writes a cycle. If there is
- * one, it is broken at one of its operations. */
+/* Estimates the top operation once its waits are estimated. No recorder writes a cycle of waits. If
+ * a file contains a cycle, it is broken at one of its operations. */
 static void trace_estimate_top(estimator *e)
 {
     int32_t at = e->stack[e->n - 1];

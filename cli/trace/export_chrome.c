@@ -2,10 +2,11 @@
  * for each device for HTA.
  *
  * For Perfetto a device is a process and a lane is a thread; the program is a process with its
- * threads. Arrows lead from a submit to its run, and from an operation to those that waited for it.
- * Memory is a counter. For HTA a file is one rank. In such a file, streams count from 1, each run
- * names its launch, and launches use the names of CUDA's runtime. The file leaves out runs without
- * times of their own, so that no time is invented.
+ * threads. Arrows lead from a submit to its run, and from an operation to the operations that
+ * waited for it. Memory is a counter. A file of several ranks contains the processes of all ranks,
+ * on one clock, and arrows for messages. For HTA a file is one rank. In such a file, streams count
+ * from HTA_FIRST_STREAM, each run names its launch, and launches use the names of CUDA's runtime.
+ * The file leaves out runs without times of their own, so that no time is invented.
  *
  * Threads, Locks: see model.h.
  * Always: times are decimal microseconds, computed with integers. A stretch whose operations have
@@ -16,16 +17,33 @@
 #include "base/json.h"
 #include "cli/trace/output.h"
 #include "cli/trace/parts.h"
+#include "cli/trace/ranks.h"
 
 /* A device appears as a process, with a number far above those of real processes. */
 enum { DEVICE_PROCESS = 1000000000, HTA_FIRST_STREAM = 7 };
+/* With several ranks, the process numbers of different machines may be equal, so the program of a
+ * rank gets a number, too. Its messages are in one row. */
+enum { RANK_PROCESS = 2000000000, MESSAGE_THREAD = 1 };
 
 typedef struct writer {
     const trace *t;
     FILE *out;
     bool hta, some; /* hta: the file is for HTA; some: an event was written */
     uint64_t flows;
+    const trace_ranks *ranks; /* NULL: the file is about one trace */
+    int file;                 /* the index of the trace among those of the ranks */
 } writer;
+
+static int64_t trace_export_chrome_program_pid(const writer *w)
+{
+    return w->ranks ? (int64_t)RANK_PROCESS + w->t->rank : w->t->process;
+}
+
+/* A time of the trace, as a time of the file. */
+static int64_t trace_export_chrome_time(const writer *w, int64_t time)
+{
+    return w->ranks ? trace_ranks_time(w->ranks, w->file, time) : time;
+}
 
 static void trace_export_chrome_put_string(writer *w, const char *text)
 {
@@ -50,7 +68,7 @@ static void trace_export_chrome_put_event(writer *w, const char *phase, const ch
     w->some = true;
     trace_export_chrome_put_string(w, name);
     fprintf(w->out, ", \"pid\": %" PRId64 ", \"tid\": %" PRId64, pid, tid);
-    trace_export_chrome_put_us(w, "ts", at);
+    trace_export_chrome_put_us(w, "ts", trace_export_chrome_time(w, at));
 }
 
 static void trace_export_chrome_put_end(writer *w)
@@ -70,7 +88,8 @@ static void trace_export_chrome_put_meta(writer *w, const char *what, int64_t pi
 
 static int64_t trace_export_chrome_device_pid(const writer *w, int device)
 {
-    return w->hta ? device : (int64_t)DEVICE_PROCESS + device;
+    int64_t first = w->ranks ? (int64_t)TRACE_DEVICES * w->t->rank : 0;
+    return w->hta ? device : DEVICE_PROCESS + first + device;
 }
 
 static int64_t trace_export_chrome_lane_tid(const writer *w, uint32_t lane)
@@ -110,8 +129,8 @@ static const char *trace_export_chrome_run_name(const trace *t, const trace_op *
     return out;
 }
 
-/* Uses the categories of the analysis: kernels that move bytes in copy lanes are copies. HTA
- * decides by the name. */
+/* Uses the categories of the analysis: kernels that move bytes in copy lanes are copies. For HTA
+ * they stay kernels, because HTA decides by the name. */
 static const char *trace_export_chrome_run_category(const writer *w, const trace_op *op)
 {
     bool moves = op->kind == HDI_RECORD_OP_COPY || (!w->hta && trace_moves(w->t, op->lane, op->kind));
@@ -186,7 +205,8 @@ static const char *trace_export_chrome_launch_name(const trace_op *op)
                                             : "cudaLaunchKernel";
 }
 
-/* The call that gave the operation to the driver, or its submit if the call was not recorded. */
+/* For Perfetto, writes the operation's submit. For HTA, writes the call that gave the operation to
+ * the driver, or the submit if the call was not recorded. */
 static void trace_export_chrome_put_launch(writer *w, int32_t index, int64_t pid)
 {
     const trace_op *op = &w->t->ops[index];
@@ -222,7 +242,8 @@ static void trace_export_chrome_put_arrows(writer *w, int32_t index)
     if (op->began == TRACE_UNSEEN || !trace_is_work(op->kind)) {
         return;
     }
-    trace_export_chrome_put_arrow(w, "ac2g", w->t->process, op->thread, op->submitted, pid, tid, op->began);
+    trace_export_chrome_put_arrow(w, "ac2g", trace_export_chrome_program_pid(w), op->thread, op->submitted, pid, tid,
+                                  op->began);
     for (uint32_t i = 0; i < op->n_waits; i++) {
         int32_t other = w->t->waits[op->first_wait + i].other;
         const trace_op *o = other == TRACE_NONE ? NULL : &w->t->ops[other];
@@ -247,15 +268,19 @@ static const char *trace_export_chrome_lane_text(uint8_t kind)
 static void trace_export_chrome_put_names(writer *w)
 {
     const trace *t = w->t;
-    char text[TRACE_TEXT];
-    trace_export_chrome_put_meta(w, "process_name", t->process, 0, "program");
+    char text[TRACE_TEXT], of[32] = "";
+    if (w->ranks) {
+        snprintf(of, sizeof of, "rank %" PRId32 ", ", t->rank);
+    }
+    snprintf(text, sizeof text, "%sprogram", of);
+    trace_export_chrome_put_meta(w, "process_name", trace_export_chrome_program_pid(w), 0, text);
     for (size_t i = 0; i < t->n_threads; i++) {
         const char *name = trace_name(t, t->threads[i].name);
         snprintf(text, sizeof text, "%.140s", name[0] ? name : "thread");
-        trace_export_chrome_put_meta(w, "thread_name", t->process, t->threads[i].thread, text);
+        trace_export_chrome_put_meta(w, "thread_name", trace_export_chrome_program_pid(w), t->threads[i].thread, text);
     }
     for (int d = 0; d < t->n_devices; d++) {
-        snprintf(text, sizeof text, "device %d: %s", d, t->devices[d].name);
+        snprintf(text, sizeof text, "%sdevice %d: %s", of, d, t->devices[d].name);
         trace_export_chrome_put_meta(w, "process_name", trace_export_chrome_device_pid(w, d), 0, text);
     }
     for (size_t i = 0; i < t->n_lanes; i++) {
@@ -305,14 +330,15 @@ static void trace_export_chrome_put_threads(writer *w)
     const trace *t = w->t;
     for (size_t i = 0; i < t->n_ranges; i++) {
         const trace_range *r = &t->ranges[i];
-        trace_export_chrome_put_event(w, "X", "user_annotation", trace_name(t, r->name), t->process, r->thread,
-                                      r->begin);
+        trace_export_chrome_put_event(w, "X", "user_annotation", trace_name(t, r->name),
+                                      trace_export_chrome_program_pid(w), r->thread, r->begin);
         trace_export_chrome_put_us(w, "dur", r->end - r->begin);
         trace_export_chrome_put_end(w);
     }
     for (size_t i = 0; i < t->n_pauses; i++) {
         const trace_pause *p = &t->pauses[i];
-        trace_export_chrome_put_event(w, "X", "pause", pauses[p->kind], t->process, p->thread, p->begin);
+        trace_export_chrome_put_event(w, "X", "pause", pauses[p->kind], trace_export_chrome_program_pid(w), p->thread,
+                                      p->begin);
         trace_export_chrome_put_us(w, "dur", p->end - p->begin);
         trace_export_chrome_put_end(w);
     }
@@ -337,9 +363,10 @@ static void trace_export_chrome_put_intervals(writer *w)
     for (size_t i = 0; i < t->n_intervals; i++) {
         const trace_interval *x = &t->intervals[i];
         for (int ends = 0; ends < 2; ends++) {
-            trace_export_chrome_put_event(w, ends ? "e" : "b", "interval", trace_name(t, x->name), t->process,
-                                          ends ? x->ended_by : x->began_by, ends ? x->end : x->begin);
-            fprintf(w->out, ", \"id\": %zu", i + 1);
+            trace_export_chrome_put_event(w, ends ? "e" : "b", "interval", trace_name(t, x->name),
+                                          trace_export_chrome_program_pid(w), ends ? x->ended_by : x->began_by,
+                                          ends ? x->end : x->begin);
+            fprintf(w->out, ", \"id\": %zu", ((size_t)w->file << 32) + i + 1);
             trace_export_chrome_put_end(w);
         }
     }
@@ -366,27 +393,94 @@ static void trace_export_chrome_put_top(writer *w, int rank)
     fprintf(w->out, "],\n\"traceEvents\": [");
 }
 
+/* Writes the events of one trace. */
+static void trace_export_chrome_put_trace(writer *w)
+{
+    const trace *t = w->t;
+    trace_export_chrome_put_names(w);
+    for (size_t i = 0; i < t->n_stretches; i++) {
+        const trace_stretch *s = &t->stretches[i];
+        if (s->one && s->first_op != TRACE_NONE && s->first_op == s->last_op) {
+            trace_export_chrome_put_run(w, s->first_op);
+        } else {
+            trace_export_chrome_put_stretch(w, s);
+        }
+    }
+    for (size_t i = 0; i < t->n_ops; i++) {
+        trace_export_chrome_put_launch(w, (int32_t)i, trace_export_chrome_program_pid(w));
+        trace_export_chrome_put_arrows(w, (int32_t)i);
+    }
+    trace_export_chrome_put_threads(w);
+    trace_export_chrome_put_intervals(w);
+    trace_export_chrome_put_gaps(w);
+    trace_export_chrome_put_memory(w);
+}
+
 void trace_export_chrome(const trace *t, FILE *out)
 {
     writer w = {.t = t, .out = out};
     trace_export_chrome_put_top(&w, 0);
-    trace_export_chrome_put_names(&w);
-    for (size_t i = 0; i < t->n_stretches; i++) {
-        const trace_stretch *s = &t->stretches[i];
-        if (s->one && s->first_op != TRACE_NONE && s->first_op == s->last_op) {
-            trace_export_chrome_put_run(&w, s->first_op);
+    trace_export_chrome_put_trace(&w);
+    fprintf(out, "\n]}\n");
+}
+
+/* ---- several ranks ---- */
+
+/* Messages may overlap, so each is an event with a number. */
+static void trace_export_chrome_put_messages(writer *w)
+{
+    char name[TRACE_TEXT];
+    trace_export_chrome_put_meta(w, "thread_name", trace_export_chrome_program_pid(w), MESSAGE_THREAD, "messages");
+    for (size_t i = 0; i < w->t->n_messages; i++) {
+        const trace_message *m = &w->t->messages[i];
+        if (m->kind <= HDI_RECORD_MESSAGE_RECEIVE) {
+            snprintf(name, sizeof name, "%s, rank %" PRId32 ", tag %" PRId32, trace_message_text(m->kind), m->peer,
+                     m->tag);
         } else {
-            trace_export_chrome_put_stretch(&w, s);
+            snprintf(name, sizeof name, "%s", trace_message_text(m->kind));
+        }
+        for (int ends = 0; ends < 2; ends++) {
+            trace_export_chrome_put_event(w, ends ? "e" : "b", "message", name, trace_export_chrome_program_pid(w),
+                                          MESSAGE_THREAD, ends ? m->ended : m->posted);
+            fprintf(w->out, ", \"id\": %zu, \"args\": {\"bytes\": %" PRIu64 "}", ((size_t)w->file << 32) + i + 1,
+                    m->bytes);
+            trace_export_chrome_put_end(w);
         }
     }
-    for (size_t i = 0; i < t->n_ops; i++) {
-        trace_export_chrome_put_launch(&w, (int32_t)i, t->process);
-        trace_export_chrome_put_arrows(&w, (int32_t)i);
+}
+
+/* Writes one end of a message's arrow: a moment in the row of messages, and the arrow's begin or
+ * end there. */
+static void trace_export_chrome_put_message_end(writer *w, const trace_side *side, bool arrives)
+{
+    w->file = side->file;
+    w->t = w->ranks->files[side->file];
+    const trace_message *m = &w->t->messages[side->message];
+    int64_t pid = trace_export_chrome_program_pid(w), at = arrives ? m->ended : m->posted;
+    const char *name = arrives ? "received" : "sent";
+    trace_export_chrome_put_event(w, "X", "message", name, pid, MESSAGE_THREAD, at);
+    trace_export_chrome_put_us(w, "dur", 0);
+    trace_export_chrome_put_end(w);
+    trace_export_chrome_put_event(w, arrives ? "f" : "s", "message", "message", pid, MESSAGE_THREAD, at);
+    fprintf(w->out, ", \"id\": %" PRIu64 "%s", w->flows, arrives ? ", \"bp\": \"e\"" : "");
+    trace_export_chrome_put_end(w);
+}
+
+void trace_ranks_export_chrome(const trace_ranks *r, FILE *out)
+{
+    writer w = {.t = r->files[0], .out = out, .ranks = r};
+    trace_export_chrome_put_top(&w, 0);
+    for (int f = 0; f < r->n; f++) {
+        w.t = r->files[f];
+        w.file = f;
+        trace_export_chrome_put_trace(&w);
+        trace_export_chrome_put_messages(&w);
     }
-    trace_export_chrome_put_threads(&w);
-    trace_export_chrome_put_intervals(&w);
-    trace_export_chrome_put_gaps(&w);
-    trace_export_chrome_put_memory(&w);
+    for (size_t i = 0; i < r->n_met; i++) {
+        w.flows++;
+        trace_export_chrome_put_message_end(&w, &r->met[i].sent, false);
+        trace_export_chrome_put_message_end(&w, &r->met[i].received, true);
+    }
     fprintf(out, "\n]}\n");
 }
 

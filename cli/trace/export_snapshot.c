@@ -1,8 +1,8 @@
 /* export_snapshot.c - a trace's memory in the format of PyTorch's memory snapshot, for its viewer.
  *
- * The format is a pickle (protocol 2) of a dictionary. "segments" lists the memory allocated at the
- * end, "device_traces" each device's allocations and frees in order. A buffer is a segment with one
- * block. Its labels, in order, take the place of a call stack.
+ * The format is a pickle (protocol 2) of a dictionary. "segments" lists the memory that is still
+ * allocated when the trace ends, "device_traces" each device's allocations and frees in order. A
+ * buffer is a segment with one block. Its labels, in order, take the place of a call stack.
  *
  * Threads, Locks: see model.h.
  * Always: the pickle contains only plain types, so loading it runs no code.
@@ -40,7 +40,8 @@ static void trace_export_snapshot_put_integer(uint64_t value, FILE *out)
         trace_export_snapshot_put_bytes(value, 4, out);
         return;
     }
-    trace_export_snapshot_put_byte(0x8a, out); /* LONG1, with an extra byte that keeps the sign 0 */
+    /* LONG1; the extra byte 0 keeps the number positive */
+    trace_export_snapshot_put_byte(0x8a, out);
     trace_export_snapshot_put_byte(9, out);
     trace_export_snapshot_put_bytes(value, 8, out);
     trace_export_snapshot_put_byte(0, out);
@@ -72,7 +73,8 @@ static const trace_memory *trace_export_snapshot_next_label(const trace *t, cons
     return end && end->renames ? end + 1 : NULL; /* the next row */
 }
 
-/* All labels of a buffer. `m`: the buffer's first row, or the row with its end. */
+/* The labels of a buffer. `m`: the buffer's first row, for all labels; or the row with its end, for
+ * the last label. */
 static void trace_export_snapshot_put_frames(const trace *t, const trace_memory *m, FILE *out)
 {
     int32_t before = TRACE_NONE;
@@ -138,7 +140,7 @@ static void trace_export_snapshot_put_device(const trace *t, int device, FILE *o
     trace_export_snapshot_put_byte('a', out);
 }
 
-/* The first row of the buffer whose last label begins with `m`. */
+/* The first row of a buffer. `m`: the row that begins the buffer's last label. */
 static const trace_memory *trace_export_snapshot_first_row(const trace *t, const trace_memory *m)
 {
     while (m->renames && m[-1].other != TRACE_NONE) { /* the previous row ends the previous label */

@@ -1,8 +1,9 @@
 /* figures.c - figures of transfers for the tables of `heddle trace`. See model.h. launches.c and
  * memory.c compute the other tables.
  *
- * A path is a way with its source and destination. Operations describe the copies by engines. The
- * program's calls describe bytes that passed through chunks or that the host copied.
+ * A path is a way (HDI_RECORD_WAY_*) together with a source and a destination. Copies that an
+ * engine gave to the driver are operations in the trace. Bytes that passed through chunks, or that
+ * the host copied within the call, appear as the program's calls.
  *
  * Threads, Locks: see model.h.
  */
@@ -24,8 +25,9 @@ typedef struct move {
     uint8_t way, src, dst;
     int64_t asked, began, ended; /* or TRACE_UNSEEN */
     uint64_t bytes, count;
-    int64_t off; /* the move took at most this much longer; TRACE_UNSEEN: no bound is known */
-    bool part;   /* part of a copy through the library's chunks */
+    /* the move took at most this much longer than `ended` - `began`; TRACE_UNSEEN: unknown */
+    int64_t off;
+    bool part; /* part of a copy through the library's chunks */
 } move;
 
 static int trace_figures_compare_moves(const void *a, const void *b)
@@ -79,7 +81,8 @@ static size_t trace_figures_moves_of_ops(const trace *t, move *out)
     return n;
 }
 
-/* Adds the program's transfers through chunks, and those that the host copied within the call. */
+/* Adds the program's transfers through chunks, and transfers that the host copied within the
+ * call. */
 static size_t trace_figures_moves_of_transfers(const trace *t, move *out)
 {
     size_t n = 0;
@@ -181,7 +184,8 @@ static int trace_figures_compare_copies(const void *a, const void *b)
 typedef struct copies {
     one_copy *list;
     size_t n;
-    /* at a thread's first copy: the end of the thread's copies that earlier calls took */
+    /* Only the entries of each thread's first copy are used. Such an entry is the index after the
+     * last copy that the thread's earlier transfers took (trace_figures_time_transfer). */
     uint32_t *taken;
 } copies;
 
@@ -202,8 +206,8 @@ static size_t trace_figures_copy_at(const copies *c, uint32_t thread, int64_t ti
 }
 
 /* A transfer of the program takes the copies that its thread submitted during the call, up to the
- * transfer's last copy. A thread's calls follow each other, so each copy is visited once. The
- * transfer began with the first copy. */
+ * transfer's last copy. A thread's calls follow each other, so each copy is visited at most once.
+ * The transfer began with the first copy. */
 static void trace_figures_time_transfer(trace_transfer *x, trace *t, const copies *c)
 {
     size_t first = trace_figures_copy_at(c, x->thread, INT64_MIN),

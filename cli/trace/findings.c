@@ -1,13 +1,13 @@
 /* findings.c - finds the problems in a trace that are worth a person's time, and ranks them by how
  * much the window may shrink. See model.h.
  *
- * A finding of a trace needs both a share of the window and an absolute time, so a healthy program
- * has none.
- * Its gain is an upper bound. The busiest device still must do its work, so filling idle time
- * shortens the window at most to that work. Only moving work to another device can shorten it
- * further, and the finding about imbalance proposes that. So devices that wait for a slow device
- * are no findings by themselves. The file findings_host.c divides idle time without submitted work
- * by what the program's threads did meanwhile.
+ * A finding of a trace needs evidence. One about time needs both a share of the window and an
+ * absolute time, so a healthy program has none. The gain of a finding is an upper bound. The
+ * busiest device still must do its work, so no use of idle time makes the window shorter than that
+ * work. Only a move of work to another device can do so, and the finding about imbalance proposes
+ * that. So devices that wait for a slow device are no findings by themselves. The file
+ * findings_host.c divides idle time without submitted work by what the program's threads did
+ * meanwhile.
  *
  * Threads, Locks: see model.h.
  */
@@ -69,8 +69,8 @@ void trace_finding_longer(trace_gap *gap, int device, const trace_piece *p, int6
 
 /* ---- idle, by cause ---- */
 
-/* The gaps of one cause: their number, the longest, and the buffer and the holder with most of
- * the time. */
+/* The gaps of one cause: their number, the longest one with its operation, holder and wait, and the
+ * label with most of the time. */
 typedef struct gaps {
     uint64_t count;
     trace_gap longest;
@@ -141,7 +141,7 @@ static void trace_finding_put_gaps(trace_finding *one, const trace *t, const gap
     one->gap = g->longest;
     bool waits = g->op != TRACE_NONE && g->holder != TRACE_NONE && g->holder != g->op;
     bool behind = waits && g->wait != TRACE_NONE && t->waits[g->wait].behind && t->waits[g->wait].other == g->holder;
-    /* other work may have ended the gap, so the next operation need not be the one that waited */
+    /* other work may have ended the gap, so the next operation need not have waited */
     PUT(one->evidence, "%" PRIu64 " gap%s%s; the longest took %s%s%.100s%s%.100s%s", g->count, g->count == 1 ? "" : "s",
         trace_finding_of_buffer(t, g, all, buffer), trace_time_text(g->longest.part, longest),
         g->op == TRACE_NONE ? ""
@@ -191,7 +191,7 @@ static void trace_finding_idle_for_devices(finder *f, int d)
         }
         int64_t gain = trace_finding_bound(f, turns ? trace_least(ns, back) : ns);
         if (!trace_finding_counts(f, gain, 3)) {
-            continue; /* the other device is the busiest, or waits for the busiest */
+            continue; /* the busiest device needs almost the whole window */
         }
         trace_finding *one = trace_finding_add(f, turns ? "serialized-devices" : "idle-for-device", d, e, gain);
         gaps g = trace_finding_gaps_of(f, d, TRACE_CAUSE_DEVICE, e);
@@ -264,7 +264,7 @@ static own_time trace_finding_sum_own(const trace *t, int device)
     return own;
 }
 
-/* `alone`: how long its copies ran without concurrent computing. */
+/* `alone`: how long the copies of these calls ran without concurrent computing. */
 static void trace_finding_put_own(finder *f, int d, const own_time *own, int64_t alone)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], calls[128] = "";
@@ -337,8 +337,8 @@ static void trace_finding_idle_for_copies(finder *f, int d)
                      "Copies run in lanes of their own, so the copy and the launch overlap.");
 }
 
-/* The device whose full lanes explain most of the idle time of device `d` for room, if it is
- * another device; else TRACE_NONE. */
+/* The device whose full lanes explain most of the idle time of device `d` with cause RING.
+ * TRACE_NONE: this is device `d` itself. */
 static int trace_finding_device_full_elsewhere(const trace *t, int d)
 {
     int64_t by[TRACE_DEVICES] = {0};
@@ -370,8 +370,8 @@ static void trace_finding_idle_for_rest(finder *f, int d)
          "Allocate before the loop, and reuse buffers of the same sizes. If the device's memory is full, raise "
          "memory_limit or use less memory."},
         {TRACE_CAUSE_UNKNOWN, "missing-waits", "the trace lacks some waits of its work",
-         "Start the trace while no work is under way. If records had no room, raise the options trace_memory and "
-         "trace_limit, or record less with trace_detail=edges."},
+         "Start the trace while no work is under way. If records had no room, raise the option trace_limit, or record "
+         "less with trace_detail=edges."},
     };
     const trace_device *device = &f->t->devices[d];
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -431,8 +431,8 @@ static void trace_finding_find_losses(finder *f)
 
 #define FAILED_ID "failed-operations"
 
-/* Comes first: if work failed, all other figures describe a program that did not do its work.
- * Operations that a loss ended belong to the finding about losses. */
+/* This finding comes first: if work failed, all other figures describe a program that did not do
+ * its work. Operations that a loss ended belong to the finding about losses. */
 static void trace_finding_find_failed(finder *f)
 {
     const trace *t = f->t;
@@ -500,7 +500,7 @@ static int32_t trace_finding_longest_transfer(const trace *t, const trace_link *
 /* For smaller copies, the way of each copy to the device counts as time of the path. */
 #define SMALL_BYTES (UINT64_C(512) << 10)
 
-/* `way`: the part of `busy` during which copies were on their way. */
+/* `way`: how long, within `busy`, copies were on their way. */
 static void trace_finding_put_slow_link(finder *f, const trace_link *l, double peak, int64_t way, int64_t gain)
 {
     char src[32], dst[32], mean[HDI_AMOUNT_BYTES], busy[HDI_AMOUNT_BYTES];
@@ -707,8 +707,8 @@ static void trace_finding_find_slow_path(finder *f, const trace_link *l, uint8_t
     }
 }
 
-/* Only time that a copy leaves idle can be gained. Slow halves of staged copies belong to the
- * finding about staging. */
+/* Finds slow paths. Only time in which a device copies without computing, or stands idle for a
+ * copy, can be gained. Slow halves of staged copies belong to the finding about staging. */
 static bool trace_finding_find_slow_paths(finder *f)
 {
     const trace *t = f->t;
@@ -755,7 +755,7 @@ static void trace_finding_find_imbalance(finder *f)
     }
     const trace_device *light = &t->devices[least];
     int64_t waits = light->cause[TRACE_CAUSE_DEVICE];
-    /* the device only has too little work */
+    /* true if the device stood idle mostly because it had too little work */
     bool lacks = light->cause[TRACE_CAUSE_NOTHING] + waits >= light->idle / 2;
     if (!lacks) {
         return;

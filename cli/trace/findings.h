@@ -54,12 +54,13 @@ bool trace_finding_measure(const trace_device *d, trace_cause cause, measure *ou
 /* The measured time between `begin` and `end`. */
 int64_t trace_finding_within(const measure *m, int64_t begin, int64_t end);
 
-/* Keeps `p` as the gap if more of it concerns the finding. */
+/* Replaces *gap by `p` if `part`, the time of `p` that concerns the finding, is longer than that of
+ * *gap. */
 void trace_finding_longer(trace_gap *gap, int device, const trace_piece *p, int64_t part);
 /* Calls trace_finding_longer for all pieces of the measure between `begin` and `end`. */
 void trace_finding_longest(trace_gap *gap, int device, const measure *m, int64_t begin, int64_t end);
 
-/* How much the window can shrink if this much idle time goes. */
+/* How much the window can shrink if this much idle time disappears. */
 int64_t trace_finding_bound(const finder *f, int64_t ns);
 
 /* Finds full or moved memory, and sets `memory`. False: out of memory. */

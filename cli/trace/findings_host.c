@@ -1,8 +1,8 @@
-/* findings_host.c - findings on idle time that the program's threads cause: nothing was submitted,
- * or too late.
+/* findings_host.c - findings on idle time in which nothing was submitted, or in which work was on
+ * its way to the device.
  *
- * Idle time without submitted work is divided by the activity of the threads that submit to the
- * device:
+ * This idle time is divided by what the device's engine, and the threads that submit to the device,
+ * did meanwhile:
  *    loading code      a kernel or library is used for the first time; its launch may be slow
  *    slow functions    a function of hd_lane_run_native holds up the engine, which feeds the device
  *    waiting elsewhere the threads wait for another device's work: the devices take turns
@@ -18,15 +18,17 @@
 #include <string.h>
 #include "cli/trace/findings.h"
 
-/* If a thread submits later than this after a wait, it did something else first. */
+/* SOON_NS: a thread that submits later than this after a wait did something else first. SHORT_NS:
+ * the cost of a launch explains a gap up to this length; a longer function counts as slow.
+ * MANY_OPERATIONS: with fewer operations, only slow driver calls are a finding about launches. */
 enum { SOON_NS = 200000, SHORT_NS = 50000, MANY_OPERATIONS = 50 };
 
 /* Operations that compute this long are not too short: no driver needs a twentieth of this time for
  * an operation. */
 enum { LONG_OPERATION_NS = 1000000 };
 
-/* If another device works for this share of the idle time, it may be the cause. For example,
- * nothing else in a trace shows that threads share a lock. */
+/* If another device works for this share of the idle time, that device may be the cause. For
+ * example, threads may share a lock, and nothing else in a trace shows this. */
 enum { TURNS_PERCENT = 80 };
 
 /* Every program has first launches. In a short, healthy program they take a few milliseconds,
@@ -46,16 +48,16 @@ typedef struct sums {
     trace_gap code_gap, here_gap, brief_gap, rest_gap, way_gap, call_gap, first_gap, turns_gap[TRACE_DEVICES];
     int64_t way;  /* work was on its way, for a normal time */
     int64_t call; /* the part of `way` in the driver's launch calls */
-    /* of first launches: the time beyond normal, and the longest way of one */
+    /* of first launches: the time beyond a normal way, and the longest way of one launch */
     int64_t first, first_most;
     /* the first launch with the longest way, and the number of first launches */
     int32_t first_op, n_first;
     int32_t call_op, way_op; /* the operation whose call, or way, has the longest piece */
     int64_t held;            /* part of `way` within long functions of hd_lane_run_native */
     trace_gap held_gap;      /* its longest piece */
-    int64_t held_most;       /* the longest of those functions */
-    int32_t held_op;         /* its operation */
-    uint64_t n_held;         /* their number */
+    int64_t held_most;       /* how long the longest of those functions ran */
+    int32_t held_op;         /* the operation of that function */
+    uint64_t n_held;         /* the number of those functions */
     int64_t turns[TRACE_DEVICES];
     uint64_t n_here, n_brief, n_rest;
 } sums;
@@ -131,8 +133,8 @@ static bool trace_finding_host_thread_feeds(const trace *t, uint32_t thread, int
     return false;
 }
 
-/* The last answer of trace_finding_host_thread_feeds, because neighbours mostly come from one
- * thread. */
+/* The last answer of trace_finding_host_thread_feeds, kept because neighbours in a table mostly
+ * come from one thread. */
 typedef struct feeder {
     uint32_t thread;
     bool valid, feeds;
@@ -382,8 +384,8 @@ static void trace_finding_host_put_launches(finder *f, int d, int64_t ns, int64_
         "from several threads. Leave the option chains on.");
 }
 
-/* For long operations, some of which took long to reach the device. `ns`: includes short gaps
- * before submits. */
+/* Adds the finding that some of the device's long operations took long to reach the device. `ns`:
+ * includes short gaps before submits. */
 static void trace_finding_host_put_long_ways(finder *f, int d, const sums *s, int64_t ns)
 {
     const trace *t = f->t;
@@ -405,7 +407,7 @@ static void trace_finding_host_put_long_ways(finder *f, int d, const sums *s, in
                      "the device while it computes. `--all` shows how long launches take to reach the device.");
 }
 
-/* For few operations with slow driver calls. */
+/* Adds the finding about few operations with slow driver calls. */
 static void trace_finding_host_put_ways(finder *f, int d, const sums *s)
 {
     char time[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], name[TRACE_TEXT];
@@ -422,8 +424,8 @@ static void trace_finding_host_put_ways(finder *f, int d, const sums *s)
         "shows how long launches take to reach the device.");
 }
 
-/* Finds the device that worked longest while device `d` had no work, and for how long; or
- * TRACE_NONE. */
+/* Finds the device that worked longest while device `d` had no work. *most: for how long.
+ * TRACE_NONE: no device worked then. */
 static int trace_finding_host_find_other(const trace *t, const measure *m, int64_t *most)
 {
     int other = TRACE_NONE;
@@ -466,7 +468,7 @@ static void trace_finding_host_put_rest(finder *f, int d, const sums *s, int64_t
         "(hd_launch_host). With hd_range_push and hd_range_pop, the trace shows what the program does meanwhile.");
 }
 
-/* `first`: the part of the time from first launches. */
+/* `first`: how much of this time first launches caused. */
 static void trace_finding_host_put_code(finder *f, int d, const sums *s, int64_t ns, int64_t first)
 {
     const trace *t = f->t;
@@ -516,7 +518,7 @@ static int64_t trace_finding_host_put_functions(finder *f, int d, const sums *s)
 static void trace_finding_host_put_all(finder *f, int d, const sums *s, const measure *m)
 {
     int64_t left = m->before[m->d->n_pieces], code = trace_finding_host_take_share(&left, s->code);
-    /* `left` does not include `first`, because its cause differs */
+    /* `left` does not include `first`, because the cause of `first` differs */
     int64_t first = trace_finding_host_is_long(f, s->first) ? s->first : 0;
     trace_add(&code, first);
     if (trace_finding_counts(f, code, 3)) {
@@ -647,9 +649,9 @@ static bool trace_finding_host_is_stated(const finder *f, int device, const trac
     return op->kind == HDI_RECORD_OP_COPY && (own ? f->own_stated[device] : f->ways_stated[device]);
 }
 
-/* Divides the time of work on its way to the device. First launches load code if they take
- * longer than later ones. Ways of copies that another finding reports are left out. `first`
- * holds one entry for each name and one more. */
+/* Divides the time of work on its way to the device. First launches load code if they take longer
+ * than later launches. Ways of copies that another finding reports are left out. `first` holds one
+ * entry for each name and one more. */
 static void trace_finding_host_sum_ways(const finder *f, int device, int32_t *first, functions *all, sums *s)
 {
     const trace *t = f->t;

@@ -13,7 +13,7 @@
 
 typedef enum reason { FULL, MOVED, REASONS } reason;
 
-/* By the device of the memory. */
+/* Pauses and idle time of each reason, by the device whose memory was full or moved. */
 typedef struct reasons {
     int64_t paused[TRACE_DEVICES][REASONS];
     int64_t gain[TRACE_DEVICES][REASONS]; /* largest idle time of one device within these pauses */
@@ -23,7 +23,7 @@ typedef struct reasons {
 
 #define PUT(into, ...) snprintf((into), sizeof(into), __VA_ARGS__)
 
-/* Returns the reason of a pause; REASONS: neither. */
+/* Returns the reason of a pause; REASONS: the pause has neither reason. */
 static reason trace_finding_memory_reason_of(const trace *t, const trace_pause *p)
 {
     bool moves = p->kind == HDI_RECORD_PAUSE_MAP && p->detail == HDI_RECORD_MAP_MOVED;
@@ -126,8 +126,9 @@ static int trace_finding_memory_compare_pauses(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Returns how long threads were held up within the window. A thread's pauses may nest, for example
- * if memory runs out and the thread asks the program. Nested time counts once. */
+/* Sums up how long threads were held up within the window. A thread's pauses may nest, for example
+ * if memory runs out and the thread asks the program. Nested time counts once. False: out of
+ * memory. */
 static bool trace_finding_memory_sum_pauses(const trace *t, reasons *r, bool *any)
 {
     trace_pause *list = trace_table(t->n_pauses, sizeof *list);

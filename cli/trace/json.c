@@ -205,8 +205,8 @@ static void trace_json_put_path(hdi_json *j, const trace *t)
     hdi_json_object_end(j);
 }
 
-/* Of the findings with one id, the first lists all their devices, each once. The others list
- * their own. */
+/* The first finding of an id lists the devices of all findings of this id, each device once. Every
+ * other finding lists its own devices. */
 static void trace_json_put_alike(hdi_json *j, const trace *t, int32_t index)
 {
     uint32_t seen = 0;
@@ -338,19 +338,24 @@ static void trace_json_put_intervals(hdi_json *j, const trace *t)
     hdi_json_array_end(j);
 }
 
+void trace_put_json_members(const trace *t, struct hdi_json *j)
+{
+    trace_json_put_head(j, t);
+    trace_json_put_devices(j, t);
+    trace_json_put_path(j, t);
+    trace_json_put_findings(j, t);
+    trace_json_put_launches(j, t);
+    trace_json_put_links(j, t);
+    trace_json_put_labels(j, t);
+    trace_json_put_intervals(j, t);
+}
+
 void trace_put_json(const trace *t, FILE *out)
 {
     hdi_json j;
     hdi_json_begin(&j, out);
     hdi_json_object(&j);
-    trace_json_put_head(&j, t);
-    trace_json_put_devices(&j, t);
-    trace_json_put_path(&j, t);
-    trace_json_put_findings(&j, t);
-    trace_json_put_launches(&j, t);
-    trace_json_put_links(&j, t);
-    trace_json_put_labels(&j, t);
-    trace_json_put_intervals(&j, t);
+    trace_put_json_members(t, &j);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }

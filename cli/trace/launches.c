@@ -14,7 +14,7 @@ typedef struct summer {
     int64_t *times, *spare; /* room for one time for each operation */
 } summer;
 
-/* The launches in a stretch, and their kernel. */
+/* The number of operations in a stretch, and their kernel or kind. mixed: these differ. */
 typedef struct stretch_count {
     uint32_t n;
     int32_t kernel;
@@ -98,7 +98,7 @@ static trace_launch trace_launches_sum_kernel(const summer *s, const uint32_t *l
         l.least = s->times[0], l.most = s->times[l.measured - 1];
         l.median = trace_quantile(s->times, l.measured, 0.5), l.p99 = trace_quantile(s->times, l.measured, 0.99);
     }
-    for (size_t i = 0; i < n; i++) { /* the first operation of a stretch begins with it */
+    for (size_t i = 0; i < n; i++) { /* the first operation of a stretch begins with the stretch */
         const trace_op *op = &t->ops[list[i]];
         if (op->stretch != TRACE_NONE && t->stretches[op->stretch].first_op == (int32_t)list[i]) {
             s->times[seen++] = trace_most(0, op->began - op->submitted);
@@ -174,7 +174,7 @@ static void trace_launches_sum_queue(const summer *s, trace_device *d, size_t fi
     }
     trace_sort_times(begins, n, s->spare + t->n_ops);
     trace_sort_times(ends, n, s->spare + t->n_ops);
-    /* an operation that ends when another is submitted left the queue */
+    /* an operation that ends at the time of a submit left the queue before this submit */
     for (size_t b = 0, e = 0; b < n; b++) {
         while (ends[e] <= begins[b] && e < b) {
             e++;

@@ -8,7 +8,7 @@
  * subtracts the bytes from the old label, and the other one adds them to the new label.
  *
  * Threads, Locks: see model.h.
- * Always: of the rows of a buffer that count, the first one adds bytes, the next one removes them,
+ * Always: among a buffer's rows with `counts`, the first row adds bytes, the next row removes them,
  * and so on.
  */
 #include <stdlib.h>
@@ -91,7 +91,7 @@ static int trace_memory_compare_rows(const void *a, const void *b)
     return (x->time > y->time) - (x->time < y->time);
 }
 
-/* Rows follow the file's order, so each thread's rows keep theirs. */
+/* Corrects the times of each thread's rows that are a little out of the file's order. */
 static void trace_memory_straighten_threads(trace *t, reference *list)
 {
     for (size_t i = 0; i < t->n_memory; i++) {
@@ -119,8 +119,8 @@ static void trace_memory_sort_by_buffer(const trace *t, reference *list)
     trace_sort(list, t->n_memory, sizeof *list, trace_memory_compare_references);
 }
 
-/* If one thread gets a buffer number before another thread freed it, moves the new allocation
- * behind the free. */
+/* If one thread gets a buffer number before another thread freed the buffer of this number, moves
+ * the new allocation behind the free. */
 static void trace_memory_straighten_buffers(trace *t, reference *list)
 {
     bool live = false;
@@ -318,7 +318,7 @@ static bool trace_memory_sum_labels(trace *t)
 
 /* The bytes in buffers of a device, row by row. */
 typedef struct use {
-    uint64_t seen, rest; /* by rows that count; everything else */
+    uint64_t seen, rest; /* seen: the bytes of rows that count; rest: all other bytes */
 } use;
 
 /* Freeing a buffer that is older than the trace reduces the rest. */
@@ -334,8 +334,8 @@ static void trace_memory_take_row(use *u, const trace_memory *m)
     }
 }
 
-/* Takes the next row or figure, whichever is earlier. Both tables are sorted. Counts a figure until
- * the next one. */
+/* Takes the next row or figure, whichever is earlier. Both tables are sorted. A figure counts until
+ * the next figure. */
 static void trace_memory_take_next(const trace *t, int device, size_t *figure, size_t *row, use *u)
 {
     bool is_row = *figure == t->n_figures || (*row < t->n_memory && t->memory[*row].time <= t->figures[*figure].time);

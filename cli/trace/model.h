@@ -10,6 +10,7 @@
  *    launches.c   launches by kernel, their way to the device, the length of the queue
  *    memory.c     allocations and frees of each buffer, its labels, memory by label
  *    figures.c    transfers
+ *    messages.c   messages between ranks, and which waits they explain (ranks.h: several ranks)
  *    findings.c   the problems that are worth a person's time, ranked
  *
  * Threads: one at a time. Locks: none.
@@ -60,7 +61,7 @@ typedef struct trace_op {
     bool lost;   /* its device was lost before it ended; `done` is then the time of the loss */
     bool chunk;  /* COPY: to or from a pinned chunk of the library */
     bool leg;    /* COPY: one half of a staged copy */
-    /* waits whose records are missing, or whose other operation is missing */
+    /* waits whose records, or whose awaited operations, are missing */
     uint32_t unknown_waits;
     uint64_t position;
     int32_t kernel; /* index of names, or TRACE_NONE */
@@ -75,7 +76,8 @@ typedef struct trace_op {
     /* index of the operation before it in its lane, of the same runtime, or TRACE_NONE */
     int32_t before;
     int32_t stretch; /* index of stretches, or TRACE_NONE */
-    /* the last to end among its waits and the operation before it, or TRACE_NONE */
+    /* of the operations for which it waits and the operation before it in its lane, the one that
+     * ended last; TRACE_NONE: none */
     int32_t holder;
     /* index of the wait that names the holder; TRACE_NONE: the lane's order made it wait */
     int32_t held_by;
@@ -84,8 +86,8 @@ typedef struct trace_op {
 } trace_op;
 
 #define TRACE_UNSEEN INT64_MIN
-/* The bits of a position in the program. The bits above number the runtimes that wrote into one
- * file. */
+/* The bits of a position in the program. In the tables, the bits above contain the number of the
+ * runtime that wrote the record. */
 enum { TRACE_POSITION_BITS = 48 };
 
 typedef struct trace_wait {
@@ -139,8 +141,8 @@ typedef struct trace_device {
     double queue_mean;
     uint64_t queue_most;
     uint64_t in_use_most,
-        /* the most bytes that buffers took, as far as known; the part of them without an allocation
-         * in the trace */
+        /* the most bytes that buffers took, as far as known, and the part of them whose allocations
+         * are not in the trace */
         in_use_rest;
     int64_t clock_within; /* how closely the device's own times match the clock */
 } trace_device;
@@ -158,10 +160,11 @@ typedef struct trace_stretch {
     int64_t began, ended;
     int32_t first_op, last_op;
     uint8_t op;
-    /* approximate: it has no device time. Its time is an estimate from others of its kind, or the
-     * time that the host saw */
+    /* approximate: it has no device time. Its time is an estimate from other work of its kind, or
+     * the time that the host saw */
     bool one, approximate;
-    bool coarse; /* its ends come from two clocks, whose offset is too uncertain for its length */
+    /* its ends come from two clocks, and their offset is too uncertain for so short a stretch */
+    bool coarse;
     int64_t off; /* it took at most this much longer than its ends show; unknown if approximate */
 } trace_stretch;
 
@@ -261,6 +264,28 @@ typedef struct trace_interval {
     bool nvtx;
 } trace_interval;
 
+/* A message between ranks, or the rank's part in a collective operation. Sorted by the time of
+ * posting. */
+typedef struct trace_message {
+    uint8_t kind; /* HDI_RECORD_MESSAGE_* */
+    bool failed;
+    int32_t peer; /* the rank at the other end, or the root; TRACE_NONE: none */
+    int32_t tag;
+    uint32_t communicator;
+    uint32_t order; /* 0: no message of the other side belongs to it */
+    uint64_t bytes;
+    int32_t op; /* its claim; TRACE_NONE: not in the trace */
+    /* the program's call, the bytes were ready, it was posted, it ended */
+    int64_t called, ready, posted, ended;
+    int64_t idle;    /* ns during which devices stood still for it, of all devices together */
+    int64_t blocked; /* ns during which calls of threads waited for it, of all threads together */
+} trace_message;
+
+/* A time of rank 0's clock is a time of this trace's clock plus the offset. Sorted by time. */
+typedef struct trace_offset {
+    int64_t time, offset, within;
+} trace_offset;
+
 /* A piece of a device that shows a finding: idle time, or copies that ran alone. */
 typedef struct trace_gap {
     int64_t begin, end;
@@ -302,7 +327,7 @@ typedef struct trace_launch {
     uint64_t failed;
     /* ns on the device, of the measured launches; 0: there are none */
     int64_t total, least, median, p99, most;
-    /* ns of stretches of several operations, divided by their number */
+    /* its share of stretches of several operations, in ns: their time divided by their launches */
     int64_t shared;
     /* the shared stretches also ran other operations, so `shared` is a guess; else it is exact */
     bool mixed;
@@ -326,6 +351,12 @@ typedef struct trace {
     int detail, placement;
     uint32_t process;
     int64_t since_1970, length; /* length: ns from the first to the last record */
+    int64_t clock;              /* hdi_clock_ns at the trace's beginning */
+    int32_t rank, ranks;        /* the place of the runtime; TRACE_NONE: the trace tells none */
+    uint64_t rank_run;          /* the run of all ranks */
+    trace_offset *offsets;
+    trace_message *messages;
+    size_t n_offsets, n_messages;
     /* the trace was stopped properly; the file ends within a record */
     bool ended, cut;
     /* the file ran out of room: the trace covers the time before that */
@@ -338,7 +369,7 @@ typedef struct trace {
     uint64_t unplaced;    /* operations without a time on their device */
     /* operations that never ran because of a failure; operations that a loss ended */
     uint64_t failed, lost;
-    /* spans whose end is the time at which the engine saw it */
+    /* spans whose end is the time at which the engine saw the end */
     uint64_t spans_by_clock;
     uint64_t spans_coarse; /* spans with `coarse` */
     int runs;              /* runtimes that wrote into the file, one after another */
@@ -392,8 +423,8 @@ bool trace_read_content(const char *file, const void *bytes, size_t n, const tra
 bool trace_read_bytes(const void *bytes, size_t n, trace *out, char error[512]);
 void trace_release(trace *t);
 
-/* Writes the chain of waits from an operation back to one that waited for nothing: at most `most`
- * indices of ops. Returns their number. */
+/* Writes the chain of waits from an operation back to an operation that waited for nothing: at most
+ * `most` indices of ops. Returns their number. */
 size_t trace_chain(const trace *t, int32_t op, int32_t *out, size_t most);
 
 /* Returns the operation of the lane that ends at the position, or TRACE_NONE. */
@@ -402,8 +433,8 @@ int32_t trace_find_op(const trace *t, uint32_t lane, uint64_t position);
 /* Returns the lane with this number, or NULL. */
 const trace_lane *trace_find_lane(const trace *t, uint32_t lane);
 
-/* True if buffers take much memory without a row in the table, beyond rounded sizes and small
- * buffers of the library. */
+/* True if `in_use_rest` is worth a line. A small rest can come from rounded sizes and small buffers
+ * of the library. */
 static inline bool trace_has_rest(const trace_device *d)
 {
     return d->in_use_rest > d->in_use_most / 100 && d->in_use_rest >= UINT64_C(65536);

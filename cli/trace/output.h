@@ -12,6 +12,9 @@
 enum { TRACE_LINES = 40 };
 void trace_put_text(const trace *t, bool all, FILE *out);
 void trace_put_json(const trace *t, FILE *out);
+/* The members of that object. */
+struct hdi_json;
+void trace_put_json_members(const trace *t, struct hdi_json *j);
 
 /* Prints the chain of waits behind the operation "DEVICE.LANE:POSITION". False: `error` explains
  * why not. */

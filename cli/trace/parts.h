@@ -40,7 +40,7 @@ typedef struct bench_trace_run {
     int64_t time, began, ended; /* SPAN: device times */
     /* SPAN, in ns of the clock: it took at most this much longer than its ends show */
     int64_t off;
-    /* SPAN: its ends come from two clocks, whose offset is too uncertain for its length */
+    /* SPAN: its ends come from two clocks, and their offset is too uncertain for so short a span */
     bool coarse;
 } bench_trace_run;
 
@@ -74,7 +74,7 @@ typedef struct trace_source {
     const uint8_t *bytes;
     size_t n; /* whole records */
     /* The file ran out of room. Records are missing between those from first_partial to
-     * last_partial. These are not read, and the trace ends before them. */
+     * last_partial. The records in this range are not read, and the trace ends before it. */
     bool is_full;
     size_t first_partial, last_partial;
     trace *t;
@@ -115,7 +115,7 @@ int64_t trace_time(trace_source *s, int64_t clock);
 int trace_lane_device(uint32_t lane);
 uint64_t trace_position(const trace_source *s, uint64_t position);
 
-/* Call it before each pass over the records. It starts with the first runtime. */
+/* Call it before each pass over the records. The pass then starts with the first runtime. */
 void trace_first_run(trace_source *s);
 /* True if a TRACE record starts another runtime's records; `run` then advances. */
 bool trace_next_run(trace_source *s, const hdi_record *r);
@@ -132,18 +132,24 @@ int32_t trace_lookup(const trace_source *s, uint8_t kind, uint64_t number, int64
 bool trace_read_tables(trace_source *s);
 int32_t trace_label_of(const trace_source *s, uint32_t label, int64_t time);
 
+/* messages.c: reads RANK and MESSAGE, and adds up the time that was lost for each message. */
+void trace_read_rank(trace_source *s, const hdi_record *r);
+void trace_read_message(trace_source *s, const hdi_record *r);
+void trace_order_messages(trace *t);
+bool trace_blame_messages(trace *t);
+
 /* memory.c: reads ALLOC, FREE and LABEL, and joins the rows of each buffer afterwards. */
 void trace_read_memory(trace_source *s, const hdi_record *r);
 bool trace_join_memory(trace *t);
 bool trace_sum_memory(trace *t);
 
-/* estimate.c: when an operation ran, estimated from others of its kind. */
+/* estimate.c: when an operation ran, estimated from other operations of its kind. */
 typedef struct trace_estimate {
     /* began: TRACE_UNSEEN if there is no estimate; `ended` is then an upper bound */
     int64_t began, ended;
 } trace_estimate;
-/* Returns one estimate for each operation, which the caller frees. NULL: out of memory. It needs
- * the issues, the ends that the host saw, and the spans. */
+/* Returns one estimate for each operation, which the caller frees. NULL: out of memory. The
+ * function needs the issues, the ends that the host saw, and the spans. */
 trace_estimate *trace_estimates(const trace_source *s);
 
 /* times.c */
@@ -164,13 +170,13 @@ bool trace_launches(trace *t);
 bool trace_figures(trace *t, const trace_peaks *peaks, char error[512]);
 bool trace_find(trace *t);
 
-/* "12.9 ms": rounded to a tenth of the unit, as on the page. */
+/* "12.9 ms": rounded to a tenth of the unit, as on the page of `heddle report`. */
 const char *trace_time_text(int64_t ns, char out[HDI_AMOUNT_BYTES]);
 const char *trace_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
 #define TRACE_NS(ns) trace_time_text(ns, (char[HDI_AMOUNT_BYTES]){0})
 #define TRACE_BYTES(bytes) trace_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
 
-/* Returns the number of a finding's id, or TRACE_NONE. */
+/* Returns the index of a finding's id, from 0, or TRACE_NONE. */
 enum { TRACE_FINDING_IDS = 21 };
 int trace_finding_number(const char *id);
 

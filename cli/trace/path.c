@@ -4,8 +4,8 @@
  * The critical path goes backwards from the work that ended last. An operation's predecessor is the
  * one for which it waited. If the predecessor had ended before the operation was submitted, the
  * path continues in the submitting thread. There it goes on to the operation for which that thread
- * had waited. Calls wait for operations, which their pauses name. A read ends with its last copy.
- * An allocation waits for any operation that frees memory of its device.
+ * had waited. Calls wait for operations, which their pauses name. A read ends with its last copy. A
+ * wait for memory of a device counts as a wait for the device's operation that ended last.
  *
  * Threads, Locks: see model.h.
  * Always: both walks go back in time, and take at most as many steps as there are operations.
@@ -208,7 +208,7 @@ static int32_t trace_path_before_submit(walker *w, const trace_op *op)
             return p->op;
         }
         if (w->looks == 0) {
-            break; /* no recorder writes that many */
+            break; /* no recorder writes so many waits */
         }
         w->looks--;
     }

@@ -106,6 +106,8 @@ static void trace_read_head(trace_source *s)
     const hdi_record first = trace_record(s, 0);
     s->begin = first.time;
     trace *t = s->t;
+    t->clock = first.time;
+    t->rank = t->ranks = TRACE_NONE;
     t->detail = first.kind;
     t->placement = (int)(first.trace.placement <= 2 ? first.trace.placement : 0);
     t->process = first.trace.process;
@@ -251,7 +253,7 @@ enum { OF_FILE = 2 }; /* DROPPED */
 static void trace_read_dropped(trace_source *s, const hdi_record *r)
 {
     enum { OF_ENGINE = 1 };
-    /* otherwise its time lies outside the trace */
+    /* the file's own DROPPED of a full file has a time behind the trace's end */
     bool lasts = !(s->is_full && r->kind == OF_FILE);
     int64_t time = lasts ? trace_time(s, r->time) : TRACE_UNSEEN;
     trace_count(&s->t->dropped, r->dropped.count);
@@ -502,7 +504,8 @@ static size_t trace_read_order_runs(const trace_places *places, bench_trace_run 
 
 /* ---- waits ---- */
 
-/* Like trace_op_behind. `hint` is the last answer for the lane; the next one is usually close. */
+/* Like trace_op_behind. `hint` is the last answer for the lane; the next answer is usually
+ * close. */
 static size_t trace_read_behind_near(const trace *t, const trace_lane *lane, uint64_t position, uint32_t *hint)
 {
     size_t begin = (size_t)lane->first_op, end = begin + (size_t)lane->n_ops, at = begin + *hint;
@@ -538,7 +541,7 @@ static void trace_read_wait(trace_source *s, const hdi_record *r, trace_wait *ou
     uint64_t position = trace_position(s, r->wait.position);
     size_t behind = lane ? trace_read_behind_near(t, lane, position, &hints[r->wait.lane]) : 0;
     if (!lane || behind == (size_t)lane->first_op || t->ops[behind - 1].position != position) {
-        t->ignored++; /* its SUBMIT was dropped, or it is invalid */
+        t->ignored++; /* the operation's SUBMIT was dropped, or the record is invalid */
         return;
     }
     int32_t op = (int32_t)behind - 1;
@@ -604,7 +607,7 @@ static void trace_read_place_waits(trace *t, const trace_wait *waits)
     }
 }
 
-/* Extends an operation's wait for a lane to `to`. */
+/* An extension: the operation's wait for a lane reaches to `to`. */
 typedef struct further {
     int32_t op, to;
     uint32_t lane;
@@ -632,7 +635,7 @@ static int trace_read_compare_numbered(const void *a, const void *b)
 }
 
 /* Reads a wait that extends to the lane's next event. Missing operations or waits are counted
- * elsewhere. False: it does not belong to the trace. */
+ * elsewhere. False: the record is invalid, or an operation or a lane of the record is missing. */
 static bool trace_read_behind(trace_source *s, const hdi_record *r, further *out)
 {
     trace *t = s->t;
@@ -677,7 +680,7 @@ static void trace_read_extend_waits(trace *t, const further *list, size_t n, num
         }
         trace_wait *w = &waits[room[i].number];
         if (to > w->other) {
-            /* the missing operation ends before `other` */
+            /* the missing operation ends before `other`, so its wait is no longer unknown */
             op->unknown_waits -= w->other == TRACE_NONE;
             w->other = to;
             w->behind = true;
@@ -845,8 +848,8 @@ static bool trace_read_analyse(const void *bytes, size_t n, const trace_peaks *p
     trace_read_find_end(&s);
     bool ok = trace_read_all(&s);
     out->length = s.last;
-    ok = ok && trace_split(out) && trace_path(out) && trace_launches(out) && trace_figures(out, peaks, error) &&
-         trace_find(out);
+    ok = ok && trace_split(out) && trace_blame_messages(out) && trace_path(out) && trace_launches(out) &&
+         trace_figures(out, peaks, error) && trace_find(out);
     if (!ok && error[0] == 0) {
         snprintf(error, 512, "there is no memory for its %zu records", s.n);
     }
@@ -923,9 +926,10 @@ void trace_release(trace *t)
     for (size_t i = 0; t->names && i < t->n_names; i++) {
         free(t->names[i]);
     }
-    void *tables[] = {t->intervals, t->names,    t->lanes,      t->ops,     t->waits,  t->stretches, t->transfers,
-                      t->memory,    t->figures,  t->pauses,     t->losses,  t->ranges, t->links,     t->launches,
-                      t->findings,  t->critical, t->activities, t->threads, t->labels, t->options};
+    void *tables[] = {t->intervals, t->names,    t->lanes,    t->ops,      t->waits,      t->stretches,
+                      t->transfers, t->memory,   t->figures,  t->pauses,   t->losses,     t->ranges,
+                      t->links,     t->launches, t->findings, t->critical, t->activities, t->threads,
+                      t->labels,    t->options,  t->offsets,  t->messages};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         free(tables[i]);
     }

@@ -1,5 +1,5 @@
-/* records.c - names, and the tables of a trace without lanes: transfers, memory, pauses, losses,
- * ranges, threads. See model.h.
+/* records.c - names, and the tables that are not grouped by lane: transfers, memory, pauses,
+ * losses, ranges, threads. See model.h.
  *
  * Threads, Locks: see model.h.
  * Always: as in read.c.
@@ -534,6 +534,12 @@ static void trace_records_read_all(trace_source *s)
         case HDI_RECORD_ACTIVITY:
             trace_records_read_activity(s, &r);
             break;
+        case HDI_RECORD_RANK:
+            trace_read_rank(s, &r);
+            break;
+        case HDI_RECORD_MESSAGE:
+            trace_read_message(s, &r);
+            break;
         default:
             break;
         }
@@ -553,12 +559,15 @@ bool trace_read_tables(trace_source *s)
     t->ranges = trace_table(s->count[HDI_RECORD_PUSH], sizeof t->ranges[0]);
     t->intervals = trace_table(s->count[HDI_RECORD_INTERVAL], sizeof t->intervals[0]);
     t->options = trace_table(s->n_namings, sizeof t->options[0]);
+    t->offsets = trace_table(s->count[HDI_RECORD_RANK], sizeof t->offsets[0]);
+    t->messages = trace_table(s->count[HDI_RECORD_MESSAGE], sizeof t->messages[0]);
     if (!t->transfers || !t->memory || !t->pauses || !t->losses || !t->figures || !t->activities || !t->ranges ||
-        !t->intervals || !t->options) {
+        !t->intervals || !t->options || !t->offsets || !t->messages) {
         return false;
     }
     trace_records_read_all(s);
     trace_records_read_options(s);
+    trace_order_messages(t);
     trace_sort(t->transfers, t->n_transfers, sizeof t->transfers[0], trace_records_compare_transfers);
     trace_sort(t->pauses, t->n_pauses, sizeof t->pauses[0], trace_records_compare_pauses);
     trace_sort(t->intervals, t->n_intervals, sizeof t->intervals[0], trace_records_compare_intervals);

@@ -1,4 +1,5 @@
-/* rules.c - checks rules that a trace must keep, for a build: `heddle trace FILE --check RULES`.
+/* rules.c - `heddle trace FILE --check RULES`: checks a trace against rules, so that a build can
+ * fail.
  *
  * A line is a rule: FIGURE COMPARISON VALUE. A # starts a comment. Comparisons are < <= > >= == !=.
  *    compute  transfer  idle  overlap   share of the window (%), or a time (ns, us, ms, s)
@@ -12,7 +13,7 @@
  *    FIGURE.DEVICE                      of one device; without .DEVICE, of each device that has
  *                                       operations
  *    critical.KIND                      compute, transfer, claim, way, host, unknown along the
- *                                       critical path; as idle
+ *                                       critical path; a share (%) or a time
  *    transfer.rate(A->B)                of every path from A to B (a device's number, or host);
  *                                       MB/s or GB/s
  *    transfer.share(A->B)               the same, as a share of the path's peak (%)
@@ -53,7 +54,7 @@ typedef struct rule {
     int src, dst; /* ends of a path */
     bool path;
     int comparison;
-    double value; /* in the smallest unit */
+    double value; /* the value in the smallest unit */
     unit_kind unit;
     const char *unit_text;
     double factor;
@@ -129,6 +130,15 @@ static bool trace_rule_is_used(const trace *t, int d)
     return false;
 }
 
+static bool trace_rule_has_work(const trace *t)
+{
+    bool work = false;
+    for (int d = 0; d < t->n_devices && !work; d++) {
+        work = trace_rule_is_used(t, d);
+    }
+    return work;
+}
+
 static int64_t trace_rule_longest_gap(const trace_device *d)
 {
     int64_t longest = 0, now = 0;
@@ -173,7 +183,8 @@ static bool trace_rule_delay_figure(checker *c, const char *name, const trace_de
     return false;
 }
 
-/* Judges a figure of each device. False: unknown name. `of` NULL: only check the name. */
+/* Judges a figure of device `d`. False: the name is unknown, or the rule's unit does not fit. `of`
+ * NULL: only checks the name and the unit. */
 static bool trace_rule_device_figure(checker *c, const char *name, int d, const char *of)
 {
     const trace_device *x = &c->t->devices[d < 0 ? 0 : d];
@@ -303,16 +314,15 @@ static bool trace_rule_check(checker *c)
         trace_rule_report_broken(c, "the trace has %d devices", c->t->n_devices);
         return true;
     }
-    bool none = true; /* a build whose trace is empty must fail */
+    if (!trace_rule_has_work(c->t)) { /* a build whose trace is empty must fail */
+        trace_rule_report_broken(c, "no device has operations");
+        return true;
+    }
     for (int d = 0; d < c->t->n_devices; d++) {
         snprintf(of, sizeof of, "device %d", d);
         if (r->device == d || (r->device == TRACE_NONE && trace_rule_is_used(c->t, d))) {
             trace_rule_device_figure(c, r->name, d, of);
-            none = false;
         }
-    }
-    if (none) {
-        trace_rule_report_broken(c, "no device has operations");
     }
     return true;
 }
@@ -327,7 +337,7 @@ static const char *trace_rule_skip_blanks(const char *at)
     return at;
 }
 
-/* Parses "0" or "host". */
+/* Parses one end of a path: the number of a device, or "host" (TRACE_NONE). */
 static bool trace_rule_parse_end(const char **at, int *out)
 {
     *at = trace_rule_skip_blanks(*at);

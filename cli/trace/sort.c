@@ -12,7 +12,7 @@ typedef int (*comparison)(const void *a, const void *b);
 /* Extends shorter rows to this length, one item at a time. */
 enum { ROW_LEAST = 12, ITEM_MOST = 256 };
 
-/* Sorts the first `end` items of a row, of which the first `sorted` already are. */
+/* Sorts the first `end` items of a row. The first `sorted` of them are already sorted. */
 static void trace_sort_insert_items(char *row, size_t sorted, size_t end, size_t item, comparison compare)
 {
     char one[ITEM_MOST];

@@ -8,9 +8,9 @@
  * the cause. If the holder had not begun, the walk continues with the holder's own holder, and so
  * on to the far end. If nothing held an operation up, it was on its way to the device. If no
  * operation was submitted, the split looks at the threads. If an operation's waits are incomplete,
- * it may not have been on its way, and the cause is unknown. The cause is also unknown if the
- * engine dropped records and no record shows the operation's end, because the operation may have
- * run.
+ * perhaps a missing wait held it up, so the cause is unknown. The cause is also unknown if the
+ * engine dropped records and no record shows the operation's end, because perhaps the operation
+ * ran.
  *
  * Threads, Locks: see model.h.
  * Always: pieces follow each other from the window's begin to its end. A walk takes a bounded
@@ -75,7 +75,7 @@ static int trace_split_compare_covers(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->end < y->end) - (x->end > y->end);
 }
 
-/* Sorts the covers, and removes overlaps with earlier ones. */
+/* Sorts the covers, and removes overlaps with earlier covers. */
 static void trace_split_part_covers(covers *c)
 {
     size_t n = 0;
@@ -185,17 +185,17 @@ static void trace_split_walk_waits(splitter *s, int32_t head, int64_t begin, int
         if (at != head) {
             int64_t ran = op->began == TRACE_UNSEEN ? INT64_MAX : trace_most(op->began, begin);
             if (op->kind == HDI_RECORD_OP_CLAIM && op->began == TRACE_UNSEEN && op->ready != TRACE_UNSEEN) {
-                ran = trace_most(op->ready, begin); /* the program had not noticed the end yet */
+                ran = trace_most(op->ready, begin); /* nobody saw the claim begin */
             }
             if (ran < end) {
                 trace_split_blame_op(s, head, at, wait, ran, end, true);
                 end = ran;
             }
         }
-        /* when nothing held it up any more */
+        /* from `ready` on, nothing held the operation up */
         int64_t ready = op->holder == TRACE_NONE ? begin : op->ready == TRACE_UNSEEN ? end : op->ready;
         ready = trace_most(ready, begin);
-        /* not submitted yet: its waits do not matter */
+        /* before its submit, an operation's waits do not matter */
         ready = trace_most(ready, trace_least(op->submitted, end));
         if (ready < end) {
             trace_split_blame_op(s, head, at, wait, ready, end, false);
@@ -262,7 +262,7 @@ static void trace_split_add_memory(splitter *s, const trace_memory *m)
     }
 }
 
-/* Calls that move the program's own memory block their thread. */
+/* Calls that move the program's own memory, and staged copies, may block their thread. */
 static void trace_split_add_transfer(splitter *s, const trace_transfer *x)
 {
     bool own = x->way == HDI_RECORD_WAY_WRITE || x->way == HDI_RECORD_WAY_READ || x->way == HDI_RECORD_WAY_STAGED;
@@ -315,8 +315,8 @@ static void trace_split_see_threads(splitter *s)
 
 /* ---- a gap ---- */
 
-/* The first operation of a lane that had not begun at `begin`, the begin of the gap. No
- * operation with a time of its own begins within a gap. */
+/* The first operation of a lane that had not begun at `begin`, the begin of the gap. The answer
+ * holds for the whole gap, since no operation with a time of its own begins within a gap. */
 static int32_t trace_split_find_head(splitter *s, size_t lane, int64_t begin)
 {
     const trace_op *ops = s->t->ops;
@@ -422,7 +422,7 @@ static size_t trace_split_first_stretch(const trace *t, int device)
     return low;
 }
 
-/* A SPAN uses one kind for launches and fills, so this looks at the operations. */
+/* A SPAN uses one kind for launches and fills, so this function looks at the operations. */
 static bool trace_split_stretch_moves(const trace *t, const trace_stretch *x)
 {
     return trace_moves(t, x->lane, x->first_op != TRACE_NONE ? t->ops[x->first_op].kind : x->op);

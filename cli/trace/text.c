@@ -2,7 +2,7 @@
  * behind an operation.
  *
  * Threads, Locks: see model.h.
- * Always: the text first lists the data that the file lacks.
+ * Always: the text lists the data that the file lacks before the figures.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { DEVICES_SHOWN = 8, FINDINGS_SHOWN = 4, ROWS_SHOWN = 3, LABELS_SHOWN = 3, CHAIN_SHOWN = 40, QUEUES_SHOWN = 2 };
 
-/* 12.3 */
+/* A percentage, such as 12.3. */
 static double trace_text_percent_of(int64_t part, int64_t of)
 {
     return of > 0 ? (double)part * 100 / (double)of : 0;

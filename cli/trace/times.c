@@ -16,9 +16,10 @@
  * not done. If an engine dropped the DONE, the lane's next DONE covers the operation. If the file
  * ran out of room, unfinished work counts as running until the trace ends.
  *
- * A device's clock is only known up to an error. A span may seem to end after the engine saw the
- * span's last operation done, or to begin after it saw the first one done. In that case the
- * device's clock is off by the difference, and both times are shifted back.
+ * A device's clock is only known up to an error. A span can seem to end after the engine saw the
+ * span's last operation done. It can also seem to begin after the engine saw the span's first
+ * operation done. In both cases the device's clock is off by the difference, and both times are
+ * shifted back.
  *
  * An end by the engine's clock is slightly late. If it is later than the event before the lane's
  * next span, the span ended at that event.
@@ -61,7 +62,8 @@ static int trace_times_compare_restarts(const void *a, const void *b)
 static uint64_t trace_times_era_of(const trace_source *s, int device, uint64_t run, int64_t time)
 {
     size_t low = 0, high = s->n_restarts;
-    /* the first restart after (device, time); those of devices before it only raise the number */
+    /* the first restart after (device, time); restarts of devices before this device only raise the
+     * number */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const trace_restart *r = &s->restarts[middle];
@@ -87,8 +89,8 @@ static bool trace_times_clock_goes_on(const trace_clock *a, const trace_clock *b
     return off <= clock / 10 + 10 * ((__int128)a->within + b->within) + 1000;
 }
 
-/* Keeps the clocks of each device that give a slope exact to a thousandth. Between them it keeps
- * the closest comparison. */
+/* Keeps those CLOCK records of each device that are far enough apart for a slope exact to a
+ * thousandth. Of the records between two of them, keeps the closest comparison. */
 static void trace_times_thin_clocks(trace_source *s)
 {
     size_t n = 0;
@@ -100,7 +102,8 @@ static void trace_times_thin_clocks(trace_source *s)
                      (c.own > before->own && c.time - before->time > 1000 * (c.within + before->within));
         if (apart) {
             s->clocks[n++] = c;
-        } else if (c.within < before->within) { /* farther from the clock before `before` */
+        } else if (c.within < before->within) {
+            /* `c` is also farther from the clock in front of `before` */
             *before = c;
         }
     }
@@ -118,7 +121,7 @@ static bool trace_times_find_clock(const trace_source *s, int device, uint64_t r
     const trace_clock wanted = {
         .device = (uint8_t)device, .era = trace_times_era_of(s, device, run, time), .time = time};
     size_t low = 0, high = s->n_clocks;
-    while (low < high) { /* the first clock after it */
+    while (low < high) { /* find the first clock after `time` */
         size_t middle = low + (high - low) / 2;
         if (trace_times_compare_clocks(&s->clocks[middle], &wanted) <= 0) {
             low = middle + 1;
@@ -234,7 +237,8 @@ static bool trace_times_hold_end(bench_trace_run *span, const seen *done)
     return late > 0;
 }
 
-/* If a device's clock is off, a span's predecessor in the lane ends by the span's begin. */
+/* If a device's clock is off at a span, the span before it in the lane must end by the span's
+ * begin. */
 static void trace_times_hold_ends(trace_source *s, const seen *done)
 {
     bool off = false; /* the device's clock was off at the next span */
@@ -250,8 +254,8 @@ static void trace_times_hold_ends(trace_source *s, const seen *done)
 }
 
 /* True if the lane was idle when the device got a span's first operation. A launch reaches the
- * device when its call returns. Other calls may pass several commands one by one, but a long
- * call loads code first. */
+ * device when its call returns. The same holds for a long call, because it loads code first. Other
+ * calls may pass several commands one by one. */
 static bool trace_times_is_at_rest(const bench_trace_run *span, const bench_trace_run *issue,
                                    const bench_trace_run *before)
 {
@@ -268,7 +272,7 @@ static void trace_times_hold_begin(bench_trace_run *span, const bench_trace_run 
         least = trace_most(least, issue->time);
         int64_t returned = trace_least(trace_least(issue->ended + span->way, done), span->ended);
         least = trace_times_is_at_rest(span, issue, before) ? trace_most(least, returned) : least;
-        /* the delay from there to the device is an estimate */
+        /* the delay from the call's return to the device is an estimate */
         if (span->by_clock & HDI_RECORD_SPAN_BEGAN_BY_CLOCK) {
             span->began = trace_least(span->began, trace_most(issue->ended, span->ended));
         }
@@ -310,8 +314,8 @@ static void trace_times_sort_clocks(trace_source *s)
     trace_times_thin_clocks(s);
 }
 
-/* Converts the spans to clock times. Drops those without a clock or with invalid times. `done`:
- * for the remaining ones. */
+/* Converts the spans to clock times. Drops those without a clock or with invalid times. `done` gets
+ * an entry for each remaining span. */
 static void trace_times_convert_spans(trace_source *s, const clock_rows *rows, seen *done)
 {
     seen_at at = {0, 0};
@@ -403,7 +407,7 @@ static void trace_times_note_runs(trace *t, const bench_trace_run *runs, size_t 
         }
         trace_op *claim = next < end && !is_issue && t->ops[next].kind == HDI_RECORD_OP_CLAIM ? &t->ops[next] : NULL;
         if (claim && claim->position - 1 == r->position && claim->began == TRACE_UNSEEN) {
-            claim->began = r->time; /* the program now owns its bytes */
+            claim->began = r->time; /* from here on, the program may use the claim's bytes */
         }
     }
 }
@@ -470,7 +474,7 @@ static const lost_time *trace_times_find_lost(const lost_time *table, size_t n, 
     return x && x->device == key.device && x->run == key.run ? x : NULL;
 }
 
-/* NULL: out of memory. A loss without a return ends at the next one. */
+/* NULL: out of memory. A loss without a return ends at the next loss. */
 static lost_time *trace_times_list_lost(const trace *t)
 {
     lost_time *table = trace_table(t->n_losses, sizeof *table);
@@ -566,8 +570,8 @@ static void trace_times_put_op(maker *m, size_t index, trace_stretch *stretch)
     }
 }
 
-/* The latest end among an operation's waits, as the host saw it; TRACE_UNSEEN: one of them did
- * not end. */
+/* The latest end among an operation's waits, as the host saw it; TRACE_UNSEEN: one of these waits
+ * did not end. */
 static int64_t trace_times_host_ready(const trace *t, const trace_op *op)
 {
     int64_t ready = -TRACE_TIME_MOST;
@@ -601,8 +605,8 @@ static size_t trace_times_next_together(const trace *t, size_t index, size_t unt
 }
 
 /* The end of a stretch without a span that starts at `index`. Operations that the host saw done
- * together ran one after another, each for an equal share. The lane had work until the next one
- * was issued. */
+ * together ran one after another, each for an equal share. The lane had work until the next
+ * operation was issued. */
 static int64_t trace_times_end_share(maker *m, size_t index, size_t until, int64_t began)
 {
     const trace *t = m->s->t;
@@ -628,9 +632,9 @@ static int64_t trace_times_end_share(maker *m, size_t index, size_t until, int64
     return trace_least(end, trace_most(began + share, trace_times_issue_of(&t->ops[next])));
 }
 
-/* Places an operation without a span by the estimate from its kind. Without an estimate it ran
- * from its issue, or the end of its waits, until the host saw it done. The lane's next span does
- * not change. If the driver had the operation and it is not done, it runs until the trace ends. In
+/* Places an operation without a span by the estimate from its kind. Without an estimate it ran from
+ * its issue, or the end of its waits, until the host saw it done. It never reaches into the lane's
+ * next span. If the driver had the operation and it is not done, it runs until the trace ends. In
  * an earlier runtime such an operation has no end. `until` is behind the last such operation. */
 static void trace_times_put_approximate(maker *m, size_t index, size_t until)
 {
@@ -791,8 +795,8 @@ static void trace_times_push_mark(holder *h, int32_t op)
     }
 }
 
-/* Completes the top operation once its waits are complete. No recorder writes a cycle. If there is
- * one, it is broken at one of its operations. */
+/* Completes the top operation once its waits are complete. No recorder writes a cycle of waits. If
+ * a file contains a cycle, it is broken at one of its operations. */
 static void trace_times_hold_top(holder *h)
 {
     int32_t at = h->stack[h->n - 1];
@@ -819,8 +823,9 @@ static void trace_times_hold_top(holder *h)
     }
 }
 
-/* The order of submits is not enough. With several threads, or an event further back in the
- * lane, a dependency may be submitted later. */
+/* Finds the holders of all operations. The order of submits does not suffice for this. With several
+ * threads, or an event further back in the lane, a dependency may be submitted later than its
+ * operation. */
 static bool trace_times_hold_all(trace *t)
 {
     holder h = {.t = t,

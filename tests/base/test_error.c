@@ -264,6 +264,22 @@ static void failures_are_told_without_memory(void **unused)
 }
 #endif
 
+static void a_layer_sets_a_failure(void **state)
+{
+    (void)state;
+    hd_error e = {.size = sizeof e};
+    assert_int_equal(hd_error_set(HD_ERROR_RANGE, "layer_call: bytes\n12"), HD_ERROR_RANGE);
+    assert_string_equal(hd_message(), "layer_call: bytes 12");
+    hd_last_error(&e);
+    assert_int_equal(e.status, HD_ERROR_RANGE);
+    assert_int_equal(hd_error_set(HD_OK, "nothing"), HD_OK);
+    assert_string_equal(hd_message(), "layer_call: bytes 12");
+    assert_int_equal(hd_error_set(HD_ERROR_LIMIT, NULL), HD_ERROR_LIMIT);
+    assert_string_equal(hd_message(), hd_status_text(HD_ERROR_LIMIT));
+    assert_int_equal(hd_error_set((hd_status)-99, "text"), HD_ERROR_ARGUMENT);
+    assert_non_null(strstr(hd_message(), "hd_error_set: -99"));
+}
+
 static void names_every_status(void **unused)
 {
     (void)unused;
@@ -289,6 +305,7 @@ int main(void)
 #if !TEST_ASAN && !TEST_TSAN
         cmocka_unit_test(failures_are_told_without_memory),
 #endif
+        cmocka_unit_test(a_layer_sets_a_failure),
         cmocka_unit_test(names_every_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

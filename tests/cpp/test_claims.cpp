@@ -48,6 +48,25 @@ static void a_claim_without_an_end_has_failed(hd::runtime_ref runtime, hd::lane_
     none.end();
 }
 
+static void a_claim_copies_device_memory(hd::runtime_ref runtime, hd::lane_ref lane)
+{
+    hd::buffer<int> pinned = hd::alloc_host<int>(runtime, 100), device = hd::alloc<int>(lane, 100);
+    hd::fill(device, 1);
+    hd::fill(pinned, 5);
+    hd::claim c = hd::begin_claim_with_copies(runtime, "copies", hd::inout(device, 10, 20));
+    const hd::ticket later = hd::copy(pinned, device);
+    c.wait();
+    hd::buffer<int> other = hd::alloc_host<int>(runtime, 20);
+    hd::fill(other, 7);
+    c.write(0, 4, other.span(0, 3));
+    c.read(0, 0, other).wait();
+    CHECK(!later.done());
+    c.end();
+    const std::vector<int> got = hd::read(pinned), seen = hd::read(other);
+    CHECK(got[10] == 1 && got[11] == 7 && got[13] == 7 && got[14] == 1);
+    CHECK(seen[0] == 1 && seen[1] == 7 && seen[4] == 1);
+}
+
 static void lanes_wait_for_tickets(hd::runtime_ref runtime, hd::lane_ref lane)
 {
     hd::claim c = hd::begin_claim(runtime);
@@ -106,6 +125,7 @@ static void all()
     hd::lane_ref lane = runtime.default_lane(0);
     a_claim_ends_well(runtime, lane);
     a_claim_without_an_end_has_failed(runtime, lane);
+    a_claim_copies_device_memory(runtime, lane);
     lanes_wait_for_tickets(runtime, lane);
     the_host_is_called(runtime, lane);
     streams(runtime, lane);

@@ -34,17 +34,18 @@ lacks() {
     grep -qF -- "$1" "$work/out" || fail "$2 after $3 was not refused with \"$1\", but: $(cat "$work/out")"
 }
 lacks 'hd_lane_add_dependency: has no comment' include/heddle/claim.h 's|^HD_API hd_status hd_lane_add_dependency|\n&|'
-lacks 'hd_unmap: its comment lacks the part "Errors: ..."' include/heddle/buffer.h 's/Ends one hd_map. Errors: HANDLE./Ends one hd_map./'
-lacks 'hd_unmap: its comment does not describe it' include/heddle/buffer.h 's/Ends one hd_map. Errors/Errors/'
-lacks 'hd_unmap: Errors: lists no status' include/heddle/buffer.h 's/Ends one hd_map. Errors: HANDLE./Ends one hd_map. Errors: none./'
-lacks 'hd_unmap: Errors: NO_HANDLE is no status' include/heddle/buffer.h 's/Ends one hd_map. Errors: HANDLE./Ends one hd_map. Errors: HANDLE, NO_HANDLE./'
+lacks 'hd_unmap: its comment lacks the part "Errors: ..."' include/heddle/buffer.h 's/^ \* Errors: HANDLE, ACCESS (device memory, which/ * HANDLE, ACCESS (device memory, which/'
+lacks 'hd_unmap: its comment does not describe it' include/heddle/buffer.h \
+    's|^/\* Ends one hd_map of .*|/*|; /^ \* end the mapping of another/d; /^ \* memory the call changes/d'
+lacks 'hd_unmap: Errors: lists no status' include/heddle/buffer.h 's/^ \* Errors: HANDLE, ACCESS (device memory, which .* that is$/ * Errors: none (/'
+lacks 'hd_unmap: Errors: NO_HANDLE is no status' include/heddle/buffer.h 's/^ \* Errors: HANDLE, ACCESS (device memory, which/ * Errors: HANDLE, NO_HANDLE (device memory, which/'
 lacks 'hd_read_box: Errors: as hd_message, which lists none' include/heddle/copy.h 's/Errors: as hd_read, and/Errors: as hd_message, and/'
 lacks 'hd_buffer_size: its comment neither has the part "Errors: ..." nor says that it cannot fail' include/heddle/buffer.h \
     's/requested size in bytes; 0 for a bad handle/requested size in bytes/'
 lacks 'hd_lane_wait: its comment does not name the unit of timeout_ns' include/heddle/lane.h 's/is finished, at most timeout_ns nanoseconds$/is finished, at most timeout_ns/'
-lacks 'hd_lane_create: its comment does not say who owns what it gives' include/heddle/lane.h 's/The caller owns it and gives it back with hd_lane_destroy[.] //'
+lacks 'hd_lane_create: its comment does not say who owns what it gives' include/heddle/lane.h 's/The caller owns the lane, and gives it back with hd_lane_destroy[.] //'
 lacks 'hd_unmap: neither its comment nor the head of the header says if it blocks' include/heddle/buffer.h 's/^ \* Blocking: / * /'
-lacks 'hd_unmap: neither its comment nor the head of the header says which threads may call it' include/heddle/buffer.h 's/^ \* Threads: any./ */'
+lacks 'hd_free: neither its comment nor the head of the header says which threads may call it' include/heddle/buffer.h 's/^ \* Threads: any./ */'
 lacks 'hd_more: no record of a release lists it' include/heddle/lane.h 's|^HD_END_DECLS|/* More. Cannot fail. */\nHD_API int hd_more(void);\n&|'
 lacks 'hd_lane: has no comment' include/heddle/lane.h '/^\/\* A lane: an in-order queue/d'
 lacks 'HD_BOX_DIMS: has no comment' include/heddle/copy.h 's|^\(#define HD_BOX_DIMS 7\) .*|\1|'

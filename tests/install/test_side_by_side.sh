@@ -25,7 +25,7 @@ fail() {
 
 # ---- the other version ----
 mkdir tree
-for part in CMakeLists.txt LICENSE README.md heddle.map bench cli cmake docs examples include src; do
+for part in CMakeLists.txt LICENSE README.md heddle.map bench cli cmake docs examples include python src; do
     cp -r "$source/$part" tree/ || exit 1
 done
 sed -i 's/^#define HD_VERSION_MAJOR .*/#define HD_VERSION_MAJOR 99/' tree/include/heddle/version.h

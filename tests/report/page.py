@@ -450,7 +450,7 @@ def try_limits(driver):
     page.settle()
     gaps = page.run("trace().info.devices.reduce((n, _, d) => { const [f, e] = trace().pieces(d), c = trace().pieceCategories(); for (let i = f; i < e; i++) n += c[i] >= 2; return n; }, 0)")
     text = page.run(LEFT_OUT % "timeline")
-    for want in ("6 more threads are not shown above; the tables below have them.", "8 more intervals are not shown above; the table below has them.", "Operations of the critical path in view that are not drawn: 1,000. Zoom in.",
+    for want in ("6 more threads are not shown above; the tables below list them.", "8 more intervals are not shown above; the table below lists them.", "Operations of the critical path in view that are not drawn: 1,000. Zoom in.",
                  "5,799 more operations of the chain are neither listed nor drawn. Select the last one to go on.", "{:,} more rows are not shown.".format(gaps - 40)):
         check(want in text, "the timeline does not state: %s: %s" % (want, text))
     equal(len(page.run("lanes.rows.filter(row => row.text === '6 more threads are not shown')")), 1, "the row of threads that are missing")
@@ -622,7 +622,7 @@ def try_shapes(driver):
             equal(page.run("document.querySelectorAll('#main img, #main b b, body > b').length"), 0, "elements from names")
             check(page.run("document.documentElement.scrollWidth") <= 1280, "a long name makes the page wider")
         if shape == "empty":
-            check("since the trace has no operation" in page.run("document.getElementById('findings').innerText"), "an empty trace")
+            check("because the trace contains no operations" in page.run("document.getElementById('findings').innerText"), "an empty trace")
         if shape == "lost":
             check("has not come back" in page.run("document.getElementById('losses').innerText"), "a loss without an end")
         if shape == "cut":
@@ -710,7 +710,7 @@ def try_later(driver):
     page.run(DRAW)
     page.run("selectOp(trace().col('ops', 'kernel').findIndex(k => k === trace().info.names.indexOf('scatter')), true)")
     details = page.run("document.getElementById('details').innerText")
-    check("buffer “grid”" in details and "waits for what is behind that: the event stands there" in details, "where an event stands: " + details[:400])
+    check("buffer “grid”" in details and "waits longer than necessary: the lane recorded its next event only behind later work" in details, "where an event stands: " + details[:400])
     equal(page.run("app.selected.chain.map(op => trace().col('ops', 'position')[op])"), [2, 4, 2], "the chain to the event")
     for moment, label in (("100000", "grid"), ("700000", "halo")):
         holders = page.run("(t => { const d = holdersTable(t, 'd0', t.begin + %s); return d.textContent; })(trace())" % moment)
@@ -718,7 +718,7 @@ def try_later(driver):
         check(page.run("moment(trace(), trace().col('memory', 'since')[0])") in holders, "the buffer is not since its allocation: " + holders)
     page.click_on("#peak")
     check("halo" in page.run("document.getElementById('holders').innerText"), "the label at the peak")
-    check("of 62.0 MiB at most 22.0 MiB are older than the trace" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
+    check("of 62.0 MiB at most 22.0 MiB belong to buffers older than the trace" in page.run("document.getElementById('memory').innerText"), "what the labels lack")
     check("allocations and frees" in page.run("document.getElementById('summary').innerText"), "the tiles")
     equal(page.run("memoryCount(trace())"), 1, "allocations and frees")
     check("gone for 20.0 µs" in page.run("document.getElementById('losses').innerText"), "a loss whose return stands in front of it")
@@ -744,7 +744,7 @@ def try_ways(driver):
 
 def try_files_without_traces(driver):
     lines = [os.path.join(RESULTS, name) for name in ("2026-11-21-1xH200-cupy.jsonl", "2026-11-21-1xH200-torch.jsonl")]
-    names = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS)) if name.endswith(".json")]
+    names = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS)) if name.endswith(".json") and not name.endswith("-scaling.json")]  # costs for tools/make-scaling
     check(len(names) <= 21, "a few results are not tried")
     for n, files in enumerate([lines, names[:7], names[7:14], names[14:21]]):
         page = opened(driver, report("results%d" % n, *files))
@@ -844,11 +844,54 @@ def try_intervals(driver):
     finish(page, "intervals")
 
 
+RANK = """trace devices=2 detail=full process=%d
+device 0 name=first
+device 1 name=second
+lane 0.1 kind=program
+lane 0.4 kind=claim
+name kernel 1 axpy
+clock 0 at=0 own=0
+clock 1 at=0 own=0
+rank %d of=3 at=0 run=7 offset=%d within=3
+"""
+
+
+def try_ranks(driver):
+    """Traces of ranks appear together, on one clock; traces of other runs do not."""
+    first = script_file("rank0", RANK % (100, 0, 0) + """op 0.1:1 launch at=0 issue=1 span=2-300 done=301
+op 0.4:2 claim at=5 claimed=302 done=340
+message send at=310-340 ready=302 peer=1 tag=7 bytes=4096 op=0.4:2
+end at=400
+""")
+    # its clock shows 1000 us less
+    second = script_file("rank1", RANK % (101, 1, 1000) + """op 0.4:2 claim at=-990 claimed=-990 done=-650
+op 0.1:2 launch at=-980 issue=-648 span=-646--610 done=-609 wait=0.4:2
+message recv at=-990--650 peer=0 tag=7 bytes=4096 op=0.4:2
+end at=-600
+""")
+    page = opened(driver, report("ranks", second, first))
+    ids = page.run("app.views.map(view => view.id)")
+    check("ranks" in ids and "compare" not in ids, "the views of ranks: %s" % ids)
+    equal(page.run("[...document.querySelectorAll('#run option')].map(e => e.textContent)"), ["rank 1: rank1.trace", "rank 0: rank0.trace"], "the choice of the rank")
+    page.run(DRAW)
+    check(page.run(PAINTED)["ranks"][1] > 3, "the chart of the ranks has few colours")
+    rows = page.run("[...document.querySelectorAll('#ranks tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+    equal(rows, [["rank 1", "340 µs", "rank 0", "receive", "7", "1", "4.00 KiB", "–", "292 µs", "8.00 µs", "40.0 µs", "330 µs", "–"]], "the waits of ranks")
+    text = page.run("document.getElementById('ranks').innerText")
+    check("1 rank has no file here" in text and "at most 3.00 µs off" in text, "the notes about ranks: %s" % text)
+    # the strips of both ranks lie under each other: a kernel of rank 0 at 100 us, none of rank 1
+    equal(page.run("rankPlaces(app.ranks).map(place => place.trace.splitBetween(0, rankTime(place, 100000), rankTime(place, 101000))[0] > 0)"), [True, False], "the kernels at one time")
+    finish(page, "ranks")
+    page = opened(driver, report("no-ranks", first, first))
+    check("both of rank 0" in page.run("document.getElementById('compare').innerText"), "the same rank twice")
+    finish(page, "the same rank twice")
+
+
 def try_cupti(driver):
     """Activities that CUPTI reports have their own rows, and lead to their operation."""
     page = opened(driver, report("cupti", trace_file("cupti")))
     equal(page.run("lanes.rows.filter(row => row.kind === 'activity').map(row => row.text + ' ' + row.to)"), ["CUPTI, stream 7 8", "CUPTI, stream 21 8"], "rows")
-    for stream, want in ((7, "stencil_f32 on device 0, lane 0"), (21, "none that was found")):
+    for stream, want in ((7, "stencil_f32 on device 0, lane 0"), (21, "none: this may be work of another library")):
         page.run("selectItem(lanes.rows.find(row => row.text === 'CUPTI, stream %d'), 3, true)" % stream)
         check(want in page.run("document.getElementById('details').innerText"), "an activity of stream %d: %s" % (stream, page.run("document.getElementById('details').innerText")))
     page.run("selectItem(lanes.rows.find(row => row.text === 'CUPTI, stream 7'), 3, true)")

@@ -146,7 +146,8 @@ done
 # several files are checked one by one
 prints '2 of 2 files' "$work/trace" "$work/bare"
 [ "$(grep -c 'of work on' "$work/out")" -eq 2 ] || fail "two files have not two analyses: $(cat "$work/out")"
-refused 2 'one at a time' "$work/trace" "$work/bare" --json
+refused 2 'of several files are for ranks' "$work/trace" "$work/bare" --json
+refused 2 'of several files are for ranks' "$work/trace" "$work/bare" --export chrome -o "$work/c"
 refused 2 'one at a time' "$work/trace" "$work/bare" --check "$work/rules"
 "$tool" trace "$work/bare" "$work/none" >"$work/out" 2>"$work/err" && fail "a second file that is missing is no failure"
 grep -qF 'No such file' "$work/err" || fail "a second file that is missing: $(cat "$work/err")"

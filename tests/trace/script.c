@@ -322,6 +322,38 @@ static void do_pause(script *s, const statement *st, const char *word)
     r->pause.detail = (uint32_t)number(st, "detail", 0);
 }
 
+static void do_rank(script *s, const statement *st, const char *word)
+{
+    hdi_record *r = add(s, st, HDI_RECORD_RANK, at_of(st));
+    r->rank.rank = (uint32_t)strtoul(word, NULL, 0);
+    r->rank.ranks = (uint32_t)number(st, "of", 2);
+    r->rank.run = (uint64_t)number(st, "run", 1);
+    r->rank.offset = 1000 * number(st, "offset", 0);
+    r->rank.within = 1000 * number(st, "within", 0);
+}
+
+static void do_message(script *s, const statement *st, const char *word)
+{
+    double posted, ended, ready, same;
+    if (!times(st, "at", &posted, &ended)) {
+        wrong(st, "a message has at=POSTED-ENDED");
+    }
+    hdi_record *r = add(s, st, HDI_RECORD_MESSAGE, posted);
+    const char *op = value_of(st, "op");
+    uint64_t position = 0;
+    uint32_t lane = op ? lane_of(st, op, &position) : 0;
+    r->kind = (uint8_t)(1 + CHOOSE(st, word, "send", "recv", "bcast", "reduce", "allreduce", "allgather", "alltoall",
+                                   "barrier"));
+    r->message.op = position | (uint64_t)lane << HDI_RECORD_MESSAGE_POSITION_BITS;
+    r->message.peer = (int32_t)number(st, "peer", -1);
+    r->message.tag = (int32_t)number(st, "tag", 0);
+    r->message.communicator = (uint32_t)number(st, "comm", 1);
+    r->message.order = (uint32_t)number(st, "order", 1);
+    r->message.bytes = (uint64_t)number(st, "bytes", 0);
+    r->message.ready = times(st, "ready", &ready, &same) ? clock_at(ready) : r->time;
+    r->message.ended = clock_at(ended);
+}
+
 static void do_behind(script *s, const statement *st, const char *word)
 {
     hdi_record *r = add(s, st, HDI_RECORD_BEHIND, at_of(st));
@@ -416,6 +448,10 @@ static void run_line(script *s, const char *line, size_t length)
         do_memory(s, &st, word, HDI_RECORD_MEMORY);
     } else if (strcmp(verb, "pause") == 0) {
         do_pause(s, &st, word);
+    } else if (strcmp(verb, "rank") == 0) {
+        do_rank(s, &st, word);
+    } else if (strcmp(verb, "message") == 0) {
+        do_message(s, &st, word);
     } else {
         do_rest(s, &st, verb, word);
     }

@@ -31,6 +31,9 @@
  *    loss 0 at=5 message
  *    restart 0 at=5-9
  *    activity kernel at=1-5 name=3 stream=7 bytes=0 device=0   kernel, copy, fill
+ *    rank 1 of=3 at=0 run=7 offset=100 within=2   the offset to rank 0's clock
+ *    message recv at=POSTED-ENDED ready=WHEN peer=0 tag=3 comm=1 order=5 bytes=8 op=0.5:2
+ *                        send, recv, bcast, reduce, allreduce, allgather, alltoall, barrier
  *    push 3 at=1 / pop at=4
  *    interval 3 at=1-9 from=5 thread=6   begins in thread 5, ends in 6
  *    dropped 7 kind=1 at=5 device=0   partial=N records

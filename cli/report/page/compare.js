@@ -1,5 +1,5 @@
-/* compare.js - compares two runs side by side. For traces it shows the splits, causes and findings;
- * for benchmarks, each figure with its ratio. */
+/* compare.js - compares two runs side by side. For traces, it shows how devices spent their time, the causes
+ * and the findings. For benchmarks, it shows each figure with its ratio. */
 
 /* ----------------------------------------------------------------------------------------------------------- traces */
 
@@ -37,7 +37,7 @@ function findingsBeside(a, b, names) {
     const sides = [a, b].map(t => findingGroups(t)), ids = [...new Set(sides.flatMap(groups => groups.map(group => group[0].id)))];
     const text = group => ({ class: 'text', text: !group ? 'not found' : [duration(group[0].gain) + (group.length > 1 ? ', the largest of ' + group.length : ''),
         el('span', { class: 'share quiet' }, group[0].title)] });
-    return table('Findings, with what they cost at most', ['finding', names[0], names[1], 'second over first'], ids.map(id => {
+    return table('Findings, with the most time that each costs', ['finding', names[0], names[1], 'second over first'], ids.map(id => {
         const [x, y] = sides.map(groups => groups.find(group => group[0].id === id));
         return [{ text: el('code', null, id) }, text(x), text(y),
             !x ? { text: 'new', class: 'worse' } : !y ? { text: 'gone', class: 'better' } : change(x[0].gain, y[0].gain, -1)];

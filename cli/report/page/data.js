@@ -70,8 +70,8 @@ function decodeNumbers(bytes, out, none) {
     return out;
 }
 
-/* The objects in a list of a result. Any tool may have written the result, so the list may contain
- * anything. */
+/* The objects in a list of a result. Any tool may have written the result, so the list may also
+ * contain other values, which this leaves out. */
 function objectsOf(list) {
     return Array.isArray(list) ? list.filter(item => item !== null && typeof item === 'object' && !Array.isArray(item)) : [];
 }
@@ -172,7 +172,7 @@ class Trace {
 
     /* The name of an operation: "axpy", "copy device 0 to host". */
     opName(op) {
-        if (op < 0 || op >= this.count('ops')) return 'an operation that the trace does not have';
+        if (op < 0 || op >= this.count('ops')) return 'an operation that is missing in the trace';
         const kind = this.col('ops', 'kind')[op];
         const kernel = this.nameOf(this.col('ops', 'kernel')[op]);
         if (kind === 2) {
@@ -197,7 +197,7 @@ class Trace {
         return [from, Math.max(from, to)];
     }
 
-    /* The chain from an operation back: each next operation held up the one before. The last one
+    /* The chain from an operation back: each next operation held up the operation before. The last one
      * could run when it was submitted. `beyond`: the number of operations left out. */
     chain(op, most = CHAIN) {
         const holder = this.col('ops', 'holder'), ready = this.col('ops', 'ready'), submitted = this.col('ops', 'submitted');

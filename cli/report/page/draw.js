@@ -21,7 +21,7 @@ function el(tag, attributes, ...children) {
     return element;
 }
 
-/* Appends children, but not null, which append() would write as a word. */
+/* Appends children, but leaves out null, which append() would write as the word "null". */
 function add(parent, ...children) {
     parent.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
 }
@@ -142,7 +142,7 @@ function short(text, most) {
 
 const FROM_THE_RIGHT = /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff]|[\ud802\ud803\ud83a\ud83b]/;
 
-/* Isolates a name that contains text from right to left, so that it does not reverse the text
+/* Isolates a name that contains text from right to left, so that the name does not reverse the text
  * around it. */
 function isolated(name) {
     if (!FROM_THE_RIGHT.test(name)) return name;
@@ -179,9 +179,9 @@ const CATEGORY = [
     { text: 'idle: waits for claimed bytes', letter: 'C', light: '#cc79a7', dark: '#dd92bc', pattern: 'upright' },
     { text: 'idle: ring full', letter: 'R', light: '#e8da2b', dark: '#f0e442', pattern: 'level' },
     { text: 'idle: memory', letter: 'M', light: '#009e73', dark: '#25bd92', pattern: 'cross' },
-    { text: 'idle: on the way to the device', letter: 'O', light: '#8d94a0', dark: '#858d9b', pattern: 'rising' },
+    { text: 'idle: work on its way to the device', letter: 'O', light: '#8d94a0', dark: '#858d9b', pattern: 'rising' },
     { text: 'idle: nothing was submitted', letter: 'N', light: '#e4e7ec', dark: '#2c323c', pattern: 'none' },
-    { text: 'idle: unknown, waits are missing', letter: 'U', light: '#b9a7d6', dark: '#9a86bd', pattern: 'dots' },
+    { text: 'idle: unknown, because waits are missing', letter: 'U', light: '#b9a7d6', dark: '#9a86bd', pattern: 'dots' },
 ];
 const STACK = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#b8ab00', '#7a5bb5', '#8d94a0'];
 
@@ -377,8 +377,8 @@ function timeAxis(g, box, from, to) {
     horizontalAxis(g, box, values.map(t => [t, box.x + (t - from) / (to - from) * box.w]), t => timeTick(t, step));
 }
 
-/* For a view that consists of elements: draws it again only if the colours changed. So the view
- * keeps its focus and does not lose a click. */
+/* For a view that consists of elements: draws the view again only if the colours changed, so that
+ * the view keeps its focus and loses no click. */
 function whenColoursChange(draw) {
     const look = () => document.documentElement.dataset.theme + app.printing;
     let last = look();

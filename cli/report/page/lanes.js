@@ -2,7 +2,7 @@
  * Below are the rows of threads, and then the rows of intervals: ranges that may end in another
  * thread, and may overlap. The timeline also shows the chain of waits. It draws only visible items,
  * which it finds by a search in sorted columns. If a row contains more items than pixels, it draws
- * the row by pixel columns. */
+ * one bar for each column of pixels. */
 
 const lanes = { rows: [], row: 0, critical: false, folded: new Set(), scroll: 0, height: 0, gutter: 150 };
 const ROW = { strip: 34, lane: 19, range: 16, interval: 16, pause: 14, activity: 15, head: 20 };

@@ -2,7 +2,7 @@
  * words. */
 
 const LANES_HELP = 'Arrows left and right go to the next item of the row, up and down to another row. Plus and minus zoom, ' +
-    'Shift and arrows move, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
+    'Shift and arrows move the view, 0 shows everything. Enter selects, Escape ends the selection, f folds a device.';
 
 const WAITS = 40, GAPS = 40; /* the most waits of an operation, and the most gaps of all devices, that are listed */
 
@@ -76,9 +76,9 @@ function refold() {
 function waitText(t, wait) {
     const label = short(t.nameOf(t.col('waits', 'label')[wait]), NAME), low = t.col('waits', 'low')[wait], high = t.col('waits', 'high')[wait];
     const flags = t.col('waits', 'flags')[wait];
-    return (flags & 1 ? 'reads what it writes' : 'follows it') + ': buffer ' + (label ? '“' + label + '”' : '(no label)') +
+    return (flags & 1 ? 'reads the bytes that it writes' : 'uses the same bytes after it') + ': buffer ' + (label ? '“' + label + '”' : '(no label)') +
         (high > low ? ', bytes ' + low.toLocaleString('en-US') + ' to ' + high.toLocaleString('en-US') : '') +
-        (flags & 2 ? ', and waits for what is behind that: the event stands there' : '');
+        (flags & 2 ? ', and waits longer than necessary: the lane recorded its next event only behind later work' : '');
 }
 
 function opLine(t, op) {
@@ -91,7 +91,7 @@ function chainList(t, chain, most = 12) {
     const heldBy = t.col('ops', 'held_by'), more = chain.length - most;
     const list = el('ol', { class: 'chain' }, chain.slice(0, most).map((op, i) => {
         const [from, to] = t.opTimes(op), wait = i > 0 ? heldBy[chain[i - 1]] : -1;
-        const why = i === 0 ? '' : wait >= 0 ? waitText(t, wait) : 'it is before it in the lane';
+        const why = i === 0 ? '' : wait >= 0 ? waitText(t, wait) : 'it comes first in the same lane';
         return el('li', null, i === 0 ? 'this: ' : 'held up by ', linkButton(opLine(t, op), () => selectOp(op, true)),
             el('span', { class: 'quiet' }, ' ' + moment(t, from) + ' to ' + moment(t, to) + (why ? '; ' + why : '')));
     }));
@@ -130,10 +130,10 @@ function waitsOf(t, op) {
     const first = t.col('ops', 'first_wait')[op], end = Math.min(first + t.col('ops', 'n_waits')[op], t.count('waits')), out = [];
     for (let i = first; i < end && out.length < WAITS; i++) {
         const other = t.col('waits', 'other')[i];
-        out.push(el('li', null, other >= 0 ? linkButton(opLine(t, other), () => selectOp(other, true)) : 'work that the trace does not have',
+        out.push(el('li', null, other >= 0 ? linkButton(opLine(t, other), () => selectOp(other, true)) : 'work that is missing in the trace',
             el('span', { class: 'quiet' }, ' ' + waitText(t, i))));
     }
-    return out.length > 0 ? [el('h3', null, 'It waits for'), el('ul', null, out), leftOut(end - first - out.length, 'more wait is not shown.', 'more waits are not shown.')] : [];
+    return out.length > 0 ? [el('h3', null, 'The operation waits for'), el('ul', null, out), leftOut(end - first - out.length, 'more wait is not shown.', 'more waits are not shown.')] : [];
 }
 
 function opDetails(t, op) {
@@ -146,8 +146,8 @@ function opDetails(t, op) {
     const chain = app.selected.chain;
     return [el('h3', null, short(t.opName(op), NAME)), el('div', { class: 'bar' }, buttons,
         chain.length > 1 ? button('Show the whole chain', () => showChain(t, chain)) : null), opFacts(t, op), ...waitsOf(t, op),
-    el('h3', null, chain.length > 1 ? 'The chain of waits, back from it' : 'The trace shows nothing that held it up'),
-    chain.length > 1 ? chainList(t, chain) : null, stretch < 0 ? el('p', { class: 'quiet' }, 'It has no time on the device.') : null];
+    el('h3', null, chain.length > 1 ? 'The chain of waits, back from this operation' : 'The trace shows nothing that held up this operation'),
+    chain.length > 1 ? chainList(t, chain) : null, stretch < 0 ? el('p', { class: 'quiet' }, 'This operation has no time on the device.') : null];
 }
 
 function showChain(t, chain) {
@@ -164,7 +164,7 @@ function pieceDetails(t, s) {
         ['buffer', wait >= 0 ? waitText(t, wait) : null],
         [c < 2 ? 'operation' : 'held up', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : null],
         ['by', holder >= 0 ? linkButton(opLine(t, holder), () => selectOp(holder, true)) : null],
-    ]), s.chain.length > 1 ? el('h3', null, 'The chain of waits, back from what was held up') : null, s.chain.length > 1 ? chainList(t, s.chain) : null];
+    ]), s.chain.length > 1 ? el('h3', null, 'The chain of waits, back from the operation that was held up') : null, s.chain.length > 1 ? chainList(t, s.chain) : null];
 }
 
 function namedBy(t, table, i) {
@@ -185,7 +185,7 @@ function itemDetails(t, s) {
     } else {
         const op = t.col('activities', 'op')[i], bytes = t.col('activities', 'bytes')[i];
         pairs.push(['bytes', bytes > 0 ? bytesText(bytes) : null], ['measured by', 'CUPTI'],
-            ['operation', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : 'none that was found: the work of another library, perhaps']);
+            ['operation', op >= 0 ? linkButton(opLine(t, op), () => selectOp(op, true)) : 'none: this may be work of another library']);
     }
     return [el('h3', null, itemText(t, s.row, s.index) || 'no name'), facts(pairs)];
 }
@@ -196,7 +196,7 @@ function showDetails() {
         s.kind === 'op' ? opDetails(t, s.op) : s.kind === 'piece' ? pieceDetails(t, s) : itemDetails(t, s);
     lanes.details.classList.toggle('empty', !s);
     lanes.details.replaceChildren(...parts.flat(Infinity).filter(Boolean));
-    if (s) lanes.details.append(el('div', { class: 'bar' }, button('Zoom to it', () => {
+    if (s) lanes.details.append(el('div', { class: 'bar' }, button('Zoom to the selection', () => {
         const room = Math.max(100, (s.to - s.from) * 1.5);
         setWindow((s.from + s.to) / 2 - room / 2, (s.from + s.to) / 2 + room / 2);
     }), button('End the selection', () => {
@@ -416,13 +416,13 @@ function buildLanes(body) {
     add(body, el('div', { class: 'bar' }, button('Zoom in', () => zoom(0.5), { 'data-do': 'in' }), button('Zoom out', () => zoom(2), { 'data-do': 'out' }),
         button('Earlier', () => pan(-0.5), { 'data-do': 'earlier' }), button('Later', () => pan(0.5), { 'data-do': 'later' }),
         button('Everything', () => setWindow(t.begin, t.end), { 'data-do': 'all' }), t.count('critical') > 0 ? critical : null),
-    el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move, Shift and drag to show a span, wheel to zoom once the timeline was clicked. ' +
-        'A click on an operation or a gap shows what it waited for. ' + LANES_HELP)),
+    el('details', { class: 'screen' }, el('summary', null, 'Mouse and keys'), el('p', { class: 'quiet' }, 'Drag to move the view. Drag with Shift to show a span. Click the timeline once to zoom with the wheel. ' +
+        'A click on an operation or a gap shows the chain of waits behind it. ' + LANES_HELP)),
     el('div', { class: 'canvas screen' }, lanes.axis, lanes.scroller), lanes.pathNote, el('div', { class: 'paper', id: 'lanes-paper' }), beyond, lanesLegend(t),
     lanes.details, ...timelineTables(t));
     makeRows();
-    add(beyond, leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below have it.', 'more threads are not shown above; the tables below have them.'),
-        leftOut(lanes.intervalsBeyond, 'more interval is not shown above; the table below has it.', 'more intervals are not shown above; the table below has them.'));
+    add(beyond, leftOut(lanes.threadsBeyond, 'more thread is not shown above; the tables below list it.', 'more threads are not shown above; the tables below list them.'),
+        leftOut(lanes.intervalsBeyond, 'more interval is not shown above; the table below lists it.', 'more intervals are not shown above; the table below lists them.'));
     sizeLanes();
     showDetails();
 }

@@ -1,5 +1,5 @@
-/* losses.js - the story of each loss: the operation to blame, the time when the loss was noticed,
- * the time when the device was up again, and the work of the other devices. */
+/* losses.js - the story of each loss: the first operation that did not end, the time when the loss
+ * was noticed, the time when the device was up again, and the work of the other devices. */
 
 const LOSSES = 20; /* the most losses whose stories are told */
 
@@ -7,8 +7,8 @@ function lossEvents(t, loss) {
     const events = [], op = loss.op, end = loss.ended === null ? t.end : loss.ended;
     if (op >= 0) {
         const submitted = t.col('ops', 'submitted')[op], began = t.col('ops', 'began')[op];
-        if (!Number.isNaN(submitted)) events.push([submitted, 'the first operation that it did not end was submitted: ', op]);
-        if (!Number.isNaN(began) && began < loss.time) events.push([began, 'it began on the device', -1]);
+        if (!Number.isNaN(submitted)) events.push([submitted, 'the program submits the first operation that the device does not finish: ', op]);
+        if (!Number.isNaN(began) && began < loss.time) events.push([began, 'this operation begins on the device', -1]);
     }
     events.push([loss.time, 'device ' + loss.device + ' is lost' + failedWith(t, loss), -1]);
     if (loss.ended === null) {
@@ -16,7 +16,7 @@ function lossEvents(t, loss) {
     } else {
         events.push([loss.ended, 'the device is up again', -1]);
         const first = firstAfter(t, loss.device, end);
-        if (first >= 0) events.push([t.opTimes(first)[0], 'the first work on it: ', first]);
+        if (first >= 0) events.push([t.opTimes(first)[0], 'the first work after the loss begins: ', first]);
     }
     return events.sort((a, b) => a[0] - b[0]);
 }
@@ -108,7 +108,7 @@ function buildLosses(body) {
                     goTo('timeline');
                     selectOp(op, true);
                 }) : null))),
-            frame, othersTable(t, loss), el('p', { class: 'screen' }, linkButton('Show it in the timeline', () => {
+            frame, othersTable(t, loss), el('p', { class: 'screen' }, linkButton('Show the loss in the timeline', () => {
                 const end = loss.ended === null ? t.end : loss.ended, room = (end - loss.time) * 0.3;
                 setWindow(loss.time - room, end + room);
                 goTo('timeline');

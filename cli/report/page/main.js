@@ -34,26 +34,26 @@ function addView(id, title, lead, build) {
 
 function addTraceViews() {
     const t = trace(), info = t.info;
-    addView('findings', 'Findings', 'Problems worth a change, with the most that each can shorten the window.', buildFindings);
-    addView('summary', 'Summary', 'Where the time of every device went.', buildSummary);
+    addView('findings', 'Findings', 'Problems worth a change, each with the most time that a change can save.', buildFindings);
+    addView('summary', 'Summary', 'How every device spent its time.', buildSummary);
     if (info.devices.length > 0) {
-        addView('timeline', 'Timeline', 'Every device on one axis: a strip of what it did, and its lanes.', body => {
+        addView('timeline', 'Timeline', 'All devices over time: for each device, a strip of its work, and its lanes.', body => {
             buildLanes(body);
             return drawLanes;
         });
-        addView('idle', 'Idle time', 'How long each device stood still, and for which other one.', buildMatrix);
+        addView('idle', 'Idle time', 'How long each device was idle, by cause and by the device for which it waited.', buildMatrix);
     }
     if (poolsOf(t).length > 0) {
-        addView('memory', 'Memory', 'What buffers took, by label.', buildMemory);
+        addView('memory', 'Memory', 'The memory of buffers over time, by label.', buildMemory);
     }
     if (t.count('transfers') > 0 || info.links.length > 0) {
-        addView('transfers', 'Transfers', 'Each transfer beside the peak of its path.', buildTransfers);
+        addView('transfers', 'Transfers', 'The size and speed of each transfer, and the peak of its path.', buildTransfers);
     }
     if (t.count('ops') > 0) {
-        addView('submits', 'Submits', 'How long operations took from their submit on, and how full the rings were.', buildSubmits);
+        addView('submits', 'Submits', 'How long operations took after their submit, and how full the rings of lanes were.', buildSubmits);
     }
     if (info.losses.length > 0) {
-        addView('losses', 'Losses', 'What happened, in order.', buildLosses);
+        addView('losses', 'Losses', 'Each loss of a device, with the events before and after it in order.', buildLosses);
     }
 }
 
@@ -63,7 +63,7 @@ function addBenchViews(files) {
     for (let n = 1; left.length > 0; n++) {
         const first = left.shift(), kind = f => textOf(f.data.benchmark) || 'lines', at = left.findIndex(f => kind(f) === kind(first));
         const second = at >= 0 ? left.splice(at, 1)[0] : null;
-        addView('bench' + n, 'Benchmark ' + kind(first), second ? 'Two runs of it side by side.' : 'Its figures.', body => compareBench(body, second ? [first, second] : [first]));
+        addView('bench' + n, 'Benchmark ' + kind(first), second ? 'Two results of this benchmark side by side.' : 'The figures of this benchmark.', body => compareBench(body, second ? [first, second] : [first]));
     }
 }
 
@@ -88,13 +88,17 @@ function buildViews() {
         app.from = trace().begin;
         app.to = trace().end;
     }
-    data('doctor').forEach((file, i) => addView('doctor' + (i || ''), 'Doctor', 'What is wrong or slow on the machine, and what to do.', body => buildDoctor(body, file.data)));
+    data('doctor').forEach((file, i) => addView('doctor' + (i || ''), 'Doctor', 'Faults and slow settings of the machine, and their remedies.', body => buildDoctor(body, file.data)));
+    if (app.ranks && !app.ranks.error) addView('ranks', 'Ranks', 'All ranks on one clock, and which rank waited for which message.', body => buildRanks(body, app.ranks));
     if (trace()) addTraceViews();
-    if (app.traces.length > 1) {
+    if (app.traces.length > 1 && (!app.ranks || app.ranks.error)) {
         const other = app.current === 0 ? 1 : app.current;
-        addView('compare', 'Two runs', 'The first trace beside ' + (app.traces.length > 2 ? 'the chosen one.' : 'the second one.'), body => compareTraces(body, app.traces[0], app.traces[other]));
+        addView('compare', 'Two runs', 'The first trace beside ' + (app.traces.length > 2 ? 'the chosen trace.' : 'the second trace.'), body => {
+            if (app.ranks) add(body, el('p', { class: 'note' }, 'These traces are not the ranks of one run: ' + app.ranks.error + '.'));
+            compareTraces(body, app.traces[0], app.traces[other]);
+        });
     }
-    data('p2p').forEach((file, i) => addView('peers' + (i || ''), 'Peers', 'Which device can use which other one’s memory, and how fast.', body => buildPeers(body, file.data)));
+    data('p2p').forEach((file, i) => addView('peers' + (i || ''), 'Peers', 'Which device can use the memory of which other device, and how fast.', body => buildPeers(body, file.data)));
     machines([...data('p2p'), ...data('info'), ...data('doctor')]).forEach((file, i) =>
         addView('machine' + (i || ''), 'Machine', 'Facts from ' + file.name + '.', body => buildMachine(body, file.data)));
     addBenchViews(data('p2p').length > 1 ? [...data('bench'), ...data('p2p')] : data('bench'));
@@ -170,8 +174,8 @@ function chooseRun(index) {
 function buildTools() {
     const tools = document.getElementById('tools');
     if (app.traces.length > 1) {
-        tools.append(el('label', { for: 'run' }, 'Run'), el('select', { id: 'run', on: { change: event => chooseRun(event.target.selectedIndex) } },
-            app.traces.map((t, i) => el('option', null, i + 1 + ': ' + short(t.name, 60)))));
+        tools.append(el('label', { for: 'run' }, app.ranks && !app.ranks.error ? 'Rank' : 'Run'), el('select', { id: 'run', on: { change: event => chooseRun(event.target.selectedIndex) } },
+            app.traces.map((t, i) => el('option', null, (t.info.rank === null ? i + 1 : 'rank ' + t.info.rank) + ': ' + short(t.name, 60)))));
     }
     tools.append(button('Dark', () => setTheme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'), { id: 'theme' }),
         button('Print', () => window.print(), { id: 'print' }));
@@ -181,6 +185,7 @@ function start() {
     const list = readJson('list');
     app.files = list.files.map(file => file.kind === 'trace' ? file : { ...file, data: readJson(file.id) });
     app.traces = app.files.filter(file => file.kind === 'trace').map(file => new Trace(file));
+    app.ranks = document.getElementById('together') ? readJson('together') : null;
     const kinds = { trace: 'a trace', p2p: 'pairs of devices', bench: 'a benchmark', doctor: 'the machine’s findings', info: 'the machine' };
     document.getElementById('what').textContent = app.files.map(file => file.name + ' (' + kinds[file.kind] + ')').join(', ') + '. Made by Heddle ' + list.heddle + '.';
     document.title = 'Heddle report: ' + short(app.files.map(file => file.name).join(', '), 80);

@@ -35,7 +35,7 @@ function matrixRow(t, device, d, shown, causes, exact) {
 function matrixTable(t, exact) {
     const { devices } = t.info, causes = CATEGORY.map((_, c) => c - 2).filter(c => c === 0 || c > 1), shown = waitedFor(devices);
     return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Idle time of each device by cause' },
-        el('table', { id: 'matrix' }, el('caption', null, exact ? 'in nanoseconds: each row adds up to its window' : 'the part of the window stands below each time'),
+        el('table', { id: 'matrix' }, el('caption', null, exact ? 'in nanoseconds: each row adds up to its window' : 'below each time: its share of the window'),
             matrixHead(shown, causes), el('tbody', null, devices.map((device, d) => matrixRow(t, device, d, shown, causes, exact)))),
         leftOut(devices.length - shown.length, 'device has no column, since nothing waited for it.', 'devices have no column, since nothing waited for them.'));
 }

@@ -288,7 +288,7 @@ function holdersTable(t, id, at) {
     return el('div', null, el('h3', null, 'Holders at ' + moment(t, at) + ': ' + bytesText(sum) + ' in ' + live.length + (live.length === 1 ? ' buffer' : ' buffers')),
         table('by label', ['label', 'buffers', 'bytes', 'part'], [...byLabel.entries()].sort((a, b) => b[1].bytes - a[1].bytes).map(([index, entry]) =>
             [nameCell(letter(index) + labelName(t, index)), String(entry.count), bytesText(entry.bytes), percent(entry.bytes / Math.max(1, sum))]), 60),
-        table('the largest buffers', ['label', 'bytes', 'since', 'by', 'beyond its thread’s store'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
+        table('the largest buffers', ['label', 'bytes', 'since', 'by', 'steps beyond the thread’s own blocks'], live.sort((a, b) => bytes[b] - bytes[a]).map(i =>
             [nameCell(labelName(t, label[i])), bytesText(bytes[i]), moment(t, since[i]), t.threadName(thread[i]),
                 RUNGS.filter((_, bit) => rungs[i] & 1 << bit).join(', ') || 'no']), 30));
 }
@@ -340,8 +340,8 @@ function buildMemory(body) {
         if (view.box && x >= view.box.x) showHolders(app.from + (x - view.box.x) / view.box.w * (app.to - app.from));
     });
     add(body, el('div', { class: 'bar' }, el('label', { for: 'pool' }, 'Memory of'), choice, button('Holders at the peak', () => showHolders(peakTime(t, view.pool)), { id: 'peak' })),
-        el('p', { class: 'quiet screen' }, 'Click to list the holders at a time, or use the left and right arrows once the chart has the focus. The span is that of the timeline.'), frame, names,
-        el('p', { class: 'quiet' }, 'Dashed: what the device holds (mapped). Dotted: what all of its buffers take, including those older than the trace; these are taken to stay from one sample to the next. At the top: + mapped, m moved, − unmapped, w waited for memory, r the program was asked to free.'),
+        el('p', { class: 'quiet screen' }, 'Click the chart to list the buffers at that time, or use the left and right arrows once the chart has the focus. The chart shows the same span as the timeline.'), frame, names,
+        el('p', { class: 'quiet' }, 'Dashed line: the physical memory that the runtime holds. Dotted line: the memory of all buffers, including buffers older than the trace. Letters at the top: + mapped, m moved, − unmapped, w a thread waited for memory, r Heddle asked the program to free memory.'),
         restNote(t), holders, paper, tables, asTable(() => table('', ['label', 'memory', 'most'], peaksByLabel(t, pools)), 'The most of each label as a table'));
     showNames();
     const draw = frame.redraw;
@@ -361,7 +361,7 @@ function buildMemory(body) {
 /* Notes about devices whose peak includes bytes without a label. */
 function restNote(t) {
     return t.info.devices.map((device, d) => device.in_use_rest > 0 ? el('p', { class: 'quiet' }, 'Device ' + d + ': of ' + bytesText(device.in_use_most) + ' at most ' +
-        bytesText(device.in_use_rest) + ' are older than the trace, unified, the library’s own, or freed and kept for the next buffers.') : null).filter(Boolean);
+        bytesText(device.in_use_rest) + ' belong to buffers older than the trace, to unified buffers, or to the library, which also keeps freed memory for the next buffers.') : null).filter(Boolean);
 }
 
 const PAPER_POOLS = 8;
@@ -372,7 +372,7 @@ function printPools(paper, others) {
         const { labels } = poolEvents(trace(), pool.id), frame = chart('Memory of ' + pool.text, 200, (g, width, height) => drawMemory(g, width, height, { pool: pool.id, time: NaN }));
         frame.redraw();
         return el('div', { class: 'one' }, el('h3', null, 'Memory of ' + pool.text), frame, labelLegend(trace(), labels));
-    }), leftOut(others.length - PAPER_POOLS, 'more memory is not on paper: choose it before printing.', 'more memories are not on paper: choose one before printing.') || '');
+    }), leftOut(others.length - PAPER_POOLS, 'more kind of memory is not on paper: choose it before printing.', 'more kinds of memory are not on paper: choose one before printing.') || '');
 }
 
 function labelLegend(t, labels) {

@@ -29,7 +29,7 @@ function peerFigures(data) {
 
 function pairDetails(pair, figures, text) {
     return [el('h3', null, pairText(pair)), facts([
-        ['reason', pair.reason || (pair.verdict === 'usable' ? 'the test saw its bytes arrive' : 'none is given')], ['to do', pair.remedy],
+        ['reason', pair.reason || (pair.verdict === 'usable' ? 'all bytes of the test arrived' : 'no reason is given')], ['to do', pair.remedy],
         ['path', textOf(pair.path)], ['atomic operations', pair.atomics === undefined ? null : pair.atomics ? 'yes' : 'no'],
         ['the driver’s code', pair.driver_code ? plain(pair.driver_code) + ' ' + textOf(pair.driver_code_name) : null],
         ...figures.map(figure => {
@@ -75,10 +75,10 @@ function buildPeers(body, data) {
         draw();
     } } }, figures.map(f => el('option', { value: f.id, selected: f === figure }, f.text + ' (' + f.unit + ')')));
     add(body, el('div', { class: 'bar' }, el('label', { for: 'peer-figure' }, 'Shown'), choice), holder,
-        el('p', { class: 'quiet' }, 'The stronger the colour, the faster. ✓ usable, ~ slow, ✗ refused, ! loses bytes, ? not decided. The sign and the word repeat what the colour shows.'), details);
+        el('p', { class: 'quiet' }, 'A stronger colour means a faster pair. ✓ usable, ~ slow, ✗ refused, ! loses bytes, ? inconclusive. Sign, word and colour show the same verdict.'), details);
     add(body, leftOut(listOf(data.pairs).length - pairs.length, 'pair makes no sense and is not shown.', 'pairs make no sense and are not shown.'));
     const troubled = pairs.filter(pair => pair.reason || pair.remedy);
-    details.append(el('p', { class: 'quiet screen' }, pairs.length > 0 ? 'Select a pair to see its reason and what to do here.' : listOf(data.pairs).length > 0 ? 'No pair can be shown.' : 'There is only one device.'));
+    details.append(el('p', { class: 'quiet screen' }, pairs.length > 0 ? 'Select a pair to see its reason and its remedy here.' : listOf(data.pairs).length > 0 ? 'No pair can be shown.' : 'There is only one device.'));
     if (troubled.length > 0) {
         add(body, table('Pairs with a reason or a remedy', ['pair', 'verdict', 'reason', 'to do'],
             troubled.map(pair => [pair.device + ' → ' + pair.owner, { text: pair.verdict, class: 'text' }, { text: pair.reason, class: 'text' }, { text: pair.remedy || '–', class: 'text' }])));
@@ -97,7 +97,7 @@ function figuresTable(pairs, figures) {
         const middle = quantile(list.map(([value]) => value), 0.5);
         return [figure.text, String(list.length), text(0), Number.isNaN(middle) ? '–' : significant(middle) + ' ' + figure.unit, text(list.length - 1)];
     });
-    return table('A pair’s own figures are in its details', ['figure', 'pairs', 'lowest', 'median', 'highest'], rows);
+    return table('To see the figures of one pair, select the pair', ['figure', 'pairs', 'lowest', 'median', 'highest'], rows);
 }
 
 /* The devices whose memory a device can use: by the verdicts of the pairs, or without pairs by the

@@ -126,23 +126,23 @@ function latencyTable(t, field) {
 /* Figures of each device's launches. If the queue is often empty, the device may run out of
  * work. */
 function wayTable(t) {
-    return table('The way of launches to each device, and operations that were submitted and had not ended', ['device', 'submit to the driver, median', 'p99',
-        'from there to begin, median', 'p99', 'queued, mean', 'most'], t.info.devices.map((device, d) => ['device ' + d,
+    return table('The times of launches on their way to each device, and the number of queued operations: submitted and not ended', ['device', 'submit to the driver, median', 'p99',
+        'driver to begin, median', 'p99', 'queued, mean', 'most'], t.info.devices.map((device, d) => ['device ' + d,
         ...[device.issue_p50, device.issue_p99, device.run_p50, device.run_p99].map(duration), significant(device.queue_mean), count(device.queue_most)]));
 }
 
 /* The same figures by kernel. Kernels with the most launches come first. */
 function kernelWayTable(t) {
     const launches = t.info.launches.slice().sort((a, b) => b.count - a.count);
-    return launches.length === 0 ? null : table('The way of each kernel’s launches, including their waits', ['kernel', 'launches', 'submit to the driver, median', 'p99', 'from there to begin, median', 'p99'],
+    return launches.length === 0 ? null : table('The times of each kernel’s launches on their way to the device, including their waits', ['kernel', 'launches', 'submit to the driver, median', 'p99', 'driver to begin, median', 'p99'],
         launches.map(l => [nameCell(t.nameOf(l.kernel) || '(no name)'), count(l.count), ...[l.issue_p50, l.issue_p99, l.run_p50, l.run_p99].map(duration)]), 40);
 }
 
-const LATENCIES = [['issued', 'submit to the driver'], ['began', 'submit to its begin on the device'], ['done', 'submit to seen as done']];
+const LATENCIES = [['issued', 'submit to the driver'], ['began', 'submit to the begin on the device'], ['done', 'submit to the time when the host saw the end']];
 
 function buildSubmits(body) {
     const t = trace(), view = { field: 'issued', thread: null }, threads = el('div');
-    const histogram = chart('Histogram of the time from submit on', 240, (g, width, height) => drawHistogram(g, width, height, view));
+    const histogram = chart('Histogram of the time after the submit', 240, (g, width, height) => drawHistogram(g, width, height, view));
     const fill = chart('How full the rings of lanes were', 200, drawRings);
     const showThreads = () => {
         const seen = latencies(t, view.field).reduce((sum, list) => sum + list.sorted.length, 0);
@@ -161,7 +161,7 @@ function buildSubmits(body) {
     showThreads();
     const rings = ringLanes(t), ringName = lane => 'device ' + t.deviceOfLane(lane.lane) + ', ' + t.laneName(lane.lane);
     add(body, el('div', { class: 'bar' }, el('label', { for: 'latency' }, 'From'), which, el('label', { for: 'thread' }, 'of'), who), histogram, threads, wayTable(t), kernelWayTable(t),
-        el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'What unfinished work took of a lane’s ring, at each submit: the most of each pixel.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
+        el('h3', null, 'Rings'), el('p', { class: 'quiet' }, 'The share of a lane’s ring that unfinished work takes at each submit. Each pixel shows the highest share.'), fill, legend(rings.slice(0, RINGS).map(({ lane }, s) => ({ text: ringName(lane), letter: String(s + 1), colour: () => STACK[s] }))),
         leftOut(rings.length - RINGS, 'more lane is not drawn, since its ring was less full; the table has it.',
             'more lanes are not drawn, since their rings were less full; the table has them.'),
         asTable(() => table('', ['lane', 'slots', 'most taken', 'submits that filled it'], rings.map(({ lane, most, full }) =>

@@ -58,11 +58,11 @@ function tile(value, text) {
 function gaps(info) {
     return [
         info.cut ? 'The file ends within a record: the program was stopped while it wrote.' : null,
-        !info.ended && !info.cut ? 'The trace was not stopped properly; it contains what was written up to its last second.' : null,
+        !info.ended && !info.cut ? 'The program did not end this trace; the file lacks the records of the last moments.' : null,
         info.dropped > 0 ? info.dropped.toLocaleString('en-US') + ' records had no room and are missing.' : null,
         info.ignored > 0 ? info.ignored.toLocaleString('en-US') + ' records make no sense and were left out.' : null,
         info.lost_waits > 0 ? info.lost_waits.toLocaleString('en-US') + ' waits are missing.' : null,
-        info.unknown_ops > 0 ? info.unknown_ops.toLocaleString('en-US') + ' operations wait for work that the trace does not have, or their waits are missing; idle time in front of them is unknown.' : null,
+        info.unknown_ops > 0 ? info.unknown_ops.toLocaleString('en-US') + ' operations wait for work that is missing in the trace, or their waits are missing; the cause of idle time in front of them is unknown.' : null,
         info.unplaced > 0 ? info.unplaced.toLocaleString('en-US') + ' operations have no time on their device.' : null,
     ].filter(Boolean);
 }
@@ -85,7 +85,7 @@ function buildSummary(body) {
     if (t.count('critical') > 0) {
         add(body, el('p', null, 'The critical path: ' + ALONG.map((text, i) => info.along[i] > 0 ?
             text + ' ' + duration(info.along[i]) + ' (' + percent(info.along[i] / window) + ')' : null).filter(Boolean).join(', ') + '. ',
-        linkButton('show it in the timeline', () => {
+        linkButton('show the path in the timeline', () => {
             lanes.critical = true;
             lanes.refreshButtons();
             setWindow(t.begin, t.end);
@@ -105,7 +105,7 @@ function buildSummary(body) {
 function launchTable(t) {
     if (t.info.launches.length === 0) return null;
     const launches = t.info.launches.slice().sort((a, b) => b.total + b.shared - a.total - a.shared);
-    const details = asTable(() => table('time on the device: of launches that were measured by themselves; in stretches: the share of a stretch of several',
+    const details = asTable(() => table('Sum to longest: launches with a measured time. In stretches: the other launches, each with an equal share of the time of its stretch',
         ['kernel', 'launches', 'sum', 'median', 'p99', 'longest', 'in stretches', 'submit to begin, median', 'p99'],
         launches.map(l => [nameCell(t.nameOf(l.kernel) || '(no name)'), l.count.toLocaleString('en-US'), l.measured ? duration(l.total) : '–',
             l.measured ? duration(l.median) : '–', l.measured ? duration(l.p99) : '–', l.measured ? duration(l.most) : '–',
@@ -146,7 +146,7 @@ function transferCount(t) {
 function buildFindings(body) {
     const t = trace();
     if (t.info.findings.length === 0) {
-        add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'There are none: nothing in the trace is worth a change.' : 'There are none, since the trace has no operation.'));
+        add(body, el('p', { class: 'quiet' }, t.count('ops') > 0 ? 'No findings: nothing in the trace is worth a change.' : 'No findings, because the trace contains no operations.'));
     }
     for (const group of findingGroups(t)) {
         const [first, ...others] = group;

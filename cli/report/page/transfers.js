@@ -194,7 +194,7 @@ function transferDetails(t, i) {
         ['operation', op >= 0 ? linkButton(opLine(t, op), () => {
             goTo('timeline');
             selectOp(op, true);
-        }) : 'the host did it within the call']])];
+        }) : 'none: the host copied the bytes within the call']])];
 }
 
 /* The dots as a table. A row sums up the moves of one path with sizes between two powers of
@@ -224,7 +224,7 @@ function linkTable(t) {
 
 function buildTransfers(body) {
     const t = trace(), view = { link: null, chosen: -1 }, details = el('div', { 'aria-live': 'polite', id: 'transfer' }), without = el('div');
-    const frame = chart('Transfers: size over speed, with the peak of each path', 300, (g, width, height) => drawTransfers(g, width, height, view));
+    const frame = chart('Transfers by size and speed, with the peak of each path', 300, (g, width, height) => drawTransfers(g, width, height, view));
     const choose = i => {
         view.chosen = i;
         details.replaceChildren(...(i >= 0 ? [el('div', { class: 'detail' }, transferDetails(t, i))] : []));
@@ -236,7 +236,7 @@ function buildTransfers(body) {
     };
     const sizes = asTable(() => sizesTable(t, view.link), 'The speeds by size as a table');
     const show = () => {
-        without.replaceChildren(leftOut(pointsOf(t, view.link).without, 'transfer has no bytes or no time, and no dot.', 'transfers have no bytes or no time, and no dot.') || '');
+        without.replaceChildren(leftOut(pointsOf(t, view.link).without, 'transfer has no bytes or no measured time, so it has no dot.', 'transfers have no bytes or no measured time, so they have no dot.') || '');
         sizes.refresh();
     };
     const choice = el('select', { id: 'link', on: { change: () => {
@@ -254,7 +254,7 @@ function buildTransfers(body) {
     add(body, el('div', { class: 'bar' }, el('label', { for: 'link' }, 'Path'), choice),
         el('p', { class: 'quiet screen' }, 'Click a dot to see its details, or use the left and right arrows once the chart has the focus.'), frame, dotLegend(ways),
         el('p', { class: 'quiet' }, t.info.links.some(link => link.peak > 0) ? 'Dashed: the peaks that “heddle p2p” measured.' :
-            'No path has a measured peak: give a file of “heddle p2p --json”, too.'), without, details, linkTable(t), sizes);
+            'No path has a measured peak: to see peaks, also pass a file of “heddle p2p --json”.'), without, details, linkTable(t), sizes);
     const draw = frame.redraw;
     let counted = false; /* counts at the first drawing, not before, since sorting a million moves takes time */
     frame.redraw = () => {
