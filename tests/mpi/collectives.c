@@ -204,7 +204,7 @@ int main(int argc, char **argv)
     comms[0] = MPI_COMM_WORLD;
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comms[2]);
-    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "driver=host host_devices=2", &runtime, NULL));
+    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "host_devices=2", &runtime, NULL));
     OK(hd_mpi_open(runtime, &options, &mpi));
     for (int i = 0; i < COMMS; i++) {
         EXPECT(pthread_create(&threads[i], NULL, comm_run, (void *)(intptr_t)i) == 0);

@@ -305,7 +305,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "driver=host host_devices=3", &runtime, NULL));
+    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "host_devices=3", &runtime, NULL));
     OK(hd_mpi_open(runtime, &options, &mpi));
     wrong_operands_are_refused();
     for (int known = 0; known < 2; known++) {

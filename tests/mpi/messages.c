@@ -302,7 +302,7 @@ static void open_all(void)
     for (int i = 1; i <= COMMS; i++) {
         MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
     }
-    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "driver=host host_devices=2", &runtime, &place));
+    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "host_devices=2", &runtime, &place));
     EXPECT(place.ranks >= 1 && place.rank < place.ranks && place.devices == hd_device_count(runtime));
     OK(hd_module_get_builtin(runtime, &module));
     OK(hd_kernel_get(module, "hd_copy_u32", &copy_kernel));

@@ -17,6 +17,8 @@ fail() {
     failed=1
 }
 
+export HEDDLE_DRIVER=host
+
 # Open MPI refuses to run as root without these two
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
