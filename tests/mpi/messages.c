@@ -308,7 +308,7 @@ static void open_all(void)
     OK(hd_kernel_get(module, "hd_copy_u32", &copy_kernel));
     OK(hd_lane_get_default(runtime, 0, &lanes[0]));
     for (int i = 1; i < LANES; i++) {
-        OK(hd_lane_create(runtime, i % 2, &lanes[i]));
+        OK(hd_lane_create(runtime, i % hd_device_count(runtime), &lanes[i]));
     }
     OK(hd_mpi_open(runtime, &options, &mpi));
 }
