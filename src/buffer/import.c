@@ -177,7 +177,7 @@ hd_status hdi_import(hd_runtime *rt, int device, uint64_t address, size_t bytes,
         return status;
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     if (rt->is_process) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,

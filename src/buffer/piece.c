@@ -494,7 +494,7 @@ hd_status hd_import_descriptor(hd_runtime *rt, int index, const hd_export *from,
         return HD_ERROR_ARGUMENT;
     }
     if (index < 0 || index >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", index, rt->n_devices);
+        return hdi_device_refused(rt, index);
     }
     hdi_device *device = rt->devices[index];
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);

@@ -591,7 +591,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
         return hdi_runtime_refused(rt);
     }
     if (device < HD_DEVICE_HOST || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
         /* with placement inline no other thread notices finished work */

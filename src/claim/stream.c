@@ -286,7 +286,7 @@ hd_status hdi_claim_begin_stream(hd_runtime *rt, int device, void *stream, const
                                  const hd_claim_options *options, const void *site, struct hd_claim **out)
 {
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     hdi_use uses[HDI_USES_OF_ONE];
     hd_claim_options room;

@@ -82,9 +82,7 @@ static hd_status dlpack_import_find_device(const hdi_dlpack_tensor *from, plan *
     }
     if (managed && provider->dlpack_device == HDI_DLPACK_CUDA) {
         p->device = p->options.device;
-        return p->device >= 0 && p->device < rt->n_devices
-                   ? HD_OK
-                   : hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", p->device, rt->n_devices);
+        return p->device >= 0 && p->device < rt->n_devices ? HD_OK : hdi_device_refused(rt, p->device);
     }
     if (on_cpu || type != provider->dlpack_device) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,

@@ -296,6 +296,8 @@ static inline hd_status hdi_runtime_refused(const hd_runtime *rt)
 {
     return hdi_handle_refused(rt, "runtime", "it was closed");
 }
+/* Refuses the number of a device that the runtime does not have. Returns NO_DEVICE. */
+hd_status hdi_device_refused(const hd_runtime *rt, int device);
 /* Takes no lock. The calling thread is inside a call on the runtime. A runtime that is open stays
  * until the thread leaves. */
 bool hdi_runtime_is_open(const hd_runtime *rt);

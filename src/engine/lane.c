@@ -420,7 +420,7 @@ hd_status hd_lane_get_default(hd_runtime *rt, int device, hd_lane **out)
         return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     thread_lanes *lanes = own_lanes && own_lanes->runtime_id == rt->id ? own_lanes : thread_lanes_of(rt);
     if (!lanes) {
@@ -445,7 +445,7 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
         return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     hd_lane *lane;
     hd_status status = hdi_lane_make(rt->devices[device], false, true, &lane);

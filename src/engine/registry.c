@@ -87,6 +87,14 @@ bool hdi_runtime_is_open(const hd_runtime *rt)
     return place >= 0 && (!atomic_load(&places[place].closing) || hdi_calling_here != HDI_CALLS_NONE);
 }
 
+hd_status hdi_device_refused(const hd_runtime *rt, int device)
+{
+    return rt->n_devices == 1
+               ? hdi_fail(HD_ERROR_NO_DEVICE, "the runtime has no device %d; it has only device 0", device)
+               : hdi_fail(HD_ERROR_NO_DEVICE, "the runtime has no device %d; its devices are 0 to %d", device,
+                          rt->n_devices - 1);
+}
+
 hd_status hdi_runtime_add(hd_runtime *rt)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

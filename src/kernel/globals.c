@@ -347,7 +347,7 @@ hd_status hd_module_get_global(hd_module *handle, int device, const char *name, 
     }
     hd_runtime *rt = m->runtime;
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     if (strlen(name) >= HDI_KERNEL_SYMBOL_BYTES) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "no variable has a name of more than %d characters here",

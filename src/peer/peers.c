@@ -545,7 +545,8 @@ static hd_status peers_check_end(hd_runtime *rt)
 static hd_status peers_check_pair(const hd_runtime *rt, int device, int owner)
 {
     if (device < 0 || device >= rt->n_devices || owner < 0 || owner >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "device %d, owner %d: there are %d devices", device, owner, rt->n_devices);
+        return hdi_fail(HD_ERROR_ARGUMENT, "device is %d and owner is %d; the runtime's devices are 0 to %d", device,
+                        owner, rt->n_devices - 1);
     }
     return HD_OK;
 }

@@ -30,7 +30,7 @@ static hd_status info_check_device(const hd_runtime *rt, int device, const void 
         return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     return HD_OK;
 }

@@ -558,8 +558,8 @@ hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
             return hdi_fail(HD_ERROR_OPTION, "devices=%s: expected all, or numbers such as 0,2,3", list);
         }
         if (ordinal < 0 || ordinal >= count || ordinal >= 1024) {
-            return hdi_fail(HD_ERROR_NO_DEVICE, "devices=%s: there is no device %ld, the driver has %d", list, ordinal,
-                            count);
+            return hdi_fail(HD_ERROR_NO_DEVICE, "devices=%s: the driver has no device %ld; its devices are 0 to %d",
+                            list, ordinal, count - 1);
         }
         if (taken[ordinal] || *n == HDI_DEVICES_MAX) {
             return hdi_fail(HD_ERROR_OPTION, "devices=%s: %s", list,

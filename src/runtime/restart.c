@@ -216,7 +216,7 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
         return hdi_runtime_refused(rt);
     }
     if (index < 0 || index >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", index, rt->n_devices);
+        return hdi_device_refused(rt, index);
     }
     if (!rt->is_process) {
         char what[160];

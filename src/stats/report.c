@@ -136,7 +136,7 @@ static hd_status report_check_device(hd_runtime *rt, int device)
         return hdi_runtime_refused(rt);
     }
     if (device != HD_DEVICE_HOST && (device < 0 || device >= rt->n_devices)) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+        return hdi_device_refused(rt, device);
     }
     return HD_OK;
 }

@@ -26,6 +26,13 @@ static void lanes_take_nulls(void **state)
     CONF_FAILS(hd_lane_get_default(runtime, 0, NULL), HD_ERROR_ARGUMENT);
     for (int i = 0; i < 3; i++) {
         CONF_FAILS(hd_lane_get_default(runtime, none[i], &lane), HD_ERROR_NO_DEVICE);
+        char text[128];
+        if (count == 1) {
+            snprintf(text, sizeof text, "the runtime has no device %d; it has only device 0", none[i]);
+        } else {
+            snprintf(text, sizeof text, "the runtime has no device %d; its devices are 0 to %d", none[i], count - 1);
+        }
+        CONF_TRUE(strstr(hd_message(), text) != NULL);
         CONF_FAILS(hd_lane_create(runtime, none[i], &lane), HD_ERROR_NO_DEVICE);
     }
     CONF_FAILS(hd_lane_create(NULL, 0, &lane), HD_ERROR_HANDLE);
