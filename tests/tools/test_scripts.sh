@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# test_scripts.sh - the scripts of the tree parse, are executable, and refuse unknown arguments.
+# test_scripts.sh - the scripts of the tree parse, are executable, explain themselves, and refuse
+# unknown arguments.
 #
-# Promise: Every script of the tree parses, can be run, and refuses what it does not support.
+# Promise: Every script of the tree parses, can be run, prints its usage for --help, and refuses what it does not support.
 set -u
 cd "$1" || exit 1
 status=0
@@ -18,8 +19,30 @@ for script in tools/* .ci/run; do
         status=1
     fi
 done
-if tools/install-deps --no-such-option 2>/dev/null; then
-    echo "tools/install-deps takes an option that it does not have"
-    status=1
-fi
+for script in tools/* .ci/run; do
+    [ -f "$script" ] || continue
+    # a script that ignores --help would do all of its work: the time limit ends it
+    text=$(timeout 60 "$script" --help) || {
+        echo "$script --help: exit status $?"
+        status=1
+    }
+    case $text in
+    *"usage: $script"*) ;;
+    *)
+        echo "$script --help: prints no usage"
+        status=1
+        ;;
+    esac
+    if timeout 60 "$script" --no-such-option >/dev/null 2>&1; then
+        echo "$script takes an option that it does not have"
+        status=1
+    fi
+    for made in --help --no-such-option; do
+        [ ! -e "$made" ] || {
+            echo "$script: makes a folder $made"
+            rm -r -- "$made"
+            status=1
+        }
+    done
+done
 exit $status
