@@ -185,6 +185,26 @@ static void variables(hd::lane_ref lane, hd::module_ref module)
     CHECK_FAILS(HD_ERROR_NO_DEVICE, module.global<float>(-1, "runs"));
 }
 
+/* The image of hd_axpy_f32(y, x, a, n) describes its parameters. */
+static void parameters(hd::module_ref builtin)
+{
+    const hd::kernel axpy = builtin.kernel("hd_axpy_f32");
+    const struct {
+        const char *name;
+        std::uint32_t kind, access, bytes;
+    } wanted[] = {{"y", HD_ARG_BUFFER, HD_READ_WRITE, 8},
+                  {"x", HD_ARG_BUFFER, HD_READ, 8},
+                  {"a", HD_ARG_F32, 0, 4},
+                  {"n", HD_ARG_U64, 0, 8}};
+    for (int i = 0; i < 4; i++) {
+        const hd_parameter_info got = axpy.parameter(i);
+        CHECK(std::strcmp(got.name, wanted[i].name) == 0 && got.kind == wanted[i].kind);
+        CHECK((got.access & HD_READ_WRITE) == wanted[i].access && got.bytes == wanted[i].bytes);
+    }
+    CHECK_FAILS(HD_ERROR_NOT_FOUND, axpy.parameter(4));
+    CHECK_FAILS(HD_ERROR_HANDLE, hd::kernel().parameter(0));
+}
+
 /* Memory that a kernel gets only by address, named after the arguments. */
 static void addresses(hd::lane_ref lane, hd::lane_ref other, hd::module_ref builtin)
 {
@@ -232,6 +252,7 @@ static void test()
     hd::lane other = runtime.create_lane(0);
     addresses(lane, other, runtime.builtin_module());
     times(lane, other, runtime.builtin_module());
+    parameters(runtime.builtin_module());
     CHECK(live_buffers(runtime) == 0);
 
     const hd::kernel gone = module.kernel("nothing");

@@ -29,6 +29,14 @@ class kernel : public detail::reference<hd_kernel>
 {
   public:
     using reference::reference;
+
+    /* hd_kernel_get_parameter: describes the parameter with this number, counted from 0. */
+    result<hd_parameter_info> parameter(int index) const
+    {
+        auto out = detail::sized<hd_parameter_info>();
+        const hd_status status = hd_kernel_get_parameter(get(), index, &out);
+        return detail::finish(status, out);
+    }
 };
 
 class module_ref : public detail::reference<hd_module>
