@@ -5,8 +5,8 @@
 # Promise: Every public function states its errors, owners, waits, threads and release, and the
 # reference describes every public name.
 #
-# tools/check-reference refuses trees in which a comment lacks something. Doxygen makes the HTML
-# if it is installed, without a warning, and every link leads somewhere.
+# tools/check-reference refuses trees in which a comment lacks something, in C and in C++. Doxygen
+# makes the HTML if it is installed, without a warning, and every link leads somewhere.
 set -u
 source=$1
 . "$source/tests/support/installed.sh"
@@ -52,6 +52,12 @@ lacks 'HD_BOX_DIMS: has no comment' include/heddle/copy.h 's|^\(#define HD_BOX_D
 lacks 'hd_bits_more_u32: no head of a kernel header describes it' include/heddle/kernel_bits.h \
     's/^HD_DEVICE uint32_t hd_bits_count_u32(uint32_t x)/HD_DEVICE uint32_t hd_bits_more_u32(uint32_t x) { return x; }\n&/'
 lacks 'hd_block_dim_x: no head of a kernel header describes it' include/heddle/kernel.h '/^ \*     hd_block_dim_x()/d'
+# the C++ headers
+lacks 'lane_ref::number: has no comment' include/heddle/cpp/lane.hpp '/hd_lane_number: the number of/d'
+lacks 'runtime_ref::create_lane: has no comment' include/heddle/cpp/lane.hpp '/hd_lane_create\. /d'
+lacks 'elapsed: hd_ticket_elapsed is no function of C' include/heddle/cpp/lane.hpp 's/hd_ticket_get_elapsed: the time/hd_ticket_elapsed: the time/'
+lacks 'owned::close: its comment neither begins with a function of C nor lists its Errors' include/heddle/cpp/owned.hpp 's/ \* Errors: those of/ * Fails as/'
+lacks 'the head of the header does not say which threads may call it' include/heddle/cpp/peer.hpp '/^ \* Threads: any/d'
 
 # manual pages: one for each function, and no broken page
 man=$work/man/man3
@@ -79,12 +85,16 @@ fi
 # the whole reference
 if installed doxygen; then
     "$source/tools/make-reference" "$work/reference" >"$work/out" 2>&1 || fail "tools/make-reference: $(cat "$work/out")"
-    for page in index names group__lane group__kernel__warp; do
+    for page in index names group__lane group__kernel__warp group__mpi group__cpp__lane; do
         [ -s "$work/reference/$page.html" ] || fail "there is no $page.html"
     done
     grep -q '>hd_claim_begin_stream<' "$work/reference/names.html" || fail 'names.html lacks hd_claim_begin_stream'
+    grep -q '#cpp_lane_hd_lane_ref_add_dependency">hd::lane_ref::add_dependency<' "$work/reference/names.html" || fail 'names.html lacks hd::lane_ref::add_dependency'
+    grep -q 'Errors, as hd_lane_wait' "$work/reference/group__cpp__lane.html" || fail 'hd::lane_ref::wait does not repeat the errors of hd_lane_wait'
     "$source/tools/check-reference" "$source" "$work/reference" >"$work/out" || fail "$(cat "$work/out")"
     sed -i 's/hd_done//g' "$work/reference/group__lane.html"
-    "$source/tools/check-reference" "$source" "$work/reference" | grep -q 'hd_done: is not on its page' || fail 'a page without hd_done passes'
+    "$source/tools/check-reference" "$source" "$work/reference" 2>&1 | grep -q 'hd_done: is not on its page' || fail 'a page without hd_done passes'
+    sed -i 's/cpp_lane_hd_ticket_done//g' "$work/reference/group__cpp__lane.html"
+    "$source/tools/check-reference" "$source" "$work/reference" 2>&1 | grep -q 'ticket::done: is not on its page' || fail 'a page without hd::ticket::done passes'
 fi
 exit $failed

@@ -21,7 +21,7 @@ STATUS = r"[A-Z][A-Z_]{2,}"
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`"
     r"|(?<![\w*])\*(?=\w)(?P<emphasis>[^*`]*\w)\*(?![\w*])"
-    r"|(?P<file>heddle/\w+\.h)\b"
+    r"|(?P<file>heddle/\w+\.h|heddle/cpp/\w+\.hpp)\b"
     r"|(?P<name>[A-Za-z_]\w*(?:\(\))?)"
     r"|(?P<text>\w+|::|-{2,3}|`|[^\w`])", re.S)
 

@@ -1,7 +1,8 @@
 """headers.py - reads the public headers: a page for each, with its declarations and their comments.
 
-The headers of programs are those that include/heddle.h includes, in that order. The headers of kernel source are
-include/heddle/kernel.h and those that it includes. Every header is a Page. Every declaration with a name is an Entry.
+The headers of programs are those that include/heddle.h includes, in that order, and include/heddle/mpi.h. The headers of
+kernel source are include/heddle/kernel.h and those that it includes. Every header is a Page. Every declaration with a
+name is an Entry. cpp.py reads the headers of C++.
 
 A comment belongs to the declaration behind it, and to further ones that follow without an empty line. The comment on a
 member or a macro may also follow it. A comment of the form "---- TITLE ----" begins a section. A comment in front of an
@@ -51,12 +52,15 @@ class Page:
             self.content = file.read()
         head = TOKEN.match(self.content)
         self.head = lines_of(head.group(0)) if head else [""]
-        match = re.match(r"(?:heddle/)?[\w.]+ - (.*)", " ".join(self.head_paragraph()))
+        match = re.match(r"[\w./]+ - (.*)", " ".join(self.head_paragraph()))
         self.summary = match.group(1) if match else ""
         self.sections = [Section(None)]
         self.entries = []
         self.is_kernel_source = self.name.startswith("kernel") and self.name != "kernel_file"
-        Reader(self).read(head.end() if head else 0)
+        self.read(head.end() if head else 0)
+
+    def read(self, at):
+        Reader(self).read(at)
 
     def head_paragraph(self):
         return [line.strip() for line in self.head[: len(self.head) - len(self.head_rest())]]
@@ -66,9 +70,9 @@ class Page:
 
     def title(self):
         """The header's name as a title, spelled as in its head: "Kernel file", "DLPack"."""
-        title = self.name.replace("_", " ").capitalize()
+        title = self.name.split("/")[-1].replace("_", " ").capitalize()
         spelled = re.findall(r"\b%s\b" % re.escape(title), " ".join(self.head), re.I)
-        return next((each for each in spelled if re.match(r"[A-Z].*[A-Z]", each) and not each.isupper()), title)
+        return next((each for each in spelled if re.match(r"[A-Z].*[A-Z]", each) and (not each.isupper() or each == "MPI")), title)
 
 
 def behind_first_paragraph(lines):
@@ -366,7 +370,7 @@ class Reference:
         with open(os.path.join(source, "include/heddle.h"), encoding="utf-8") as file:
             text = file.read()
         self.head = lines_of(TOKEN.match(text).group(0))
-        self.pages = [Page(source, header) for header in INCLUDED.findall(text)]
+        self.pages = [Page(source, header) for header in INCLUDED.findall(text) + ["heddle/mpi.h"]]
         kernel = Page(source, "heddle/kernel.h")
         self.kernel_pages = [kernel]
         for header in INCLUDED.findall(kernel.content):

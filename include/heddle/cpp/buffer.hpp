@@ -45,26 +45,32 @@ template <class T> class span : public detail::no_argument
     {
     }
 
+    /* The buffer of the span. */
     constexpr buffer_ref<T> buffer() const noexcept
     {
         return buffer_;
     }
+    /* The number of the first element. */
     constexpr std::size_t first() const noexcept
     {
         return first_;
     }
+    /* The number of elements. */
     constexpr std::size_t size() const noexcept
     {
         return count_;
     }
+    /* True if the span contains no element. */
     constexpr bool empty() const noexcept
     {
         return count_ == 0;
     }
+    /* The distance of the first element from the begin of the buffer, in bytes. */
     std::size_t offset_bytes() const noexcept
     {
         return detail::bytes_of<T>(first_);
     }
+    /* The size in bytes. */
     std::size_t size_bytes() const noexcept
     {
         return detail::bytes_of<T>(count_);
@@ -75,6 +81,7 @@ template <class T> class span : public detail::no_argument
     std::size_t first_, count_;
 };
 
+/* A buffer that another object owns. Its elements are of type T. */
 template <class T> class buffer_ref : public detail::reference<hd_buffer>
 {
     static_assert(std::is_trivially_copyable_v<T>,
@@ -94,14 +101,17 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
     {
         return hd_buffer_size(get()) / sizeof(T);
     }
+    /* hd_buffer_size: the size in bytes. */
     std::size_t size_bytes() const noexcept
     {
         return hd_buffer_size(get());
     }
+    /* hd_buffer_device: the number of the buffer's device, or HD_DEVICE_HOST. */
     int device() const noexcept
     {
         return hd_buffer_device(get());
     }
+    /* hd_buffer_address: the address for kernels. */
     std::uint64_t address() const noexcept
     {
         return hd_buffer_address(get());
@@ -149,21 +159,23 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         return detail::finish_wait(hd_buffer_wait(get(), access, detail::limit_of(limit)));
     }
 
-    /* hd_map of pinned or unified memory, for reading, writing or both. */
+    /* hd_map of pinned or unified memory, for reading and writing. */
     result<mapping<T>> map() const
     {
         return mapping<T>::make(*this, HD_READ_WRITE);
     }
+    /* hd_map of pinned or unified memory, for reading. */
     result<mapping<const T>> map_for_reading() const
     {
         return mapping<const T>::make(*this, HD_READ);
     }
+    /* hd_map of pinned or unified memory, for writing. */
     result<mapping<T>> map_for_writing() const
     {
         return mapping<T>::make(*this, HD_WRITE);
     }
 
-    /* Reads or writes one element of pinned or unified memory, by hd_element. */
+    /* hd_element: reads one element of pinned or unified memory. */
     result<T> load(std::size_t index) const
     {
         T value{};
@@ -174,6 +186,7 @@ template <class T> class buffer_ref : public detail::reference<hd_buffer>
         std::memcpy(&value, at, sizeof(T));
         return value;
     }
+    /* hd_element: writes one element of pinned or unified memory. */
     result<void> store(std::size_t index, const T &value) const
     {
         void *at = hd_element(get(), detail::bytes_of<T>(index), sizeof(T), HD_READ_WRITE);
@@ -215,22 +228,27 @@ template <class T> class mapping
         unmap();
     }
 
+    /* The first element. */
     T *data() const noexcept
     {
         return data_;
     }
+    /* The number of elements. */
     std::size_t size() const noexcept
     {
         return size_;
     }
+    /* True if nothing is mapped. */
     bool empty() const noexcept
     {
         return size_ == 0;
     }
+    /* The first element, for loops. */
     T *begin() const noexcept
     {
         return data_;
     }
+    /* The place behind the last element. */
     T *end() const noexcept
     {
         return data_ + size_;

@@ -23,6 +23,7 @@
 
 HD_CPP_BEGIN
 
+/* A claim that another object owns. */
 class claim_ref : public detail::reference<hd_claim>
 {
   public:
@@ -105,6 +106,7 @@ class claim : public owned<claim_ref>
         }
         return detail::finish(status);
     }
+    /* hd_claim_end with success, as end(). */
     result<void> close()
     {
         return end();

@@ -227,8 +227,8 @@ class box
     std::size_t count_[HD_BOX_DIMS] = {}, dst_stride_[HD_BOX_DIMS] = {}, src_stride_[HD_BOX_DIMS] = {};
 };
 
-/* hd_copy_box, hd_write_box and hd_read_box. The box begins at element `to_first` of the
- * destination, and at element `from_first` of the source. */
+/* hd_copy_box. The box begins at element `to_first` of the destination, and at element `from_first`
+ * of the source. */
 template <class T>
 result<ticket> copy_box(const buffer_ref<T> &to, std::size_t to_first, const buffer_ref<T> &from,
                         std::size_t from_first, const box &b)
@@ -240,12 +240,14 @@ result<ticket> copy_box(const buffer_ref<T> &to, std::size_t to_first, const buf
     return detail::finish(status, out);
 }
 
+/* hd_write_box. The box begins at element `to_first` of the buffer. */
 template <class T> result<void> write_box(const buffer_ref<T> &to, std::size_t to_first, const T *from, const box &b)
 {
     const hd_box bytes = b.of<T>();
     return detail::finish(hd_write_box(to.get(), detail::bytes_of<T>(to_first), from, &bytes));
 }
 
+/* hd_read_box. The box begins at element `from_first` of the buffer. */
 template <class T> result<void> read_box(const buffer_ref<T> &from, std::size_t from_first, T *to, const box &b)
 {
     const hd_box bytes = b.of<T>();

@@ -1,5 +1,5 @@
-/* heddle/cpp/dlpack.hpp - exchange of tensors with other libraries. heddle/dlpack.h is the
- * reference.
+/* heddle/cpp/dlpack.hpp - exchange of tensors with other libraries, by DLPack. heddle/dlpack.h is
+ * the reference.
  *
  *     // The consumer owns `out`, and calls its deleter.
  *     DLManagedTensorVersioned *out = hd::to_dlpack(a, stream);

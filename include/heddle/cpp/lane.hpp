@@ -60,6 +60,7 @@ class ticket : public hd_ticket
     }
 };
 
+/* A lane that another object owns, or the default lane of a thread. */
 class lane_ref : public detail::reference<hd_lane>
 {
   public:
@@ -69,10 +70,12 @@ class lane_ref : public detail::reference<hd_lane>
         return hd_lane_destroy(handle);
     }
 
+    /* hd_lane_device: the number of the lane's device. */
     int device() const noexcept
     {
         return hd_lane_device(get());
     }
+    /* hd_lane_number: the number of the lane on its device. */
     int number() const noexcept
     {
         return hd_lane_number(get());

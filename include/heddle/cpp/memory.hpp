@@ -94,6 +94,7 @@ inline result<std::string> memory_report_of(int pid, hd_report_format format = H
 
 /* ---- holds ---- */
 
+/* A hold that another object owns. */
 class hold_ref : public detail::reference<hd_hold>
 {
   public:

@@ -39,6 +39,7 @@ class kernel : public detail::reference<hd_kernel>
     }
 };
 
+/* A module that another object owns, or the module of the built-in kernels. */
 class module_ref : public detail::reference<hd_module>
 {
   public:
@@ -170,6 +171,7 @@ HD_CPP_INLINE hd_arg arg_of(const buffer_ref<T> &b, hd_access access, std::size_
 
 } // namespace detail
 
+/* hd_in: the kernel reads these elements. */
 template <class T> HD_CPP_INLINE hd_arg in(const buffer_ref<T> &b) noexcept
 {
     return detail::with_element<T>(hd_in(b.get()));
@@ -183,6 +185,7 @@ template <class T> HD_CPP_INLINE hd_arg in(const span<T> &s) noexcept
     return detail::arg_of(s.buffer(), HD_READ, s.first(), s.size());
 }
 
+/* hd_out: the kernel writes all of these elements, and does not read them. */
 template <class T> HD_CPP_INLINE hd_arg out(const buffer_ref<T> &b) noexcept
 {
     return detail::with_element<T>(hd_out(b.get()));
@@ -196,6 +199,7 @@ template <class T> HD_CPP_INLINE hd_arg out(const span<T> &s) noexcept
     return detail::arg_of(s.buffer(), HD_WRITE, s.first(), s.size());
 }
 
+/* hd_inout: the kernel reads and writes these elements. */
 template <class T> HD_CPP_INLINE hd_arg inout(const buffer_ref<T> &b) noexcept
 {
     return detail::with_element<T>(hd_inout(b.get()));

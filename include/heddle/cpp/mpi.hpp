@@ -83,6 +83,7 @@ template <class Side> using mpi_element_t = decltype(mpi_element_of(std::declval
 
 } // namespace detail
 
+/* The MPI operations of a runtime, which another object owns. */
 class mpi_ref : public detail::reference<hd_mpi>
 {
   public:
@@ -197,6 +198,7 @@ class mpi_ref : public detail::reference<hd_mpi>
     }
 };
 
+/* The MPI operations of a runtime. The destructor closes them: hd_mpi_close. */
 using mpi = owned<mpi_ref>;
 
 /* hd_mpi_runtime_open. */

@@ -108,6 +108,7 @@ class error
     }
 
 #if HD_CPP_THROWS
+    /* The message: hd_error.message. */
     const char *what() const noexcept override
     {
         return facts_.message;
@@ -118,38 +119,47 @@ class error
         return facts_.message;
     }
 #endif
+    /* The status: hd_error.status. */
     hd_status status() const noexcept
     {
         return facts_.status;
     }
+    /* hd_status_name of the status. */
     const char *status_name() const noexcept
     {
         return hd_status_name(facts_.status);
     }
+    /* The device: hd_error.device. */
     int device() const noexcept
     {
         return facts_.device;
     }
+    /* The number of the lane: hd_error.lane. */
     int lane() const noexcept
     {
         return facts_.lane;
     }
+    /* The ticket's number: hd_error.ticket. */
     std::uint64_t ticket() const noexcept
     {
         return facts_.ticket;
     }
+    /* The driver's code: hd_error.driver_code. */
     int driver_code() const noexcept
     {
         return facts_.driver_code;
     }
+    /* The operation: hd_error.operation. */
     const char *operation() const noexcept
     {
         return facts_.operation;
     }
+    /* The kernel's name: hd_error.kernel. */
     const char *kernel() const noexcept
     {
         return facts_.kernel;
     }
+    /* All facts, as C gives them. */
     const hd_error &facts() const noexcept
     {
         return facts_;
@@ -175,6 +185,7 @@ class unexpected
     explicit unexpected(const error &e) noexcept : error_(e)
     {
     }
+    /* The error. */
     const hd::error &error() const noexcept
     {
         return error_;
@@ -228,6 +239,7 @@ template <class T> class [[nodiscard]] expected
     {
         return has_;
     }
+    /* True if it contains a value, false if it contains an error. */
     bool has_value() const noexcept
     {
         return has_;
@@ -252,10 +264,12 @@ template <class T> class [[nodiscard]] expected
     {
         return &value_;
     }
+    /* The error, which must be there. */
     const hd::error &error() const noexcept
     {
         return error_;
     }
+    /* Returns the value, or `other` instead of an error. */
     template <class U> T value_or(U &&other) &&
     {
         return has_ ? std::move(value_) : static_cast<T>(std::forward<U>(other));
@@ -323,6 +337,7 @@ template <> class [[nodiscard]] expected<void>
     {
         return has_;
     }
+    /* True if it contains a value, false if it contains an error. */
     bool has_value() const noexcept
     {
         return has_;
@@ -330,6 +345,7 @@ template <> class [[nodiscard]] expected<void>
     void operator*() const noexcept
     {
     }
+    /* The error, which must be there. */
     const hd::error &error() const noexcept
     {
         return error_;
@@ -359,6 +375,7 @@ template <> class [[nodiscard]] expected<void>
 #endif
 
 #if HD_CPP_THROWS
+/* The result of a call that can fail: T itself, or hd::expected<T> if failures are not thrown. */
 template <class T> using result = T;
 #else
 template <class T> using result = expected<T>;

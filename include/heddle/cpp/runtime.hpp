@@ -25,9 +25,13 @@ class module_ref;
 class hold_ref;
 class callback;
 template <class T> class buffer_ref;
+/* A lane that its destructor gives back: hd_lane_destroy. */
 using lane = owned<lane_ref>;
+/* A module that its destructor unloads: hd_module_unload. */
 using module = owned<module_ref>;
+/* A hold that its destructor ends: hd_hold_destroy. */
 using hold = owned<hold_ref>;
+/* A buffer that its destructor frees: hd_free. */
 template <class T> using buffer = owned<buffer_ref<T>>;
 
 namespace detail
@@ -43,6 +47,7 @@ template <class Structure> Structure sized() noexcept
 
 } // namespace detail
 
+/* A runtime that another object owns. */
 class runtime_ref : public detail::reference<hd_runtime>
 {
   public:

@@ -19,11 +19,12 @@
 
 HD_CPP_BEGIN
 
-/* Types of elements that C++17 lacks. An object of these types contains only the bits of the
- * element. */
+/* An element of 16 bits, of type HD_TYPE_F16, which C++17 lacks. The object contains only the bits
+ * of the element. */
 struct f16 {
     std::uint16_t bits;
 };
+/* The same for HD_TYPE_BF16. */
 struct bf16 {
     std::uint16_t bits;
 };
@@ -78,26 +79,32 @@ template <class T> class tensor_view : public detail::no_argument
     {
         return tensor_;
     }
+    /* The buffer with the elements. */
     buffer_ref<T> buffer() const noexcept
     {
         return buffer_ref<T>(tensor_.buffer);
     }
+    /* The number of dimensions. */
     int dims() const noexcept
     {
         return tensor_.dims;
     }
+    /* The number of elements in a dimension. */
     std::uint64_t extent(int dim) const noexcept
     {
         return tensor_.shape[dim];
     }
+    /* The distance between neighbours in a dimension, in elements. */
     std::int64_t stride(int dim) const noexcept
     {
         return tensor_.stride[dim] / static_cast<std::int64_t>(sizeof(T));
     }
+    /* hd_tensor_elements: the number of all elements. */
     std::uint64_t size() const noexcept
     {
         return hd_tensor_elements(&tensor_);
     }
+    /* hd_tensor_is_contiguous. */
     bool is_contiguous() const noexcept
     {
         return hd_tensor_is_contiguous(&tensor_);
@@ -236,9 +243,8 @@ template <class T> result<ticket> copy(const tensor_view<T> &to, const tensor_vi
     return detail::finish(status, out);
 }
 
-/* hd_tensor_write and hd_tensor_read, between a tensor and row-major elements at a pointer or in a
- * container. If a container contains another number of elements than the tensor, the call fails
- * with ARGUMENT. */
+/* hd_tensor_write of row-major elements at a pointer or in a container. If a container contains
+ * another number of elements than the tensor, the call fails with ARGUMENT. */
 template <class T> result<void> write(const tensor_view<T> &to, const T *from)
 {
     return detail::finish(hd_tensor_write(&to.get(), from));
@@ -251,6 +257,8 @@ result<void> write(const tensor_view<T> &to, const Memory &from)
     }
     return write(to, std::data(from));
 }
+/* hd_tensor_read, to row-major elements at a pointer or in a container. If a container contains
+ * another number of elements than the tensor, the call fails with ARGUMENT. */
 template <class T> result<void> read(const tensor_view<T> &from, T *to)
 {
     return detail::finish(hd_tensor_read(&from.get(), to));

@@ -24,10 +24,12 @@ class kernel_file
     {
     }
 
+    /* The bytes of the kernel file, which belong to this object. */
     const void *data() const noexcept
     {
         return data_.get();
     }
+    /* The number of bytes. */
     std::size_t size() const noexcept
     {
         return size_;
