@@ -69,7 +69,7 @@ static inline hd_status hdmpi_operand_alloc(hd_mpi *m, const char *call, int dev
     return status;
 }
 
-/* Makes temporary memory for the elements of a tensor, where the tensor is. */
+/* Makes temporary memory for the elements of a tensor, on the device of the tensor. */
 static inline hd_status hdmpi_operand_pack(hd_mpi *m, const char *call, hdmpi_operand *o, const hd_tensor *t)
 {
     hd_status status = hdmpi_operand_alloc(m, call, hd_buffer_device(t->buffer), o->bytes, o);
@@ -314,7 +314,7 @@ static inline hd_status hdmpi_type_check(const char *call, const hd_mpi_data *d,
 
 /* ---- submitting ---- */
 
-/* True if the bytes of an operation cannot be had, while MPI can still do its part. */
+/* True if this rank cannot get the bytes of an operation, although MPI can still do its part. */
 static inline int hdmpi_is_failed_data(hd_status status)
 {
     return status == HD_ERROR_FAILED || status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_LANE_FAILED;
@@ -356,7 +356,7 @@ static inline hd_status hdmpi_operation_claim(hdmpi_operation *o, const hd_arg *
     options.copies = true;
     hd_status status = hd_claim_begin_with(m->runtime, uses, n_uses, &options, &o->claim);
     if (status == HD_ERROR_LIMIT) {
-        /* perhaps operations are complete that nothing looked at since */
+        /* other operations may be complete, but no thread noticed that yet */
         int moved = 0;
         hdmpi_lock(m);
         hdmpi_progress(m, &moved);
@@ -367,8 +367,8 @@ static inline hd_status hdmpi_operation_claim(hdmpi_operation *o, const hd_arg *
                                                   : status;
 }
 
-/* Begins the claim of an operation, and puts the operation into the list. Copies *what. On failure,
- * nothing happened. */
+/* Begins the claim of an operation, and puts the operation into the list. Copies *what. If the
+ * function fails, it changed nothing. */
 static inline hd_status hdmpi_submit(hd_mpi *m, const hdmpi_operation *what, const hd_arg *uses, size_t n_uses,
                                      const char *label, hd_ticket *out)
 {

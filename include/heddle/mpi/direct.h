@@ -1,9 +1,9 @@
-/* heddle/mpi/direct.h - part of heddle/mpi.h: MPI reads and writes device memory itself, where a
- * test has seen that it can.
+/* heddle/mpi/direct.h - part of heddle/mpi.h: lets MPI read and write device memory itself, between
+ * ranks for which a test showed that this works.
  *
  * An MPI may call itself device-aware although its transport cannot reach memory that the driver
- * mapped, or reaches only some of it. Such messages arrive with wrong bytes, and nobody hears of
- * it. So hd_mpi_enable_direct sends test messages between all ranks, and the owner of the memory
+ * mapped, or reaches only some of it. Such messages arrive with wrong bytes, and MPI reports no
+ * error. So hd_mpi_enable_direct sends test messages between all ranks, and the owner of the memory
  * compares the bytes through Heddle.
  *
  * Threads: any.
@@ -27,7 +27,7 @@ HD_BEGIN_DECLS
 
 /* ---- what MPI says ---- */
 
-/* True if MPI calls itself able to use device memory. Without such a word, a test could end the
+/* True if MPI calls itself able to use device memory. If MPI does not say so, a test could end the
  * process. */
 static inline int hdmpi_is_device_aware(MPI_Comm comm)
 {
@@ -39,7 +39,7 @@ static inline int hdmpi_is_device_aware(MPI_Comm comm)
     MPI_Info info = MPI_INFO_NULL;
     if (!aware && MPI_Comm_get_info(comm, &info) == MPI_SUCCESS) {
         char kinds[256] = "";
-        char key[] = "mpi_memory_alloc_kinds"; /* the standard's word, since MPI 4.1 */
+        char key[] = "mpi_memory_alloc_kinds"; /* the key of the standard, since MPI 4.1 */
         int found = 0;
         MPI_Info_get(info, key, (int)sizeof kinds - 1, kinds, &found);
         aware = found && strstr(kinds, "cuda") != NULL;
@@ -154,7 +154,7 @@ static inline hd_status hdmpi_trial_write(hd_buffer *buffer, const unsigned char
 }
 
 /* One message to rank `to`, and one from rank `from`. `sends` and `receives` tell which side uses
- * device memory. True: the bytes from `from` are right where they belong. */
+ * device memory. True: the bytes of rank `from` arrived in their place, and are correct. */
 static inline int hdmpi_trial_exchange(hdmpi_trial *t, int to, int from, size_t bytes, int sends, int receives,
                                        unsigned round)
 {

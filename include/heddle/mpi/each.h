@@ -11,8 +11,8 @@
  *
  * Threads: any.
  * Locks: hd_mpi.lock, while temporary memory enters its list.
- * Always: all checks and allocations come first. Once one of its operations was given to MPI, a
- * call gives all others to MPI, too, since the other ranks wait for them.
+ * Always: all checks and allocations come first. Once a call gave one of its operations to MPI, it
+ * gives all others to MPI, too, since the other ranks wait for them.
  */
 #ifndef HEDDLE_MPI_EACH_H
 #define HEDDLE_MPI_EACH_H
@@ -63,7 +63,7 @@ static inline hd_status hdmpi_group_add(hdmpi_group *g, const hd_mpi_data *each,
     return status;
 }
 
-/* Gives everything back that `status` and the ticket of the last operation allow. If the call
+/* Gives back all temporary memory, which the object frees after the last operation. If the call
  * succeeded, the elements of tensors leave their temporary memory first. */
 static inline hd_status hdmpi_group_end(hdmpi_group *g, hd_status status)
 {
@@ -113,7 +113,7 @@ static inline hd_status hdmpi_group_make(hd_mpi *m, const char *call, const hd_m
     return HD_OK;
 }
 
-/* Makes temporary memory where `like` is. The group frees it after the last operation. */
+/* Makes temporary memory on the device of `like`. The group frees it after the last operation. */
 static inline hd_status hdmpi_group_alloc(hdmpi_group *g, const hdmpi_operand *like, size_t bytes, hdmpi_operand **out)
 {
     const int device = hd_buffer_device(like->buffer);
@@ -127,8 +127,8 @@ static inline hd_status hdmpi_group_alloc(hdmpi_group *g, const hdmpi_operand *l
     return HD_OK;
 }
 
-/* The ticket of everything that was submitted: a claim that reads all results, and that the program
- * does not use. */
+/* The ticket of everything that was submitted: a claim that reads all results. The program does not
+ * get this claim. */
 static inline hd_status hdmpi_group_join(hdmpi_group *g)
 {
     hd_arg uses[HDMPI_EACH_MOST];
@@ -244,7 +244,7 @@ static inline hd_status hdmpi_plan_kernel(hd_mpi *m, const char *call, hdmpi_red
     return status ? status : hd_kernel_get(module, name, &p->combine);
 }
 
-/* Combines the bytes from `at` on of all sent operands in `to`, beginning with operand `first`.
+/* Combines the bytes of all sent operands, from `at` on, in `to`. Begins with operand `first`.
  * `other` is two pieces of temporary memory, which the bytes of the other devices use in turn. */
 static inline hd_status hdmpi_group_combine(const hdmpi_group *g, const hdmpi_reduction_plan *p, size_t first,
                                             size_t at, const hdmpi_operand *to, hdmpi_operand *const *other)
@@ -456,8 +456,8 @@ static inline hd_status hdmpi_group_allgather(hdmpi_group *g, int ranks, MPI_Com
 }
 
 /* Copies parts between an operand and temporary memory. In the operand, the parts lie in the order
- * of the participants. The temporary memory is ranks x n x n parts. `offset` and
- * `stride` choose a row or a column of each n x n. */
+ * of the participants. The temporary memory is ranks x n x n parts. `offset` and `stride` choose a
+ * row or a column of each block of n x n parts. */
 static inline hd_status hdmpi_operand_shuffle(const hdmpi_operand *o, const hdmpi_operand *memory, uint64_t ranks,
                                               uint64_t n, size_t part, size_t offset, int64_t stride, int gathers)
 {

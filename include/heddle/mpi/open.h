@@ -113,8 +113,8 @@ static inline void hdmpi_place_choose(hd_mpi_place *p, int devices)
 }
 
 /* Chooses this rank's share of the devices. The ranks of a machine that see the same devices divide
- * them. *devices: how many these are; 0: the rank opens what its settings tell. Returns the code of
- * MPI. */
+ * them. *devices: how many these are; 0: the rank opens the devices that its settings name. Returns
+ * the code of MPI. */
 static inline int hdmpi_share_choose(const char *call, const char *settings, MPI_Comm local, hd_mpi_place *p,
                                      int *devices)
 {
@@ -127,7 +127,8 @@ static inline int hdmpi_share_choose(const char *call, const char *settings, MPI
     MPI_Comm_rank(alike, &among.rank);
     MPI_Comm_size(alike, &among.ranks);
     if (among.ranks > 1 && among.rank == 0) {
-        *devices = hdmpi_devices_count(call, settings); /* each rank meets a failure again */
+        /* if this fails, hd_open fails again on each rank */
+        *devices = hdmpi_devices_count(call, settings);
     }
     code = MPI_Bcast(devices, 1, MPI_INT, 0, alike);
     MPI_Comm_free(&alike);
@@ -140,7 +141,8 @@ static inline int hdmpi_share_choose(const char *call, const char *settings, MPI
     return code;
 }
 
-/* Opens a rank's share of the devices of the machine; with `devices` 0, what the settings tell. */
+/* Opens a rank's share of the devices of the machine; with `devices` 0, the devices that the
+ * settings name. */
 static inline hd_status hdmpi_share_open(const char *call, const char *settings, int devices, const hd_mpi_place *p,
                                          hd_runtime **out)
 {

@@ -1,9 +1,9 @@
 /* heddle/mpi/operation.h - part of heddle/mpi.h: the structures, small helpers, and the order in
  * which operations are posted.
  *
- * An operation moves in pieces. A piece of a send is copied to a slot of pinned memory, posted, and
- * over. A piece of a receive is posted, copied from its slot, and over. Memory that the CPU can use
- * needs no slot.
+ * An operation moves in pieces. A piece of a send is first copied to a slot of pinned memory, and
+ * then posted. A piece of a receive is first posted, and then copied from its slot. Memory that the
+ * CPU can use needs no slot.
  *
  * Threads: any.
  * Locks: hd_mpi.lock guards all structures. Every call of MPI runs under it, and under the
@@ -22,7 +22,7 @@
 
 HD_BEGIN_DECLS
 
-#define HDMPI_WINDOW 4            /* pieces of one operation under way */
+#define HDMPI_WINDOW 4            /* the most pieces of an operation at the same time */
 #define HDMPI_PIECE_BYTES 1048576 /* the default of hd_mpi_options.piece_bytes */
 #define HDMPI_PIECE_LEAST 4096
 #define HDMPI_SLOT_SMALL 65536 /* bytes of a slot for a short message */
@@ -30,7 +30,7 @@ HD_BEGIN_DECLS
 #define HDMPI_SLOTS_KEPT 32
 #define HDMPI_SMALL_SLOTS_KEPT 128
 #define HDMPI_LABEL_BYTES 96
-#define HDMPI_DEVICES 64 /* as many devices as a runtime has at most */
+#define HDMPI_DEVICES 64 /* the most devices of a runtime */
 /* A call asks MPI for completed messages if no more than this number are under way. Asking costs
  * time for each of them, and a wait asks for all at once. */
 #define HDMPI_POLLED_BY_CALLS 4
@@ -71,7 +71,7 @@ enum hdmpi_step {
 
 typedef struct hdmpi_piece {
     int step; /* hdmpi_step */
-    /* of the bytes of the operation, or of the bytes of each rank */
+    /* place and size: in the bytes of the operation, or in the bytes of each rank */
     size_t at, bytes;
     hdmpi_slot *in, *out;                 /* NULL: MPI uses the program's memory */
     hd_ticket copied;                     /* the last copy */
@@ -156,12 +156,12 @@ typedef struct hdmpi_waker {
 struct hd_mpi {
     hd_runtime *runtime;
     hdmpi_waker *waker;
-    pthread_mutex_t lock; /* of everything below, and of MPI */
+    pthread_mutex_t lock; /* guards everything below, and all calls of MPI */
     pthread_mutex_t *of_program;
     int64_t timeout_ns;
     size_t piece_bytes;
     int is_inline; /* placement=inline: looking at tickets does not run the engines */
-    int keyval;    /* of communicators that were looked at: hdmpi_comm_check */
+    int keyval;    /* the attribute of communicators that were checked: hdmpi_comm_check */
     int tag_most;
     /* direct.h: the attribute with a communicator's table, and whether there is a table */
     int direct_keyval, uses_direct;
@@ -171,7 +171,7 @@ struct hd_mpi {
     void *context[HDMPI_DEVICES];
     hdmpi_operation *first, **last;
     size_t operations;
-    size_t unposted; /* operations that wait to be posted, or whose next piece does */
+    size_t unposted; /* operations that wait to be posted, or whose next piece waits */
     hdmpi_temporary *temporaries;
     hd_ticket copy; /* a copy under way, after hdmpi_advance_all; lane NULL: none */
     hdmpi_slots slots[2];
@@ -183,7 +183,8 @@ struct hd_mpi {
     int *indices;
     MPI_Status *statuses;
     pthread_t thread;
-    uint64_t seen;       /* of hdmpi_waker.events; only the thread uses it */
+    /* the last hdmpi_waker.events that the thread saw; only the thread uses it */
+    uint64_t seen;
     int ending, waiters; /* under the waker's lock */
     /* threads in hd_mpi_wait complete the operations; the thread looks again soon without a
      * wake-up */
@@ -229,7 +230,7 @@ static inline int64_t hdmpi_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Notes that the operation made progress. Without a time limit, nobody asks when. */
+/* Notes that the operation made progress. Without a time limit, no code reads this time. */
 static inline void hdmpi_operation_touch(hdmpi_operation *o)
 {
     o->moved = o->mpi->timeout_ns ? hdmpi_now() : 0;
@@ -378,7 +379,8 @@ static inline hd_status hdmpi_slot_take(hd_mpi *m, size_t bytes, hdmpi_slot **ou
     }
     s->bytes = of ? of->bytes : bytes;
     hd_status status = hd_alloc_host(m->runtime, s->bytes, &s->buffer);
-    /* The slot stays mapped. Heddle does not order the accesses of MPI; the steps of a piece do. */
+    /* The slot stays mapped. Heddle does not order the accesses of MPI; the steps of a piece order
+     * them. */
     status = status ? status : hd_map(s->buffer, HD_READ_WRITE, &host);
     if (status) {
         hd_free(s->buffer);

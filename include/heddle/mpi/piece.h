@@ -5,8 +5,8 @@
  * Always: a piece that failed still passes through all its steps, so that the other ranks do not
  * wait for it. Only the outcome of the operation changes. The messages of one operation are posted
  * in order. A receive posts its next piece after the last one arrived, since only then it knows
- * that the message goes on. Each piece makes a new request. A persistent one saved nothing that
- * could be measured in a piece, and the program could free its communicator meanwhile.
+ * that the message goes on. Each piece makes a new request. A persistent request would save no time
+ * that could be measured, and the program could free its communicator meanwhile.
  */
 #ifndef HEDDLE_MPI_PIECE_H
 #define HEDDLE_MPI_PIECE_H
@@ -102,7 +102,7 @@ static inline hd_status hdmpi_piece_copy(hdmpi_operation *o, hdmpi_piece *p, con
     return status;
 }
 
-/* True if the copies of the piece are done. Then their failure is that of the operation. */
+/* True if the copies of the piece are done. If a copy failed, the operation fails. */
 static inline int hdmpi_piece_is_copied(hdmpi_operation *o, hdmpi_piece *p, hdmpi_slot *slot, int *good)
 {
     hd_status status = HD_OK;
@@ -143,8 +143,8 @@ static inline void hdmpi_piece_end(hdmpi_operation *o, hdmpi_piece *p)
 
 /* ---- the begin of a piece ---- */
 
-/* Takes the slots of a piece, and begins the copy to its slot. HD_OK also if the copy failed: then
- * the slot contains bytes of value 255. */
+/* Takes the slots of a piece, and begins the copy to its slot. Returns HD_OK even if the copy
+ * failed: the slot then contains bytes of value 255. */
 static inline hd_status hdmpi_piece_begin(hdmpi_operation *o)
 {
     hd_mpi *m = o->mpi;
@@ -214,7 +214,7 @@ static inline int hdmpi_type_make(size_t bytes, size_t stride, MPI_Datatype *out
 }
 
 /* Posts an all-to-all or an all-gather. Slots contain the parts of all ranks next to each other. In
- * the program's memory, the parts lie at the distance of the rank's whole part. */
+ * the program's memory, the distance between two parts is the size of the whole part of a rank. */
 static inline int hdmpi_piece_post_spread(hdmpi_operation *o, hdmpi_piece *p, void *from, void *to,
                                           MPI_Request *request)
 {

@@ -52,8 +52,8 @@ static inline void hdmpi_operation_look(hdmpi_operation *o)
     if (side->direct && !side->host) { /* MPI uses the host's copy of unified memory */
         side->host = (unsigned char *)(uintptr_t)side->direct;
     }
-    /* MPI may write the root's bytes of a broadcast, although they stay the same. But other readers
-     * of these bytes do not wait for the broadcast. */
+    /* MPI may write the bytes of a broadcast on the root, too, although they stay the same. But
+     * other readers of these bytes do not wait for the broadcast. */
     o->uses_cpu_slot = o->in.host && (o->in.host == o->out.host || o->kind == HDMPI_BCAST);
 }
 
@@ -412,8 +412,8 @@ static inline void *hdmpi_thread(void *argument)
     }
 }
 
-/* hd_wait names what a ticket waits for, unless it only checks. So this function lets it wait for
- * 1 ns, and puts the time of the whole wait in its message. */
+/* hd_wait names what a ticket waits for, unless it only checks. So this function calls hd_wait with
+ * a limit of 1 ns, and puts the time of the whole wait in the message. */
 static inline hd_status hdmpi_fail_wait(hd_ticket ticket, int64_t waited_ns)
 {
     char text[1024], whole[1100];

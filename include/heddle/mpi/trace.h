@@ -1,8 +1,9 @@
 /* heddle/mpi/trace.h - part of heddle/mpi.h: the messages in a rank's trace, and the clocks of the
  * ranks.
  *
- * MPI has no number of a communicator that is equal on all its ranks. So the number in the trace is
- * made of the communicator's ranks, its name, and how many such communicators the link used before.
+ * MPI gives a communicator no number that is equal on all of its ranks. So the number in the trace
+ * is made of the communicator's ranks, its name, and how many such communicators the link used
+ * before.
  *
  * Threads: the caller holds hd_mpi.lock, except for hd_mpi_trace_clock.
  * Blocking: hd_mpi_trace_clock waits for the other ranks.
