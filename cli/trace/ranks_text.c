@@ -2,7 +2,7 @@
  * longest waits for messages.
  *
  * Threads, Locks: see ranks.h.
- * Always: the text names what the files lack before the figures.
+ * Always: the text lists missing ranks and records in front of the figures.
  */
 #include <inttypes.h>
 #include <string.h>

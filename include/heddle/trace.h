@@ -115,7 +115,7 @@ HD_API bool hd_trace_active(const hd_runtime *runtime);
 typedef struct hd_trace_rank {
     size_t size; /* sizeof(hd_trace_rank) */
     int rank, ranks;
-    uint64_t run;      /* all ranks of a run give one number, and other runs give other numbers */
+    uint64_t run;      /* the same number on all ranks of a run; other runs use other numbers */
     int64_t offset_ns; /* a time of this clock plus this offset is the time of rank 0's clock */
     int64_t within_ns; /* the largest error of the offset */
 } hd_trace_rank;

@@ -3,7 +3,7 @@
 A wait of the library does not return because of a signal. So a wait here consists of short waits,
 and Python handles signals between them.
 
-For asyncio, one thread waits for everything that tasks await. The thread ends when nothing is left.
+For asyncio, one thread waits for everything that tasks await. The thread ends when no task waits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SLICE_NS = 50_000_000  # of one wait; Ctrl-C takes effect after at most this tim
 TURN_NS = 1_000_000  # the same for the thread, which waits for several things in turns
 
 Poll = Callable[[int], int]
-"""Waits for at most so many nanoseconds, and returns a status."""
+"""Waits for at most the given number of nanoseconds, and returns a status."""
 
 
 def wait(poll: Poll, timeout: float | None = None) -> None:
-    """Waits until `poll` returns another status than TIMEOUT, for at most `timeout` seconds (None: no limit)."""
+    """Waits until `poll` returns a status other than TIMEOUT, for at most `timeout` seconds (None: no limit)."""
     if timeout is not None and not timeout >= 0:
         raise ValueError("heddle: the timeout %r is no number of seconds; None means no limit" % (timeout,))
     end = None if timeout is None else time.monotonic() + timeout

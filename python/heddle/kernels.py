@@ -93,7 +93,7 @@ class Kernel:
         """Submits a launch, with values by position or by the names of parameters.
 
         `grid` and `block` are numbers of blocks and of threads in a block, in up to three dimensions.
-        With `threads` in place of `grid`, the grid contains enough blocks for so many threads.
+        With `threads` in place of `grid`, the grid contains enough blocks for this number of threads.
         `also` lists buffers that the kernel reaches through pointers in other memory.
 
         For a tensor, the kernel's own access counts. in_(), out() and inout() state an access, which the launch

@@ -204,7 +204,8 @@ static void reclaim_set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
     atomic_store_explicit(&hdi_buffer_of(rt)->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
 }
 
-/* True if a callback exists and this thread is not inside one. One load if none exists. */
+/* True if a callback exists and this thread is not inside one. Without a callback, the function
+ * costs one load. */
 static bool reclaim_is_possible(hd_runtime *rt)
 {
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;

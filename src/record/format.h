@@ -107,7 +107,7 @@ enum {
     HDI_RECORD_OPS
 };
 
-/* COPY operations and TRANSFER: the way of the bytes. */
+/* COPY operations and TRANSFER: the route of the bytes. */
 enum {
     HDI_RECORD_WAY_TO_DEVICE = 1, /* from pinned memory */
     HDI_RECORD_WAY_TO_HOST,       /* to pinned memory */

@@ -27,8 +27,8 @@
  *   pools. This share is a quarter of the memory that the option pinned_limit allows.
  * - In a pool for two devices: there is no memory for the runtime's spare chunk. A pool whose
  *   chunks are all set apart gets the spare chunk if pinned memory is full. So copies that wait
- *   always leave a chunk of 64 KiB for other transfers. Only a race between threads can take it:
- *   each of them found the pool not short, and a claim began before both submitted.
+ *   always leave a chunk of 64 KiB for other transfers. Only a race can take this last chunk: two
+ *   threads find the pool not short, and a claim begins before both submit.
  * For a short pool, this rule holds:
  * - A transfer between devices shares a chunk that is set apart. The transfer must wait for all
  *   work of the program that the chunk's last use waits for. If there is none, the transfer takes a
@@ -160,11 +160,11 @@ hd_status hdi_staging_await(hdi_staging *pool, hdi_staging_wish wish, int64_t de
  * used the chunk). `signalled`: a completion write stands right behind `last`. */
 void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool signalled);
 
-/* The use of a chunk that a thread waits for. Perhaps a completion write was already submitted that
- * will show the end of this use: `flagged` is the position of that write. One more write just for
- * this use would delay the link. But other work between the use and the submitted write may take
- * long. So a thread first waits briefly for the submitted write. Then it requests a write just for
- * this use. */
+/* The use of a chunk that a thread waits for. A completion write that will show the end of this use
+ * may already be submitted: `flagged` is the position of that write. One more write just for this
+ * use would delay the link. But other work between the use and the submitted write may take long.
+ * So a thread first waits briefly for the submitted write. Then it requests a write just for this
+ * use. */
 typedef struct hdi_awaited {
     hdi_point last;   /* position 0: nothing */
     uint64_t flagged; /* the position of that write in the same lane; 0: none */

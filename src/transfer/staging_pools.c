@@ -70,8 +70,8 @@ static size_t staging_power_of_two(size_t most, uint64_t limit)
 }
 
 /* Makes a pool, and puts it into its slot. If another thread was faster, returns that thread's
- * pool. The new pool takes `bytes`, `most`, and the other fields in which pools differ from `like`.
- * NULL: no memory. */
+ * pool. `like` gives `bytes`, `most`, and the other fields that differ between pools. NULL: no
+ * memory. */
 static hdi_staging *staging_make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, const hdi_staging *like)
 {
     hdi_staging *made = calloc(1, sizeof *made), *before = NULL;
