@@ -19,18 +19,18 @@ enum { MPI_TEXT = 192 };
 
 typedef struct mpi_row {
     double ns[RANKS_SIDES][MPI_ROUNDS_MAX];
-    int rounds;          /* that are complete; 0: not measured */
-    char note[MPI_TEXT]; /* why it was left out; "": it was not */
+    int rounds;          /* complete rounds; 0: not measured */
+    char note[MPI_TEXT]; /* the reason if the row was left out, else "" */
 } mpi_row;
 
 typedef struct mpi_experiment {
     report_record record; /* comes first */
     const bench_options *options;
     int rounds, ranks;
-    hd_runtime *runtime; /* for the record; opened after the run */
+    hd_runtime *runtime; /* opened after the run, to describe the machine in the record */
     bool on_host;
-    char *mpicc, *mpiexec; /* with their options */
-    char *folder;          /* for temporary files; NULL: none */
+    char *mpicc, *mpiexec; /* commands with their options */
+    char *folder;          /* the folder of temporary files; NULL: none */
     /* facts from the ranks */
     char library[MPI_TEXT], level[MPI_TEXT], driver[MPI_TEXT];
     long long piece_bytes;

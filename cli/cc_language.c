@@ -304,9 +304,10 @@ static void language_check_structure(cc_check *check, size_t brace)
                      language_token_at(check, i)->kind == CC_NUMBER;
         unsigned long bits = width ? strtoul(language_token_at(check, i)->at, NULL, 0) : 0;
         if (bits > 32 && bits < 64) {
-            cc_check_found(check, i,
-                           "gcc calculates with a bit field of %.*s bits in so many bits in C, and in 64 in C++: use a "
-                           "uint64_t, and shifts");
+            cc_check_found(
+                check, i,
+                "gcc calculates with a bit field of %.*s bits in its own width in C, and in 64 bits in C++: use a "
+                "uint64_t, and shifts");
         }
     }
 }

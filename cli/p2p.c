@@ -18,7 +18,7 @@ static int p2p_print_help(void)
         "  --devices LIST        only these devices, such as 0,2,3 (default: those of HEDDLE_DEVICES)\n"
         "  --verdicts            only the verdicts, and what the system reports; nothing is measured\n"
         "  --again               test all pairs, also those that an earlier program has tested\n"
-        "  --size MIB            buffers of so many MiB (default: 512 with GPUs, 4 with host devices)\n"
+        "  --size MIB            the size of the buffers in MiB (default: 512 with GPUs, 4 with host devices)\n"
         "  --samples N           samples of which the median counts (default: 3)\n"
         "  --quick               smaller buffers (64 and 1 MiB), one sample of fewer copies\n"
         "  --json [FILE]         print JSON instead of the tables; with FILE, write it there and print the tables\n"

@@ -270,7 +270,8 @@ static int trace_parse_words(int argc, char **argv, options *out)
     if (out->n_files == 0) {
         return cli_usage("trace", "the file of a trace is missing");
     }
-    bool together = out->format && strcmp(out->format, "chrome") == 0; /* of ranks */
+    /* this export takes the files of several ranks */
+    bool together = out->format && strcmp(out->format, "chrome") == 0;
     if (out->n_files > 1 && (out->why || out->rules || (out->format && !together))) {
         return cli_usage("trace", "'%s' is a second file; --why, --check and this --export are for one at a time",
                          out->files[1]);

@@ -354,7 +354,7 @@ double bench_ranks_iterate(ranks_state *x, int side)
     double share = 1;
     switch (x->row->part) {
     case RANKS_LATENCY:
-        share = 0.5; /* of the way there and back */
+        share = 0.5; /* one way: half of the time there and back */
         if (x->receives) {
             bench_ranks_receive(x, side);
         }

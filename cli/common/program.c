@@ -1,6 +1,7 @@
 /* program.c - running other programs (program.h).
  *
- * Threads: the program's first, and signal handlers that only store a number. Locks: none.
+ * Threads: the first thread of the program, and signal handlers, which only store a number. Locks:
+ * none.
  */
 #include "cli/common/program.h"
 

@@ -260,7 +260,7 @@ bool hdi_buffer_has_root(struct hd_buffer *b)
     hdi_record_lock(b);
     size_t n = hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, points, POINTS_MOST);
     hdi_record_unlock(b);
-    /* with so many uses, this function assumes that some use has a root */
+    /* with more uses than this, the function assumes that some use has a root */
     bool found = n > POINTS_MOST;
     for (size_t i = 0; i < n && !found; i++) {
         found = hdi_parked_may_be_in(parked_lane_of(rt, points[i].lane)) ? hdi_point_is_parked(rt, points[i])

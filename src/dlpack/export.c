@@ -36,7 +36,7 @@ typedef struct given {
 /* The place of an export's bytes. */
 typedef struct place {
     hd_runtime *runtime;
-    int32_t type, id; /* of DLPack */
+    int32_t type, id; /* the device in DLPack's terms */
     /* the device whose streams the export accepts; -1: any device of the runtime */
     int device;
     unsigned char *data;

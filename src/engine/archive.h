@@ -8,10 +8,10 @@
  * Threads: any.
  * Locks: the archive's mutex, under which no other lock is taken. The caller may hold order locks.
  * Always:
- * - Positions rise. Behind the forgotten positions, the archive yields exactly the records that
- *   went in. A position between two records succeeded, even if both records share an entry. There
- *   is one exception: between claims that share an entry, positions without a ticket count as
- *   failed.
+ * - Positions rise. For positions behind the forgotten ones, the archive returns exactly the
+ *   records that were added. A position between two records succeeded, even if both records share
+ *   an entry. There is one exception: between claims that share an entry, positions without a
+ *   ticket count as failed.
  * - If an allocation fails, an append may fail. The failures that the archive already holds stay.
  */
 #ifndef HDI_ENGINE_ARCHIVE_H
@@ -37,8 +37,8 @@ typedef struct hdi_archive_state {
 struct hdi_archive {
     /* ---- of failures.c ---- */
     hdi_mutex moving; /* protects `until` and `heads`; order locks may be taken while it is held */
-    /* The records up to `until` leave the log next. At some time, this lane was seen done up to
-     * `until`. The records leave once every lane finished the work that it contained at that
+    /* The records up to `until` leave the log next. At some time, the work of this lane was done up
+     * to `until`. The records leave once every lane finished the work that it contained at that
      * time. */
     uint64_t until;  /* 0: nothing is planned */
     uint64_t *heads; /* per lane of the runtime; NULL: nothing is planned */
@@ -47,7 +47,7 @@ struct hdi_archive {
     hdi_mutex lock; /* protects all that follows; may be taken while an order lock is held */
     hdi_archive_entry *entries;
     size_t count, room;
-    size_t bytes;   /* of all steps */
+    size_t bytes;   /* the bytes of all steps */
     size_t counted; /* the bytes that the runtime's sum includes */
     /* The outcomes of positions up to this one are unknown. */
     uint64_t forgotten;
@@ -62,8 +62,8 @@ void hdi_archive_free(hdi_archive *archive);
 
 size_t hdi_archive_entries(hdi_archive *archive); /* the number of entries, for tests */
 
-/* Returns the bytes of memory that the entries take. *more: how many more bytes these are than at
- * the last call. */
+/* Returns the bytes of memory that the entries take. *more: by how many bytes they grew since the
+ * last call. */
 size_t hdi_archive_bytes(hdi_archive *archive, int64_t *more);
 
 /* Adds a failure behind all others. `own`: the global number of its lane. False: no memory. */

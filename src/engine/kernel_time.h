@@ -10,8 +10,8 @@
  * - The other stretches include the rest of the work in front of their launches.
  * - All stretches include the time until the engine sees the signal.
  *
- * So the engine takes the least of these times. It ignores a stretch that contains
- * other work than launches.
+ * So the engine takes the least of these times. It ignores a stretch that contains work other than
+ * launches.
  *
  * If a kernel is new, or ran long before, its launch stands between two signals. The engine
  * measures such a launch alone.
@@ -45,7 +45,7 @@ typedef struct hdi_kernel_time_batch {
 typedef struct hdi_kernel_time_signal {
     uint64_t launches; /* the number of the lane's launches in front of the signal */
     int64_t since;     /* clock time before the first call behind the previous signal */
-    bool others;       /* other work than launches is in front of the signal, too */
+    bool others;       /* work other than launches is in front of the signal, too */
     hdi_kernel_time_batch batches[HDI_KERNEL_TIME_BATCHES];
 } hdi_kernel_time_signal;
 
@@ -72,7 +72,7 @@ bool hdi_kernel_time_wants_signal(hdi_kernel_time *timing, uint32_t launches, ui
 void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal *signal);
 
 /* Notes that the device passed signals. `first` is the earliest signal, `last` the latest.
- * `others`: other work than launches is in front of one of these signals. `now`: the clock time. */
+ * `others`: work other than launches is in front of one of these signals. `now`: the clock time. */
 void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal *first,
                           const hdi_kernel_time_signal *last, bool others, int64_t now);
 

@@ -113,7 +113,8 @@ bool hdi_fault_prepare_thread(void);
 #endif
 #endif
 
-/* The most threads in a block of a launch. A set has room for so many fibers from the start. */
+/* The most threads in a block of a launch. A set has room for this number of fibers from the
+ * start. */
 #define HDI_FIBERS_USUAL 1024u
 
 typedef struct hdi_fiber {

@@ -63,8 +63,8 @@ typedef struct hdi_cpu_launch {
 bool hdi_cpu_prepare(void);
 /* Reserves what the thread itself must make, on that thread. False: out of memory. */
 bool hdi_cpu_prepare_thread(void);
-/* Makes sure that a launch with so many threads in a block, and with this storage, can run, before
- * it is accepted. False: out of memory. */
+/* Makes sure that a launch with this number of threads in a block, and with this storage, can run,
+ * before it is accepted. False: out of memory. */
 bool hdi_cpu_reserve(uint32_t threads, const hdi_cpu_storage *storage);
 /* Undoes hdi_cpu_prepare for a thread that ends or did not start. */
 void hdi_cpu_unprepare(void);

@@ -144,7 +144,7 @@ class mpi_ref : public detail::reference<hd_mpi>
         return detail::finish(status, out);
     }
 
-    /* hd_mpi_reduce. On other ranks than `root`, `received` only determines the type. */
+    /* hd_mpi_reduce. On ranks other than `root`, `received` only determines the type. */
     template <class From, class To>
     result<hd::ticket> reduce(const From &sent, const To &received, MPI_Op op, int root,
                               MPI_Comm comm = MPI_COMM_WORLD) const
