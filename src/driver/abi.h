@@ -25,6 +25,7 @@ typedef struct hdcu_graph_st *hdcu_graph;
 typedef struct hdcu_graphnode_st *hdcu_graphnode;
 typedef struct hdcu_graphexec_st *hdcu_graphexec;
 typedef struct hdcu_mempool_st *hdcu_mempool;
+typedef struct hdcu_userobject_st *hdcu_userobject;
 typedef struct hdcu_uuid {
     char bytes[16];
 } hdcu_uuid;
@@ -172,6 +173,8 @@ enum {
     HDCU_STREAM_CAPTURE_STATUS_NONE = 0,
     HDCU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
     HDCU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+    HDCU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
+    HDCU_GRAPH_USER_OBJECT_MOVE = 1,
     HDCU_JIT_INFO_LOG_BUFFER = 3,
     HDCU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
     HDCU_JIT_ERROR_LOG_BUFFER = 5,

@@ -102,6 +102,9 @@
     X(cuStreamEndCapture, 10000, REQUIRED, (hdcu_stream stream, hdcu_graph *graph), (stream, graph)) \
     X(cuThreadExchangeStreamCaptureMode, 10010, REQUIRED, (int *mode), (mode)) \
     X(cuStreamIsCapturing, 10000, REQUIRED, (hdcu_stream stream, int *status), (stream, status)) \
+    X(cuStreamGetCaptureInfo, 11030, OPTIONAL, (hdcu_stream stream, int *status, unsigned long long *id, hdcu_graph *graph, const hdcu_graphnode **dependencies, size_t *count), (stream, status, id, graph, dependencies, count)) \
+    X(cuUserObjectCreate, 11030, OPTIONAL, (hdcu_userobject *object, void *pointer, hdcu_host_fn destroy, unsigned references, unsigned flags), (object, pointer, destroy, references, flags)) \
+    X(cuGraphRetainUserObject, 11030, OPTIONAL, (hdcu_graph graph, hdcu_userobject object, unsigned count, unsigned flags), (graph, object, count, flags)) \
     X(cuGraphCreate, 10000, REQUIRED, (hdcu_graph *graph, unsigned flags), (graph, flags)) \
     X(cuGraphAddKernelNode, 12000, OPTIONAL, (hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *dependencies, size_t count, const hdcu_kernel_node_params *params), (node, graph, dependencies, count, params)) \
     X(cuGraphExecKernelNodeSetParams, 12000, OPTIONAL, (hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params), (exec, node, params)) \

@@ -30,6 +30,22 @@ typedef struct graph_node {
     uint64_t handle;
 } graph_node;
 
+/* Something of the program that lives as long as references to it. When the last reference ends,
+ * the destructor runs under the host lock, so it must not call the driver. */
+typedef struct user_object {
+    uint64_t handle;
+    void *pointer;
+    hdcu_host_fn destroy;
+    size_t references;
+} user_object;
+
+/* The references of a graph to one object. */
+typedef struct graph_object {
+    struct graph_object *next;
+    user_object *object;
+    unsigned count;
+} graph_object;
+
 /* Nodes in the order of capture or addition: each node comes after the nodes for which it waits.
  * While an executable graph or a launch refers to a graph, the graph may not change, but its handle
  * may end. */
@@ -39,6 +55,7 @@ struct hdi_host_graph {
     unsigned references;
     graph_node *nodes;
     size_t count, capacity;
+    graph_object *objects; /* what the graph retains until it is released */
 };
 
 struct hdi_host_capture {
@@ -101,6 +118,10 @@ static void host_capture_end(hdi_host_capture *c)
         link = &(*link)->next;
     }
     *link = c->next;
+    if (c->graph->references == 1 && c->graph->handle) {
+        /* the capture failed, but the program got the handle */
+        hdi_host_handle_drop(c->graph->handle);
+    }
     hdi_host_graph_release(c->graph);
     free(c);
 }
@@ -362,6 +383,15 @@ static hdcu_result host_capture_check_joined(const hdi_host_graph *g, const size
     return r;
 }
 
+/* Gives the graph of a capture a handle, if it lacks one. */
+static hdcu_result host_capture_show_graph(hdi_host_capture *c)
+{
+    if (!c->graph->handle) {
+        c->graph->handle = hdi_host_handle_make(HDI_HOST_GRAPH, c->graph);
+    }
+    return c->graph->handle ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
+}
+
 static hdcu_result host_capture_finish(hdi_host_stream *stream, hdcu_graph *out)
 {
     hdi_host_capture *c = stream->capture;
@@ -378,10 +408,7 @@ static hdcu_result host_capture_finish(hdi_host_stream *stream, hdcu_graph *out)
     *out = NULL;
     hdcu_result r = c->invalid ? HDCU_ERROR_STREAM_CAPTURE_INVALIDATED
                                : host_capture_check_joined(c->graph, stream->tails, stream->tail_count);
-    if (r == HDCU_SUCCESS) {
-        c->graph->handle = hdi_host_handle_make(HDI_HOST_GRAPH, c->graph);
-        r = c->graph->handle ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
-    }
+    r = r == HDCU_SUCCESS ? host_capture_show_graph(c) : r;
     if (r == HDCU_SUCCESS) {
         c->graph->references++;
         *out = (hdcu_graph)(uintptr_t)c->graph->handle;
@@ -421,6 +448,13 @@ static hdcu_result cuThreadExchangeStreamCaptureMode(int *mode)
     return hdi_host_leave(r);
 }
 
+static int host_capture_status(const hdi_host_capture *c)
+{
+    return !c           ? HDCU_STREAM_CAPTURE_STATUS_NONE
+           : c->invalid ? HDCU_STREAM_CAPTURE_STATUS_INVALIDATED
+                        : HDCU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
 static hdcu_result cuStreamIsCapturing(hdcu_stream handle, int *status)
 {
     hdi_host_stream *stream;
@@ -432,9 +466,35 @@ static hdcu_result cuStreamIsCapturing(hdcu_stream handle, int *status)
         r = hdi_host_stream_find(handle, &stream);
     }
     if (r == HDCU_SUCCESS) {
-        *status = !stream->capture           ? HDCU_STREAM_CAPTURE_STATUS_NONE
-                  : stream->capture->invalid ? HDCU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                             : HDCU_STREAM_CAPTURE_STATUS_ACTIVE;
+        *status = host_capture_status(stream->capture);
+    }
+    return hdi_host_leave(r);
+}
+
+/* The simulator does not report the nodes behind which the stream's next node would come. */
+static hdcu_result cuStreamGetCaptureInfo(hdcu_stream handle, int *status, unsigned long long *id, hdcu_graph *graph,
+                                          const hdcu_graphnode **dependencies, size_t *count)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && (!status || dependencies || count)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_find(handle, &stream);
+    }
+    hdi_host_capture *c = r == HDCU_SUCCESS ? stream->capture : NULL;
+    if (r == HDCU_SUCCESS) {
+        *status = host_capture_status(c);
+    }
+    if (c && !c->invalid) {
+        r = graph ? host_capture_show_graph(c) : r;
+        if (id) {
+            *id = c->id;
+        }
+        if (graph) {
+            *graph = (hdcu_graph)(uintptr_t)c->graph->handle;
+        }
     }
     return hdi_host_leave(r);
 }
@@ -449,6 +509,16 @@ typedef struct executable {
     hdi_host_point *last; /* the end of its last launch; NULL: not launched */
 } executable;
 
+static void host_user_object_drop(user_object *o, size_t count)
+{
+    o->references -= count;
+    if (o->references == 0) {
+        hdi_host_handle_drop(o->handle);
+        o->destroy(o->pointer);
+        free(o);
+    }
+}
+
 void hdi_host_graph_release(hdi_host_graph *graph)
 {
     if (--graph->references > 0) {
@@ -458,6 +528,12 @@ void hdi_host_graph_release(hdi_host_graph *graph)
         hdi_host_op_release(&graph->nodes[i].op, HDCU_SUCCESS);
         hdi_host_handle_drop(graph->nodes[i].handle);
         free(graph->nodes[i].before);
+    }
+    while (graph->objects) {
+        graph_object *o = graph->objects;
+        graph->objects = o->next;
+        host_user_object_drop(o->object, o->count);
+        free(o);
     }
     free(graph->nodes);
     free(graph);
@@ -852,6 +928,49 @@ static hdcu_result cuGraphDestroy(hdcu_graph graph)
     return hdi_host_leave(r);
 }
 
+/* ---- user objects: calls ---- */
+
+static hdcu_result cuUserObjectCreate(hdcu_userobject *object, void *pointer, hdcu_host_fn destroy, unsigned references,
+                                      unsigned flags)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && (!object || !destroy || references == 0 || flags != HDCU_USER_OBJECT_NO_DESTRUCTOR_SYNC)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        user_object *o = calloc(1, sizeof *o);
+        uint64_t handle = o ? hdi_host_handle_make(HDI_HOST_USER_OBJECT, o) : 0;
+        if (handle == 0) {
+            free(o);
+            r = HDCU_ERROR_OUT_OF_MEMORY;
+        } else {
+            *o = (user_object){handle, pointer, destroy, references};
+            *object = (hdcu_userobject)(uintptr_t)handle;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+/* Without the flag MOVE, the graph makes references of its own, and the caller keeps its own. */
+static hdcu_result cuGraphRetainUserObject(hdcu_graph graph, hdcu_userobject object, unsigned count, unsigned flags)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        hdi_host_graph *g = hdi_host_handle_find(HDI_HOST_GRAPH, (uintptr_t)graph);
+        user_object *o = hdi_host_handle_find(HDI_HOST_USER_OBJECT, (uintptr_t)object);
+        bool moves = flags == HDCU_GRAPH_USER_OBJECT_MOVE;
+        bool valid = g && o && count > 0 && (flags == 0 || (moves && o->references >= count));
+        graph_object *held = valid ? malloc(sizeof *held) : NULL;
+        r = held ? HDCU_SUCCESS : valid ? HDCU_ERROR_OUT_OF_MEMORY : HDCU_ERROR_INVALID_VALUE;
+        if (held) {
+            *held = (graph_object){g->objects, o, count};
+            g->objects = held;
+            o->references += moves ? 0 : count;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
 /* ---- the entry points ---- */
 
 const hdi_driver hdi_host_graph_entries = {
@@ -859,6 +978,9 @@ const hdi_driver hdi_host_graph_entries = {
     .cuStreamEndCapture = cuStreamEndCapture,
     .cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode,
     .cuStreamIsCapturing = cuStreamIsCapturing,
+    .cuStreamGetCaptureInfo = cuStreamGetCaptureInfo,
+    .cuUserObjectCreate = cuUserObjectCreate,
+    .cuGraphRetainUserObject = cuGraphRetainUserObject,
     .cuGraphCreate = cuGraphCreate,
     .cuGraphAddKernelNode = cuGraphAddKernelNode,
     .cuGraphExecKernelNodeSetParams = cuGraphExecKernelNodeSetParams,

@@ -127,6 +127,7 @@ typedef enum hdi_host_kind {
     HDI_HOST_GRAPH,
     HDI_HOST_GRAPHNODE,
     HDI_HOST_GRAPHEXEC,
+    HDI_HOST_USER_OBJECT,
     HDI_HOST_PHYSICAL
 } hdi_host_kind;
 

@@ -208,6 +208,7 @@ static int streams_and_code(void)
     hdcu_graph graph;
     hdcu_graphnode node;
     hdcu_graphexec exec;
+    hdcu_userobject object;
     const char *name;
     float milliseconds;
     size_t n;
@@ -240,6 +241,9 @@ static int streams_and_code(void)
     REFUSED(d->cuStreamBeginCapture(stream, HDCU_STREAM_CAPTURE_MODE_RELAXED));
     REFUSED(d->cuStreamEndCapture(stream, &graph));
     REFUSED(d->cuStreamIsCapturing(stream, &value));
+    REFUSED(d->cuStreamGetCaptureInfo(stream, &value, NULL, NULL, NULL, NULL));
+    REFUSED(d->cuUserObjectCreate(&object, NULL, on_stream, 1, HDCU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    REFUSED(d->cuGraphRetainUserObject(NULL, NULL, 1, HDCU_GRAPH_USER_OBJECT_MOVE));
     REFUSED(d->cuGraphCreate(&graph, 0));
     REFUSED(d->cuGraphAddKernelNode(&node, NULL, NULL, 0, NULL));
     REFUSED(d->cuGraphExecKernelNodeSetParams(NULL, NULL, NULL));

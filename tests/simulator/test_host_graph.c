@@ -79,6 +79,77 @@ static void captured_work_runs_at_each_launch(void **state)
     end_test();
 }
 
+static int destroyed;
+
+static void count_destroyed(void *context)
+{
+    *(int *)context += 1;
+}
+
+/* Captures an operation into a graph that retains an object. */
+static hdcu_graph capture_with_object(void)
+{
+    int status;
+    unsigned long long id = 0, again = 0;
+    hdcu_graph named = NULL, graph = NULL;
+    hdcu_userobject object;
+    OK(d->cuStreamGetCaptureInfo(a, &status, &id, NULL, NULL, NULL));
+    assert_int_equal(status, HDCU_STREAM_CAPTURE_STATUS_NONE);
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(d->cuStreamGetCaptureInfo(a, &status, &id, &named, NULL, NULL));
+    assert_int_equal(status, HDCU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(d->cuStreamGetCaptureInfo(a, &status, &again, NULL, NULL, NULL));
+    assert_true(id == again && id != 0);
+    OK(d->cuUserObjectCreate(&object, &destroyed, count_destroyed, 1, HDCU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(d->cuGraphRetainUserObject(named, object, 1, HDCU_GRAPH_USER_OBJECT_MOVE));
+    OK(launch_add(add, a, p, 1, 8));
+    OK(d->cuStreamEndCapture(a, &graph));
+    assert_ptr_equal(graph, named);
+    return graph;
+}
+
+static void objects_live_as_long_as_executables(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    destroyed = 0;
+    hdcu_graph graph = capture_with_object();
+    hdcu_graphexec exec;
+    OK(d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(d->cuGraphDestroy(graph));
+    OK(d->cuGraphLaunch(exec, b));
+    assert_int_equal(destroyed, 0);
+    OK(d->cuGraphExecDestroy(exec));
+    OK(d->cuStreamSynchronize(b));
+    OK(d->cuCtxSynchronize());
+    assert_int_equal(destroyed, 1);
+    OK(d->cuGraphDestroy(capture_with_object()));
+    assert_int_equal(destroyed, 2);
+    end_test();
+}
+
+static void a_spoilt_capture_ends_its_objects(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    int status;
+    hdcu_graph graph = NULL;
+    hdcu_userobject object;
+    destroyed = 0;
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(d->cuStreamGetCaptureInfo(a, &status, NULL, &graph, NULL, NULL));
+    OK(d->cuUserObjectCreate(&object, &destroyed, count_destroyed, 2, HDCU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    assert_int_equal(d->cuGraphRetainUserObject(graph, object, 3, HDCU_GRAPH_USER_OBJECT_MOVE),
+                     HDCU_ERROR_INVALID_VALUE);
+    OK(d->cuGraphRetainUserObject(graph, object, 2, HDCU_GRAPH_USER_OBJECT_MOVE));
+    assert_int_equal(d->cuEventQuery(fork_event), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(d->cuStreamGetCaptureInfo(a, &status, NULL, NULL, NULL, NULL));
+    assert_int_equal(status, HDCU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    assert_int_equal(d->cuStreamEndCapture(a, &graph), HDCU_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(destroyed, 1);
+    end_test();
+}
+
 static void forks_join_in_any_schedule(void **state)
 {
     (void)state;
@@ -356,7 +427,8 @@ static void nodes_are_set_between_launches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(captured_work_runs_at_each_launch), cmocka_unit_test(nodes_are_set_between_launches),
+        cmocka_unit_test(captured_work_runs_at_each_launch), cmocka_unit_test(objects_live_as_long_as_executables),
+        cmocka_unit_test(a_spoilt_capture_ends_its_objects), cmocka_unit_test(nodes_are_set_between_launches),
         cmocka_unit_test(forks_join_in_any_schedule),        cmocka_unit_test(graphs_can_be_captured_in_graphs),
         cmocka_unit_test(threads_say_what_they_mind),        cmocka_unit_test(misuse_is_told),
     };
