@@ -26,9 +26,10 @@
  * the same communicator, peer and tag in the order of the calls. It posts the collective operations
  * of a communicator in the order of the calls, too. So all ranks must make their collective calls
  * on a communicator in the same order, as MPI demands. If several threads call, the program
- * determines that order. All of this holds among the calls with one hd_mpi object. So use a
- * communicator with one object only; MPI_Comm_dup makes others. Messages with other tags, to other
- * peers or on other communicators do not wait for each other.
+ * determines that order. All of this holds among the calls with one hd_mpi object. So a
+ * communicator belongs to the first object that uses it, until hd_mpi_close. Calls with another
+ * object fail with ACCESS; give that object a copy of the communicator (MPI_Comm_dup). Messages
+ * with other tags, to other peers or on other communicators do not wait for each other.
  *
  * Limits: an operation is a claim (heddle/claim.h). So a device takes up to 160 unfinished
  * operations, and further calls fail with LIMIT until one of them is done. An operation on device
@@ -151,8 +152,11 @@ static inline hd_status hd_mpi_open(hd_runtime *runtime, const hd_mpi_options *o
  * gives everything back. After that time, the remaining operations fail with TIMEOUT, and the call
  * returns TIMEOUT with a message that names the first of them. If MPI cannot cancel a message, the
  * pinned memory of its pieces is never given back, and the program must keep its own memory. Other
- * threads must make no calls with `mpi` during and after this call. If `mpi` is NULL, nothing
- * happens. */
+ * threads must make no calls with `mpi` during this call. If `mpi` is NULL, nothing happens.
+ *
+ * Afterwards, calls with `mpi` fail with HANDLE, unless a later hd_mpi_open returned the same
+ * pointer. If MPI_Finalize comes first, the remaining operations fail, calls with `mpi` fail with
+ * UNSUPPORTED, and hd_mpi_close still gives everything back and returns UNSUPPORTED. */
 static inline hd_status hd_mpi_close(hd_mpi *mpi, int64_t timeout_ns);
 
 /* Waits for a ticket as hd_wait does, and completes operations meanwhile. The call uses a processor
@@ -186,7 +190,8 @@ static inline hd_status hd_mpi_trace_clock(MPI_Comm comm, hd_runtime *runtime);
 /* All calls below may fail as hd_claim_begin does, before anything is posted. Then there is no
  * operation. `out` may be NULL.
  * Errors: ARGUMENT (null; a rank, tag, type or operation that MPI does not allow, or wrong sizes),
- * HANDLE, RANGE, LIMIT. hd_mpi_bcast and hd_mpi_reduce do not take intercommunicators
+ * HANDLE, RANGE, LIMIT, ACCESS (another object uses the communicator), UNSUPPORTED (MPI was
+ * finalized). hd_mpi_bcast and hd_mpi_reduce do not take intercommunicators
  * (UNSUPPORTED). */
 
 /* Sends bytes to rank `to` of `comm`. `to` may be MPI_PROC_NULL. */
@@ -249,6 +254,7 @@ static inline hd_status hd_mpi_barrier(hd_mpi *mpi, MPI_Comm comm, hd_ticket *ou
 HD_END_DECLS
 
 #include <heddle/mpi/operation.h>
+#include <heddle/mpi/link.h>
 #include <heddle/mpi/trace.h>
 #include <heddle/mpi/piece.h>
 #include <heddle/mpi/progress.h>

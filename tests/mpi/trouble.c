@@ -13,6 +13,7 @@ static hd_runtime *runtime;
 static hd_lane *lane;
 static hd_mpi *mpi;
 static int rank, other;
+static MPI_Comm apart; /* for links besides `mpi` */
 
 static hd_buffer *device(size_t bytes, uint32_t word)
 {
@@ -116,13 +117,13 @@ static void a_copy_that_fails_in_the_middle_ends_both_sides(void)
     OK(hd_alloc_host(runtime, 100, &host));
     OK(hd_fill(host, 0, 5, 100, NULL));
     if (rank == 0) {
-        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 1, MPI_COMM_WORLD, &t));
+        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 1, apart, &t));
         EXPECT(hd_wait(t, HD_FOREVER) != HD_OK);
-        OK(hd_mpi_send(own, hd_mpi_buffer(host), 1, 1, MPI_COMM_WORLD, &t));
+        OK(hd_mpi_send(own, hd_mpi_buffer(host), 1, 1, apart, &t));
     } else {
-        OK(hd_mpi_recv(own, hd_mpi_buffer(a), 0, 1, MPI_COMM_WORLD, NULL, NULL, &t));
+        OK(hd_mpi_recv(own, hd_mpi_buffer(a), 0, 1, apart, NULL, NULL, &t));
         FAILS(hd_wait(t, HD_FOREVER), HD_ERROR_FAILED);
-        OK(hd_mpi_recv(own, hd_mpi_buffer(host), 0, 1, MPI_COMM_WORLD, NULL, NULL, &t));
+        OK(hd_mpi_recv(own, hd_mpi_buffer(host), 0, 1, apart, NULL, NULL, &t));
     }
     OK(hd_wait(t, HD_FOREVER));
     OK(hd_mpi_close(own, HD_FOREVER));
@@ -378,7 +379,7 @@ static void a_message_that_never_comes(void)
     hd_buffer *a = device(BYTES, 1), *b = device(BYTES, 2), *c = device(BYTES, 3);
     hd_ticket never, comes, goes;
     OK(hd_mpi_open(runtime, &options, &limited));
-    OK(hd_mpi_recv(limited, hd_mpi_buffer(a), other, 99, MPI_COMM_WORLD, NULL, NULL, &never));
+    OK(hd_mpi_recv(limited, hd_mpi_buffer(a), other, 99, apart, NULL, NULL, &never));
     MPI_Barrier(MPI_COMM_WORLD);
     OK(hd_mpi_sendrecv(mpi, hd_mpi_buffer(b), other, 1, hd_mpi_buffer(c), other, 1, MPI_COMM_WORLD, &goes, &comes));
     OK(hd_wait(comes, HD_FOREVER));
@@ -428,16 +429,16 @@ static void a_send_that_gives_up_tells_its_receiver(void)
     OK(hd_mpi_open(runtime, &options, &own));
     hd_buffer *a = device(8 * LONG_PIECE, 4), *b = device(100, 5);
     if (rank == 0) {
-        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 3, MPI_COMM_WORLD, &t[0]));
+        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 3, apart, &t[0]));
         UNTIL(own, cancelled);
         MPI_Send(&go, 1, MPI_INT, 1, 4, MPI_COMM_WORLD);
         FAILS(hd_wait(t[0], HD_FOREVER), HD_ERROR_FAILED);
-        OK(hd_mpi_send(own, hd_mpi_buffer(b), 1, 3, MPI_COMM_WORLD, &t[1]));
+        OK(hd_mpi_send(own, hd_mpi_buffer(b), 1, 3, apart, &t[1]));
         OK(hd_wait(t[1], HD_FOREVER));
     } else {
         MPI_Recv(&go, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        OK(hd_mpi_recv(own, hd_mpi_buffer(a), 0, 3, MPI_COMM_WORLD, NULL, NULL, &t[0]));
-        OK(hd_mpi_recv(own, hd_mpi_buffer(b), 0, 3, MPI_COMM_WORLD, NULL, NULL, &t[1]));
+        OK(hd_mpi_recv(own, hd_mpi_buffer(a), 0, 3, apart, NULL, NULL, &t[0]));
+        OK(hd_mpi_recv(own, hd_mpi_buffer(b), 0, 3, apart, NULL, NULL, &t[1]));
         FAILS(hd_wait(t[0], HD_FOREVER), HD_ERROR_FAILED);
         OK(hd_wait(t[1], HD_FOREVER));
         EXPECT(first_word(b) == 5);
@@ -451,7 +452,8 @@ static void a_send_that_gives_up_tells_its_receiver(void)
  * time. */
 static void the_limit_counts_no_copies(void)
 {
-    const hd_mpi_options options = {.size = sizeof options, .piece_bytes = PIECE, .timeout_ns = 1000000};
+    const hd_mpi_options options = {
+        .size = sizeof options, .piece_bytes = PIECE, .timeout_ns = rank == 0 ? 1000000 : 0};
     hd_mpi *own = NULL;
     hd_ticket t;
     OK(hd_mpi_open(runtime, &options, &own));
@@ -463,14 +465,14 @@ static void the_limit_counts_no_copies(void)
         hdmpi_slot_give(own, slot, 1); /* the next piece uses this slot */
         hdmpi_unlock(own);
         hd_claim *gate = claim_all(slot->buffer);
-        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 3, MPI_COMM_WORLD, &t));
+        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 3, apart, &t));
         UNTIL(own, copying);
         FAILS(hd_mpi_wait(own, t, 50 * options.timeout_ns), HD_ERROR_TIMEOUT);
         EXPECT(!own->first->cancelled);
         OK(hd_claim_end(gate, HD_OK));
         OK(hd_wait(t, HD_FOREVER));
     } else {
-        OK(hd_mpi_recv(mpi, hd_mpi_buffer(a), 0, 3, MPI_COMM_WORLD, NULL, NULL, &t));
+        OK(hd_mpi_recv(own, hd_mpi_buffer(a), 0, 3, apart, NULL, NULL, &t));
         OK(hd_wait(t, HD_FOREVER));
         EXPECT(first_word(a) == 6);
     }
@@ -497,8 +499,8 @@ static void the_runtime_closes_before_its_messages_come(void)
     OK(hd_buffer_wait(a, HD_READ_WRITE, HD_FOREVER));
     OK(hd_buffer_wait(b, HD_READ_WRITE, HD_FOREVER));
     if (rank == 0) {
-        OK(hd_mpi_recv(link, hd_mpi_buffer(a), 1, 5, MPI_COMM_WORLD, NULL, NULL, NULL));
-        OK(hd_mpi_recv(link, hd_mpi_buffer(b), MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, NULL, NULL, NULL));
+        OK(hd_mpi_recv(link, hd_mpi_buffer(a), 1, 5, apart, NULL, NULL, NULL));
+        OK(hd_mpi_recv(link, hd_mpi_buffer(b), MPI_ANY_SOURCE, MPI_ANY_TAG, apart, NULL, NULL, NULL));
         FAILS(hd_close(own), HD_ERROR_TIMEOUT);
         EXPECT(strstr(hd_message(), "recv from 1 tag 5 1000 B") != NULL);
         EXPECT(strstr(hd_message(), "recv from any tag any 1000 B") != NULL);
@@ -507,13 +509,51 @@ static void the_runtime_closes_before_its_messages_come(void)
     } else {
         hd_ticket t[2];
         MPI_Barrier(MPI_COMM_WORLD);
-        OK(hd_mpi_send(link, hd_mpi_buffer(a), 0, 5, MPI_COMM_WORLD, &t[0]));
-        OK(hd_mpi_send(link, hd_mpi_buffer(b), 0, 6, MPI_COMM_WORLD, &t[1]));
+        OK(hd_mpi_send(link, hd_mpi_buffer(a), 0, 5, apart, &t[0]));
+        OK(hd_mpi_send(link, hd_mpi_buffer(b), 0, 6, apart, &t[1]));
         OK(hd_wait(t[0], HD_FOREVER));
         OK(hd_wait(t[1], HD_FOREVER));
         OK(hd_mpi_close(link, HD_FOREVER));
         OK(hd_close(own));
     }
+}
+
+/* A communicator belongs to one link until this link or its runtime is closed. Its duplicates
+ * belong to nobody. */
+static void two_links_share_no_communicator(void)
+{
+    hd_buffer *a = device(100, 1), *b = device(100, 2);
+    hd_runtime *brief = NULL;
+    hd_mpi *second = NULL, *third = NULL, *of_brief = NULL;
+    hd_ticket sent, got;
+    const hd_mpi_data in = hd_mpi_buffer(a), out = hd_mpi_buffer(b);
+    OK(hd_mpi_barrier(mpi, MPI_COMM_WORLD, &got)); /* marks the communicator */
+    OK(hd_wait(got, HD_FOREVER));
+    OK(hd_mpi_open(runtime, NULL, &second));
+    REFUSED(hd_mpi_send(second, in, other, 4, MPI_COMM_WORLD, &sent), HD_ERROR_ACCESS, "MPI_Comm_dup");
+    REFUSED(hd_mpi_recv(second, out, other, 4, MPI_COMM_WORLD, NULL, NULL, &got), HD_ERROR_ACCESS, "another link");
+    REFUSED(hd_mpi_barrier(second, MPI_COMM_WORLD, &got), HD_ERROR_ACCESS, "another link");
+    REFUSED(hd_mpi_enable_direct(second, MPI_COMM_WORLD, NULL), HD_ERROR_ACCESS, "another link");
+    OK(hd_mpi_sendrecv(second, in, other, 4, out, other, 4, apart, &sent, &got));
+    OK(hd_wait(got, HD_FOREVER));
+    OK(hd_wait(sent, HD_FOREVER));
+    OK(hd_mpi_open(runtime, NULL, &third));
+    REFUSED(hd_mpi_barrier(third, apart, &got), HD_ERROR_ACCESS, "another link");
+    OK(hd_mpi_close(second, HD_FOREVER));
+    OK(hd_mpi_barrier(third, apart, &got));
+    OK(hd_wait(got, HD_FOREVER));
+    OK(hd_mpi_close(third, HD_FOREVER));
+    /* the runtime of the link is closed, and the link is forgotten for now */
+    OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "driver=host host_devices=1", &brief, NULL));
+    OK(hd_mpi_open(brief, NULL, &of_brief));
+    OK(hd_mpi_barrier(of_brief, apart, &got));
+    OK(hd_wait(got, HD_FOREVER));
+    OK(hd_close(brief));
+    OK(hd_mpi_barrier(mpi, apart, &got));
+    OK(hd_wait(got, HD_FOREVER));
+    OK(hd_mpi_close(of_brief, HD_FOREVER));
+    hd_free(a);
+    hd_free(b);
 }
 
 int main(int argc, char **argv)
@@ -523,6 +563,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     other = 1 - rank;
+    MPI_Comm_dup(MPI_COMM_WORLD, &apart);
     OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "driver=host host_devices=1", &runtime, NULL));
     OK(hd_lane_get_default(runtime, 0, &lane));
     OK(hd_mpi_open(runtime, &options, &mpi));
@@ -540,8 +581,10 @@ int main(int argc, char **argv)
     a_send_that_gives_up_tells_its_receiver();
     the_limit_counts_no_copies();
     the_runtime_closes_before_its_messages_come();
+    two_links_share_no_communicator();
     OK(hd_mpi_close(mpi, HD_FOREVER));
     OK(hd_close(runtime));
+    MPI_Comm_free(&apart);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
         printf("trouble: all cases passed\n");

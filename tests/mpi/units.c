@@ -32,6 +32,11 @@ void units_use(hd_runtime *runtime, hd_mpi *mpi)
     OK(hd_mpi_send(mpi, hd_mpi_range(a, 0, 4), 0, 1, MPI_COMM_WORLD, &sent));
     OK(hd_mpi_recv(mpi, hd_mpi_range(b, 0, 4), 0, 1, MPI_COMM_WORLD, NULL, NULL, &received));
     EXPECT(hd_done(received) && hd_done(sent));
+    /* this unit sees that the link of the other unit uses the communicator */
+    hd_mpi *second = NULL;
+    OK(hd_mpi_open(runtime, NULL, &second));
+    FAILS(hd_mpi_barrier(second, MPI_COMM_WORLD, NULL), HD_ERROR_ACCESS);
+    OK(hd_mpi_close(second, HD_FOREVER));
     hd_free(a);
     hd_free(b);
 }

@@ -7,6 +7,7 @@
 #ifndef HEDDLE_MPI_CALL_H
 #define HEDDLE_MPI_CALL_H
 
+#include <heddle/mpi/link.h>
 #include <heddle/mpi/progress.h>
 
 HD_BEGIN_DECLS
@@ -159,48 +160,6 @@ static inline hd_arg hdmpi_operand_use(const hdmpi_operand *o, hd_access access)
 }
 
 /* ---- checks ---- */
-
-/* Looks at a communicator for the first time: replaces its error handler, and keeps the number of
- * ranks as an attribute. Returns the code of MPI. */
-static inline int hdmpi_comm_look(hd_mpi *m, MPI_Comm comm, int *ranks)
-{
-    MPI_Errhandler handler;
-    int inter = 0, code = MPI_Comm_get_errhandler(comm, &handler);
-    if (code == MPI_SUCCESS) {
-        if (handler == MPI_ERRORS_ARE_FATAL) {
-            MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-        } else if (handler != MPI_ERRORS_RETURN) {
-            MPI_Errhandler_free(&handler);
-        }
-        code = MPI_Comm_test_inter(comm, &inter);
-    }
-    if (code == MPI_SUCCESS) {
-        code = inter ? MPI_Comm_remote_size(comm, ranks) : MPI_Comm_size(comm, ranks);
-    }
-    return code == MPI_SUCCESS ? MPI_Comm_set_attr(comm, m->keyval, (void *)(intptr_t)*ranks) : code;
-}
-
-/* Checks the communicator. *ranks: the ranks that a message can go to. */
-static inline hd_status hdmpi_comm_check(hd_mpi *m, const char *call, MPI_Comm comm, int *ranks)
-{
-    if (!m) {
-        return hdmpi_fail(HD_ERROR_ARGUMENT, call, "mpi is null; open it with hd_mpi_open", 0);
-    }
-    if (comm == MPI_COMM_NULL) {
-        return hdmpi_fail(HD_ERROR_ARGUMENT, call, "the communicator is MPI_COMM_NULL", 0);
-    }
-    void *known = NULL;
-    int found = 0;
-    hdmpi_lock(m);
-    int code = MPI_Comm_get_attr(comm, m->keyval, &known, &found);
-    if (code == MPI_SUCCESS && found) {
-        *ranks = (int)(intptr_t)known;
-    } else if (code == MPI_SUCCESS) {
-        code = hdmpi_comm_look(m, comm, ranks);
-    }
-    hdmpi_unlock(m);
-    return code == MPI_SUCCESS ? HD_OK : hdmpi_fail_mpi(call, "a call for the communicator", code);
-}
 
 static inline hd_status hdmpi_rank_check(const char *call, int rank, int ranks, int any)
 {

@@ -259,10 +259,7 @@ static inline void hdmpi_release(hd_mpi *m)
     hdmpi_temporaries_free(m, 1);
     hdmpi_tracer_release(m);
     hdmpi_slots_free(m);
-    if (m->keyval != MPI_KEYVAL_INVALID) {
-        MPI_Comm_free_keyval(&m->keyval);
-    }
-    if (m->direct_keyval != MPI_KEYVAL_INVALID) {
+    if (m->direct_keyval != MPI_KEYVAL_INVALID && !hdmpi_link_is_finalized(m)) {
         MPI_Comm_free_keyval(&m->direct_keyval); /* tables stay until their communicators end */
     }
     free(m->request);
@@ -312,11 +309,11 @@ static inline hd_status hd_mpi_open(hd_runtime *runtime, const hd_mpi_options *o
     if (found) {
         m->tag_most = *most;
     }
-    const int code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &m->keyval, NULL);
     hdmpi_unlock(m);
-    status = code == MPI_SUCCESS ? HD_OK : hdmpi_fail_mpi(call, "MPI_Comm_create_keyval", code);
+    status = hdmpi_link_add(call, m);
     if (!status && pthread_create(&m->thread, NULL, hdmpi_thread, m)) {
         status = hdmpi_fail(HD_ERROR_SYSTEM, call, "the progress thread cannot be started", 0);
+        hdmpi_link_remove(m);
     }
     if (status) {
         hdmpi_release(m);
@@ -352,15 +349,19 @@ static inline hd_status hdmpi_fail_unfinished(const hd_mpi *m)
 
 static inline hd_status hd_mpi_close(hd_mpi *m, int64_t timeout_ns)
 {
+    static const char call[] = "hd_mpi_close";
     if (!m) {
         return HD_OK;
     }
     if (timeout_ns < HD_FOREVER) {
-        return hdmpi_fail_limit("hd_mpi_close", timeout_ns);
+        return hdmpi_fail_limit(call, timeout_ns);
+    }
+    hd_status status = hdmpi_link_check(call, m);
+    if (status) {
+        return status;
     }
     const int64_t begin = hdmpi_now();
     const hd_ticket none = {NULL, 0};
-    hd_status status = HD_OK;
     int cancelled = 0;
     for (;;) {
         int moved = 0;
@@ -394,14 +395,13 @@ static inline hd_status hd_mpi_close(hd_mpi *m, int64_t timeout_ns)
     /* MPI still uses the memory of these operations, so their slots and all temporary memory
      * stay */
     m->temporaries = m->first ? NULL : m->temporaries;
-    while (m->first) {
-        hdmpi_operation *o = m->first;
-        m->first = o->next;
-        hd_claim_end(o->claim, HD_ERROR_TIMEOUT);
-        free(o);
-    }
+    hdmpi_operations_abandon(m, HD_ERROR_TIMEOUT);
+    hdmpi_link_remove(m);
+    const int finalized = hdmpi_link_is_finalized(m);
     hdmpi_release(m);
-    return status;
+    return finalized
+               ? hdmpi_fail(HD_ERROR_UNSUPPORTED, call, "MPI was finalized; call MPI_Finalize after hd_mpi_close", 0)
+               : status;
 }
 
 HD_END_DECLS

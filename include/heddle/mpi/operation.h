@@ -160,8 +160,11 @@ struct hd_mpi {
     pthread_mutex_t *of_program;
     int64_t timeout_ns;
     size_t piece_bytes;
-    int is_inline; /* placement=inline: looking at tickets does not run the engines */
-    int keyval;    /* the attribute of communicators that were checked: hdmpi_comm_check */
+    int is_inline;   /* placement=inline: looking at tickets does not run the engines */
+    int keyval;      /* of an attribute of MPI_COMM_SELF (link.h) */
+    int finalized;   /* MPI was finalized; atomic */
+    int removed;     /* the link leaves the list of links */
+    uint32_t number; /* of this link in the process; not 0 */
     int tag_most;
     /* direct.h: the attribute with a communicator's table, and whether there is a table */
     int direct_keyval, uses_direct;
@@ -263,6 +266,12 @@ static inline void hdmpi_unlock(hd_mpi *m)
         pthread_mutex_unlock(m->of_program);
     }
     pthread_mutex_unlock(&m->lock);
+}
+
+/* True if MPI was finalized: no call of MPI may follow. */
+static inline int hdmpi_link_is_finalized(const hd_mpi *m)
+{
+    return __atomic_load_n(&m->finalized, __ATOMIC_ACQUIRE); /* pairs with hdmpi_link_finalize */
 }
 
 /* ---- contexts ---- */

@@ -10,6 +10,7 @@
 #ifndef HEDDLE_MPI_PROGRESS_H
 #define HEDDLE_MPI_PROGRESS_H
 
+#include <heddle/mpi/link.h>
 #include <heddle/mpi/piece.h>
 
 HD_BEGIN_DECLS
@@ -267,9 +268,27 @@ static inline size_t hdmpi_advance_all(hd_mpi *m, int *moved)
     return under_way;
 }
 
+/* Ends the claims of all operations. MPI does not finish them, so their slots stay as they are. */
+static inline void hdmpi_operations_abandon(hd_mpi *m, hd_status status)
+{
+    while (m->first) {
+        hdmpi_operation *o = m->first;
+        m->first = o->next;
+        m->operations--;
+        hd_claim_end(o->claim, status);
+        free(o);
+    }
+    m->last = &m->first;
+    m->requests = 0;
+    m->unposted = 0;
+}
+
 /* Asks MPI, then advances everything once. The results are those of hdmpi_advance_all. */
 static inline size_t hdmpi_progress(hd_mpi *m, int *moved)
 {
+    if (hdmpi_link_is_finalized(m)) {
+        hdmpi_operations_abandon(m, HD_ERROR_SYSTEM);
+    }
     *moved = hdmpi_poll(m) > 0;
     const size_t under_way = hdmpi_advance_all(m, moved);
     hdmpi_temporaries_free(m, 0);
@@ -434,8 +453,9 @@ static inline hd_status hdmpi_fail_wait(hd_ticket ticket, int64_t waited_ns)
 
 static inline hd_status hd_mpi_wait(hd_mpi *m, hd_ticket ticket, int64_t timeout_ns)
 {
-    if (!m) {
-        return hdmpi_fail(HD_ERROR_ARGUMENT, "hd_mpi_wait", "mpi is null; open it with hd_mpi_open", 0);
+    const hd_status open = hdmpi_link_check("hd_mpi_wait", m);
+    if (open) {
+        return open;
     }
     if (timeout_ns < HD_FOREVER) {
         return hdmpi_fail_limit("hd_mpi_wait", timeout_ns);

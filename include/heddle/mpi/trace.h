@@ -154,7 +154,9 @@ static inline void hdmpi_tracer_release(hd_mpi *m)
         free(c->world);
         free(c);
     }
-    MPI_Comm_free_keyval(&t->keyval);
+    if (!hdmpi_link_is_finalized(m)) {
+        MPI_Comm_free_keyval(&t->keyval);
+    }
     free(t);
 }
 
