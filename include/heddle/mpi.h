@@ -136,7 +136,11 @@ typedef struct hd_mpi_place {
  * opens these devices. *place (may be NULL) tells the share. The caller ends *out with hd_close.
  * The call sets the option `trace_rank` to the rank in MPI_COMM_WORLD, so each rank writes a trace
  * of its own. If a rank writes one, the call works as hd_mpi_trace_clock, too.
- * Errors: as hd_open; ARGUMENT (null), SYSTEM (MPI failed). */
+ * If the call fails on a rank, it fails on all ranks of `comm`. The others return the status of the
+ * first such rank, and their message names it. So no rank waits for a rank that refused its
+ * arguments.
+ * Errors: as hd_open; ARGUMENT (null), SYSTEM (MPI failed), UNSUPPORTED (MPI is not initialized, or
+ * was finalized; this rank alone returns it, as it does for MPI_COMM_NULL). */
 static inline hd_status hd_mpi_runtime_open(MPI_Comm comm, const char *settings, hd_runtime **out, hd_mpi_place *place);
 
 /* Links a runtime to MPI, and starts the progress thread. `options` may be NULL. The caller ends

@@ -100,6 +100,27 @@ static void divide_devices(void)
     }
 }
 
+/* A failure of one rank is that of all ranks. Different settings are none. */
+static void open_with_one_wrong_rank(void)
+{
+    hd_runtime *own = NULL;
+    hd_mpi_place place = {0};
+    for (int wrong = 0; wrong < 2; wrong++) {
+        FAILS(hd_mpi_runtime_open(MPI_COMM_WORLD, NULL, rank == wrong ? NULL : &own, NULL), HD_ERROR_ARGUMENT);
+        EXPECT(strstr(hd_message(), rank == wrong ? "out is null"
+                                    : wrong       ? "rank 1 failed with"
+                                                  : "rank 0 failed with"));
+        FAILS(hd_mpi_runtime_open(MPI_COMM_WORLD, rank == wrong ? "nonsense=1" : NULL, &own, NULL), HD_ERROR_OPTION);
+        EXPECT(strstr(hd_message(), rank == wrong ? "nonsense" : wrong ? "rank 1 failed with" : "rank 0 failed with"));
+        EXPECT(own == NULL);
+        OK(hd_mpi_runtime_open(MPI_COMM_WORLD, rank == wrong ? "devices=\"0\"" : NULL, &own, &place));
+        EXPECT(place.rank == rank && place.ranks == 2 && place.devices >= 1);
+        OK(hd_close(own));
+        own = NULL;
+    }
+    FAILS(hd_mpi_runtime_open(MPI_COMM_NULL, NULL, &own, NULL), HD_ERROR_ARGUMENT);
+}
+
 int main(int argc, char **argv)
 {
     const char *const names[] = {"single", "funneled", "serialized", "multiple"};
@@ -114,11 +135,13 @@ int main(int argc, char **argv)
     OK(hd_open(NULL, &runtime));
     FAILS(hd_mpi_open(runtime, NULL, &mpi), HD_ERROR_UNSUPPORTED);
     EXPECT(strstr(hd_message(), "MPI is not initialized"));
+    FAILS(hd_mpi_runtime_open(MPI_COMM_WORLD, NULL, &runtime, NULL), HD_ERROR_UNSUPPORTED);
     OK(hd_close(runtime));
     MPI_Init_thread(&argc, &argv, levels[wanted], &level);
     EXPECT(level == levels[wanted]);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     other = 1 - rank;
+    open_with_one_wrong_rank();
     OK(hd_mpi_runtime_open(MPI_COMM_WORLD, "host_devices=2 devices=\"1\"", &runtime, &place));
     EXPECT(place.devices == 1 && place.ranks == 2 && place.rank == rank && hd_device_count(runtime) == 1);
     OK(hd_close(runtime));

@@ -12,6 +12,18 @@
 
 HD_BEGIN_DECLS
 
+/* Refuses calls before MPI_Init_thread and after MPI_Finalize. */
+static inline hd_status hdmpi_mpi_check(const char *call)
+{
+    int begun = 0, over = 0;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&over);
+    return begun && !over
+               ? HD_OK
+               : hdmpi_fail(HD_ERROR_UNSUPPORTED, call,
+                            over ? "MPI was finalized" : "MPI is not initialized; call MPI_Init_thread first", 0);
+}
+
 /* ---- the share of a rank ---- */
 
 /* hd_open with `more` behind the settings. */
@@ -113,15 +125,15 @@ static inline void hdmpi_place_choose(hd_mpi_place *p, int devices)
 }
 
 /* Chooses this rank's share of the devices. The ranks of a machine that see the same devices divide
- * them. *devices: how many these are; 0: the rank opens the devices that its settings name. Returns
- * the code of MPI. */
-static inline int hdmpi_share_choose(const char *call, const char *settings, MPI_Comm local, hd_mpi_place *p,
+ * them. *devices: how many these are; 0: the rank opens the devices that its settings name. With `alone`, this
+ * rank takes no share, but the others still wait for its call. Returns the code of MPI. */
+static inline int hdmpi_share_choose(const char *call, const char *settings, MPI_Comm local, int alone, hd_mpi_place *p,
                                      int *devices)
 {
     MPI_Comm alike;
     hd_mpi_place among = *p;
-    int code = MPI_Comm_split(local, hdmpi_visible_devices(settings), 0, &alike);
-    if (code != MPI_SUCCESS) {
+    int code = MPI_Comm_split(local, alone ? MPI_UNDEFINED : hdmpi_visible_devices(settings), 0, &alike);
+    if (code != MPI_SUCCESS || alone) {
         return code;
     }
     MPI_Comm_rank(alike, &among.rank);
@@ -160,55 +172,87 @@ static inline hd_status hdmpi_share_open(const char *call, const char *settings,
     return hdmpi_open_with(call, settings, more, out);
 }
 
-/* If a rank writes a trace, and all ranks have a runtime, measures the clocks of all ranks.
- * `runtime` is NULL if this rank has none. Returns the code of MPI. */
-static inline int hdmpi_clocks_open(MPI_Comm comm, hd_runtime *runtime)
+/* All ranks tell whether they failed, and whether they write a trace (*traced: any rank does). A
+ * rank that failed returns its own failure. If another rank failed, the call fails with the status
+ * of the first one. */
+static inline hd_status hdmpi_ranks_agree(const char *call, MPI_Comm comm, hd_status mine, int *traced)
 {
-    const int mine[2] = {!runtime, runtime && hd_trace_active(runtime)};
-    int any[2] = {0, 0};
-    const int code = MPI_Allreduce(mine, any, 2, MPI_INT, MPI_MAX, comm);
-    if (code != MPI_SUCCESS || any[0] || !any[1]) {
-        return code;
+    int rank = 0, ranks = 1;
+    long long own[2], all[2] = {0, 0};
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &ranks);
+    /* most for the first rank */
+    own[0] = mine ? (long long)(ranks - rank) * 1024 - (long long)mine : 0;
+    own[1] = *traced;
+    const int code = MPI_Allreduce(own, all, 2, MPI_LONG_LONG, MPI_MAX, comm);
+    *traced = all[1] != 0;
+    if (mine || code != MPI_SUCCESS) {
+        return mine ? mine : hdmpi_fail_mpi(call, "the agreement of the ranks", code);
     }
-    return hdmpi_clock_tell(comm, runtime, NULL);
+    if (all[0]) {
+        char text[160];
+        const hd_status status = (hd_status)(0 - (int)(all[0] % 1024));
+        snprintf(text, sizeof text, "%s: rank %lld failed with %s; its own message tells why", call,
+                 ranks - all[0] / 1024, hd_status_name(status));
+        return hd_error_set(status, text);
+    }
+    return HD_OK;
+}
+
+/* The ranks of a machine choose their shares, and this rank opens its own. `status`: not HD_OK if
+ * this rank only takes part, since the others wait for it. */
+static inline hd_status hdmpi_share_open_together(const char *call, MPI_Comm comm, const char *settings,
+                                                  hd_status status, hd_runtime **out, hd_mpi_place *p)
+{
+    MPI_Comm local;
+    int devices = 0;
+    int code = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
+    if (code == MPI_SUCCESS) {
+        MPI_Comm_rank(local, &p->rank);
+        MPI_Comm_size(local, &p->ranks);
+        p->shared = 1;
+        if (p->ranks > 1) {
+            code = hdmpi_share_choose(call, settings, local, status || hdmpi_devices_are_chosen(settings), p, &devices);
+        }
+        MPI_Comm_free(&local);
+    }
+    if (code != MPI_SUCCESS) {
+        return status ? status : hdmpi_fail_mpi(call, "dividing the devices", code);
+    }
+    return status ? status : hdmpi_share_open(call, settings, devices, p, out);
 }
 
 static inline hd_status hd_mpi_runtime_open(MPI_Comm comm, const char *settings, hd_runtime **out, hd_mpi_place *place)
 {
     static const char call[] = "hd_mpi_runtime_open";
-    MPI_Comm local;
+    hd_runtime *runtime = NULL;
     hd_mpi_place p;
     memset(&p, 0, sizeof p);
-    if (!out) {
-        return hdmpi_fail(HD_ERROR_ARGUMENT, call, "out is null", 0);
+    hd_status status = hdmpi_mpi_check(call);
+    if (status) {
+        return status;
     }
-    int code = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
-    if (code != MPI_SUCCESS) {
-        return hdmpi_fail_mpi(call, "MPI_Comm_split_type", code);
+    if (comm == MPI_COMM_NULL) {
+        return hdmpi_fail(HD_ERROR_ARGUMENT, call, "the communicator is MPI_COMM_NULL; pass one of this rank", 0);
     }
-    MPI_Comm_rank(local, &p.rank);
-    MPI_Comm_size(local, &p.ranks);
-    settings = settings ? settings : "";
-    int devices = 0;
-    p.shared = 1;
-    if (!hdmpi_devices_are_chosen(settings) && p.ranks > 1) {
-        code = hdmpi_share_choose(call, settings, local, &p, &devices);
+    status = out ? HD_OK : hdmpi_fail(HD_ERROR_ARGUMENT, call, "out is null; pass the address of a pointer", 0);
+    status = hdmpi_share_open_together(call, comm, settings ? settings : "", status, &runtime, &p);
+    int traced = !status && hd_trace_active(runtime);
+    status = hdmpi_ranks_agree(call, comm, status, &traced);
+    if (!status && traced) {
+        const int code = hdmpi_clock_tell(comm, runtime, NULL);
+        status = code == MPI_SUCCESS ? HD_OK : hdmpi_fail_mpi(call, "a message for the clock", code);
     }
-    MPI_Comm_free(&local);
-    if (code != MPI_SUCCESS) {
-        return hdmpi_fail_mpi(call, "dividing the devices", code);
+    if (status) {
+        hd_close(runtime);
+        return status;
     }
-    const hd_status status = hdmpi_share_open(call, settings, devices, &p, out);
-    code = hdmpi_clocks_open(comm, status ? NULL : *out);
-    if (!status && code != MPI_SUCCESS) {
-        hd_close(*out);
-        return hdmpi_fail_mpi(call, "a message for the clock", code);
-    }
-    if (!status && place) {
-        p.devices = hd_device_count(*out);
+    if (place) {
+        p.devices = hd_device_count(runtime);
         *place = p;
     }
-    return status;
+    *out = runtime;
+    return HD_OK;
 }
 
 /* ---- the link ---- */
@@ -216,7 +260,7 @@ static inline hd_status hd_mpi_runtime_open(MPI_Comm comm, const char *settings,
 static inline hd_status hdmpi_options_check(const hd_mpi_options *options, hd_mpi_options *o)
 {
     static const char call[] = "hd_mpi_open";
-    int begun = 0, over = 0, level = 0;
+    int level = 0;
     memset(o, 0, sizeof *o);
     if (options) {
         if (options->size < offsetof(hd_mpi_options, timeout_ns) || options->size > sizeof *o) {
@@ -232,11 +276,9 @@ static inline hd_status hdmpi_options_check(const hd_mpi_options *options, hd_mp
                                             : "piece_bytes is %lld; it must be between 4096 and 1 GiB",
                           o->timeout_ns < 0 ? (long long)o->timeout_ns : (long long)o->piece_bytes);
     }
-    MPI_Initialized(&begun);
-    MPI_Finalized(&over);
-    if (!begun || over) {
-        return hdmpi_fail(HD_ERROR_UNSUPPORTED, call,
-                          over ? "MPI was finalized" : "MPI is not initialized; call MPI_Init_thread first", 0);
+    const hd_status status = hdmpi_mpi_check(call);
+    if (status) {
+        return status;
     }
     MPI_Query_thread(&level);
     if (level < MPI_THREAD_SERIALIZED) {
