@@ -46,6 +46,8 @@
 
 HD_BEGIN_DECLS
 
+#define HD_REASON_BYTES 160 /* of hd_claim_fail */
+
 /* A claim that the program began and did not end. */
 typedef struct hd_claim hd_claim;
 
@@ -149,6 +151,13 @@ HD_API hd_status hd_claim_get_ticket(hd_claim *claim, hd_ticket *out);
  * After such an error of the stream, the claim ends as failed, once the capture is over and the
  * device's work is finished. */
 HD_API hd_status hd_claim_end(hd_claim *claim, hd_status outcome);
+/* Ends a claim as hd_claim_end does, with a failure and its reason. The messages of the claim's
+ * ticket, and of all work that fails with it, contain the reason. Heddle keeps a copy of at most
+ * HD_REASON_BYTES, with the terminating zero; control characters become spaces. `outcome` is a
+ * status below 0. If `reason` is NULL, the call is hd_claim_end. A runtime keeps at most 4096
+ * different failures of claims. For failures beyond this number, the messages name the last one.
+ * Errors: as hd_claim_end; ARGUMENT (`outcome` is HD_OK). */
+HD_API hd_status hd_claim_fail(hd_claim *claim, hd_status outcome, const char *reason);
 
 /* Begins a claim for work that the program puts into its own stream, a CUstream or cudaStream_t.
  * `device` is the number of the stream's device. If the program then puts work into the stream,

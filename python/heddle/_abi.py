@@ -579,6 +579,7 @@ FUNCTIONS: dict[str, tuple[type, list[type]]] = {
     "hd_claim_begin_stream": (c.c_int, [c.c_void_p, c.c_int, c.c_void_p, c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "hd_claim_begin_with": (c.c_int, [c.c_void_p, c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "hd_claim_end": (c.c_int, [c.c_void_p, c.c_int]),
+    "hd_claim_fail": (c.c_int, [c.c_void_p, c.c_int, c.c_char_p]),
     "hd_claim_get_pointer": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p]),
     "hd_claim_get_ticket": (c.c_int, [c.c_void_p, c.c_void_p]),
     "hd_claim_on_ready": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),

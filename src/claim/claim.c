@@ -712,24 +712,26 @@ static void claim_give_back(struct hd_claim *c)
 
 /* Ends a claim with the help of the engine. This is needed if the engine may have seen the claim,
  * or if the claim is on a stream. */
-static __attribute__((noinline)) hd_status claim_finish_in_lane(struct hd_claim *c, hd_status outcome, bool surely)
+static __attribute__((noinline)) hd_status claim_finish_in_lane(struct hd_claim *c, hd_status outcome,
+                                                                const char *reason, bool surely)
 {
     hdi_claim_ending how = {.ready = claim_is_ready(c)};
     hd_status status = c->on_stream ? hdi_claim_record_end(c, &how.event, &how.late) : HD_OK;
     status = how.late && surely ? HD_OK : status;
     outcome = outcome ? outcome : status;
-    how.outcome = outcome ? hdi_outcome_of_claim(c->lane, outcome) : 0;
+    how.outcome = outcome ? hdi_outcome_of_claim(c->lane, outcome, reason) : 0;
     hdi_claim_end_lane(c->lane, c->end, &how);
     return status;
 }
 
 /* Ends a claim whose handles are stale. `surely`: the claim ends with success in any case. If its
  * stream is being captured, the claim ends after the capture. */
-static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, bool given, bool surely)
+static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, const char *reason, bool given,
+                                        bool surely)
 {
     bool plain = !c->on_stream && !outcome && claim_is_ready(c);
     hd_status status =
-        plain && hdi_claim_end_unseen(c->lane, c->end) ? HD_OK : claim_finish_in_lane(c, outcome, surely);
+        plain && hdi_claim_end_unseen(c->lane, c->end) ? HD_OK : claim_finish_in_lane(c, outcome, reason, surely);
     if (!given) {
         claim_give_back(c);
     }
@@ -739,7 +741,7 @@ static inline hd_status claim_finish_as(struct hd_claim *c, hd_status outcome, b
 hd_status hdi_claim_finish(struct hd_claim *c, hd_status outcome)
 {
     hdi_claim_aliases_end(c);
-    return claim_finish_as(c, outcome, false, false);
+    return claim_finish_as(c, outcome, NULL, false, false);
 }
 
 void hdi_claim_withdraw(struct hd_claim *c, hdi_undo *undo)
@@ -752,7 +754,7 @@ void hdi_claim_withdraw(struct hd_claim *c, hdi_undo *undo)
     hdi_attempt_end(&attempt);
 }
 
-static inline hd_status claim_end_as(hd_claim *handle, hd_status outcome, bool surely)
+static inline hd_status claim_end_as(hd_claim *handle, hd_status outcome, const char *reason, bool surely)
 {
     struct hd_claim *c = hdi_claim_from_handle(handle);
     bool given, copies = c && atomic_load_explicit(&c->n_aliases, memory_order_relaxed) != 0;
@@ -768,7 +770,7 @@ static inline hd_status claim_end_as(hd_claim *handle, hd_status outcome, bool s
     if (__builtin_expect(copies, 0)) {
         hdi_claim_aliases_end(c);
     }
-    return claim_finish_as(c, outcome, given, surely);
+    return claim_finish_as(c, outcome, reason, given, surely);
 }
 
 hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
@@ -778,7 +780,17 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "outcome %d is no status; end the claim with HD_OK, or with a status below 0", (int)outcome);
     }
-    return claim_end_as(handle, outcome, false);
+    return claim_end_as(handle, outcome, NULL, false);
+}
+
+hd_status hd_claim_fail(hd_claim *handle, hd_status outcome, const char *reason)
+{
+    HDI_INSIDE_OFTEN(hdi_claim_runtime(handle));
+    if (outcome == HD_OK || !hdi_status_is_known(outcome)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "outcome %d is no failure; fail the claim with a status below 0",
+                        (int)outcome);
+    }
+    return claim_end_as(handle, outcome, reason, false);
 }
 
 void hdi_claim_end_surely(hd_claim *handle)
@@ -786,7 +798,7 @@ void hdi_claim_end_surely(hd_claim *handle)
     HDI_INSIDE_STILL(hdi_claim_runtime(handle));
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    claim_end_as(handle, HD_OK, true);
+    claim_end_as(handle, HD_OK, NULL, true);
     hdi_attempt_end(&attempt);
 }
 
@@ -884,7 +896,7 @@ bool hdi_claims_abandon(hd_runtime *rt, hd_error *left)
                     continue;
                 }
                 atomic_store_explicit(&c->lane->claim_abandoned, true, memory_order_relaxed);
-                const hdi_claim_ending how = {.outcome = hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE)};
+                const hdi_claim_ending how = {.outcome = hdi_outcome_of_claim(c->lane, HD_ERROR_HANDLE, NULL)};
                 hdi_claim_end_lane(c->lane, c->end, &how);
             }
         }

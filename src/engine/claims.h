@@ -18,6 +18,7 @@
 #ifndef HDI_ENGINE_CLAIMS_H
 #define HDI_ENGINE_CLAIMS_H
 
+#include <heddle/claim.h>
 #include <heddle/memory.h>
 #include "base/lock.h"
 #include "base/text.h"
@@ -181,10 +182,11 @@ static inline void hdi_claim_ring(hdi_engine_shared *engine)
 
 /* ---- failed outcomes, as numbers that fit into a record of a failure ---- */
 
-#define HDI_OUTCOME_TEXT 64
+#define HDI_OUTCOME_TEXT (HD_REASON_BYTES + 64)
 
-/* The number of an outcome. The outcome is that the lane's claim ended with this status. */
-uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status);
+/* The number of an outcome. The outcome is that the lane's claim ended with this status, for this
+ * reason (NULL: none). */
+uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status, const char *reason);
 /* The number of an outcome. The outcome is that the function of a CALL returned this status. */
 uint32_t hdi_outcome_of_call(hd_runtime *rt, hdi_lane_function *function, hd_status status);
 

@@ -17,7 +17,7 @@
 enum { OUTCOMES_MOST = 4096 }; /* all outcomes beyond this number share the last number */
 
 typedef struct outcome {
-    char label[HD_LABEL_BYTES];
+    char label[HD_LABEL_BYTES], reason[HD_REASON_BYTES];
     const void *site;
     hd_status status;
     bool of_call, on_stream;
@@ -88,7 +88,7 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
 static bool outcome_is_same(const outcome *a, const outcome *b)
 {
     return a->site == b->site && a->status == b->status && a->of_call == b->of_call && a->on_stream == b->on_stream &&
-           strcmp(a->label, b->label) == 0;
+           strcmp(a->label, b->label) == 0 && strcmp(a->reason, b->reason) == 0;
 }
 
 /* Returns the index of the outcome, and adds the outcome if it is missing. UINT32_MAX: no memory.
@@ -126,10 +126,14 @@ static uint32_t outcome_number(hd_runtime *rt, const outcome *wanted)
     return index == UINT32_MAX ? UINT32_MAX : index + 1;
 }
 
-uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status)
+uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status, const char *reason)
 {
     outcome wanted = {.site = atomic_load_explicit(&lane->claim_site, memory_order_relaxed), .status = status};
     outcome_claim_label(lane, wanted.label);
+    hdi_utf8_copy(wanted.reason, sizeof wanted.reason, reason ? reason : "");
+    for (char *at = wanted.reason; *at; at++) {
+        *at = (unsigned char)*at < ' ' ? ' ' : *at;
+    }
     wanted.on_stream = atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed);
     outcome_write_text(wanted.label, wanted.on_stream, wanted.site, wanted.text);
     return outcome_number(lane->runtime, &wanted);
@@ -155,7 +159,8 @@ void hdi_outcome_text(hd_runtime *rt, uint32_t number, char what[HDI_CLAIM_TEXT]
     memcpy(what, found.text, HDI_CLAIM_TEXT);
     const char *how = found.of_call ? "it returned" : "it was ended with";
     if (hdi_status_is_known(found.status)) {
-        snprintf(why, HDI_OUTCOME_TEXT, "%s %s", how, hd_status_name(found.status));
+        snprintf(why, HDI_OUTCOME_TEXT, "%s %s%s%s", how, hd_status_name(found.status), found.reason[0] ? ": " : "",
+                 found.reason);
     } else { /* the outcome of a function of the program */
         snprintf(why, HDI_OUTCOME_TEXT, "%s %d, which is no status", how, (int)found.status);
     }

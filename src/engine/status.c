@@ -83,7 +83,7 @@ static hd_status status_describe_failure(hd_runtime *rt, const hdi_failure *f, u
         advice = hdi_driver_code_advice(f->driver_code);
     }
     /* The dependent operation reads bytes of the failed operation, or waits for that operation. */
-    snprintf(error.message, sizeof error.message, "%s (device %d, lane %d, ticket %llu) failed: %s%s%s", what,
+    snprintf(error.message, sizeof error.message, "%.199s (device %d, lane %d, ticket %llu) failed: %.200s%s%s", what,
              error.device, error.lane, (unsigned long long)error.ticket, why, advice,
              !f->inherited              ? ""
              : position == NO_OPERATION ? "; an operation in the lane depends on that one"

@@ -666,6 +666,11 @@ static hd_status recipe_hd_claim_end(things *t)
     return hd_claim_end(t->claim, HD_OK);
 }
 
+static hd_status recipe_hd_claim_fail(things *t)
+{
+    return hd_claim_fail(t->claim, HD_ERROR_SYSTEM, "a reason");
+}
+
 static hd_status no_work(void *const *pointers, void *context)
 {
     (void)pointers;

@@ -213,6 +213,33 @@ static void a_failed_end_fails_its_readers_and_nothing_else(void **state)
     end(&s);
 }
 
+static void messages_contain_the_reason_of_a_failure(void **state)
+{
+    (void)state;
+    scene s = begin(NULL);
+    char longest[2 * HD_REASON_BYTES];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    hd_claim *c = claim(&s, hd_out(s.device));
+    hd_ticket first = ticket_of(c), second;
+    CONF_OK(hd_claim_fail(c, HD_ERROR_RANGE, "100 bytes came\ninstead of 200"));
+    c = claim(&s, hd_out(s.device));
+    second = ticket_of(c);
+    CONF_OK(hd_claim_fail(c, HD_ERROR_RANGE, longest));
+    CONF_FAILS_WITH(hd_wait(first, HD_FOREVER), HD_ERROR_FAILED,
+                    "it was ended with HD_ERROR_RANGE: 100 bytes came instead of 200");
+    CONF_FAILS_WITH(hd_wait(second, HD_FOREVER), HD_ERROR_FAILED, "HD_ERROR_RANGE: xxx");
+    longest[HD_REASON_BYTES] = 0;
+    CONF_TRUE(strstr(hd_message(), longest) == NULL);
+    longest[HD_REASON_BYTES - 1] = 0;
+    CONF_TRUE(strstr(hd_message(), longest) != NULL);
+    c = claim(&s, hd_out(s.device));
+    first = ticket_of(c);
+    CONF_OK(hd_claim_fail(c, HD_ERROR_SYSTEM, NULL));
+    CONF_FAILS_WITH(hd_wait(first, HD_FOREVER), HD_ERROR_FAILED, "it was ended with HD_ERROR_SYSTEM");
+    end(&s);
+}
+
 static void a_claim_fails_with_what_it_reads(void **state)
 {
     (void)state;
@@ -314,6 +341,8 @@ static void wrong_claims_are_refused(void **state)
     CONF_OK(hd_claim_begin(s.runtime, many, 128, &c));
     CONF_FAILS(hd_claim_end(c, (hd_status)1), HD_ERROR_ARGUMENT);
     CONF_FAILS_WITH(hd_claim_end(c, (hd_status)-999), HD_ERROR_ARGUMENT, "-999");
+    CONF_FAILS_WITH(hd_claim_fail(c, HD_OK, "a reason"), HD_ERROR_ARGUMENT, "outcome 0");
+    CONF_FAILS_WITH(hd_claim_fail(c, (hd_status)-999, NULL), HD_ERROR_ARGUMENT, "-999");
     CONF_OK(hd_claim_end(c, HD_OK));
     CONF_FAILS_WITH(hd_claim_end(c, HD_OK), HD_ERROR_HANDLE, "it was ended");
     CONF_FAILS(hd_claim_wait(c, 0), HD_ERROR_HANDLE);
@@ -514,6 +543,7 @@ int main(void)
         CONF_CASE(freed_memory_stays_until_the_end),
         CONF_CASE(freeing_claimed_memory_waits_for_nothing),
         CONF_CASE(a_failed_end_fails_its_readers_and_nothing_else),
+        CONF_CASE(messages_contain_the_reason_of_a_failure),
         CONF_CASE(a_claim_fails_with_what_it_reads),
         CONF_CASE(a_callback_comes_when_it_is_ready),
         CONF_CASE(wrong_claims_are_refused),

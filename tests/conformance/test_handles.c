@@ -120,6 +120,7 @@ static void as_a_claim(void *bad, const char *word)
     refused(hd_claim_read(bad, 0, 0, NULL, 0, 4, &ticket), word, __LINE__);
     refused(hd_claim_write(bad, 0, 0, NULL, 0, 4, &ticket), word, __LINE__);
     refused(hd_claim_end(bad, HD_OK), word, __LINE__);
+    refused(hd_claim_fail(bad, HD_ERROR_SYSTEM, "a reason"), word, __LINE__);
     CONF_TRUE(hd_claim_ready(bad) && ticket.sequence == 5 && pointer == NULL);
 }
 

@@ -112,6 +112,7 @@ static void claims_take_nulls(void **state)
     CONF_FAILS(hd_claim_read(NULL, 0, 0, NULL, 0, 4, &ticket), HD_ERROR_HANDLE);
     CONF_FAILS(hd_claim_write(NULL, 0, 0, NULL, 0, 4, &ticket), HD_ERROR_HANDLE);
     CONF_FAILS(hd_claim_end(NULL, HD_OK), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_claim_fail(NULL, HD_ERROR_SYSTEM, NULL), HD_ERROR_HANDLE);
     CONF_OK(hd_claim_begin(runtime, NULL, 0, &claim));
     CONF_FAILS(hd_claim_get_ticket(claim, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_claim_get_pointer(claim, 0, NULL), HD_ERROR_ARGUMENT);

@@ -168,6 +168,11 @@ static void make_claim(things *t, uint64_t turn)
     CONF_OK(hd_claim_begin_with(t->runtime, &use, turn % 3 ? 1 : 0, &copies, &t->claim));
 }
 
+static void fail_claim(things *t)
+{
+    hd_claim_fail(t->claim, HD_ERROR_SYSTEM, "a reason");
+}
+
 static const struct pair_end {
     const char *name, *object;
     uint32_t types; /* bits of the handles that it ends */
@@ -183,6 +188,7 @@ static const struct pair_end {
     {"hd_lane_destroy", "", 1u << T_hd_lane, make_lane, end_lane},
     {"hd_hold_destroy", "", 1u << T_hd_hold, make_hold, end_hold},
     {"hd_claim_end", "", 1u << T_hd_claim, make_claim, end_claim},
+    {"hd_claim_fail", "", 1u << T_hd_claim, make_claim, fail_claim},
 };
 enum { ENDS = sizeof ends / sizeof ends[0] };
 

@@ -100,16 +100,26 @@ class claim : public owned<claim_ref>
      * TIMEOUT, the claim is still open, and belongs to the object. */
     result<void> end(hd_status outcome = HD_OK)
     {
-        const hd_status status = hd_claim_end(get(), outcome);
-        if (status != HD_ERROR_TIMEOUT) {
-            (void)release();
-        }
-        return detail::finish(status);
+        return ended(hd_claim_end(get(), outcome));
+    }
+    /* hd_claim_fail; otherwise as end. */
+    result<void> fail(hd_status outcome, const char *reason)
+    {
+        return ended(hd_claim_fail(get(), outcome, reason));
     }
     /* hd_claim_end with success, as end(). */
     result<void> close()
     {
         return end();
+    }
+
+  private:
+    result<void> ended(hd_status status)
+    {
+        if (status != HD_ERROR_TIMEOUT) {
+            (void)release();
+        }
+        return detail::finish(status);
     }
 };
 
