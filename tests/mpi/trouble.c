@@ -149,10 +149,35 @@ static void a_message_of_another_size_fails_the_receive(void)
         } else {
             OK(hd_mpi_recv(mpi, hd_mpi_buffer(a), MPI_ANY_SOURCE, i, MPI_COMM_WORLD, NULL, NULL, &t));
             FAILS(hd_wait(t, HD_FOREVER), HD_ERROR_FAILED);
+            char reason[128];
+            snprintf(reason, sizeof reason, "%zu bytes came from rank 0 with tag %d, instead of %d;", sizes[i], i,
+                     BYTES);
+            EXPECT(strstr(hd_message(), reason));
             OK(hd_mpi_recv(mpi, hd_mpi_buffer(a), MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status, &received, &t));
             OK(hd_wait(t, HD_FOREVER));
             EXPECT(received == sizes[i] && status.MPI_SOURCE == 0 && status.MPI_TAG == i && first_word(a) == 7);
         }
+    }
+    hd_free(a);
+}
+
+/* MPI tells that it cut a message, and the ticket repeats what MPI tells. */
+static void a_message_that_mpi_cuts_fails_with_its_text(void)
+{
+    hd_buffer *a = device(1000, 7);
+    hd_ticket t;
+    if (rank == 0) {
+        OK(hd_mpi_send(mpi, hd_mpi_buffer(a), 1, 3, MPI_COMM_WORLD, &t));
+        OK(hd_wait(t, HD_FOREVER));
+    } else {
+        char text[MPI_MAX_ERROR_STRING];
+        int length = 0;
+        OK(hd_mpi_recv(mpi, hd_mpi_range(a, 0, 500), 0, 3, MPI_COMM_WORLD, NULL, NULL, &t));
+        FAILS(hd_wait(t, HD_FOREVER), HD_ERROR_FAILED);
+        EXPECT(strstr(hd_message(), "more than 500 bytes came from rank 0 with tag 3"));
+        MPI_Error_string(MPI_ERR_TRUNCATE, text, &length);
+        text[strcspn(text, ",:")] = 0; /* the end depends on the message */
+        EXPECT(strstr(hd_message(), text) || strstr(hd_message(), "runcate"));
     }
     hd_free(a);
 }
@@ -386,6 +411,7 @@ static void a_message_that_never_comes(void)
     OK(hd_wait(goes, HD_FOREVER)); /* no longer under way when the link is closed */
     FAILS(hd_wait(never, HD_FOREVER), HD_ERROR_FAILED);
     EXPECT(strstr(hd_message(), other ? "recv from 1 tag 99" : "recv from 0 tag 99"));
+    EXPECT(strstr(hd_message(), "made progress for 200000000 ns"));
     FAILS(hd_read(a, 0, &(uint32_t){0}, 4), HD_ERROR_FAILED);
     EXPECT(first_word(c) == 2);
     /* the end of the link does not wait longer than it may */
@@ -571,6 +597,7 @@ int main(int argc, char **argv)
     a_send_of_failed_bytes_fails_on_both_sides();
     a_copy_that_fails_in_the_middle_ends_both_sides();
     a_message_of_another_size_fails_the_receive();
+    a_message_that_mpi_cuts_fails_with_its_text();
     the_other_side_may_use_mpi();
     wrong_calls_are_refused();
     other_types_and_roots_are_refused();

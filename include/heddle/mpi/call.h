@@ -294,11 +294,13 @@ static inline hd_status hdmpi_operation_claim_rest(hdmpi_operation *o, const hd_
         }
     }
     o->failed = o->kind != HDMPI_RECEIVE;
-    o->outcome = !o->failed || o->outcome ? o->outcome : why;
+    if (o->failed) {
+        hdmpi_operation_fail(o, why, hd_message());
+    }
     hd_status status = hd_claim_begin_with(o->mpi->runtime, writes, n, options, &o->claim);
     if (n && hdmpi_is_failed_data(status)) {
         o->failed = 1;
-        o->outcome = o->outcome ? o->outcome : status;
+        hdmpi_operation_fail(o, status, hd_message());
         status = hd_claim_begin_with(o->mpi->runtime, NULL, 0, options, &o->claim);
     }
     return status;
@@ -339,6 +341,7 @@ static inline hd_status hdmpi_submit(hd_mpi *m, const hdmpi_operation *what, con
     o->mpi = m;
     const hd_status status = hdmpi_operation_claim(o, uses, n_uses, label);
     if (status) {
+        free(o->why);
         free(o);
         return status;
     }
@@ -753,7 +756,7 @@ static inline hd_status hdmpi_exchange_submit(hd_mpi *m, int kind, int ranks, MP
     hdmpi_operation o;
     hdmpi_operation_init(&o, m, kind, comm, 0);
     o.ranks = ranks;
-    o.outcome = why;
+    o.outcome = why; /* the program hears of the cause from the operands */
     o.failed = why != HD_OK;
     return hdmpi_collective(m, &o, kind == HDMPI_ALLGATHER ? "allgather" : "alltoall", in, target, out);
 }

@@ -415,7 +415,7 @@ static inline hd_status hd_mpi_close(hd_mpi *m, int64_t timeout_ns)
             status = hdmpi_fail_unfinished(m);
             for (hdmpi_operation *o = m->first; o; o = o->next) {
                 o->ready = 1; /* an operation whose bytes are not ready ends, too */
-                hdmpi_operation_cancel(o);
+                hdmpi_operation_cancel(o, "the time limit of hd_mpi_close passed");
             }
             cancelled = 1;
             moved = 1;
@@ -437,7 +437,7 @@ static inline hd_status hd_mpi_close(hd_mpi *m, int64_t timeout_ns)
     /* MPI still uses the memory of these operations, so their slots and all temporary memory
      * stay */
     m->temporaries = m->first ? NULL : m->temporaries;
-    hdmpi_operations_abandon(m, HD_ERROR_TIMEOUT);
+    hdmpi_operations_abandon(m, HD_ERROR_TIMEOUT, "the time limit of hd_mpi_close passed");
     hdmpi_link_remove(m);
     const int finalized = hdmpi_link_is_finalized(m);
     hdmpi_release(m);

@@ -128,6 +128,7 @@ typedef struct hdmpi_operation {
     int stopped;       /* no further pieces are posted */
     int is_counted;    /* in hd_mpi.unposted */
     hd_status outcome;
+    char *why;     /* the reason of a failure, or NULL */
     int64_t moved; /* when the last piece made progress */
     int cancelled; /* receives were cancelled */
     hdmpi_traced traced;
@@ -213,13 +214,19 @@ static inline hd_status hdmpi_fail_limit(const char *call, int64_t timeout_ns)
     return hdmpi_fail(HD_ERROR_ARGUMENT, call, "the time limit is %lld ns; pass 0 or more, or HD_FOREVER", timeout_ns);
 }
 
+/* The text of MPI for an error. */
+static inline void hdmpi_error_text(int code, char text[MPI_MAX_ERROR_STRING])
+{
+    int length = 0;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+        snprintf(text, MPI_MAX_ERROR_STRING, "error %d", code);
+    }
+}
+
 static inline hd_status hdmpi_fail_mpi(const char *call, const char *entry, int code)
 {
     char text[MPI_MAX_ERROR_STRING], message[MPI_MAX_ERROR_STRING + 128];
-    int length = 0;
-    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
-        snprintf(text, sizeof text, "error %d", code);
-    }
+    hdmpi_error_text(code, text);
     snprintf(message, sizeof message, "%s: %s failed (%s)", call, entry, text);
     return hd_error_set(HD_ERROR_SYSTEM, message);
 }

@@ -15,9 +15,46 @@
 
 HD_BEGIN_DECLS
 
-static inline void hdmpi_operation_fail(hdmpi_operation *o, hd_status status)
+/* ---- failures ---- */
+
+/* The first failure of an operation is its outcome. */
+static inline void hdmpi_operation_fail(hdmpi_operation *o, hd_status status, const char *why)
 {
-    o->outcome = o->outcome ? o->outcome : status;
+    if (!o->outcome && status) {
+        o->outcome = status;
+        o->why = strdup(why);
+    }
+}
+
+/* A message has another size than its receive. */
+static inline void hdmpi_operation_fail_size(hdmpi_operation *o)
+{
+    char why[HD_REASON_BYTES];
+    snprintf(why, sizeof why,
+             "%zu bytes came from rank %d with tag %d, instead of %zu; receive as many bytes as it sends, or pass a "
+             "status",
+             o->arrived, o->peer, o->tag, o->out.bytes);
+    hdmpi_operation_fail(o, HD_ERROR_RANGE, why);
+}
+
+/* MPI refused a message, or failed it. */
+static inline void hdmpi_operation_fail_mpi(hdmpi_operation *o, const MPI_Status *status, int code)
+{
+    static const char *const calls[] = {"MPI_Isend",      "MPI_Irecv",      "MPI_Ibcast",    "MPI_Ireduce",
+                                        "MPI_Iallreduce", "MPI_Iallgather", "MPI_Ialltoall", "MPI_Ibarrier"};
+    char why[MPI_MAX_ERROR_STRING + HD_REASON_BYTES], text[MPI_MAX_ERROR_STRING];
+    int kind = code;
+    hdmpi_error_text(code, text);
+    MPI_Error_class(code, &kind);
+    if (kind == MPI_ERR_TRUNCATE && status && o->kind == HDMPI_RECEIVE) {
+        snprintf(why, sizeof why,
+                 "a message of more than %zu bytes came from rank %d with tag %d; receive as many bytes as that rank "
+                 "sends (%s)",
+                 o->out.bytes, status->MPI_SOURCE, status->MPI_TAG, text);
+    } else {
+        snprintf(why, sizeof why, "%s: %s", calls[o->kind], text);
+    }
+    hdmpi_operation_fail(o, kind == MPI_ERR_TRUNCATE ? HD_ERROR_RANGE : HD_ERROR_SYSTEM, why);
 }
 
 /* ---- requests ---- */
@@ -117,7 +154,7 @@ static inline int hdmpi_piece_is_copied(hdmpi_operation *o, hdmpi_piece *p, hdmp
         return 0;
     }
     if (status) {
-        hdmpi_operation_fail(o, status);
+        hdmpi_operation_fail(o, status, hd_message());
         *good = 0;
     }
     return 1;
@@ -185,7 +222,7 @@ static inline hd_status hdmpi_piece_begin(hdmpi_operation *o)
         }
     }
     if (status) {
-        hdmpi_operation_fail(o, status);
+        hdmpi_operation_fail(o, status, hd_message());
         o->failed = 1;
         memset(p->in->host, 0xff, p->in->bytes);
         p->step = HDMPI_FILLED;
@@ -278,7 +315,7 @@ static inline void hdmpi_piece_post(hdmpi_operation *o, hdmpi_piece *p)
         o->stopped = 1; /* the empty message was the last one */
     }
     if (code != MPI_SUCCESS) {
-        hdmpi_operation_fail(o, HD_ERROR_SYSTEM);
+        hdmpi_operation_fail_mpi(o, NULL, code);
         o->failed = o->stopped = 1;
         hdmpi_piece_end(o, p);
         return;
@@ -308,7 +345,7 @@ static inline void hdmpi_piece_arrive(hdmpi_operation *o, hdmpi_piece *p, MPI_St
     }
     o->stopped = 1;
     if (o->arrived != o->out.bytes && !o->status && o->peer != MPI_PROC_NULL) {
-        hdmpi_operation_fail(o, HD_ERROR_RANGE);
+        hdmpi_operation_fail_size(o);
     }
     if (o->status) {
         const int error = o->status->MPI_ERROR;
@@ -328,13 +365,11 @@ static inline void hdmpi_piece_complete(hdmpi_operation *o, hdmpi_piece *p, MPI_
         MPI_Test_cancelled(status, &cancelled);
     }
     if (code != MPI_SUCCESS || cancelled) {
-        int kind = code;
-        if (code != MPI_SUCCESS) {
-            MPI_Error_class(code, &kind);
+        if (cancelled) {
+            hdmpi_operation_fail(o, HD_ERROR_TIMEOUT, "the receive was cancelled");
+        } else {
+            hdmpi_operation_fail_mpi(o, status, code);
         }
-        hdmpi_operation_fail(o, cancelled                  ? HD_ERROR_TIMEOUT
-                                : kind == MPI_ERR_TRUNCATE ? HD_ERROR_RANGE
-                                                           : HD_ERROR_SYSTEM);
         o->stopped = 1;
         hdmpi_piece_end(o, p);
         return;
@@ -348,7 +383,7 @@ static inline void hdmpi_piece_complete(hdmpi_operation *o, hdmpi_piece *p, MPI_
     }
     const hd_status copied = hdmpi_piece_copy(o, p, &o->out, p->out, hdmpi_out_is_spread(o), 1);
     if (copied) {
-        hdmpi_operation_fail(o, copied);
+        hdmpi_operation_fail(o, copied, hd_message());
         hdmpi_piece_end(o, p);
         return;
     }

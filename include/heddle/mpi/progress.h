@@ -39,7 +39,7 @@ static inline void hdmpi_operation_look(hdmpi_operation *o)
     hdmpi_operation_touch(o);
     o->traced.ready = o->traced.on ? hdmpi_now() : 0;
     if (status) {
-        hdmpi_operation_fail(o, status);
+        hdmpi_operation_fail(o, status, hd_message());
         o->failed = 1;
         return;
     }
@@ -111,10 +111,10 @@ static inline int hdmpi_operation_waits(const hdmpi_operation *o)
 /* Stops an operation that made no progress for too long, and cancels its receives. MPI cannot
  * cancel other messages, so the operation ends when MPI gives their memory back. A send with
  * further pieces sends an empty one, so that its receiver does not wait for them. */
-static inline void hdmpi_operation_cancel(hdmpi_operation *o)
+static inline void hdmpi_operation_cancel(hdmpi_operation *o, const char *why)
 {
     const int tells = o->kind == HDMPI_SEND && !hdmpi_operation_is_posted(o);
-    hdmpi_operation_fail(o, HD_ERROR_TIMEOUT);
+    hdmpi_operation_fail(o, HD_ERROR_TIMEOUT, why);
     o->cancelled = 1;
     o->failed |= tells;
     o->stopped = !tells;
@@ -124,6 +124,18 @@ static inline void hdmpi_operation_cancel(hdmpi_operation *o)
             MPI_Cancel(&o->mpi->request[p->request]);
         }
     }
+}
+
+/* The limit of the operation passed. */
+static inline void hdmpi_operation_expire(hdmpi_operation *o)
+{
+    char why[HD_REASON_BYTES];
+    snprintf(
+        why, sizeof why,
+        "no message of it made progress for %lld ns (timeout_ns), after %zu whole pieces; look what the other rank "
+        "does, or allow more time",
+        (long long)o->mpi->timeout_ns, o->ended);
+    hdmpi_operation_cancel(o, why);
 }
 
 /* Does all steps that are possible now. True: the operation is over. */
@@ -144,7 +156,8 @@ static inline int hdmpi_operation_advance(hdmpi_operation *o)
         if (hdmpi_operation_may_begin(o) && (turn || o->begun == o->posted)) {
             const hd_status status = hdmpi_piece_begin(o);
             if (status && m->requests == 0 && o->begun == o->ended) {
-                hdmpi_operation_fail(o, status); /* no other piece will give memory back */
+                /* no other piece will give memory back */
+                hdmpi_operation_fail(o, status, hd_message());
                 o->failed = o->stopped = 1;
             }
             again = status == HD_OK;
@@ -159,7 +172,7 @@ static inline int hdmpi_operation_advance(hdmpi_operation *o)
         if (!hdmpi_operation_waits(o)) {
             hdmpi_operation_touch(o); /* the time of a turn or of a copy does not count */
         } else if (hdmpi_now() - o->moved > m->timeout_ns) {
-            hdmpi_operation_cancel(o);
+            hdmpi_operation_expire(o);
         }
     }
     if (o->stopped) {
@@ -172,15 +185,26 @@ static inline int hdmpi_operation_advance(hdmpi_operation *o)
     return o->stopped ? o->ended == o->begun : o->ended == o->pieces;
 }
 
+/* Ends the claim, and frees the operation. */
+static inline void hdmpi_operation_release(hdmpi_operation *o)
+{
+    if (o->outcome && o->why) {
+        hd_claim_fail(o->claim, o->outcome, o->why);
+    } else {
+        hd_claim_end(o->claim, o->outcome);
+    }
+    free(o->why);
+    free(o);
+}
+
 /* Ends the claim. The operation is in no list. */
 static inline void hdmpi_operation_end(hdmpi_operation *o)
 {
     if (o->traced.comm) {
         hdmpi_trace_end(o);
     }
-    hd_claim_end(o->claim, o->outcome);
     o->mpi->operations--;
-    free(o);
+    hdmpi_operation_release(o);
 }
 
 /* ---- all operations ---- */
@@ -269,14 +293,14 @@ static inline size_t hdmpi_advance_all(hd_mpi *m, int *moved)
 }
 
 /* Ends the claims of all operations. MPI does not finish them, so their slots stay as they are. */
-static inline void hdmpi_operations_abandon(hd_mpi *m, hd_status status)
+static inline void hdmpi_operations_abandon(hd_mpi *m, hd_status status, const char *why)
 {
     while (m->first) {
         hdmpi_operation *o = m->first;
         m->first = o->next;
         m->operations--;
-        hd_claim_end(o->claim, status);
-        free(o);
+        hdmpi_operation_fail(o, status, why);
+        hdmpi_operation_release(o);
     }
     m->last = &m->first;
     m->requests = 0;
@@ -287,7 +311,7 @@ static inline void hdmpi_operations_abandon(hd_mpi *m, hd_status status)
 static inline size_t hdmpi_progress(hd_mpi *m, int *moved)
 {
     if (hdmpi_link_is_finalized(m)) {
-        hdmpi_operations_abandon(m, HD_ERROR_SYSTEM);
+        hdmpi_operations_abandon(m, HD_ERROR_SYSTEM, "MPI_Finalize came first; call hd_mpi_close before it");
     }
     *moved = hdmpi_poll(m) > 0;
     const size_t under_way = hdmpi_advance_all(m, moved);
