@@ -161,7 +161,7 @@ static void a_message_of_another_size_fails_the_receive(void)
     hd_free(a);
 }
 
-/* MPI tells that it cut a message, and the ticket repeats what MPI tells. */
+/* MPI cuts a message, and the ticket repeats the text of MPI. */
 static void a_message_that_mpi_cuts_fails_with_its_text(void)
 {
     hd_buffer *a = device(1000, 7);
