@@ -22,6 +22,7 @@ from .lanes import Lane, current_lane
 from .paths import cmake_dir, include_dir, library_dir, pkgconfig_dir
 from .runtime import Device, Runtime, current, lane, memory_report
 from .runtime import open as open
+from .safetensors import load_safetensors
 from .tensors import Tensor, array, copy, empty, matmul, zeros
 from .tickets import Ticket
 from .traces import Trace, mark, trace
@@ -65,6 +66,7 @@ __all__ = [
     "library_dir",
     "load",
     "load_image",
+    "load_safetensors",
     "mark",
     "matmul",
     "memory_report",

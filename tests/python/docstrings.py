@@ -1,7 +1,7 @@
 """docstrings.py - runs the examples in docstrings, and refuses a public name without a docstring."""
 
 import doctest
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 import sys
@@ -12,10 +12,11 @@ import heddle
 def main():
     failed = 0
     examples = 0
+    has_torch = importlib.util.find_spec("torch") is not None
     modules = [heddle] + [
         importlib.import_module("heddle." + m.name)
         for m in pkgutil.iter_modules(heddle.__path__)
-        if m.name != "__main__"
+        if m.name != "__main__" and (has_torch or not m.name.startswith("torch"))
     ]
     for module in modules:
         result = doctest.testmod(module)
