@@ -1,0 +1,161 @@
+"""check_hosts.py - memory for the allocators of other packages: the functions of C that CuPy and others call.
+
+On a host device, this process can write the memory itself. So random histories can check that each block belongs to one
+owner, and that no late work of Heddle changes a block that is lent.
+"""
+
+import ctypes
+import gc
+import os
+import random
+import threading
+import unittest
+
+import heddle
+from heddle import Status, _lenders
+from heddle._abi import Access
+from heddle._library import check, last_error, lib
+from heddle.dlpack import _native
+
+IN_PROCESS = heddle.current().placement != "process"
+_native.hd_python_lender_find.restype = ctypes.c_void_p
+_native.hd_python_lender_find.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+held = ctypes.PyDLL(_native._name)  # calls with the interpreter's lock, as CuPy does
+held.hd_python_cupy_lend.restype = ctypes.c_void_p
+held.hd_python_cupy_lend.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+held.hd_python_cupy_return.restype = None
+held.hd_python_cupy_return.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+CURRENT_STREAM = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: 0)
+
+
+def settle(loans, address):
+    """Waits for all work of Heddle on a lent block."""
+    buffer = _native.hd_python_lender_find(loans.handle, address)
+    assert buffer, "the block is not lent"
+    check(lib.hd_buffer_wait(buffer, Access.READ_WRITE, 60_000_000_000))
+
+
+@unittest.skipUnless(IN_PROCESS, "the memory of a worker process has no address here")
+class Lenders(unittest.TestCase):
+    def fails(self, status, function, *arguments):
+        with self.assertRaises(heddle.Error) as caught:
+            function(*arguments)
+        self.assertEqual(caught.exception.status, status, caught.exception)
+        return caught.exception
+
+    def test_one_lender(self):
+        first = _lenders.lender("one")
+        self.assertIs(_lenders.lender("one"), first)
+        self.assertIsNot(_lenders.lender("two"), first)
+        self.assertEqual(first.ordinals, [device.number for device in heddle.current().devices])
+        self.fails(Status.NO_DEVICE, first.device_of, 99)
+        self.fails(Status.NO_DEVICE, first.lend, 8, 99)
+        self.fails(Status.NO_DEVICE, first.lend, 8, -1)
+        self.fails(Status.HANDLE, first.take_back, 4096)
+        self.fails(Status.HANDLE, first.take_back, 4096, 0)
+
+    def test_holders(self):
+        """At the limit, the message names the package that holds the memory."""
+        with heddle.open("driver=host memory_limit=64M memory_timeout=100") as runtime:
+            loans = _lenders.lender("cupy", runtime)
+            address = loans.lend(40 << 20, 0)
+            free, total = loans.memory_info(0)
+            self.assertEqual(total, 64 << 20)
+            self.assertLessEqual(free, 24 << 20)
+            error = self.fails(Status.MEMORY, loans.lend, 40 << 20, 0)
+            self.assertIn("cupy", error.message)
+            self.assertEqual(loans.count, 1)
+            loans.take_back(address)
+            self.assertEqual(loans.count, 0)
+            loans.take_back(loans.lend(60 << 20, 0))
+
+    def test_closed(self):
+        runtime = heddle.open("driver=host")
+        loans = _lenders.lender("cupy", runtime)
+        address = loans.lend(1000, 0)
+        runtime.close()
+        self.assertFalse(loans.is_usable)
+        loans.take_back(address)  # nothing happens
+        self.fails(Status.HANDLE, loans.lend, 1000, 0)
+
+    def test_late_work(self):
+        """A fill that is not finished does not change a block that takes the same memory."""
+        with heddle.open("driver=host memory_limit=16M") as runtime:
+            loans = _lenders.lender("numba", runtime)
+            for step in range(30):
+                buffer = heddle.alloc(12 << 20, runtime=runtime)
+                for _ in range(4):
+                    buffer.fill(0x55555555)
+                buffer.free()
+                address = loans.lend(12 << 20, 0)  # only the same memory is left
+                settle(loans, address)
+                ctypes.memset(address, step, 12 << 20)
+                self.assertEqual(ctypes.string_at(address, 12 << 20).count(bytes([step])), 12 << 20)
+                loans.take_back(address)
+
+    def test_random_histories(self):
+        seed = int(os.environ.get("HEDDLE_SEED") or random.randrange(1 << 30))
+        with heddle.open("driver=host memory_limit=32M memory_timeout=100") as runtime:
+            _lenders.lender("cupy", runtime, ctypes.cast(CURRENT_STREAM, ctypes.c_void_p).value)
+            for label in ("cupy", "rmm"):
+                failures = []
+                threads = [
+                    threading.Thread(target=history, args=(runtime, label, seed + i, failures)) for i in range(3)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(failures, [], "seed %d" % seed)
+                self.assertEqual(_lenders.lender(label, runtime).count, 0)
+            self.assertEqual(runtime.memory_stats(0)["live_count"] + runtime.memory_stats(1)["live_count"], 0)
+
+
+def history(runtime, label, seed, failures):
+    """Blocks come and go beside buffers of Heddle with unfinished work. Each block keeps its owner's bytes."""
+    try:
+        choose = random.Random(seed)
+        loans, blocks = _lenders.lender(label, runtime), []
+        for step in range(150):
+            size, device = choose.choice([1, 100, 5000, 70_000, 1 << 20, 3 << 20]), choose.randrange(2)
+            what = choose.random()
+            if what < 0.25:
+                buffer = heddle.alloc(max(4, size & ~3), runtime=runtime, device=device)
+                buffer.fill(0xFFFFFFFF)
+                del buffer
+            elif what < 0.65 and len(blocks) < 4:
+                lend(loans, label, size, device, step, blocks)
+            elif blocks:
+                give_back(loans, label, blocks.pop(choose.randrange(len(blocks))))
+        while blocks:
+            give_back(loans, label, blocks.pop())
+        gc.collect()
+    except BaseException as error:
+        failures.append(repr(error))
+
+
+def lend(loans, label, size, device, step, blocks):
+    if label == "cupy":
+        address = held.hd_python_cupy_lend(loans.handle, size, device)
+        if not address:
+            raise last_error()
+    else:
+        address = loans.lend(size, device)
+    settle(loans, address)
+    ctypes.memset(address, step & 255, size)
+    blocks.append((address, size, device, step & 255))
+
+
+def give_back(loans, label, block):
+    address, size, device, value = block
+    found = ctypes.string_at(address, size)
+    if found.count(bytes([value])) != size:
+        raise AssertionError("a block of %d bytes lost its content" % size)
+    if label == "cupy":
+        held.hd_python_cupy_return(loans.handle, address, device)
+    else:
+        loans.take_back(address, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
