@@ -337,9 +337,12 @@ hd_buffer *hd_python_lender_keep(hd_python_lender *l, void *address)
 void *hd_python_cupy_lend(void *lender, size_t bytes, int ordinal)
 {
     hd_python_lender *l = lender;
-    void *stream = (void *)l->stream(); /* needs the interpreter's lock */
+    intptr_t stream = l->stream(); /* needs the interpreter's lock */
+    if (stream == -1) {
+        return NULL; /* CuPy's function raised an exception */
+    }
     void *state = lock_release();
-    void *out = hd_python_lender_lend(l, bytes, ordinal, stream);
+    void *out = hd_python_lender_lend(l, bytes, ordinal, (void *)stream);
     lock_take(state);
     return out;
 }
