@@ -139,6 +139,13 @@ def interface_of(t: Tensor, address: int, readonly: bool) -> dict[str, Any]:
 # ---- from others ----
 
 
+def _number_of(stream: Any) -> int:
+    """DLPack's number of a stream: DLPack counts the default stream as 1."""
+    from .claims import stream_of
+
+    return stream_of(stream) or _LEGACY_STREAM
+
+
 def _ask(producer: Any, stream: int | None) -> Any:
     """The producer's capsule; older producers know fewer arguments."""
     where = {} if stream is None else {"stream": stream}
@@ -151,15 +158,15 @@ def _ask(producer: Any, stream: int | None) -> Any:
 def from_dlpack(
     producer: Any,
     *,
-    stream: int | None = None,
+    stream: Any = None,
     runtime: Runtime | None = None,
     label: str | None = None,
 ) -> Tensor:
     """Makes a tensor over memory of another library: NumPy, PyTorch, CuPy, JAX and others.
 
     The elements stay in place, and the producer keeps them until Heddle no longer uses them.
-    For memory of a GPU, uses by Heddle run after the work that is in the producer's `stream` now.
-    Without this argument, it is CUDA's legacy default stream.
+    For memory of a GPU, uses by Heddle run after the work that is in the producer's `stream` now: a number of DLPack
+    or a stream of PyTorch, CuPy, Numba or cuda.core. Without this argument, it is CUDA's legacy default stream.
     """
     from .tensors import Tensor
 
@@ -168,7 +175,7 @@ def from_dlpack(
     runtime = runtime or current()
     kind = producer.__dlpack_device__()[0]
     if kind in (CUDA, CUDA_MANAGED):
-        stream = _LEGACY_STREAM if stream is None else stream
+        stream = _LEGACY_STREAM if stream is None else _number_of(stream)
     elif stream is not None:
         raise ValueError("heddle.from_dlpack: the argument stream is for memory of a GPU")
     capsule = _ask(producer, stream)

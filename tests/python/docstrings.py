@@ -8,7 +8,6 @@ import sys
 
 import heddle
 
-
 OTHERS = ("cuda_core", "cupy", "numba", "rmm")  # need the packages of their names, and a GPU
 
 

@@ -28,8 +28,8 @@ fi
 ruff=$packages/python_tools/bin/ruff
 if [ -x "$ruff" ]; then
     tried=1
-    "$ruff" check --no-cache python tests/python examples/python tools/make-python-abi || failed=1
-    "$ruff" format --no-cache --check python tests/python examples/python tools/make-python-abi || failed=1
+    "$ruff" check --no-cache python tests/python examples/python tests/gpu/python_hosts.py tools/make-python-abi tools/make-hosts-table || failed=1
+    "$ruff" format --no-cache --check python tests/python examples/python tests/gpu/python_hosts.py tools/make-python-abi tools/make-hosts-table || failed=1
 else
     without ruff
 fi
