@@ -9,6 +9,7 @@
 Calls submit work and return at once; numpy(), wait() and await wait for it.
 """
 
+from . import _exchange as _exchange
 from ._abi import VERSION as __version__
 from ._abi import Access, LossCause, PeerVerdict, Status, Type
 from .arguments import Parameter, Use, in_, inout, out

@@ -48,6 +48,11 @@ def _is_cuda(t: Tensor) -> bool:
     return runtime.driver == "nvidia" and runtime.placement != "process" and t.device is not None
 
 
+def exchange_stream(t: Tensor) -> int:
+    """The number of the stream in which a package that uses the functions of C puts its work."""
+    return _LEGACY_STREAM if _is_cuda(t) else DLPACK_CPU
+
+
 def device_of(t: Tensor) -> tuple[int, int]:
     """The kind and number of the device that an export names."""
     kind, number = c.c_int32(), c.c_int32()
@@ -96,14 +101,19 @@ def export(
     return _capsule(t, _stream(stream, own[0] == CUDA), versioned)
 
 
-def _capsule(t: Tensor, stream: int, versioned: bool) -> Any:
+def flags_of(t: Tensor) -> int:
+    """The flags of an export with a version."""
     repeats = any(n > 1 and s == 0 for n, s in zip(t.shape, t.strides))
+    return int(DlpackFlags.READ_ONLY) if t.readonly or repeats else 0
+
+
+def _capsule(t: Tensor, stream: int, versioned: bool) -> Any:
     if t.readonly and not versioned:
         raise BufferError("heddle: the tensor is read-only, and the consumer asks for DLPack without a version")
-    flags = DlpackFlags.READ_ONLY if versioned and (t.readonly or repeats) else 0
+    flags = flags_of(t) if versioned else 0
     if stream == DLPACK_CPU:
         await_bytes(t.buffer, *t.span())
-    options = sized(_abi.DlpackOptions, flags=int(flags))
+    options = sized(_abi.DlpackOptions, flags=flags)
     managed = c.c_void_p()
     call = lib.hd_dlpack_export if versioned else lib.hd_dlpack_export_unversioned
     check(call(c.byref(t._value), stream, c.byref(options), c.byref(managed)))
@@ -183,13 +193,21 @@ def from_dlpack(
     if not versioned and not _is(capsule, _PLAIN):
         raise TypeError("heddle.from_dlpack: the producer's capsule contains no tensor")
     managed = _get(capsule, _VERSIONED if versioned else _PLAIN)
+    number = DLPACK_CPU if stream is None else stream
+    tensor = _import(runtime, managed, versioned, number, label)
+    _rename(capsule, _USED_VERSIONED if versioned else _USED_PLAIN)
+    return tensor
+
+
+def _import(runtime: Runtime, managed: int, versioned: bool, stream: int, label: str | None) -> Tensor:
+    """A tensor over the memory of a managed tensor, which then belongs to Heddle."""
+    from .tensors import Tensor
+
     readonly = versioned and bool(c.c_uint64.from_address(managed + _FLAGS_AT).value & 1)
     options = sized(
         _abi.DlpackOptions, flags=int(DlpackFlags.READ_ONLY) if readonly else 0, type=0, device=0, label=encode(label)
     )
     out = _abi.Tensor()
     call = lib.hd_dlpack_import if versioned else lib.hd_dlpack_import_unversioned
-    number = DLPACK_CPU if stream is None else stream
-    check(call(runtime._handle, managed, number, c.byref(options), c.byref(out)))
-    _rename(capsule, _USED_VERSIONED if versioned else _USED_PLAIN)
+    check(call(runtime._handle, managed, stream, c.byref(options), c.byref(out)))
     return Tensor(Buffer(runtime, out.buffer), out, readonly)

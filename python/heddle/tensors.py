@@ -6,7 +6,7 @@ import ctypes as c
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 from . import _abi, dlpack
 from ._abi import Type
@@ -39,6 +39,7 @@ class Tensor:
     def __init__(self, buffer: Buffer, value: _abi.Tensor, readonly: bool = False) -> None:
         self._buffer = buffer
         self._value = value
+        self._address = c.addressof(value)  # for python/native/exchange.c
         self.readonly = readonly
         self.shape: tuple[int, ...] = tuple(value.shape[: value.dims])
         self.strides: tuple[int, ...] = tuple(value.stride[: value.dims])
@@ -231,6 +232,16 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         """The kind and number of the device, as DLPack counts them."""
         return dlpack.device_of(self)
+
+    __dlpack_c_exchange_api__: ClassVar[Any]  # _exchange.py sets it
+
+    @property
+    def _exchange_stream(self) -> int:
+        return dlpack.exchange_stream(self)
+
+    @property
+    def _exchange_flags(self) -> int:
+        return dlpack.flags_of(self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <heddle.h>
+#include "lender.h"
 
 typedef struct lender_block {
     void *address; /* first: the key of the table */
@@ -27,7 +28,7 @@ typedef struct lender_block {
     struct lender_block *next; /* in the list of late blocks */
 } lender_block;
 
-typedef struct hd_python_lender {
+struct hd_python_lender {
     hd_runtime *runtime;
     char label[HD_LABEL_BYTES];
     int n_ordinals;
@@ -40,19 +41,7 @@ typedef struct hd_python_lender {
     void *table; /* of tsearch */
     lender_block *late;
     uint64_t lent_blocks;
-} hd_python_lender;
-
-HD_API void hd_python_lender_begin(void *(*release)(void), void (*take)(void *state));
-HD_API hd_python_lender *hd_python_lender_make(hd_runtime *runtime, const char *label, const int *devices, int n,
-                                               intptr_t (*stream)(void));
-HD_API void *hd_python_lender_lend(hd_python_lender *l, size_t bytes, int ordinal, void *stream);
-HD_API hd_status hd_python_lender_return(hd_python_lender *l, void *address, void *stream);
-HD_API hd_status hd_python_lender_return_in_order(hd_python_lender *l, void *address);
-HD_API hd_buffer *hd_python_lender_find(hd_python_lender *l, void *address);
-HD_API hd_buffer *hd_python_lender_keep(hd_python_lender *l, void *address);
-HD_API uint64_t hd_python_lender_count(hd_python_lender *l);
-HD_API void *hd_python_cupy_lend(void *lender, size_t bytes, int ordinal);
-HD_API void hd_python_cupy_return(void *lender, void *address, int ordinal);
+};
 
 /* PyEval_SaveThread and PyEval_RestoreThread */
 static void *(*lock_release)(void);
@@ -311,24 +300,6 @@ hd_status hd_python_lender_return_in_order(hd_python_lender *l, void *address)
     }
     lender_end_loan(l, block);
     return HD_OK;
-}
-
-/* Ends a loan, but keeps its buffer: the caller owns the buffer, and uses it after the work that is
- * in the stream of the loan now. NULL: it failed (hd_message), and the loan goes on. */
-hd_buffer *hd_python_lender_keep(hd_python_lender *l, void *address)
-{
-    lender_block *block = lender_take_block(l, address);
-    if (!block) {
-        hd_error_set(HD_ERROR_HANDLE, "hd_python_lender_keep: the address was not lent");
-        return NULL;
-    }
-    if (!lender_order_end(l, block, block->stream)) {
-        lender_add_block(l, block);
-        return NULL;
-    }
-    hd_buffer *buffer = block->buffer;
-    free(block);
-    return buffer;
 }
 
 /* ---- CuPy ---- */

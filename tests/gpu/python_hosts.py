@@ -46,6 +46,7 @@ SHOWS = {
     "cupy_takes": ("cupy", "`cupy.from_dlpack`"),
     "cupy_gives": ("cupy", "`heddle.from_dlpack`"),
     "interface": ("cupy", "`cupy.asarray` inside of a claim"),
+    "exchange_c": ("cupy", "work on tensors from `__dlpack_c_exchange_api__`"),
     "cupy_programs": ("cupy", "`heddle.cupy.install`: random programs"),
     "cupy_streams": ("cupy", "order of memory between streams"),
     "cupy_beside_heddle": ("cupy", "order of memory between arrays and buffers"),
@@ -217,6 +218,36 @@ def jax_gives():
         given = step(given)
     taken = heddle.from_dlpack(given)
     must((taken.numpy() == 5).all(), "Heddle read JAX's array too early")
+
+
+@check("cupy")
+def exchange_c():
+    """A package uses the functions of C at heddle.Tensor, and puts its work into CUDA's default stream."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
+    import check_exchange_c as consumer
+    import cupy
+
+    slow = cupy.RawKernel(SOURCE, "slow_fill")
+
+    def seen(address):
+        data = consumer._Managed.from_address(address).tensor.data
+        memory = cupy.cuda.UnownedMemory(data, N * 4, None, 0)
+        return cupy.ndarray(N, "f4", cupy.cuda.MemoryPointer(memory, 0))
+
+    for step in range(4):
+        float(cupy.zeros(N, "f4").sum(dtype="f8"))
+        tensor, _ = written_late()
+        address = consumer.export(tensor)
+        total = float(seen(address).sum(dtype="f8"))
+        must(total == 3 * N, "the package read the tensor too early: %r" % total)
+        slow((64,), (256,), (seen(address), cupy.uint64(N), cupy.float32(9), cupy.uint64(CYCLES)))
+        consumer.end(address)
+        tensor.buffer.fill(step)
+        must((tensor.view("u32").numpy() == step).all(), "a late kernel of the package changed the tensor")
+        cupy.cuda.Device().synchronize()
+        address = consumer.allocate((N,), device_type=2)
+        slow((64,), (256,), (seen(address), cupy.uint64(N), cupy.float32(5), cupy.uint64(CYCLES)))
+        must((consumer.take(address).numpy() == 5).all(), "Heddle read the new tensor too early")
 
 
 # ---- CuPy's allocator ----

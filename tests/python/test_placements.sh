@@ -11,7 +11,7 @@ build=$2
 needs_numpy
 failed=0
 for placement in inline process; do
-    HEDDLE_PLACEMENT=$placement runs check_memory check_work check_other check_exchange check_files check_process || {
+    HEDDLE_PLACEMENT=$placement runs check_memory check_work check_other check_exchange check_exchange_c check_files check_process || {
         echo "FAILED: placement $placement"
         failed=1
     }
@@ -22,6 +22,6 @@ for python in /usr/bin/python3 python3.9 python3.10 python3.11 python3.12 python
     "$python" --version
     PYTHONPATH=$source/python:$source/tests/python "$python" -s -m unittest -q check_process || failed=1
     PYTHONPATH=$source/python:$source/tests/python "$python" -s -c 'import numpy' 2>/dev/null || continue
-    PYTHONPATH=$source/python:$source/tests/python "$python" -s -m unittest -q check_memory check_work check_other check_exchange check_files || failed=1
+    PYTHONPATH=$source/python:$source/tests/python "$python" -s -m unittest -q check_memory check_work check_other check_exchange check_exchange_c check_files || failed=1
 done
 exit $failed

@@ -1,0 +1,138 @@
+"""The functions of C that packages find at heddle.Tensor.__dlpack_c_exchange_api__ (python/native/exchange.c).
+
+Threads: any. C calls the functions of this file with the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import weakref
+from typing import Any
+
+from . import _abi
+from ._abi import DLPACK_CPU, Status
+from ._lenders import lender
+from ._library import check, last_error, lib
+from .buffers import Buffer
+from .dlpack import _LEGACY_STREAM, CPU, CUDA, CUDA_MANAGED, _import, _name, _native, _new
+from .runtime import current
+from .tensors import Tensor
+
+_INTERPRETER = (
+    "PyObject_GetAttrString", "PyLong_AsVoidPtr", "PyLong_FromVoidPtr", "Py_DecRef",
+    "PyObject_CallFunctionObjArgs", "PyEval_SaveThread", "PyEval_RestoreThread", "PyGILState_Ensure",
+    "PyGILState_Release", "PyErr_Clear",
+)  # fmt: skip
+_LABEL = "dlpack"
+
+
+class _View(c.Structure):
+    """DLTensor"""
+
+    _fields_ = [
+        ("data", c.c_void_p), ("device_type", c.c_int32), ("device_id", c.c_int32), ("dims", c.c_int32),
+        ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16), ("shape", c.POINTER(c.c_int64)),
+        ("strides", c.POINTER(c.c_int64)), ("byte_offset", c.c_uint64),
+    ]  # fmt: skip
+
+
+class _Managed(c.Structure):
+    """DLManagedTensorVersioned"""
+
+    _fields_ = [
+        ("major", c.c_uint32), ("minor", c.c_uint32), ("context", c.c_void_p), ("deleter", c.c_void_p),
+        ("flags", c.c_uint64), ("tensor", _View),
+    ]  # fmt: skip
+
+
+_TYPES = {
+    (code, bits): kind
+    for kind, code, bits in (
+        ("i8", 0, 8), ("i16", 0, 16), ("i32", 0, 32), ("i64", 0, 64), ("u8", 1, 8), ("u16", 1, 16), ("u32", 1, 32),
+        ("u64", 1, 64), ("f16", 2, 16), ("f32", 2, 32), ("f64", 2, 64), ("bf16", 4, 16), ("c64", 5, 64),
+        ("c128", 5, 128), ("u8", 6, 8),
+    )
+}  # fmt: skip
+
+
+def _fail() -> None:
+    raise last_error()
+
+
+def _lender_for(device_type: int) -> int:
+    """The address of the lender for new tensors; 0 after a failure, with its message for C."""
+    try:
+        runtime = current()
+        wanted = CUDA if runtime.driver == "nvidia" else CPU
+        if device_type != wanted:
+            text = "heddle: DLPack's device type %d is asked for, and new tensors are of type %d" % (
+                device_type,
+                wanted,
+            )
+            lib.hd_error_set(Status.UNSUPPORTED, text.encode())
+            return 0
+        return int(lender(_LABEL, runtime).handle)
+    except Exception as error:
+        lib.hd_error_set(Status.FAILED, str(error).encode())
+        return 0
+
+
+def _take(address: int) -> Tensor:
+    """Makes a tensor of a managed tensor, which it then owns."""
+    view = _Managed.from_address(address).tensor
+    lent = _lent(address, view)
+    if lent is not None:
+        return lent
+    stream = _LEGACY_STREAM if view.device_type in (CUDA, CUDA_MANAGED) else DLPACK_CPU
+    return _import(current(), address, True, stream, None)
+
+
+def _lent(address: int, view: _View) -> Tensor | None:
+    """The tensor over memory that a package got from exchange_allocate; None for other memory."""
+    runtime = current()
+    if runtime.placement == "process" or not view.data:
+        return None
+    handle = _native.hd_python_lender_find(lender(_LABEL, runtime).handle, view.data)
+    if not handle:
+        return None
+    dtype = _TYPES.get((view.code, view.bits))
+    if dtype is None or view.lanes != 1:
+        raise BufferError("heddle: no type of elements is DLPack's (%d, %d, %d)" % (view.code, view.bits, view.lanes))
+    buffer = Buffer(runtime, handle, owned=False)
+    if view.device_type != CPU:
+        # work that the package put into the work stream comes first
+        use, claim = _abi.Arg(kind=_abi.ArgKind.BUFFER, access=int(_abi.Access.READ_WRITE)), c.c_void_p()
+        use.value.buffer = handle
+        where = buffer.device or 0
+        check(lib.hd_claim_begin_stream(runtime._handle, where, _LEGACY_STREAM, c.byref(use), 1, None, c.byref(claim)))
+        check(lib.hd_claim_end(claim, 0))
+    whole = buffer.tensor(dtype, offset=view.byte_offset)
+    shape = [view.shape[i] for i in range(view.dims)]
+    strides = [view.strides[i] * whole.itemsize for i in range(view.dims)] if view.strides else None
+    out = whole._other(view.byte_offset, whole.dtype, shape, strides or _row_major(shape, whole.itemsize))
+    deleter = _Managed.from_address(address).deleter
+    if deleter:
+        weakref.finalize(buffer, c.CFUNCTYPE(None, c.c_void_p)(deleter), address).atexit = False
+    return out
+
+
+def _row_major(shape: list[int], itemsize: int) -> list[int]:
+    strides = [itemsize] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    return strides
+
+
+def _table() -> Any:
+    """The capsule with the table of functions."""
+    _native.hd_python_lender_find.restype = c.c_void_p
+    _native.hd_python_lender_find.argtypes = [c.c_void_p, c.c_void_p]
+    functions = [c.cast(getattr(c.pythonapi, name), c.c_void_p).value for name in _INTERPRETER]
+    begin = _native.hd_python_exchange_begin
+    begin.restype = c.c_void_p
+    begin.argtypes = [c.POINTER(c.c_void_p)]
+    table = (c.c_void_p * (len(functions) + 3))(*functions, id(_fail), id(_take), id(_lender_for))
+    return _new(begin(table), _name("exchange_name"), None)
+
+
+Tensor.__dlpack_c_exchange_api__ = _table()
