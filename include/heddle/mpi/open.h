@@ -125,8 +125,9 @@ static inline void hdmpi_place_choose(hd_mpi_place *p, int devices)
 }
 
 /* Chooses this rank's share of the devices. The ranks of a machine that see the same devices divide
- * them. *devices: how many these are; 0: the rank opens the devices that its settings name. With `alone`, this
- * rank takes no share, but the others still wait for its call. Returns the code of MPI. */
+ * them. *devices: how many these are; 0: the rank opens the devices that its settings name. With
+ * `alone`, this rank takes no share, but the others still wait for its call. Returns the code of
+ * MPI. */
 static inline int hdmpi_share_choose(const char *call, const char *settings, MPI_Comm local, int alone, hd_mpi_place *p,
                                      int *devices)
 {
