@@ -132,7 +132,7 @@ static void stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t p
     hdi_lane_wake(shared, before, position);
     hdi_lane_ring_watchers(engine->device->runtime, shared);
     if (__builtin_expect(engine->recording.detail != 0, 0)) {
-        hdi_record_done(engine, stream, before);
+        hdi_span_record_done(engine, stream, before);
     }
 }
 

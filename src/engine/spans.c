@@ -500,8 +500,8 @@ bool hdi_span_behind(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     return true;
 }
 
-void hdi_record_issue(hdi_engine *engine, const hdi_stream *stream, uint64_t from, uint32_t count, int64_t given,
-                      int64_t returned)
+void hdi_span_record_issue(hdi_engine *engine, const hdi_stream *stream, uint64_t from, uint32_t count, int64_t given,
+                           int64_t returned)
 {
     engine->recording.active_at = returned;
     hdi_record record = {.issue = {.time = given,
@@ -558,8 +558,8 @@ void hdi_span_stand(hdi_engine *engine, hdi_stream *stream, int64_t now)
     }
 }
 
-void hdi_record_behind(hdi_engine *engine, const hdi_stream *stream, uint64_t before, uint32_t other_lane,
-                       uint64_t other_position)
+void hdi_span_record_behind(hdi_engine *engine, const hdi_stream *stream, uint64_t before, uint32_t other_lane,
+                            uint64_t other_position)
 {
     hdi_record record = {.behind = {.time = engine->now,
                                     .lane = spans_global_lane(engine, stream),
@@ -570,7 +570,7 @@ void hdi_record_behind(hdi_engine *engine, const hdi_stream *stream, uint64_t be
     spans_put(engine, &record);
 }
 
-void hdi_record_done(hdi_engine *engine, const hdi_stream *stream, uint64_t before)
+void hdi_span_record_done(hdi_engine *engine, const hdi_stream *stream, uint64_t before)
 {
     hdi_record record = {.done = {.time = engine->now,
                                   .lane = spans_global_lane(engine, stream),

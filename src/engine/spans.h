@@ -134,8 +134,8 @@ void hdi_span_before(hdi_engine *engine, struct hdi_stream *stream, const hdi_co
 bool hdi_span_behind(hdi_engine *engine, struct hdi_stream *stream, const hdi_command *c);
 /* Records that one call gave work to the driver: `count` operations from behind `from` up to
  * `stream->issued`. `given` and `returned` are the clock before and after the call. */
-void hdi_record_issue(hdi_engine *engine, const struct hdi_stream *stream, uint64_t from, uint32_t count, int64_t given,
-                      int64_t returned);
+void hdi_span_record_issue(hdi_engine *engine, const struct hdi_stream *stream, uint64_t from, uint32_t count,
+                           int64_t given, int64_t returned);
 /* Notes that, behind all issued work, the lane waits for another lane or for the program. */
 void hdi_span_cut(hdi_engine *engine, struct hdi_stream *stream);
 /* Ends the spans that end by the clock and that the device passed. `engine->now`: when the engine
@@ -149,9 +149,9 @@ void hdi_span_signal(hdi_engine *engine, struct hdi_stream *stream);
 void hdi_span_stand(hdi_engine *engine, struct hdi_stream *stream, int64_t now);
 /* Records that the lane will wait for a position of another lane, behind the wait that ends at
  * `before`. */
-void hdi_record_behind(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before, uint32_t other_lane,
-                       uint64_t other_position);
+void hdi_span_record_behind(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before, uint32_t other_lane,
+                            uint64_t other_position);
 /* Records that `done` moved on from `before`. `engine->now`: when the engine saw that. */
-void hdi_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before);
+void hdi_span_record_done(hdi_engine *engine, const struct hdi_stream *stream, uint64_t before);
 
 #endif

@@ -340,7 +340,7 @@ static bool stream_issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_s
         stream_follow_up(engine, stream, shared, c, signalled);
         if (records) {
             /* The record comes after the signal, since a thread may wait for the signal. */
-            hdi_record_issue(engine, stream, from, n, before, behind);
+            hdi_span_record_issue(engine, stream, from, n, before, behind);
         }
         if (launches) {
             stream_time_launches(engine, stream, n);

@@ -56,7 +56,7 @@ bool hdi_stream_wait_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t l
 static void stream_record_behind(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c, uint64_t position)
 {
     if (position > c->wait.position) {
-        hdi_record_behind(engine, stream, stream->issued + c->slots, c->wait.lane, position);
+        hdi_span_record_behind(engine, stream, stream->issued + c->slots, c->wait.lane, position);
     }
 }
 
