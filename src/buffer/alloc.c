@@ -58,14 +58,14 @@ static uint32_t __attribute__((noinline)) alloc_settle_uses(struct hd_buffer *b)
     hdi_point last = {0, 0};
     /* The function takes the order lock because records of several segments form a ring
      * (uses.h). */
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     bool one_lane =
         !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||
                                                      hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, &last, 1) <= 1);
     if (one_lane) {
         hdi_uses_renew(&b->uses, b->bytes, last);
     }
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     if (!one_lane) {
         return HDI_NO_LANE;
     }
@@ -489,18 +489,18 @@ hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *o
  * function first detaches it. So it does not hold the lock for long. */
 static size_t alloc_pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     bool detached = hdi_uses_is_long(&b->uses, 0, b->bytes);
     if (detached) {
         b->uses.parts->detached = true;
-        hdi_record_unlock(b);
+        hdi_buffer_uses_unlock(b);
     }
     size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, points, room);
     if (detached) {
         hdi_lock_take(hdi_order_lock(b->runtime, b->order));
         b->uses.parts->detached = false;
     }
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     return n;
 }
 

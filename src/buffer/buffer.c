@@ -400,7 +400,7 @@ static bool buffer_is_still(const struct hd_buffer *b, const hd_buffer *handle)
     return !handle || (word & ~HDI_SELF_LOST) == hdi_self_word(handle);
 }
 
-bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
+bool hdi_buffer_uses_lock_of(struct hd_buffer *b, const hd_buffer *handle)
 {
     /* If another buffer uses the structure by now, `order` may name the wrong lock. If the handle
      * is still good after the thread took the lock, the lock is the right one. */
@@ -419,19 +419,19 @@ bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
     return still;
 }
 
-void hdi_record_lock(struct hd_buffer *b)
+void hdi_buffer_uses_lock(struct hd_buffer *b)
 {
-    hdi_record_lock_of(b, NULL);
+    hdi_buffer_uses_lock_of(b, NULL);
 }
 
 void hdi_record_release(struct hd_buffer *b)
 {
     hdi_parts *parts = b->uses.parts;
     if (parts) {
-        hdi_record_lock(b);
+        hdi_buffer_uses_lock(b);
         parts = hdi_parts_leave(parts);
         b->uses.parts = NULL;
-        hdi_record_unlock(b);
+        hdi_buffer_uses_unlock(b);
         hdi_parts_free(parts);
     } else {
         hdi_uses_release(&b->uses);
@@ -469,13 +469,13 @@ static bool buffer_look_for_pending(look *l)
     struct hd_buffer *b = l->b;
     hd_runtime *rt = b->runtime;
     hdi_leaf *garbage = NULL;
-    if (!hdi_record_lock_of(b, l->handle)) {
+    if (!hdi_buffer_uses_lock_of(b, l->handle)) {
         return false;
     }
     bool detached = hdi_uses_is_long(&b->uses, l->low, l->high);
     if (detached) { /* the record was walked without the lock; hd_free waits while it is detached */
         b->uses.parts->detached = true;
-        hdi_record_unlock(b);
+        hdi_buffer_uses_unlock(b);
         hdi_uses_settle_detached(rt, &b->uses, l->low, l->high);
     } else {
         hdi_uses_settle(rt, &b->uses, l->low, l->high);
@@ -490,7 +490,7 @@ static bool buffer_look_for_pending(look *l)
     if (n == 0 && (l->access & HDI_ACCESS_REPLACES)) {
         buffer_drop_failed(l, &garbage);
     }
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     hdi_leaves_free(garbage);
     return true;
 }
@@ -524,25 +524,25 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
 hdi_point hdi_buffer_awaited(struct hd_buffer *b)
 {
     hdi_point point = {0, 0};
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, &point, 1);
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     return n ? point : (hdi_point){0, 0};
 }
 
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
 {
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     unsigned state = hdi_uses_state(b->runtime, &b->uses, low, high);
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     return state;
 }
 
 uint64_t hdi_buffer_alike_until(struct hd_buffer *b, uint64_t low, uint64_t high)
 {
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     uint64_t end = hdi_uses_alike_until(b->runtime, &b->uses, low, high);
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     return end;
 }
 

@@ -207,14 +207,14 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
 /* Takes the order lock that guards the buffer's use record. If another thread detached the
  * record, waits until the record is back. No other thread may free the buffer during this call. So
  * the buffer must be the library's own, in a hold, or without a handle. */
-void hdi_record_lock(struct hd_buffer *b);
+void hdi_buffer_uses_lock(struct hd_buffer *b);
 
-/* Like hdi_record_lock, for a buffer that the caller just found through `handle`. Another thread
- * may have freed the buffer since. Returns false, with the lock released, if the handle no longer
- * leads to that buffer. A buffer lost with its device still counts as that buffer. If the handle is
- * NULL, this function only calls hdi_record_lock. */
-bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle);
-static inline void hdi_record_unlock(struct hd_buffer *b)
+/* Like hdi_buffer_uses_lock, for a buffer that the caller just found through `handle`. Another
+ * thread may have freed the buffer since. Returns false, with the lock released, if the handle no
+ * longer leads to that buffer. A buffer lost with its device still counts as that buffer. If the
+ * handle is NULL, this function only calls hdi_buffer_uses_lock. */
+bool hdi_buffer_uses_lock_of(struct hd_buffer *b, const hd_buffer *handle);
+static inline void hdi_buffer_uses_unlock(struct hd_buffer *b)
 {
     hdi_lock_release(hdi_order_lock(b->runtime, b->order));
 }
@@ -413,7 +413,7 @@ hd_status hdi_access_check(hd_access access);
 /* Blocks until the submitted writers of [low, high) are done; for HD_WRITE, also until the readers
  * are done. For HD_READ, this function also returns the failure of the last writer of some bytes.
  * Operations that other threads submit after this call stay in the record. `handle`: as for
- * hdi_record_lock_of.
+ * hdi_buffer_uses_lock_of.
  * Errors: TIMEOUT, FAILED, DEVICE_LOST, HANDLE (freed during the wait). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
                             int64_t deadline);

@@ -117,7 +117,7 @@ hd_status hd_unmap(hd_buffer *handle)
 /* Sets `readable` and `writable` of a pinned buffer, as far as no pending work forbids it. */
 static void host_buffer_note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 {
-    if (!hdi_record_lock_of(b, handle)) {
+    if (!hdi_buffer_uses_lock_of(b, handle)) {
         return;
     }
     /* If the record has several segments, a walk over all of them for each element would take too
@@ -131,7 +131,7 @@ static void host_buffer_note_pinned(struct hd_buffer *b, const hd_buffer *handle
         atomic_store_explicit(&b->readable, 1, memory_order_release);
         atomic_store_explicit(&b->writable, !(state & HDI_USES_READ), memory_order_release);
     }
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
 }
 
 hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,

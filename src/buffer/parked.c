@@ -257,9 +257,9 @@ bool hdi_buffer_has_root(struct hd_buffer *b)
 {
     hdi_point points[POINTS_MOST];
     hd_runtime *rt = b->runtime;
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     size_t n = hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, points, POINTS_MOST);
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     /* with more uses than this, the function assumes that some use has a root */
     bool found = n > POINTS_MOST;
     for (size_t i = 0; i < n && !found; i++) {

@@ -393,9 +393,9 @@ static void region_end_here(struct hdi_regions *all, hdi_region *e)
 /* Appends those of the region's points that belong to writers. `points` has room for them. */
 static void region_note_writers(hdi_region *e, struct hd_buffer *b)
 {
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     size_t n = hdi_uses_pending(e->runtime, &b->uses, 0, b->bytes, false, e->points + e->n_points, e->n_points);
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     if (n > e->n_points) { /* `n` may count a lane twice; then all points count as writers */
         memcpy(e->points + e->n_points, e->points, e->n_points * sizeof *e->points);
         n = e->n_points;
@@ -524,9 +524,9 @@ static hd_status region_inherit(const hdi_region *e, bool writers, bool *any)
         const hdi_point *points = writers ? left->points + left->n_points : left->points;
         size_t n = region_is_left(e, left) ? (writers ? left->n_writers : left->n_points) : 0;
         for (size_t i = 0; i < n && noted; i++) {
-            hdi_record_lock(e->buffer);
+            hdi_buffer_uses_lock(e->buffer);
             noted = hdi_uses_inherit(all->runtime, &e->buffer->uses, points[i]);
-            hdi_record_unlock(e->buffer);
+            hdi_buffer_uses_unlock(e->buffer);
             *any = true;
         }
     }

@@ -95,10 +95,10 @@ static hdi_point claim_alias_awaited(const struct hd_claim *c, uint32_t i)
     hdi_point point = {0, 0};
     hd_buffer *alias = claim_alias_at(c, i);
     struct hd_buffer *b = alias ? hdi_buffer_of_own_handle(alias) : NULL;
-    if (b && hdi_record_lock_of(b, alias)) {
+    if (b && hdi_buffer_uses_lock_of(b, alias)) {
         size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, &point, 1);
         point = n ? point : (hdi_point){0, 0};
-        hdi_record_unlock(b);
+        hdi_buffer_uses_unlock(b);
     }
     return point;
 }

@@ -236,9 +236,9 @@ static hd_status global_note_earlier(hdi_device *device, struct hd_buffer *b, bo
         if (hdi_point_done(rt, point)) {
             continue;
         }
-        hdi_record_lock(b);
+        hdi_buffer_uses_lock(b);
         bool noted = hdi_uses_inherit(rt, &b->uses, point);
-        hdi_record_unlock(b);
+        hdi_buffer_uses_unlock(b);
         if (!noted) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
         }

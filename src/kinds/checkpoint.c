@@ -247,14 +247,14 @@ static hd_status checkpoint_restore(hd_lane *lane, struct hd_buffer *b, struct h
     if (status) {
         return status;
     }
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     hdi_uses_release(&b->uses);
     b->uses = fresh.uses;
     b->address = fresh.address;
     b->block = fresh.block;
     b->item = fresh.item;
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
     hd_ticket ticket = {NULL, 0};
     status = checkpoint_copy_all(lane, b, content, true, &ticket);
     if (!status) {

@@ -433,21 +433,21 @@ static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t b
  * operation `writer`. */
 static void guard_set_uses(struct hd_buffer *b, hdi_point writer)
 {
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     hdi_uses_release(&b->uses);
     hdi_uses_init(&b->uses, b->bytes);
     b->uses.whole.writer = writer;
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
 }
 
 /* Moves the block's record to the buffer. So all unfinished work on the block now counts as use of
  * the buffer. */
 static void guard_take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 {
-    hdi_record_lock(b);
+    hdi_buffer_uses_lock(b);
     hdi_uses_release(&b->uses);
     b->uses = block->uses;
-    hdi_record_unlock(b);
+    hdi_buffer_uses_unlock(b);
 }
 
 /* Fills the guards, and the content. */
