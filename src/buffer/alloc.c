@@ -153,7 +153,7 @@ static inline struct hd_buffer *alloc_take_cached(hd_lane *lane, size_t bytes, c
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
     hdi_thread_cache_leave(cache);
     if (hdi_records(&rt->recorder)) {
-        hdi_record_allocation(b, bytes, 0);
+        hdi_buffer_record_allocation(b, bytes, 0);
     }
     return b;
 }
@@ -264,7 +264,7 @@ static hd_status alloc_take_block(hdi_device *device, size_t bytes, void *contex
     size_t mapped = began ? hdi_arena_mapped_bytes(device->arena) : 0;
     hd_status status = hdi_arena_alloc(device->arena, to->lane->global, bytes, &to->address, &to->inherited);
     if (began && !status) {
-        hdi_record_mapping(device, bytes, began, mapped);
+        hdi_buffer_record_mapping(device, bytes, began, mapped);
     }
     return status;
 }
@@ -413,7 +413,7 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
     if (status) {
         hdi_buffer_give(rt, b);
         if (hdi_records(&rt->recorder)) {
-            hdi_record_refusal(device, bytes, begin);
+            hdi_buffer_record_refusal(device, bytes, begin);
         }
         hdi_counts_add(&device->memory->failures, 1);
     } else {
@@ -422,7 +422,7 @@ hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t by
         hdi_buffer_count_allocation(rt, device->index, bytes, b);
         hdi_buffer_make_live(b);
         if (hdi_records(&rt->recorder)) {
-            hdi_record_allocation(b, bytes, begin);
+            hdi_buffer_record_allocation(b, bytes, begin);
         }
         *out = hdi_buffer_handle(b);
         if (b->item.class != HDI_CLASS_LARGE) {
@@ -670,7 +670,7 @@ alloc_free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_si
         if (taken == HDI_TAKEN) {
             alloc_await_submitters(b);
             if (hdi_records(&b->runtime->recorder)) {
-                hdi_record_free(b);
+                hdi_buffer_record_free(b);
             }
             alloc_end_buffer(b);
             return HD_OK;
@@ -701,7 +701,7 @@ static inline hd_status alloc_free_buffer(struct hd_buffer *b, hd_buffer *handle
     }
     alloc_await_submitters(b);
     if (hdi_records(&b->runtime->recorder)) {
-        hdi_record_free(b);
+        hdi_buffer_record_free(b);
     }
     if (__builtin_expect(!alloc_put_cached(b), 0)) {
         if (call) {

@@ -591,7 +591,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     }
     hdi_lock_release(order);
     if (there && hdi_records(&b->runtime->recorder)) {
-        hdi_record_label(b);
+        hdi_buffer_record_label(b);
     }
     hdi_buffers_unlock(b->runtime);
     if (!there) {

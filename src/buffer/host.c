@@ -616,7 +616,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
         b->call_site = __builtin_return_address(0);
         hdi_buffer_make_live(b);
         if (hdi_records(&rt->recorder)) {
-            hdi_record_allocation(b, bytes, began);
+            hdi_buffer_record_allocation(b, bytes, began);
         }
         *out = hdi_buffer_handle(b);
         hdi_maintenance_look_at_pinned(rt);

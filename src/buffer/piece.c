@@ -304,7 +304,7 @@ hd_status hdi_piece_alloc(hd_lane *handle, size_t bytes, unsigned flags, const c
     hdi_buffer_count_allocation(device->runtime, device->index, bytes, r->buffer);
     hdi_region_give_out(r, call_site, out);
     if (hdi_records(&device->runtime->recorder)) {
-        hdi_record_allocation(r->buffer, bytes, began);
+        hdi_buffer_record_allocation(r->buffer, bytes, began);
     }
     hdi_maintenance_look(device->runtime, device);
     return HD_OK;

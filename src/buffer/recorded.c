@@ -119,8 +119,8 @@ static __attribute__((noinline)) void recorded_put_apart(hd_lane *lane, const hd
     hdi_record_put_slow(&lane->runtime->recorder, &r, 1);
 }
 
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           const hdi_submitted *submitted)
+void hdi_buffer_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  const hdi_submitted *submitted)
 {
     const hdi_record_thread *here = hdi_record_ring_here(&lane->runtime->recorder);
     if (__builtin_expect(!here, 0)) {
@@ -175,7 +175,7 @@ static void recorded_put_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_
             unit *= 2;
         }
         recorded_copy_label(use->buffer, label);
-        r.wait.buffer = hdi_record_buffer(use->buffer);
+        r.wait.buffer = hdi_buffer_trace_number(use->buffer);
         r.wait.label = label[0] ? hdi_record_label_number(label) : 0;
         r.wait.low_unit = (uint32_t)(use->low / unit);
         r.wait.high_unit = (uint32_t)((use->high + unit - 1) / unit);
@@ -184,7 +184,7 @@ static void recorded_put_wait(hd_lane *lane, const hdi_use *use, const hdi_wait_
     hdi_record_put_text(&lane->runtime->recorder, &r, label);
 }
 
-void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position)
+void hdi_buffer_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position)
 {
     lane->waits.recorded = 0;
     lane->waits.recorded_of = position;
@@ -208,7 +208,7 @@ void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_
 static hdi_record recorded_memory(struct hd_buffer *b, uint8_t type, size_t bytes, char label[HD_LABEL_BYTES])
 {
     hdi_record r = {.alloc = {.time = hdi_record_now(&b->runtime->recorder),
-                              .buffer = hdi_record_buffer(b),
+                              .buffer = hdi_buffer_trace_number(b),
                               .bytes = bytes,
                               .address = b->address}};
     recorded_copy_label(b, label);
@@ -219,7 +219,7 @@ static hdi_record recorded_memory(struct hd_buffer *b, uint8_t type, size_t byte
     return r;
 }
 
-void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began)
+void hdi_buffer_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began)
 {
     char label[HD_LABEL_BYTES];
     hdi_recorder *recorder = &b->runtime->recorder;
@@ -231,7 +231,7 @@ void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began)
     hdi_record_put_text(recorder, &r, label);
 }
 
-void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began)
+void hdi_buffer_record_refusal(hdi_device *device, size_t bytes, int64_t began)
 {
     hdi_recorder *recorder = &device->runtime->recorder;
     int64_t now = hdi_record_now(recorder);
@@ -244,7 +244,7 @@ void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began)
     hdi_record_put(recorder, &r);
 }
 
-void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped)
+void hdi_buffer_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped)
 {
     size_t now = hdi_arena_mapped_bytes(device->arena);
     hdi_recorder *recorder = &device->runtime->recorder;
@@ -272,8 +272,8 @@ static hdi_record recorded_text_of(const struct hd_buffer *b, uint32_t *number)
     return r;
 }
 
-void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
-                         int64_t began, hd_ticket ticket)
+void hdi_buffer_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
+                                int64_t began, hd_ticket ticket)
 {
     hd_runtime *rt = src ? src->runtime : dst->runtime;
     hdi_point point = hdi_ticket_point(ticket);
@@ -296,7 +296,7 @@ void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct 
     hdi_record_put_slow(&rt->recorder, all, 3);
 }
 
-void hdi_record_free(struct hd_buffer *b)
+void hdi_buffer_record_free(struct hd_buffer *b)
 {
     char label[HD_LABEL_BYTES];
     hdi_record r = recorded_memory(b, HDI_RECORD_FREE, b->bytes, label);
@@ -307,7 +307,7 @@ void hdi_record_free(struct hd_buffer *b)
     }
 }
 
-void hdi_record_label(struct hd_buffer *b)
+void hdi_buffer_record_label(struct hd_buffer *b)
 {
     char label[HD_LABEL_BYTES];
     hdi_record r = recorded_memory(b, HDI_RECORD_LABEL, b->bytes, label);

@@ -43,39 +43,39 @@ static inline void hdi_submitted_note(const hd_lane *lane, int64_t time, hdi_sub
 
 /* Records a published operation, without locks, so that other threads do not wait. `command`: a
  * copy, not the one in the ring. */
-void hdi_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           const hdi_submitted *submitted);
+void hdi_buffer_record_submission(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  const hdi_submitted *submitted);
 /* Records `lane->waits`. Call this before the uses are noted. `position`: the position at which the
  * operation will end. */
-void hdi_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
+void hdi_buffer_record_waits(hd_lane *lane, const hdi_use *uses, size_t n_uses, uint64_t position);
 
 /* Records an allocation that began at `began`; 0: the memory came from the thread's magazines. */
-void hdi_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
+void hdi_buffer_record_allocation(struct hd_buffer *b, size_t bytes, int64_t began);
 /* Records an allocation that failed. */
-void hdi_record_refusal(hdi_device *device, size_t bytes, int64_t began);
-void hdi_record_free(struct hd_buffer *b);
+void hdi_buffer_record_refusal(hdi_device *device, size_t bytes, int64_t began);
+void hdi_buffer_record_free(struct hd_buffer *b);
 /* Records a new label. The list's lock is held. */
-void hdi_record_label(struct hd_buffer *b);
+void hdi_buffer_record_label(struct hd_buffer *b);
 /* Records that device memory was taken, with `mapped` bytes mapped before. If the driver had to map
  * memory, the call counts as a pause. */
-void hdi_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped);
+void hdi_buffer_record_mapping(hdi_device *device, size_t bytes, int64_t began, size_t mapped);
 /* Records a call that moved bytes, or submitted such work. `way`: HDI_RECORD_WAY_*. A side that is
  * NULL is the program's memory. */
-void hdi_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
-                         int64_t began, hd_ticket ticket);
+void hdi_buffer_record_transfer(uint8_t way, const struct hd_buffer *src, const struct hd_buffer *dst, uint64_t bytes,
+                                int64_t began, hd_ticket ticket);
 /* Records a call that copied from or to the program's memory, if its `status` is a success. `way`:
  * HDI_RECORD_WAY_WRITE or READ. `began`: hdi_record_began at its start. */
-static inline void hdi_record_own_transfer(hd_status status, uint8_t way, const struct hd_buffer *b, uint64_t bytes,
-                                           int64_t began)
+static inline void hdi_buffer_record_own_transfer(hd_status status, uint8_t way, const struct hd_buffer *b,
+                                                  uint64_t bytes, int64_t began)
 {
     if (__builtin_expect(began != 0, 0) && !status) {
         bool reads = way == HDI_RECORD_WAY_READ;
-        hdi_record_transfer(way, reads ? b : NULL, reads ? NULL : b, bytes, began, (hd_ticket){NULL, 0});
+        hdi_buffer_record_transfer(way, reads ? b : NULL, reads ? NULL : b, bytes, began, (hd_ticket){NULL, 0});
     }
 }
 
 /* The number of a buffer in a trace. */
-static inline uint64_t hdi_record_buffer(const struct hd_buffer *b)
+static inline uint64_t hdi_buffer_trace_number(const struct hd_buffer *b)
 {
     return (uint64_t)(uintptr_t)b;
 }

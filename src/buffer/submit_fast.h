@@ -175,7 +175,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish_at(hd_lane 
         out->sequence = position;
     }
     if (__builtin_expect(recorded != 0, 0)) {
-        hdi_record_submission(lane, uses, n_uses, command, &submitted);
+        hdi_buffer_record_submission(lane, uses, n_uses, command, &submitted);
     }
     if (quiet) {
         *quiet = true;

@@ -441,7 +441,7 @@ static void submission_write_all(submission *s, uint64_t gap, hdi_leaf **garbage
     hdi_submit_write(lane, s->command, gap);
     hdi_point point = {lane->global, lane->head};
     if (hdi_records(&s->rt->recorder)) {
-        hdi_record_waits(lane, s->uses, s->n_uses, lane->head);
+        hdi_buffer_record_waits(lane, s->uses, s->n_uses, lane->head);
     }
     if (__builtin_expect(s->parked, 0)) {
         hdi_parked_note(lane, point.position);

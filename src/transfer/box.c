@@ -406,7 +406,7 @@ static hd_status box_write_pinned(struct hd_buffer *b, const hd_buffer *handle, 
     if (!status) {
         box_gather_all(b->runtime, box, b->host + offset, src);
     }
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box->bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box->bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -451,7 +451,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
         status = hdi_load_submit(hdi_staging_lane(pool), false, &t, &load, chunk->buffer, &after, &last);
         hdi_staging_give(pool, chunk, hdi_ticket_point(last), false);
     }
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box.bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, box.bytes, began);
     return status;
 }
 
@@ -545,7 +545,7 @@ static hd_status box_read_pinned(struct hd_buffer *b, const hd_buffer *handle, s
     if (!status) {
         box_gather_all(b->runtime, box, dst, b->host + offset);
     }
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box->bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box->bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -568,6 +568,6 @@ hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box 
     const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box};
     int64_t began = hdi_record_began(&b->runtime->recorder);
     status = box_read_from_device(&t, b->runtime->devices[owner], dst, deadline);
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box.bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_READ, b, box.bytes, began);
     return status;
 }

@@ -379,7 +379,7 @@ transfer_run_recorded(const hdi_transfer *t, const hdi_route *route, hd_ticket *
     int64_t began = hdi_record_now(&t->to.buffer->runtime->recorder);
     hd_status status = transfer_run_route(t, route, out);
     if (!status) {
-        hdi_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, *out);
+        hdi_buffer_record_transfer(ways[route->kind], t->from.buffer, t->to.buffer, t->box->bytes, began, *out);
     }
     return status;
 }

@@ -163,7 +163,7 @@ static hd_status pageable_write_pinned(struct hd_buffer *b, const hd_buffer *han
     if (!status) {
         pageable_copy_on_host(b->runtime, b->host + offset, src, bytes);
     }
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -180,7 +180,7 @@ static hd_status pageable_read_pinned(struct hd_buffer *b, const hd_buffer *hand
     if (!status) {
         pageable_copy_on_host(b->runtime, dst, b->host + offset, bytes);
     }
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
     hdi_hold_end(b);
     return status;
 }
@@ -736,7 +736,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
     status = bytes <= t.pool->bytes ? pageable_write_small(&t) : pageable_write(&t);
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_WRITE, b, bytes, began);
     return status;
 }
 
@@ -763,6 +763,6 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     }
     int64_t began = hdi_record_began(&b->runtime->recorder);
     status = bytes <= t.pool->bytes ? pageable_read_small(&t) : pageable_read(&t);
-    hdi_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
+    hdi_buffer_record_own_transfer(status, HDI_RECORD_WAY_READ, b, bytes, began);
     return status;
 }
