@@ -211,7 +211,8 @@ void doctor_driver_read(doctor_buses *buses, doctor_snapshot *s)
     }
     bool host = l.options.driver == HDI_DRIVER_HOST;
     doctor_put(s, "right", "env.options");
-    hd_status status = host ? hdi_driver_open(&l.options, &l.driver) : hdi_provider_named("nvidia")->open(&l.driver);
+    hd_status status =
+        host ? hdi_providers_open_driver(&l.options, &l.driver) : hdi_provider_named("nvidia")->open(&l.driver);
     doctor_put(s, host ? "host" : "nvidia", "driver.provider");
     if (status == HD_OK) {
         doctor_put(s, "opens", "driver.library");

@@ -40,7 +40,7 @@ static bool p2p_plain_open_provider(p2p_experiment *x, char *error)
     if (!cli_report_check(hdi_options_parse(settings, &options), "options", error)) {
         return false;
     }
-    bool ok = cli_report_check(hdi_driver_open(&options, &x->driver), "driver", error);
+    bool ok = cli_report_check(hdi_providers_open_driver(&options, &x->driver), "driver", error);
     hdi_options_release(&options);
     return ok;
 }
@@ -198,7 +198,7 @@ void p2p_plain_close(p2p_experiment *x)
             x->devices[i].context = NULL;
         }
     }
-    hdi_driver_close(x->driver);
+    hdi_providers_close_driver(x->driver);
     x->driver = NULL;
 }
 

@@ -28,7 +28,8 @@ typedef struct hdi_driver {
 
 /* True in a child that a process forked after, or during, the start of a driver; false again after
  * an exec. No driver survives a fork. In such a process:
- * - hdi_driver_open (engine/providers.h) fails with UNSUPPORTED, and hdi_driver_close does nothing.
+ * - hdi_providers_open_driver (engine/providers.h) fails with UNSUPPORTED, and
+ *   hdi_providers_close_driver does nothing.
  * - Entry points of the host provider return NOT_INITIALIZED without taking a lock. The entry
  *   points for the driver's version and the names of codes still work.
  * - Entry points of nvidia must not be called. */

@@ -1,5 +1,5 @@
-/* providers.c - finds the providers by name. hdi_driver_open chooses a provider, wraps it and
- * starts it.
+/* providers.c - finds the providers by name. hdi_providers_open_driver chooses a provider, wraps it
+ * and starts it.
  *
  * Threads: any. Locks: none of its own. Blocking: loading a library, and cuInit.
  * Always: no other file of the library compares a provider's name (tools/check-layers).
@@ -105,14 +105,14 @@ static hd_status provider_open_and_start(const hdi_options *options, const hdi_d
     if (r != HDCU_SUCCESS) {
         status = hdi_fail_driver(HD_ERROR_NO_DRIVER, r, "cuInit", -1, "driver=%s: the driver does not start: %s",
                                  d->provider->name, hdi_driver_code_name(r));
-        hdi_driver_close(d);
+        hdi_providers_close_driver(d);
         return status;
     }
     *out = d;
     return HD_OK;
 }
 
-hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
+hd_status hdi_providers_open_driver(const hdi_options *options, const hdi_driver **out)
 {
     if (hdi_driver_was_forked()) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,
@@ -131,7 +131,7 @@ hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
     return status;
 }
 
-void hdi_driver_close(const hdi_driver *driver)
+void hdi_providers_close_driver(const hdi_driver *driver)
 {
     if (driver && !hdi_driver_was_forked()) {
         hdi_faults_unwrap(driver);

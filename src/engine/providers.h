@@ -15,10 +15,10 @@ const hdi_provider *hdi_provider_named(const char *name);
 
 /* Opens the provider that the options name, wraps it if the option `fault` or `delay` is set, and
  * calls cuInit. `auto` takes nvidia if libcuda opens and shows a device, otherwise host. The table
- * lives until hdi_driver_close.
+ * lives until hdi_providers_close_driver.
  * Errors: NO_DRIVER (the message lists the attempts and the result), OPTION, HOST_MEMORY,
  * UNSUPPORTED (this process was forked from one that uses the driver). */
-hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out);
-void hdi_driver_close(const hdi_driver *driver); /* NULL is ignored */
+hd_status hdi_providers_open_driver(const hdi_options *options, const hdi_driver **out);
+void hdi_providers_close_driver(const hdi_driver *driver); /* NULL is ignored */
 
 #endif

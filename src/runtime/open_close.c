@@ -527,7 +527,7 @@ void hdi_runtime_give_back(hd_runtime *rt)
     runtime_step_at_once(rt, runtime_device_destroy_step, NULL);
     runtime_release_kernels(rt);
     if (hdi_driver_is_usable(rt)) {
-        hdi_driver_close(rt->driver);
+        hdi_providers_close_driver(rt->driver);
     }
     hdi_losses_release(rt);
     hdi_outcomes_release(rt);
@@ -575,7 +575,7 @@ hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
 /* Opens the driver in this process. */
 static hd_status runtime_start_local(hd_runtime *rt, int *count)
 {
-    hd_status status = hdi_driver_open(&rt->options, &rt->driver);
+    hd_status status = hdi_providers_open_driver(&rt->options, &rt->driver);
     if (status) {
         return status;
     }

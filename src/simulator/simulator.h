@@ -17,9 +17,9 @@ extern const hdi_provider hdi_provider_host; /* state.c */
  * Does not fail. */
 hd_status hdi_driver_host(const hdi_driver **out);
 
-/* Sets the host provider's settings, which are the same for the whole process. hdi_driver_open
- * calls this function before cuInit. The first runtime that opens decides the settings; they stay
- * as long as any runtime is open.
+/* Sets the host provider's settings, which are the same for the whole process.
+ * hdi_providers_open_driver calls this function before cuInit. The first runtime that opens decides
+ * the settings; they stay as long as any runtime is open.
  * Errors: OPTION (a runtime with other settings is open, or host_corrupt is set to a wrong
  * value). */
 hd_status hdi_host_configure(const hdi_options *options);

@@ -445,7 +445,7 @@ static hd_status service_open_driver(service *s, const char *settings)
     if (!s->rt) {
         return service_last_status();
     }
-    hd_status status = hdi_driver_open(&s->rt->options, &s->rt->driver);
+    hd_status status = hdi_providers_open_driver(&s->rt->options, &s->rt->driver);
     if (!status) {
         s->rt->provider = s->rt->driver->provider;
         s->rt->driver_version = s->rt->driver->version;

@@ -55,8 +55,8 @@ typedef struct hdi_discovery {
 
 /* Makes a fresh process start the driver and report its devices. Errors: SYSTEM, OPTION. */
 hd_status hdi_worker_ask(hd_runtime *rt, int index);
-/* Waits for the report that hdi_worker_ask requested. Errors: those of hdi_driver_open in the
- * worker; SYSTEM. */
+/* Waits for the report that hdi_worker_ask requested. Errors: those of hdi_providers_open_driver in
+ * the worker; SYSTEM. */
 hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out);
 
 /* Tells a fresh process which device it drives. The devices in rt->devices[] already have their

@@ -25,13 +25,13 @@ static void the_nth_call_fails(void **state)
     OK(d->cuDeviceGetCount(&count));
     assert_int_equal(d->cuDeviceGetCount(&count), HDCU_ERROR_OUT_OF_MEMORY);
     OK(d->cuDeviceGetCount(&count));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 
     d = open_fault("fault=2");
     const char *name;
     OK(d->cuGetErrorName(2, &name)); /* not counted */
     assert_int_equal(d->cuDeviceGetCount(&count), HDCU_ERROR_OUT_OF_MEMORY);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 
     d = open_fault("fault=cuDeviceGetCount:2+=700");
     hdcu_device device;
@@ -41,7 +41,7 @@ static void the_nth_call_fails(void **state)
         assert_int_equal(d->cuDeviceGetCount(&count), HDCU_ERROR_ILLEGAL_ADDRESS);
         OK(d->cuDeviceGet(&device, 0));
     }
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void a_failed_start_is_told(void **state)
@@ -51,8 +51,8 @@ static void a_failed_start_is_told(void **state)
     assert_int_equal(open_with("host_devices=2 host_memory=16M fault=1=100", &t), HD_ERROR_NO_DRIVER);
     assert_null(t);
     assert_non_null(strstr(hd_message(), "CUDA_ERROR_NO_DEVICE"));
-    hdi_driver_close(open_fault("fault=2")); /* nothing of the first wrapper is left */
-    hdi_driver_close(NULL);
+    hdi_providers_close_driver(open_fault("fault=2")); /* nothing of the first wrapper is left */
+    hdi_providers_close_driver(NULL);
 }
 
 static void calls_are_delayed(void **state)
@@ -64,7 +64,7 @@ static void calls_are_delayed(void **state)
     OK(d->cuDeviceGetCount(&count));
     OK(d->cuDeviceGetCount(&count));
     assert_true(hdi_clock_ns() - start >= 19000000);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void bad_settings_are_refused(void **state)
@@ -105,11 +105,11 @@ static void several_users_share_one_wrapper(void **state)
     assert_int_equal(d->cuDeviceGetCount(&count), HDCU_ERROR_OUT_OF_MEMORY);
     OK(same->cuDeviceGetCount(&count));
     OK(plain->cuDeviceGetCount(&count));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     assert_int_equal(open_with("host_devices=2 host_memory=16M fault=2", &other), HD_ERROR_OPTION);
-    hdi_driver_close(same);
-    hdi_driver_close(plain);
-    hdi_driver_close(open_fault("fault=2"));
+    hdi_providers_close_driver(same);
+    hdi_providers_close_driver(plain);
+    hdi_providers_close_driver(open_fault("fault=2"));
 }
 
 enum { CALLS = 14 }; /* calls of the scenario without the last one */
@@ -162,7 +162,7 @@ static void every_call_of_a_scenario_can_fail(void **state)
             snprintf(settings, sizeof settings, "fault=%d%s=%d", n, sweep == 1 ? "+" : "", sweep == 2 ? 700 : 2);
             d = open_fault(settings);
             failed = scenario();
-            hdi_driver_close(d);
+            hdi_providers_close_driver(d);
             assert_true(n < 100);
         }
         assert_true(n > CALLS);
@@ -170,7 +170,7 @@ static void every_call_of_a_scenario_can_fail(void **state)
         d = NULL;
         assert_int_equal(
             open_with(sweep == 0 ? "host_devices=1 host_memory=16M" : "host_devices=3 host_memory=16M", &d), HD_OK);
-        hdi_driver_close(d);
+        hdi_providers_close_driver(d);
     }
 }
 

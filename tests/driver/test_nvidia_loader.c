@@ -26,7 +26,7 @@ static hd_status open_driver(const char *settings, const hdi_driver **out)
 {
     hdi_options options;
     assert_int_equal(hdi_options_parse(settings, &options), HD_OK);
-    hd_status status = hdi_driver_open(&options, out);
+    hd_status status = hdi_providers_open_driver(&options, out);
     hdi_options_release(&options);
     return status;
 }
@@ -54,7 +54,7 @@ static void queues_are_asked_for(void **state)
         }
         const hdi_driver *d = NULL;
         if (open_driver(cases[i].settings, &d) == HD_OK) {
-            hdi_driver_close(d);
+            hdi_providers_close_driver(d);
         }
         const char *now = getenv(name);
         assert_int_equal(now != NULL, cases[i].after != NULL);
@@ -75,7 +75,7 @@ static void a_missing_library_is_named(void **state)
     assert_non_null(strstr(hd_message(), "libcuda.so.1"));
     assert_int_equal(open_driver("driver=auto", &d), HD_OK);
     assert_string_equal(d->provider->name, "host");
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void the_table_is_complete(void **state)
@@ -109,7 +109,7 @@ static void a_device_answers(void **state)
     int count = 0;
     if (!have_libcuda || open_driver("driver=nvidia", &d) != HD_OK || d->cuDeviceGetCount(&count) != HDCU_SUCCESS ||
         count == 0) {
-        hdi_driver_close(d);
+        hdi_providers_close_driver(d);
         skip();
     }
     char name[128];
@@ -129,7 +129,7 @@ static void a_device_answers(void **state)
     assert_int_equal(d->cuMemFree(p), HDCU_SUCCESS);
     assert_int_equal(d->cuStreamDestroy(s), HDCU_SUCCESS);
     assert_int_equal(d->cuDevicePrimaryCtxRelease(0), HDCU_SUCCESS);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 /* Uses NVIDIA's driver if it starts, otherwise the host provider: the rule is the same. */
@@ -146,9 +146,9 @@ static void a_forked_child_is_refused(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         alarm(60);
-        bool good = hdi_driver_was_forked() && hdi_driver_open(&nvidia, &none) == HD_ERROR_UNSUPPORTED && !none &&
-                    strstr(hd_message(), "does not survive fork");
-        hdi_driver_close(d);
+        bool good = hdi_driver_was_forked() && hdi_providers_open_driver(&nvidia, &none) == HD_ERROR_UNSUPPORTED &&
+                    !none && strstr(hd_message(), "does not survive fork");
+        hdi_providers_close_driver(d);
         _exit(good ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -157,7 +157,7 @@ static void a_forked_child_is_refused(void **state)
     int count = 0;
     assert_int_equal(d->cuDeviceGetCount(&count), HDCU_SUCCESS);
     hdi_options_release(&nvidia);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 int main(void)

@@ -113,7 +113,7 @@ static inline void begin(const char *settings)
     char all[128];
     snprintf(all, sizeof all, "driver=host host_devices=%d host_memory=64M %s", DEVICES, settings);
     assert_ok(hdi_options_parse(all, &options));
-    assert_ok(hdi_driver_open(&options, &real));
+    assert_ok(hdi_providers_open_driver(&options, &real));
     memset(&trap, 0, sizeof trap);
     trapping.provider = real->provider;
     trapping.version = real->version;
@@ -150,7 +150,7 @@ static inline void end(void)
         free(atomic_load(&rt->kernels[i]));
     }
     free(rt);
-    hdi_driver_close(real);
+    hdi_providers_close_driver(real);
     hdi_options_release(&options);
     hdi_local_port_destroy(NULL);
 }

@@ -74,7 +74,7 @@ static void take_down(service *s)
     }
     if (rt) {
         if (rt->driver) {
-            hdi_driver_close(rt->driver);
+            hdi_providers_close_driver(rt->driver);
         }
         hdi_mutex_destroy(&rt->cold);
         hdi_options_release(&rt->options);

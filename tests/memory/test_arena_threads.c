@@ -181,7 +181,7 @@ static void works_on_the_host_provider(void **unused)
     hdi_options options;
     const hdi_driver *driver;
     assert_ok(hdi_options_parse("driver=host host_devices=2 host_memory=256M", &options));
-    assert_ok(hdi_driver_open(&options, &driver));
+    assert_ok(hdi_providers_open_driver(&options, &driver));
     hdcu_device devices[2];
     hdcu_context context;
     assert_int_equal(driver->cuDeviceGet(&devices[0], 0), 0);
@@ -210,7 +210,7 @@ static void works_on_the_host_provider(void **unused)
     assert_ok(hdi_arena_destroy(arena, false));
     tool_drop_port();
     driver->cuDevicePrimaryCtxRelease(devices[1]);
-    hdi_driver_close(driver);
+    hdi_providers_close_driver(driver);
     hdi_options_release(&options);
 }
 

@@ -41,7 +41,7 @@ static inline hd_status open_with(const char *settings, const hdi_driver **out)
     char all[256];
     snprintf(all, sizeof all, "driver=host %s", settings);
     assert_int_equal(hdi_options_parse(all, &options), HD_OK);
-    hd_status status = hdi_driver_open(&options, out);
+    hd_status status = hdi_providers_open_driver(&options, out);
     hdi_options_release(&options);
     return status;
 }

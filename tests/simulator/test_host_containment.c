@@ -162,7 +162,7 @@ static void end(void)
 {
     leave_device(0);
     OK(d->cuDevicePrimaryCtxRelease(1));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void faults_of_kernels_are_faults_of_their_device(void **state)

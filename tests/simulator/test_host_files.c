@@ -151,7 +151,7 @@ static void a_device_takes_one_descriptor(void **state)
         assert_int_equal(descriptors(), before + 3 - (size_t)device);
     }
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static role_message ask(role_process *p, role_message m, int give, int *descriptor)
@@ -187,7 +187,7 @@ static void all_imports_of_a_device_take_one_descriptor(void **state)
     }
     assert_int_equal(descriptors(), before);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     role_end(&p, true);
 }
 
@@ -315,7 +315,7 @@ static void pages_go_with_the_last_that_has_them(void **state)
         pages_are_as_the_model_says(&w, anchors);
     }
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     close(w.files[0]);
     close(w.files[1]);
     role_end(&w.there, true);
@@ -342,7 +342,7 @@ static void a_wrong_position_is_no_import(void **state)
     }
     close(descriptor);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 int main(int argc, char **argv)

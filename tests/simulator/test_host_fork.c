@@ -70,7 +70,7 @@ static int uses_a_driver_of_its_own(void)
     CHECK(!d->cuDevicePrimaryCtxRetain(&context, 0) && !d->cuCtxSetCurrent(context) && !d->cuMemAlloc(&p, 4096));
     CHECK(!d->cuMemsetD32Async(p, 9, 1024, NULL) && !d->cuMemcpyDtoH(&word, p + 4092, 4) && word == 9);
     CHECK(!d->cuDevicePrimaryCtxRelease(0));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     return GOOD;
 }
 
@@ -121,7 +121,7 @@ static void end(void)
     OK(d->cuMemcpyDtoH(&word, pointer + 255 * 4, 4));
     assert_int_equal(word, 42);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static int devices_and_contexts(void)
@@ -266,10 +266,10 @@ static int opens_fail(void)
 {
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const hdi_driver *none = NULL;
-        CHECK(hdi_driver_open(&options_to_try[i], &none) == HD_ERROR_UNSUPPORTED);
+        CHECK(hdi_providers_open_driver(&options_to_try[i], &none) == HD_ERROR_UNSUPPORTED);
         CHECK(!none && strstr(hd_message(), "fork") && strstr(hd_message(), "placement=process"));
     }
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     return GOOD;
 }
 
@@ -332,7 +332,7 @@ static void *open_and_close(void *unused)
     (void)unused;
     while (atomic_load(&busy)) {
         assert_int_equal(open_with(WRAPPED, &again), HD_OK);
-        hdi_driver_close(again);
+        hdi_providers_close_driver(again);
     }
     return NULL;
 }

@@ -32,7 +32,7 @@ static void begin_test(const char *settings)
 static void end_test(void)
 {
     leave_device(0); /* frees streams, events, memory and graphs */
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static uint32_t word_at(size_t index)

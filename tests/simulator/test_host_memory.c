@@ -48,7 +48,7 @@ static void devices_describe_themselves(void **state)
     const char *name;
     OK(d->cuGetErrorName(700, &name));
     assert_string_equal(name, "CUDA_ERROR_ILLEGAL_ADDRESS");
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void physical_memory_is_counted_exactly(void **state)
@@ -83,7 +83,7 @@ static void physical_memory_is_counted_exactly(void **state)
     use_device(0);
     assert_int_equal(free_memory(), 8 << 20); /* the end of the context freed the rest */
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void mappings_follow_their_physical_memory(void **state)
@@ -128,7 +128,7 @@ static void mappings_follow_their_physical_memory(void **state)
     OK(d->cuMemRelease(a));
     OK(d->cuMemRelease(b));
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void fresh_physical_memory_has_no_old_bytes_of_its_file(void **state)
@@ -146,7 +146,7 @@ static void fresh_physical_memory_has_no_old_bytes_of_its_file(void **state)
         unmap(v, GRANULE);
     }
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void access_follows_the_peers(void **state)
@@ -197,7 +197,7 @@ static void access_follows_the_peers(void **state)
     leave_device(0);
     leave_device(1);
     leave_device(2);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 /* Copies rows with cuMemcpy2DAsync from memory of one type to memory of another. */
@@ -295,7 +295,7 @@ static void rows_are_copied_with_their_pitches(void **state)
     unmap(y, GRANULE);
     leave_device(0);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void pinned_memory_is_device_memory(void **state)
@@ -325,7 +325,7 @@ static void pinned_memory_is_device_memory(void **state)
     assert_int_equal(d->cuMemHostGetDevicePointer(&p, mine, 0), HDCU_ERROR_INVALID_VALUE);
     free(mine);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void exported_memory_is_the_same_memory(void **state)
@@ -375,7 +375,7 @@ static void exported_memory_is_the_same_memory(void **state)
     close(pipes[0]);
     close(pipes[1]);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void context_takes_everything_with_it(void **state)
@@ -403,7 +403,7 @@ static void context_takes_everything_with_it(void **state)
         assert_int_equal(d->cuEventDestroy(e), HDCU_ERROR_INVALID_HANDLE);
         assert_int_equal(d->cuStreamDestroy(s), HDCU_ERROR_INVALID_HANDLE);
     }
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void settings_change_only_while_nothing_is_open(void **state)
@@ -416,8 +416,8 @@ static void settings_change_only_while_nothing_is_open(void **state)
     assert_int_equal(open_with("host_devices=2 host_memory=8M", &other), HD_OK);
     leave_device(0);
     assert_int_equal(open_with("host_devices=3 host_memory=16M", &other), HD_OK);
-    hdi_driver_close(other);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(other);
+    hdi_providers_close_driver(d);
 }
 
 int main(void)

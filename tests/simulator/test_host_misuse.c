@@ -55,7 +55,7 @@ static void contexts_are_checked(void **state)
     FAILS(d->cuCtxSetCurrent(c0), INVALID_CONTEXT);
     OK(d->cuDevicePrimaryCtxRelease(1));
     OK(d->cuCtxSetCurrent(NULL));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void every_entry_point_is_there(void **state)
@@ -65,7 +65,7 @@ static void every_entry_point_is_there(void **state)
 #define IS_THERE(name, version, need, parameters, arguments) assert_non_null(d->name);
     HDI_DRIVER_ENTRIES(IS_THERE)
 #undef IS_THERE
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void handles_are_checked(void **state)
@@ -126,7 +126,7 @@ static void handles_are_checked(void **state)
     leave_device(0);
     OK(d->cuCtxSetCurrent(c1));
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void memory_calls_are_checked(void **state)
@@ -190,7 +190,7 @@ static void memory_calls_are_checked(void **state)
     FAILS(d->cuMemHostRegister((void *)(uintptr_t)4096, 4096, 0), INVALID_VALUE);
     FAILS(d->cuMemHostUnregister(&word), HOST_MEMORY_NOT_REGISTERED);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void launches_are_checked(void **state)
@@ -222,7 +222,7 @@ static void launches_are_checked(void **state)
     OK(d->cuCtxSynchronize());
     leave_device(0);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void images_are_checked(void **state)
@@ -265,7 +265,7 @@ static void images_are_checked(void **state)
     free(image);
     free(copy);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 /* Kernel files of older releases load. A file of a newer release is refused, and the log states the
@@ -296,7 +296,7 @@ static void versions_of_kernels_are_checked(void **state)
     assert_non_null(strstr(log, "a newer version of Heddle; compile it with the `heddle cc` of this version"));
     free(image);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 /* After a fault on device 0, every use of its context returns the code; device 1 works, and
@@ -326,7 +326,7 @@ static void expect_lost(hdcu_context c1, hdcu_stream s, hdcu_event pending, hdcu
     OK(d->cuMemFree(p));
     leave_device(0);
     OK(d->cuDevicePrimaryCtxRelease(1));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static hdcu_context begin_fault(const char *settings, hdcu_stream *s, hdcu_event *e, hdcu_module *m)

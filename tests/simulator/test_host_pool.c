@@ -34,7 +34,7 @@ static hdcu_stream open_all(const char *settings)
 static void close_all(void)
 {
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static hdcu_deviceptr take(size_t bytes, hdcu_stream stream)

@@ -268,7 +268,7 @@ static void addresses_are_reserved_where_asked(void **state)
     reserve_at(FREE_AT);
     leave_device(0); /* also ends the reservation */
     assert_true(is_free(FREE_AT, RANGE + GRANULE));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void two_processes_have_the_same_memory(void **state)
@@ -308,7 +308,7 @@ static void two_processes_have_the_same_memory(void **state)
     unmap_at(FREE_AT);
     assert_int_equal(mappings(), 0);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 /* Kills the maker while a kernel of the importer uses the memory, and while the maker itself
@@ -342,7 +342,7 @@ static void the_maker_may_be_killed_at_any_time(void **state)
         assert_int_equal(mappings(), 0);
     }
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void imports_are_for_those_who_reach_the_owner(void **state)
@@ -370,7 +370,7 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     OK(d->cuMemRelease(h));
     leave_device(1);
     OK(d->cuDevicePrimaryCtxRelease(2));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     role_end(&p, true);
 
     /* no process reaches another one: access for the owner's number only, and a device that exists
@@ -385,12 +385,12 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     assert_int_equal(give_access(FREE_AT, BYTES, 1), HDCU_ERROR_INVALID_DEVICE);
     OK(give_access(FREE_AT, BYTES, 3));
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     open_host("host_devices=3 host_memory=64M");
     use_device(1);
     assert_int_equal(d->cuMemImportFromShareableHandle(&h, (void *)(intptr_t)descriptor, 1), HDCU_ERROR_NOT_SUPPORTED);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     close(descriptor);
     role_end(&p, true);
 }
@@ -485,7 +485,7 @@ static void nothing_stays_behind(void **state)
     use_device(0); /* the owner's number: never charged, so nothing to give back */
     assert_int_equal(free_memory(), memory);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     close(descriptor);
     role_end(&p, true);
 }
@@ -525,7 +525,7 @@ static void imports_outlive_contexts_but_the_last(void **state)
     assert_int_equal(d->cuMemRelease(h), HDCU_ERROR_INVALID_VALUE);
     assert_true(is_free(FREE_AT, RANGE + GRANULE));
     assert_int_equal(ask(&p, (role_message){.kind = COUNT, .a = FROM_MAKER}, -1, NULL).a, N_WORDS);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
     close(descriptor);
     role_end(&p, true);
 }
@@ -561,7 +561,7 @@ static void registered_memory_is_shared_at_its_address(void **state)
     assert_int_equal(words[99], FROM_MAKER + 1); /* the mapping still belongs to the application */
     munmap(words, BYTES);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 int main(int argc, char **argv)

@@ -47,7 +47,7 @@ static void end(void)
         OK(d->cuDevicePrimaryCtxRelease(i));
     }
     OK(d->cuCtxSetCurrent(NULL));
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static hdcu_result copy(hdcu_deviceptr dst, hdcu_deviceptr src, hdcu_stream s)

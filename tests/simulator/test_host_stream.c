@@ -34,7 +34,7 @@ static void work_in_a_stream_runs_in_order(void **state)
     unmap(p, GRANULE);
     OK(d->cuModuleUnload(m));
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void written_values_follow_the_work_before_them(void **state)
@@ -64,7 +64,7 @@ static void written_values_follow_the_work_before_them(void **state)
     OK(d->cuStreamDestroy(s));
     unmap(p, GRANULE);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void streams_overlap_and_events_order_them(void **state)
@@ -116,7 +116,7 @@ static void streams_overlap_and_events_order_them(void **state)
     OK(d->cuEventDestroy(e));
     leave_device(0);
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void null_stream_orders_blocking_streams(void **state)
@@ -150,7 +150,7 @@ static void null_stream_orders_blocking_streams(void **state)
     OK(d->cuMemcpyDtoH(&word, p + 8, 4));
     assert_int_equal(word, 2);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void elapsed_time_is_that_between_the_records(void **state)
@@ -180,7 +180,7 @@ static void elapsed_time_is_that_between_the_records(void **state)
     OK(d->cuStreamSynchronize(s));
     assert_int_equal(d->cuEventElapsedTime(&ms, from, timeless), HDCU_ERROR_INVALID_HANDLE);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void destroyed_streams_finish_their_work(void **state)
@@ -222,7 +222,7 @@ static void destroyed_streams_finish_their_work(void **state)
     OK(d->cuMemcpyDtoH(&word, p + 4 * 63, 4));
     assert_int_equal(word, 21);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void kernels_take_arguments_both_ways(void **state)
@@ -271,7 +271,7 @@ static void kernels_take_arguments_both_ways(void **state)
     OK(d->cuLaunchKernel(reverse, 1, 1, 1, 64, 1, 1, 96 * 1024, NULL, parameters, NULL));
     OK(d->cuCtxSynchronize());
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void pageable_sources_may_be_reused(void **state)
@@ -291,7 +291,7 @@ static void pageable_sources_may_be_reused(void **state)
     OK(d->cuMemcpyDtoHAsync(&word, p, 4, s)); /* pageable memory: done on return */
     assert_int_equal(word, 4);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static void forbidden_call(void *data)
@@ -309,7 +309,7 @@ static void host_functions_may_not_call_the_driver(void **state)
     OK(d->cuCtxSynchronize());
     assert_int_equal(result, HDCU_ERROR_NOT_PERMITTED);
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 typedef struct worker {
@@ -365,7 +365,7 @@ static void threads_and_devices_do_not_disturb_each_other(void **state)
             pthread_join(w[i].thread, NULL);
             assert_int_equal(w[i].failures, 0);
         }
-        hdi_driver_close(d);
+        hdi_providers_close_driver(d);
     }
 }
 
@@ -392,7 +392,7 @@ static void releasing_a_busy_context_drops_its_work(void **state)
     OK(d->cuCtxSetCurrent(c1));
     OK(d->cuStreamSynchronize(other)); /* ended streams do not delay it */
     leave_device(1);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 static int find_module(struct dl_phdr_info *info, size_t size, void *path)
@@ -419,7 +419,7 @@ static void another_process_can_open_the_code_of_kernels(void **state)
     assert_int_equal(system(command), 0);
     OK(d->cuModuleUnload(module));
     leave_device(0);
-    hdi_driver_close(d);
+    hdi_providers_close_driver(d);
 }
 
 int main(void)

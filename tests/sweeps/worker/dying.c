@@ -52,11 +52,11 @@ static hdi_driver outer;
 HDI_DRIVER_ENTRIES(ENTRY_POINTS)
 #undef ENTRY_POINTS
 
-hd_status __real_hdi_driver_open(const hdi_options *options, const hdi_driver **out);
-hd_status __wrap_hdi_driver_open(const hdi_options *options, const hdi_driver **out);
-hd_status __wrap_hdi_driver_open(const hdi_options *options, const hdi_driver **out)
+hd_status __real_hdi_providers_open_driver(const hdi_options *options, const hdi_driver **out);
+hd_status __wrap_hdi_providers_open_driver(const hdi_options *options, const hdi_driver **out);
+hd_status __wrap_hdi_providers_open_driver(const hdi_options *options, const hdi_driver **out)
 {
-    hd_status status = __real_hdi_driver_open(options, &inner);
+    hd_status status = __real_hdi_providers_open_driver(options, &inner);
     if (status != HD_OK) {
         return status;
     }
@@ -72,11 +72,11 @@ hd_status __wrap_hdi_driver_open(const hdi_options *options, const hdi_driver **
     return HD_OK;
 }
 
-void __real_hdi_driver_close(const hdi_driver *driver);
-void __wrap_hdi_driver_close(const hdi_driver *driver);
-void __wrap_hdi_driver_close(const hdi_driver *driver)
+void __real_hdi_providers_close_driver(const hdi_driver *driver);
+void __wrap_hdi_providers_close_driver(const hdi_driver *driver);
+void __wrap_hdi_providers_close_driver(const hdi_driver *driver)
 {
-    __real_hdi_driver_close(driver == &outer ? inner : driver);
+    __real_hdi_providers_close_driver(driver == &outer ? inner : driver);
 }
 
 /* ---- messages ---- */
