@@ -40,7 +40,7 @@ static void caller_make_key(void)
     has_caller_key = hdi_thread_key(&caller_key, NULL) == 0;
 }
 
-void hdi_caller_note(hdi_caller *caller)
+void hdi_thread_note_caller(hdi_caller *caller)
 {
     pthread_once(&caller_once, caller_make_key);
     if (has_caller_key) {
@@ -48,7 +48,7 @@ void hdi_caller_note(hdi_caller *caller)
     }
 }
 
-hdi_caller *hdi_caller_here(void)
+hdi_caller *hdi_thread_caller(void)
 {
     /* only a thread that noted itself as a caller has this kind, so the key exists */
     bool may_be = hdi_calling_here == HDI_CALLS_HOST;
@@ -57,7 +57,7 @@ hdi_caller *hdi_caller_here(void)
 
 hdi_caller *hdi_caller_begins_to_wait(void)
 {
-    hdi_caller *caller = hdi_caller_here();
+    hdi_caller *caller = hdi_thread_caller();
     if (caller) {
         caller->waits(caller, true);
     }

@@ -53,9 +53,9 @@ typedef struct hdi_caller {
 } hdi_caller;
 /* Notes that the calling thread is this caller from here on. Without memory for the note, the
  * thread counts as a caller that never waits. */
-void hdi_caller_note(hdi_caller *caller);
+void hdi_thread_note_caller(hdi_caller *caller);
 /* Returns the hdi_caller that the calling thread noted; NULL: the thread is no caller. */
-hdi_caller *hdi_caller_here(void);
+hdi_caller *hdi_thread_caller(void);
 
 /* For the rest of the block the thread waits for work that may depend on another function of the
  * program (HDI_CALLS_HOST). So other functions may run meanwhile. The thread holds no lock behind

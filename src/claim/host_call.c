@@ -234,7 +234,7 @@ static void *callers_run(void *argument)
     struct hdi_callers *all = own->all;
     own->here = (hdi_caller){all->runtime, callers_note_wait};
     hdi_calling_here = HDI_CALLS_HOST;
-    hdi_caller_note(&own->here);
+    hdi_thread_note_caller(&own->here);
     hdi_mutex_lock(&all->lock);
     all->starting--;
     while (!all->stop && all->n_threads - all->waits <= (uint32_t)all->runtime->options.call_threads) {

@@ -254,7 +254,7 @@ hd_status hd_close(hd_runtime *rt)
         return HD_OK;
     }
     HDI_REFUSE_IN_LANE(__func__)
-    if (hdi_presence_is_inside(rt) || (hdi_caller_here() && hdi_caller_here()->runtime == rt)) {
+    if (hdi_presence_is_inside(rt) || (hdi_thread_caller() && hdi_thread_caller()->runtime == rt)) {
         return hdi_fail(HD_ERROR_HANDLE,
                         "this thread is inside a call on the runtime, or in a function that the runtime "
                         "called; close it outside of callbacks");
