@@ -67,7 +67,7 @@ const char *hdi_freed_text(hd_runtime *rt, int device, char out[HDI_FREED_TEXT])
     out[0] = 0;
     int length = 0;
     if (f.of_claims != 0) {
-        hdi_claim_text(rt, f.claim.lane, f.claim.position, claim);
+        hdi_outcome_claim_text(rt, f.claim.lane, f.claim.position, claim);
         const char *quote = f.label[0] ? "'" : "";
         length = snprintf(out, HDI_FREED_TEXT, "; %s%s%s%s%s were freed, but %s%s them until %s",
                           hdi_bytes_text(f.of_claims, bytes), f.label[0] ? " " : "", quote, f.label, quote, claim,

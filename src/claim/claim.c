@@ -400,7 +400,7 @@ static inline __attribute__((always_inline)) hd_status claim_submit_as(struct hd
     };
     hd_ticket ticket;
     hdi_link_of_claim own = {.undo = how->undo};
-    hdi_claim_note(c->lane, how->label, how->site);
+    hdi_outcome_note_claim(c->lane, how->label, how->site);
     atomic_store_explicit(&c->lane->claim_on_stream, how->on_stream, memory_order_relaxed);
     /* The claim counts as open from here on. During the submission, a guarded buffer that another
      * thread freed may end. The thread that ends the buffer must see that a claim is open, so that
@@ -825,7 +825,7 @@ typedef struct left_open {
 static void claims_add_name(left_open *open, const struct hd_claim *c)
 {
     char what[HDI_CLAIM_TEXT], place[72] = "";
-    hdi_claim_text(c->runtime, c->lane->global, c->end, what);
+    hdi_outcome_claim_text(c->runtime, c->lane->global, c->end, what);
     if (!open->count) {
         snprintf(place, sizeof place, " (device %d, lane %d, ticket %llu)", c->lane->device->index,
                  (int)c->lane->number, (unsigned long long)c->end);
@@ -916,7 +916,7 @@ void hdi_claims_each_open(hd_runtime *rt, int device, void (*visit)(void *contex
         uint64_t end = atomic_load_explicit(&lane->claim_begun, memory_order_relaxed);
         if (hdi_claim_has_open(lane) || atomic_load_explicit(&lane->claim_abandoned, memory_order_relaxed)) {
             char what[HDI_CLAIM_TEXT];
-            hdi_claim_text(rt, lane->global, end, what);
+            hdi_outcome_claim_text(rt, lane->global, end, what);
             visit(context, what);
         }
     }

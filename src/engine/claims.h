@@ -7,8 +7,8 @@
  * claim that waited for nothing. The thread that ends such a claim then moves the lane's positions
  * itself.
  *
- * Threads: any. Only the thread that begins the claim calls hdi_claim_note. Only the thread that
- * ends the claim calls hdi_claim_end_lane.
+ * Threads: any. Only the thread that begins the claim calls hdi_outcome_note_claim. Only the thread
+ * that ends the claim calls hdi_claim_end_lane.
  * Locks: one for the table of outcomes. No other lock is taken while it is held.
  * Always:
  * - The notes about a claim are complete before its command is visible.
@@ -31,7 +31,7 @@ typedef hd_status hdi_lane_function(void *stream, void *context);
 #define HDI_CLAIM_TEXT (HD_LABEL_BYTES + HDI_SITE_BYTES + 48)
 
 /* Sets the label (NULL: none) and the call site of the lane's next claim. */
-void hdi_claim_note(hd_lane *lane, const char *label, const void *site);
+void hdi_outcome_note_claim(hd_lane *lane, const char *label, const void *site);
 
 /* Notes that the program may use the bytes of the claim that ends at `end` at once, since there was
  * nothing to wait for. */
@@ -168,7 +168,7 @@ bool hdi_claims_are_open(const hd_runtime *rt);
 /* Writes a text for the lane's claim that ends at a position, or whose first slot ends there.
  * Examples are "claim 'left halo' of main+0x1f" and "... on a stream of ...". Once the claim is
  * over, the text is "a claim". The caller holds no order lock. */
-void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT]);
+void hdi_outcome_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT]);
 
 /* Call this after `done` moved in a lane for claims. Wakes the thread that waits for claims. */
 static inline void hdi_claim_ring(hdi_engine_shared *engine)

@@ -69,7 +69,7 @@ static int describe_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, ch
         hdi_kernel_name(rt, s->kernel, name);
         snprintf(what, sizeof what, "kernel '%.*s'", first ? 100 : 40, name);
     } else if (s->op == HDI_OP_CLAIM) {
-        hdi_claim_text(rt, s->lane, s->position, claim);
+        hdi_outcome_claim_text(rt, s->lane, s->position, claim);
         snprintf(what, sizeof what, "%.*s", first ? 120 : 60, claim);
     } else {
         snprintf(what, sizeof what, "a %s", describe_operation_name(s->op));

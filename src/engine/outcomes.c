@@ -31,7 +31,7 @@ struct hdi_outcomes {
 
 /* ---- the name of a lane's claim ---- */
 
-void hdi_claim_note(hd_lane *lane, const char *label, const void *site)
+void hdi_outcome_note_claim(hd_lane *lane, const char *label, const void *site)
 {
     uint64_t words[HDI_CLAIM_LABEL_WORDS] = {0};
     if (label) {
@@ -46,7 +46,7 @@ void hdi_claim_note(hd_lane *lane, const char *label, const void *site)
     atomic_store_explicit(&lane->claim_site, site, memory_order_relaxed);
 }
 
-static void outcome_claim_label(const hd_lane *lane, char out[HD_LABEL_BYTES])
+static void outcome_label(const hd_lane *lane, char out[HD_LABEL_BYTES])
 {
     uint64_t words[HDI_CLAIM_LABEL_WORDS] = {0};
     for (size_t i = 0; i < HDI_CLAIM_LABEL_WORDS; i++) {
@@ -67,7 +67,7 @@ static void outcome_write_text(const char *label, bool on_stream, const void *si
              on_stream ? " on a stream" : "", where);
 }
 
-void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT])
+void hdi_outcome_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out[HDI_CLAIM_TEXT])
 {
     const hdi_device *device = hdi_lane_owner(rt, global);
     uint32_t number = global % HDI_LANES_MAX;
@@ -77,7 +77,7 @@ void hdi_claim_text(hd_runtime *rt, uint32_t global, uint64_t position, char out
     /* A claim's command is the last one in its lane. */
     if (lane && position + 1 >= hdi_lane_submitted(device, number)) {
         char label[HD_LABEL_BYTES];
-        outcome_claim_label(lane, label);
+        outcome_label(lane, label);
         outcome_write_text(label, atomic_load_explicit(&lane->claim_on_stream, memory_order_relaxed),
                            atomic_load_explicit(&lane->claim_site, memory_order_relaxed), out);
     }
@@ -129,7 +129,7 @@ static uint32_t outcome_number(hd_runtime *rt, const outcome *wanted)
 uint32_t hdi_outcome_of_claim(const hd_lane *lane, hd_status status, const char *reason)
 {
     outcome wanted = {.site = atomic_load_explicit(&lane->claim_site, memory_order_relaxed), .status = status};
-    outcome_claim_label(lane, wanted.label);
+    outcome_label(lane, wanted.label);
     hdi_utf8_copy(wanted.reason, sizeof wanted.reason, reason ? reason : "");
     for (char *at = wanted.reason; *at; at++) {
         *at = (unsigned char)*at < ' ' ? ' ' : *at;

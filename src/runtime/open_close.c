@@ -372,7 +372,7 @@ static void runtime_report_unfinished(hd_lane *lane, hd_error *left)
     hdi_suspect s = runtime_unfinished_of(lane);
     char what[HDI_CLAIM_TEXT];
     if (s.op == HDI_OP_CLAIM || s.op == HDI_OP_CLAIMED) {
-        hdi_claim_text(rt, s.lane, s.position, what);
+        hdi_outcome_claim_text(rt, s.lane, s.position, what);
     } else {
         hdi_operation_text(rt, s.op, s.kernel, what, sizeof what);
     }
