@@ -786,6 +786,9 @@ hd_status hd_claim_end(hd_claim *handle, hd_status outcome)
 hd_status hd_claim_fail(hd_claim *handle, hd_status outcome, const char *reason)
 {
     HDI_INSIDE_OFTEN(hdi_claim_runtime(handle));
+    if (!hdi_claim_from_handle(handle)) {
+        return hdi_claim_refused(handle);
+    }
     if (outcome == HD_OK || !hdi_status_is_known(outcome)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "outcome %d is no failure; fail the claim with a status below 0",
                         (int)outcome);

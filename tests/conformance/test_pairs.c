@@ -168,6 +168,12 @@ static void make_claim(things *t, uint64_t turn)
     CONF_OK(hd_claim_begin_with(t->runtime, &use, turn % 3 ? 1 : 0, &copies, &t->claim));
 }
 
+/* A claim that writes nothing, so its failure fails nothing else. */
+static void make_reading_claim(things *t, uint64_t turn)
+{
+    make_claim(t, turn & ~1ull);
+}
+
 static void fail_claim(things *t)
 {
     hd_claim_fail(t->claim, HD_ERROR_SYSTEM, "a reason");
@@ -188,7 +194,7 @@ static const struct pair_end {
     {"hd_lane_destroy", "", 1u << T_hd_lane, make_lane, end_lane},
     {"hd_hold_destroy", "", 1u << T_hd_hold, make_hold, end_hold},
     {"hd_claim_end", "", 1u << T_hd_claim, make_claim, end_claim},
-    {"hd_claim_fail", "", 1u << T_hd_claim, make_claim, fail_claim},
+    {"hd_claim_fail", "", 1u << T_hd_claim, make_reading_claim, fail_claim},
 };
 enum { ENDS = sizeof ends / sizeof ends[0] };
 
@@ -240,6 +246,7 @@ static bool may_say(const char *name, hd_status status)
         {"hd_claim_wait", HD_ERROR_TIMEOUT},
         {"hd_claim_ready", HD_ERROR_TIMEOUT},
         {"hd_claim_get_pointer", HD_ERROR_RANGE},
+        {"hd_claim_fail", HD_ERROR_ARGUMENT},
         {"hd_close", HD_ERROR_TIMEOUT /* with an open claim */},
     };
     bool may = status == HD_OK || status == HD_ERROR_HANDLE;
