@@ -91,9 +91,9 @@ typedef struct hd_mpi_options {
      * The lock must not be recursive. NULL: MPI provides MPI_THREAD_MULTIPLE. */
     pthread_mutex_t *lock;
     /* Nanoseconds after which an operation fails if none of its messages made progress. Only the
-     * time counts during which MPI has a message of it. MPI cannot cancel sends and collective
-     * operations. So their tickets fail only when MPI gives the memory back, or in hd_mpi_close.
-     * 0: never. */
+     * time counts during which MPI has a message of it, and in which Heddle asks MPI. MPI cannot
+     * cancel sends and collective operations. So their tickets fail only when MPI gives the memory
+     * back, or in hd_mpi_close. 0: never. */
     int64_t timeout_ns;
 } hd_mpi_options;
 

@@ -506,6 +506,36 @@ static void the_limit_counts_no_copies(void)
     OK(hd_mpi_close(own, HD_FOREVER));
 }
 
+/* The process of a send gets no processor for longer than the limit. The send still gets its
+ * time. */
+static void the_limit_counts_no_time_without_a_processor(void)
+{
+    enum { LONG_PIECE = 1 << 20 }; /* MPI copies no such piece away */
+    const hd_mpi_options options = {
+        .size = sizeof options, .piece_bytes = LONG_PIECE, .timeout_ns = rank == 0 ? 500000000 : 0};
+    hd_mpi *own = NULL;
+    hd_ticket t;
+    int go = 1, moved = 0;
+    OK(hd_mpi_open(runtime, &options, &own));
+    hd_buffer *a = device(LONG_PIECE, 4);
+    if (rank == 0) {
+        OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 3, apart, &t));
+        UNTIL(own, posted == 2 && own->first->ended == 1); /* the empty message behind it is over */
+        hdmpi_lock(own);
+        usleep(2 * (useconds_t)(options.timeout_ns / 1000));
+        hdmpi_progress(own, &moved);
+        EXPECT(own->first && !own->first->cancelled);
+        hdmpi_unlock(own);
+        MPI_Send(&go, 1, MPI_INT, 1, 4, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(&go, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        OK(hd_mpi_recv(own, hd_mpi_buffer(a), 0, 3, apart, NULL, NULL, &t));
+    }
+    OK(hd_wait(t, HD_FOREVER));
+    hd_free(a);
+    OK(hd_mpi_close(own, HD_FOREVER));
+}
+
 /* hd_close comes before hd_mpi_close, while rank 0 waits for messages. MPI may still write them
  * afterwards: the memory is left as it is. */
 static void the_runtime_closes_before_its_messages_come(void)
@@ -607,6 +637,7 @@ int main(int argc, char **argv)
     a_message_that_never_comes();
     a_send_that_gives_up_tells_its_receiver();
     the_limit_counts_no_copies();
+    the_limit_counts_no_time_without_a_processor();
     the_runtime_closes_before_its_messages_come();
     two_links_share_no_communicator();
     OK(hd_mpi_close(mpi, HD_FOREVER));

@@ -160,6 +160,7 @@ struct hd_mpi {
     pthread_mutex_t lock; /* guards everything below, and all calls of MPI */
     pthread_mutex_t *of_program;
     int64_t timeout_ns;
+    int64_t asked; /* when hdmpi_progress ran last, with a time limit */
     size_t piece_bytes;
     int is_inline;   /* placement=inline: looking at tickets does not run the engines */
     int keyval;      /* of an attribute of MPI_COMM_SELF (link.h) */

@@ -21,6 +21,8 @@ HD_BEGIN_DECLS
 #define HDMPI_YIELD_NS 50000
 #define HDMPI_SLEEP_LEAST 20000 /* nanoseconds */
 #define HDMPI_SLEEP_MOST 250000 /* nanoseconds */
+/* At most this long, nobody asks MPI on a machine that is not busy. */
+#define HDMPI_GAP_NS 1000000
 /* After the last operation, the thread looks for another one for this long. So a program that sends
  * again at once need not wake the thread. */
 #define HDMPI_LINGER_NS 10000000
@@ -307,6 +309,17 @@ static inline void hdmpi_operations_abandon(hd_mpi *m, hd_status status, const c
     m->unposted = 0;
 }
 
+/* The limits of operations count no time in which nobody asked MPI, for example because the machine
+ * gave this process no processor. A message may need several questions to get on. */
+static inline void hdmpi_limits_shift(hd_mpi *m)
+{
+    const int64_t now = hdmpi_now(), more = now - m->asked - HDMPI_GAP_NS;
+    for (hdmpi_operation *o = m->asked && more > 0 ? m->first : NULL; o; o = o->next) {
+        o->moved = o->moved + more < now ? o->moved + more : now;
+    }
+    m->asked = now;
+}
+
 /* Asks MPI, then advances everything once. The results are those of hdmpi_advance_all. */
 static inline size_t hdmpi_progress(hd_mpi *m, int *moved)
 {
@@ -314,6 +327,9 @@ static inline size_t hdmpi_progress(hd_mpi *m, int *moved)
         hdmpi_operations_abandon(m, HD_ERROR_SYSTEM, "MPI_Finalize came first; call hd_mpi_close before it");
     }
     *moved = hdmpi_poll(m) > 0;
+    if (m->timeout_ns) {
+        hdmpi_limits_shift(m);
+    }
     const size_t under_way = hdmpi_advance_all(m, moved);
     hdmpi_temporaries_free(m, 0);
     return under_way + (m->temporaries != NULL);
