@@ -19,6 +19,7 @@ class Figures(c.Structure):
         ("requested_peak_bytes", c.c_uint64),
         ("live_bytes", c.c_uint64),
         ("live_peak_bytes", c.c_uint64),
+        ("lent_bytes", c.c_uint64),
         ("cached_bytes", c.c_uint64),
         ("graph_bytes", c.c_uint64),
         ("allocations", c.c_uint64),

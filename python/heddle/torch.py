@@ -119,7 +119,7 @@ atexit.register(_end)
 def memory_stats(device: Any = None) -> dict[str, int]:
     """The figures of PyTorch's memory on a GPU that comes from Heddle.
 
-    "requested_bytes" are the bytes of tensors, "live_bytes" those of their blocks, "cached_bytes" those of free blocks
+    "requested_bytes" are the bytes of tensors, "lent_bytes" those of their blocks, "cached_bytes" those of free blocks
     for the next tensors, and "graph_bytes" those that captured graphs keep. "reserved_bytes" is the physical memory
     that the whole runtime holds on the GPU.
     """

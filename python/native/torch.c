@@ -165,10 +165,12 @@ static bool torch_is_capturing(void *stream)
 static void torch_block_lend_locked(torch_device *d, torch_block *block, size_t bytes)
 {
     torch_figures *f = &d->figures;
+    unsigned size_class;
     block->requested = bytes;
     f->allocations++;
     f->requested_bytes += bytes;
-    f->live_bytes += block->bytes;
+    f->live_bytes += torch_round(bytes, &size_class);
+    f->lent_bytes += block->bytes;
     f->requested_peak_bytes =
         f->requested_bytes > f->requested_peak_bytes ? f->requested_bytes : f->requested_peak_bytes;
     f->live_peak_bytes = f->live_bytes > f->live_peak_bytes ? f->live_bytes : f->live_peak_bytes;
@@ -255,8 +257,10 @@ static bool torch_block_return_locked(torch_device *d, torch_block *block, torch
 {
     torch_graph *own = block->cache ? block->cache->graph : NULL;
     torch_figures *f = &d->figures;
+    unsigned size_class;
     f->requested_bytes -= block->requested;
-    f->live_bytes -= block->bytes;
+    f->live_bytes -= torch_round(block->requested, &size_class);
+    f->lent_bytes -= block->bytes;
     block->requested = 0;
     if (own || capture) {
         f->graph_bytes += block->bytes;

@@ -181,6 +181,17 @@ torch_block *torch_cache_pop_locked(torch_cache *cache, unsigned size_class)
     return block;
 }
 
+torch_block *torch_cache_fit_locked(torch_cache *cache, size_t bytes)
+{
+    unsigned first, last;
+    torch_round(bytes, &first);
+    torch_round(bytes * 2, &last);
+    while (first <= last && !cache->blocks[first].first) {
+        first++;
+    }
+    return first <= last ? torch_cache_pop_locked(cache, first) : NULL;
+}
+
 /* Takes one block out of the cache and the table. */
 static uint64_t torch_cache_take_one_locked(torch_device *d, torch_cache *cache, unsigned size_class, torch_block *b,
                                             torch_block **out)

@@ -2,7 +2,8 @@
  *
  * This is the slow path: no cache of the stream has a block of the wanted size. Before the device
  * gets another block, free blocks of other sizes go back to Heddle, oldest first, so that all
- * memory in use and in caches stays close to the most that PyTorch ever used at once.
+ * memory in use and in caches stays close to the most that PyTorch ever used at once. Far below that
+ * peak, a larger free block serves the request instead.
  *
  * Blocks go back in batches. One claim on the stream reads all blocks of a batch, and ends at once.
  * Readers do not wait for each other, so this never delays a stream. The next user of the memory
@@ -19,6 +20,7 @@
 #include "torch_part.h"
 
 #define TORCH_SPARE_SHARE 48 /* caches may hold this part of the most bytes that were ever live */
+#define TORCH_CLOSE_SHARE 8  /* the last eighth below the peak is close to it */
 #define TORCH_SPARE_BYTES ((uint64_t)2 << 20)
 #define TORCH_WAIT_NS ((int64_t)60 * 1000000000)
 enum { TORCH_STREAMS = 64, TORCH_MODE_RELAXED = 2 };
@@ -193,25 +195,50 @@ void torch_release_later(torch_device *d)
 
 /* ---- from Heddle ---- */
 
+/* The bytes by which the device would have more than it needs, with another block of so many bytes.
+ * It needs the most bytes that were ever live, and a little more. */
+static uint64_t torch_excess_locked(const torch_device *d, size_t bytes)
+{
+    const torch_figures *f = &d->figures;
+    uint64_t live = f->live_bytes + bytes, peak = f->live_peak_bytes, limit = d->most_bytes;
+    uint64_t most = (live > peak ? live : peak) + f->graph_bytes;
+    uint64_t total = f->lent_bytes + f->cached_bytes + f->graph_bytes + bytes;
+    most += most / TORCH_SPARE_SHARE + TORCH_SPARE_BYTES;
+    most = limit && limit < most ? limit : most;
+    return total > most ? total - most : 0;
+}
+
+/* Takes a free block that is larger than necessary, if this saves the exchange of blocks between the
+ * cache and Heddle. Programs that work on batches of two sizes then keep the blocks of the larger
+ * size. Close to the peak, each request gets a block of its own size. */
+static torch_block *torch_take_larger(torch_device *d, torch_cache *cache, size_t bytes)
+{
+    torch_block *block = NULL;
+    pthread_mutex_lock(&d->lock);
+    const torch_figures *f = &d->figures;
+    bool far = f->live_bytes + bytes <= f->live_peak_bytes - f->live_peak_bytes / TORCH_CLOSE_SHARE;
+    if (far && !cache->graph && bytes > TORCH_SMALL_BYTES && torch_excess_locked(d, bytes) > 0) {
+        block = torch_cache_fit_locked(cache, bytes);
+        d->figures.cached_bytes -= block ? block->bytes : 0;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return block;
+}
+
 /* Releases free blocks of other sizes, if the device would have more than it needs. Fails if
  * PyTorch's own limit would be exceeded. */
 static hd_status torch_make_room(torch_device *d, torch_cache *cache, size_t bytes)
 {
     pthread_mutex_lock(&d->lock);
-    const torch_figures *f = &d->figures;
-    uint64_t live = f->live_bytes + f->graph_bytes + bytes, total = live + f->cached_bytes;
-    uint64_t peak = f->live_peak_bytes + f->graph_bytes, limit = d->most_bytes;
-    uint64_t most = live > peak ? live : peak;
-    most += most / TORCH_SPARE_SHARE + TORCH_SPARE_BYTES;
-    most = limit && limit < most ? limit : most;
+    uint64_t excess = torch_excess_locked(d, bytes);
+    bool within = !d->most_bytes || d->figures.lent_bytes + d->figures.graph_bytes + bytes <= d->most_bytes;
     pthread_mutex_unlock(&d->lock);
-    if (total > most) {
-        torch_release(d, cache->graph ? NULL : cache, total - most);
+    if (excess > 0) {
+        torch_release(d, cache->graph ? NULL : cache, excess);
     }
-    return limit && live > limit
-               ? hd_error_set(HD_ERROR_MEMORY, "the fraction that torch.cuda.set_per_process_memory_fraction set is "
-                                               "used up; raise it, or free tensors")
-               : HD_OK;
+    return within ? HD_OK
+                  : hd_error_set(HD_ERROR_MEMORY, "the fraction that torch.cuda.set_per_process_memory_fraction set is "
+                                                  "used up; raise it, or free tensors");
 }
 
 static hd_status torch_alloc(torch_device *d, size_t bytes, unsigned flags, const char *label, hd_buffer **out)
@@ -267,10 +294,14 @@ torch_block *torch_fetch(torch_device *d, torch_cache *cache, size_t bytes)
     size_t rounded = torch_round(bytes, &size_class);
     hd_buffer *buffer;
     torch_release_later(d);
+    torch_block *block = torch_take_larger(d, cache, rounded);
+    if (block) {
+        return block;
+    }
     if (torch_make_room(d, cache, rounded) || torch_alloc(d, rounded, 0, "torch", &buffer)) {
         return NULL;
     }
-    torch_block *block = torch_block_of(d, cache, buffer, rounded);
+    block = torch_block_of(d, cache, buffer, rounded);
     if (!block) {
         hd_free(buffer);
     }

@@ -78,8 +78,9 @@ typedef struct torch_figures {
     size_t size;              /* sizeof(torch_figures) */
     uint64_t requested_bytes; /* of live blocks, as PyTorch asked for them */
     uint64_t requested_peak_bytes;
-    uint64_t live_bytes; /* of live blocks, rounded up */
+    uint64_t live_bytes; /* the same, each rounded up to the size of its class */
     uint64_t live_peak_bytes;
+    uint64_t lent_bytes;   /* of the blocks that are live, some of which are larger than necessary */
     uint64_t cached_bytes; /* of free blocks in caches and lists */
     uint64_t graph_bytes;  /* the part of live_bytes and cached_bytes that belongs to graphs */
     uint64_t allocations;
@@ -140,6 +141,8 @@ void torch_table_remove_locked(torch_device *d, torch_block *block);
 torch_cache *torch_cache_of_locked(torch_device *d, torch_graph *graph, void *stream);
 void torch_cache_push_locked(torch_cache *cache, torch_block *block);
 torch_block *torch_cache_pop_locked(torch_cache *cache, unsigned size_class);
+/* Takes the smallest block of at least `bytes` and at most twice as many. NULL: there is none. */
+torch_block *torch_cache_fit_locked(torch_cache *cache, size_t bytes);
 /* Takes up to TORCH_BATCH free blocks of one cache out of the cache and the table, until they have
  * `wanted` bytes: larger blocks first, the oldest ones first. Returns their number. */
 size_t torch_cache_take_locked(torch_device *d, torch_cache *cache, uint64_t wanted, torch_block **out);
