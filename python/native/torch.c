@@ -28,7 +28,7 @@ HD_API void hd_torch_end(void);
 HD_API void *hd_torch_alloc(size_t bytes, int device, void *stream);
 HD_API void *hd_torch_try_alloc(size_t bytes, int device, void *stream);
 HD_API void hd_torch_free(void *memory, size_t bytes, int device, void *stream);
-HD_API void hd_torch_record_stream(void *memory, void *stream);
+HD_API void hd_torch_record_stream(void *memory, void *handle);
 HD_API void hd_torch_empty_cache(void);
 HD_API void hd_torch_set_fraction(double fraction, int device);
 HD_API void hd_torch_set_label(const char *label);
@@ -64,6 +64,7 @@ static hd_status torch_find_functions(const char *driver)
     } wanted[] = {
         {"cuStreamIsCapturing", &f->is_capturing, true},
         {"cuStreamGetCaptureInfo", &f->capture_info, false},
+        {"cuStreamGetId", &f->stream_id, false},
         {"cuUserObjectCreate", &f->object_create, false},
         {"cuGraphRetainUserObject", &f->graph_retain, false},
         {"cuDevicePrimaryCtxRetain", &f->context_retain, true},
@@ -94,11 +95,20 @@ static hd_status torch_device_begin(torch_device *d, int number, int ordinal)
     if (!status && hd_torch_driver.context_retain(&d->context, ordinal) != 0) {
         status = hd_error_set(HD_ERROR_DRIVER, "hd_torch_begin: the driver refused the primary context of a device");
     }
-    if (!status && !torch_cache_of_locked(d, NULL, NULL)) { /* the default stream always exists */
+    if (!status && !torch_cache_of_locked(d, NULL, torch_stream_of(NULL))) { /* the default stream always exists */
         status = hd_error_set(HD_ERROR_HOST_MEMORY, NULL);
     }
     d->number = status ? -1 : number;
     return status;
+}
+
+/* Gives back the memory of graphs that are gone, and blocks that waited for their streams. */
+static uint64_t torch_release_ended(torch_device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    torch_graphs_end_locked(d);
+    pthread_mutex_unlock(&d->lock);
+    return torch_release_later(d);
 }
 
 /* Heddle needs memory for something else: the caches give back what they hold. */
@@ -109,6 +119,7 @@ static bool torch_reclaim(void *context, const hd_reclaim *reclaim)
     for (int i = 0; i < TORCH_DEVICES && reclaim->reason == HD_RECLAIM_LIMIT; i++) {
         torch_device *d = &hd_torch_devices[i];
         if (d->lane && d->number == reclaim->device) {
+            released += torch_release_ended(d);
             released += torch_release(d, NULL, reclaim->wanted);
         }
     }
@@ -177,13 +188,14 @@ static void torch_block_lend_locked(torch_device *d, torch_block *block, size_t 
 }
 
 /* The cache for work that is put into the stream now. NULL: no memory of the host is left. */
-static torch_cache *torch_cache_now_locked(torch_device *d, void *stream, bool capturing)
+static torch_cache *torch_cache_now_locked(torch_device *d, torch_stream stream, bool capturing)
 {
     torch_graph *graph = NULL;
     if (torch_graphs_are_gone(d)) {
         torch_graphs_end_locked(d);
     }
-    return capturing && !torch_graph_of_locked(d, stream, &graph) ? NULL : torch_cache_of_locked(d, graph, stream);
+    return capturing && !torch_graph_of_locked(d, stream.handle, &graph) ? NULL
+                                                                         : torch_cache_of_locked(d, graph, stream);
 }
 
 /* Returns NULL after a failure, with the reason in hd_message(), and for no bytes. */
@@ -201,8 +213,9 @@ void *hd_torch_try_alloc(size_t bytes, int device, void *stream)
     }
     size_t rounded = torch_round(bytes, &size_class);
     bool capturing = torch_is_capturing(stream);
+    torch_stream own = torch_stream_of(stream);
     pthread_mutex_lock(&d->lock);
-    torch_cache *cache = torch_cache_now_locked(d, stream, capturing);
+    torch_cache *cache = torch_cache_now_locked(d, own, capturing);
     torch_block *block = cache ? torch_cache_pop_locked(cache, size_class) : NULL;
     if (block) {
         *(cache->graph ? &d->figures.graph_bytes : &d->figures.cached_bytes) -= rounded;
@@ -306,8 +319,9 @@ void hd_torch_free(void *memory, size_t bytes, int device, void *stream)
 }
 
 /* Another stream uses the memory, too. */
-void hd_torch_record_stream(void *memory, void *stream)
+void hd_torch_record_stream(void *memory, void *handle)
 {
+    torch_stream stream = torch_stream_of(handle);
     for (int i = 0; i < TORCH_DEVICES; i++) {
         torch_device *d = torch_device_of(i);
         if (!d) {
@@ -316,11 +330,11 @@ void hd_torch_record_stream(void *memory, void *stream)
         pthread_mutex_lock(&d->lock);
         torch_block *b = torch_table_find_locked(d, (uintptr_t)memory);
         unsigned known = 0;
-        while (b && known < b->n_streams && b->streams[known] != stream) {
+        while (b && known < b->n_streams && !torch_streams_equal(b->streams[known], stream)) {
             known++;
         }
-        if (b && b->cache && b->cache->stream != stream && known == b->n_streams) {
-            void **grown = known == b->room ? realloc(b->streams, (known * 2 + 2) * sizeof *grown) : b->streams;
+        if (b && b->cache && !torch_streams_equal(b->cache->stream, stream) && known == b->n_streams) {
+            torch_stream *grown = known == b->room ? realloc(b->streams, (known * 2 + 2) * sizeof *grown) : b->streams;
             if (grown) {
                 b->room = known == b->room ? known * 2 + 2 : b->room;
                 b->streams = grown;
@@ -344,10 +358,7 @@ void hd_torch_empty_cache(void)
     for (int i = 0; i < TORCH_DEVICES; i++) {
         torch_device *d = torch_device_of(i);
         if (d) {
-            pthread_mutex_lock(&d->lock);
-            torch_graphs_end_locked(d);
-            pthread_mutex_unlock(&d->lock);
-            torch_release_later(d);
+            torch_release_ended(d);
             torch_release(d, NULL, UINT64_MAX);
             hd_memory_trim(hd_torch_runtime, d->number, 0, NULL);
         }

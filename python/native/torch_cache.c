@@ -128,10 +128,10 @@ void torch_table_remove_locked(torch_device *d, torch_block *block)
 
 /* ---- caches ---- */
 
-torch_cache *torch_cache_of_locked(torch_device *d, torch_graph *graph, void *stream)
+torch_cache *torch_cache_of_locked(torch_device *d, torch_graph *graph, torch_stream stream)
 {
     torch_cache **list = graph ? &graph->caches : &d->caches, **link = list;
-    while (*link && (*link)->stream != stream) {
+    while (*link && !torch_streams_equal((*link)->stream, stream)) {
         link = &(*link)->next;
     }
     torch_cache *cache = *link;

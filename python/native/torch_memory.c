@@ -27,8 +27,8 @@ enum { TORCH_STREAMS = 64, TORCH_MODE_RELAXED = 2 };
 
 /* ---- order ---- */
 
-/* Marks that work which is in the stream now uses the blocks. */
-static hd_status torch_claim(const torch_device *d, void *stream, torch_block *const *blocks, size_t n,
+/* Marks that work which is in the stream now uses the blocks. ARGUMENT: the stream was destroyed. */
+static hd_status torch_claim(const torch_device *d, torch_stream stream, torch_block *const *blocks, size_t n,
                              hd_access access)
 {
     hd_arg uses[TORCH_BATCH];
@@ -37,7 +37,10 @@ static hd_status torch_claim(const torch_device *d, void *stream, torch_block *c
     for (size_t i = 0; i < n; i++) {
         uses[i] = access == HD_READ ? hd_in(blocks[i]->buffer) : hd_out(blocks[i]->buffer);
     }
-    hd_status status = hd_claim_begin_stream(hd_torch_runtime, d->number, stream, uses, n, &options, &claim);
+    if (stream.id && !torch_streams_equal(stream, torch_stream_of(stream.handle))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    hd_status status = hd_claim_begin_stream(hd_torch_runtime, d->number, stream.handle, uses, n, &options, &claim);
     if (!status) {
         hd_claim_end(claim, HD_OK); /* after an error, the claim ends later than the stream's work */
     }
@@ -172,8 +175,9 @@ static bool torch_order_free(torch_device *d, torch_block *block)
     return suffices;
 }
 
-void torch_release_later(torch_device *d)
+uint64_t torch_release_later(torch_device *d)
 {
+    uint64_t released = 0;
     pthread_mutex_lock(&d->lock);
     torch_list list = d->later;
     d->later = (torch_list){NULL};
@@ -185,12 +189,14 @@ void torch_release_later(torch_device *d)
             uint64_t bytes = block->bytes;
             torch_block_free(block);
             torch_count_releases(d, 1, bytes);
+            released += bytes;
         } else {
             pthread_mutex_lock(&d->lock);
             torch_list_push(&d->later, block);
             pthread_mutex_unlock(&d->lock);
         }
     }
+    return released;
 }
 
 /* ---- from Heddle ---- */

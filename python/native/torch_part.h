@@ -34,6 +34,12 @@ typedef struct torch_cache torch_cache;
 typedef struct torch_graph torch_graph;
 typedef struct torch_device torch_device;
 
+/* A stream. The driver may give the handle of a destroyed stream to another one, but not its number. */
+typedef struct torch_stream {
+    void *handle;
+    unsigned long long id; /* 0: a default stream, or the driver gives no numbers */
+} torch_stream;
+
 /* A list of blocks by their members `next` and `previous`. */
 typedef struct torch_list {
     torch_block *first;
@@ -46,10 +52,10 @@ struct torch_block {
     torch_block *older, *newer;   /* among the larger blocks of a cache */
     hd_buffer *buffer;
     uint64_t address;
-    size_t bytes;       /* of the block */
-    size_t requested;   /* by PyTorch; 0: the block is free */
-    torch_cache *cache; /* NULL: a segment of a pool */
-    void **streams;     /* other streams that use the block (record_stream) */
+    size_t bytes;          /* of the block */
+    size_t requested;      /* by PyTorch; 0: the block is free */
+    torch_cache *cache;    /* NULL: a segment of a pool */
+    torch_stream *streams; /* other streams that use the block (record_stream) */
     unsigned n_streams, room;
     bool everywhere; /* any stream may use the block, since it was memory of a graph */
 };
@@ -57,7 +63,7 @@ struct torch_block {
 /* Free blocks of one stream, outside of captures or in the capture of one graph. */
 struct torch_cache {
     torch_cache *next;
-    void *stream;
+    torch_stream stream;
     torch_graph *graph;           /* NULL: outside of captures */
     torch_block *oldest, *newest; /* larger blocks, by the time of their free */
     torch_list blocks[TORCH_CLASSES];
@@ -107,6 +113,7 @@ struct torch_device {
 /* The driver's functions, and libstdc++'s function that throws. */
 typedef struct torch_functions {
     int (*is_capturing)(void *stream, int *status);
+    int (*stream_id)(void *stream, unsigned long long *id);
     int (*capture_info)(void *stream, int *status, unsigned long long *id, void **graph, const void ***nodes,
                         size_t *count);
     int (*object_create)(void **object, void *pointer, void (*destroy)(void *), unsigned references, unsigned flags);
@@ -138,7 +145,7 @@ void torch_table_remove_locked(torch_device *d, torch_block *block);
 
 /* The cache of a stream, in the capture of `graph` or outside of captures (NULL). NULL: no memory
  * of the host is left. */
-torch_cache *torch_cache_of_locked(torch_device *d, torch_graph *graph, void *stream);
+torch_cache *torch_cache_of_locked(torch_device *d, torch_graph *graph, torch_stream stream);
 void torch_cache_push_locked(torch_cache *cache, torch_block *block);
 torch_block *torch_cache_pop_locked(torch_cache *cache, unsigned size_class);
 /* Takes the smallest block of at least `bytes` and at most twice as many. NULL: there is none. */
@@ -152,8 +159,8 @@ size_t torch_cache_take_locked(torch_device *d, torch_cache *cache, uint64_t wan
 /* Gives blocks back to Heddle until `wanted` bytes left the caches of the device, those of `first`
  * (may be NULL) before others. Returns the bytes that left. */
 uint64_t torch_release(torch_device *d, torch_cache *first, uint64_t wanted);
-/* Gives back the blocks of the list `later` whose streams permit it now. */
-void torch_release_later(torch_device *d);
+/* Gives back the blocks of the list `later` whose streams permit it now. Returns their bytes. */
+uint64_t torch_release_later(torch_device *d);
 /* Gets a block for a request. NULL: hd_message() has the reason. */
 torch_block *torch_fetch(torch_device *d, torch_cache *cache, size_t bytes);
 /* Gets a block that is one piece of memory, with a label. */
@@ -170,6 +177,22 @@ bool torch_graph_of_locked(torch_device *d, void *stream, torch_graph **out);
 void torch_graph_park_locked(torch_graph *graph, torch_block *block);
 /* Moves the memory of graphs that are gone to the list `later`. */
 void torch_graphs_end_locked(torch_device *d);
+
+/* The stream with this handle now. */
+static inline torch_stream torch_stream_of(void *handle)
+{
+    torch_stream stream = {handle, 0};
+    bool own = (uintptr_t)handle > 1 && hd_torch_driver.stream_id;
+    if (own && hd_torch_driver.stream_id(handle, &stream.id) != 0) {
+        stream.id = 0;
+    }
+    return stream;
+}
+
+static inline bool torch_streams_equal(torch_stream a, torch_stream b)
+{
+    return a.handle == b.handle && a.id == b.id;
+}
 
 static inline bool torch_graphs_are_gone(const torch_device *d)
 {
