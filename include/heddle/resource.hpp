@@ -1,8 +1,8 @@
 /* heddle/resource.hpp - a memory resource of cuda::mr that takes memory from Heddle.
  *
  * Libraries of C++ such as RMM and Thrust take memory from objects that satisfy the concepts of
- * cuda::mr, a part of CCCL. The class hd::memory_resource satisfies these concepts. The class has
- * the names of CCCL 3.0 and those of later releases:
+ * cuda::mr, a part of CCCL. The class hd::memory_resource satisfies these concepts. It provides the
+ * names of CCCL 3.0 and those of later releases:
  *
  *     hd_runtime *runtime;
  *     hd_open(NULL, &runtime);
@@ -16,7 +16,7 @@
  * LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE.
  *
  * Copies of a resource share their memory, and compare equal. The runtime must stay open until the
- * program has given all memory back.
+ * program gave all memory back.
  *
  * Threads: any.
  * Locks: the lock of a resource, for its table; no call of Heddle happens under it.
@@ -256,7 +256,7 @@ class memory_resource
         {
             const std::lock_guard<std::mutex> guard(loans_->lock);
             list.reserve(loans_->late.size() + loans_->blocks.size());
-            list.swap(loans_->late); /* which now has room for every block again */
+            list.swap(loans_->late); /* with room for every block again */
         }
         for (const late_block &block : list) {
             end(block, false);

@@ -12,6 +12,9 @@ from ._library import check, lib
 from .tickets import Ticket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .arguments import Use
     from .claims import Claim
     from .runtime import Device, Runtime
 
@@ -70,6 +73,25 @@ class Lane:
         out = _TicketValue()
         check(lib.hd_lane_add_dependency(self._handle, ticket._value, c.byref(out)))
         return Ticket(self._runtime, out)
+
+    def run_native(self, function: Callable[[int], object], *uses: Use) -> Ticket:
+        """Submits a call of `function`, which puts work of another package into the lane's stream.
+
+        `uses` lists the tensors that this work uses: in_(x), out(x) or inout(x). When the turn of the call comes,
+        the engine calls the function with the handle of the stream. All lanes of the device wait until it returns.
+        The function must not call Heddle, and must not wait for the device. If it raises an exception, the call fails,
+        and the lane refuses work until reset(). Fails with UNSUPPORTED if placement is process.
+
+        >>> import heddle
+        >>> x, seen = heddle.zeros(4), []
+        >>> with heddle.lane() as lane:
+        ...     lane.run_native(seen.append, heddle.inout(x)).wait(60)
+        >>> len(seen)
+        1
+        """
+        from ._calls import run_native
+
+        return run_native(self, function, uses)
 
     def keep_times(self, on: bool = True) -> None:
         """Makes the lane keep the end times of its operations, for Ticket.elapsed_since."""

@@ -47,6 +47,7 @@ SHOWS = {
     "cupy_gives": ("cupy", "`heddle.from_dlpack`"),
     "interface": ("cupy", "`cupy.asarray` inside of a claim"),
     "exchange_c": ("cupy", "work on tensors from `__dlpack_c_exchange_api__`"),
+    "lane_calls": ("cupy", "kernels in the stream of a lane (`Lane.run_native`)"),
     "cupy_programs": ("cupy", "`heddle.cupy.install`: random programs"),
     "cupy_streams": ("cupy", "order of memory between streams"),
     "cupy_beside_heddle": ("cupy", "order of memory between arrays and buffers"),
@@ -248,6 +249,30 @@ def exchange_c():
         address = consumer.allocate((N,), device_type=2)
         slow((64,), (256,), (seen(address), cupy.uint64(N), cupy.float32(5), cupy.uint64(CYCLES)))
         must((consumer.take(address).numpy() == 5).all(), "Heddle read the new tensor too early")
+
+
+@check("cupy")
+def lane_calls():
+    """CuPy puts a kernel into the stream of a lane, between two launches of Heddle."""
+    import cupy
+    import heddle
+
+    slow = cupy.RawKernel(SOURCE, "slow_fill")
+    numbers = (cupy.uint64(N), cupy.float32(5), cupy.uint64(CYCLES))
+    slow((1,), (1,), (cupy.zeros(1, "f4"), cupy.uint64(1), cupy.float32(0), cupy.uint64(0)))
+    for _ in range(3):
+        with heddle.lane() as lane:
+            tensor, _ = written_late()
+            memory = cupy.cuda.UnownedMemory(tensor.buffer.address, N * 4, tensor, 0)
+            view = cupy.ndarray(N, "f4", cupy.cuda.MemoryPointer(memory, 0))
+
+            def put(stream, view=view):
+                with cupy.cuda.ExternalStream(stream):
+                    slow((64,), (256,), (view, *numbers))
+
+            ticket = lane.run_native(put, heddle.out(tensor))
+            must(not ticket.done, "the call is done before its kernel")
+            must((tensor.numpy() == 5).all(), "the kernels ran in another order")
 
 
 # ---- CuPy's allocator ----

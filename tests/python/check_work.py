@@ -2,12 +2,14 @@
 
 import asyncio
 import ctypes
+import gc
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import weakref
 
 import heddle
 import numpy as np
@@ -363,6 +365,71 @@ class Threads(unittest.TestCase):
             thread.join()
         self.assertEqual(failures, [])
         self.assertTrue((x.numpy() == 400).all())
+
+
+@unittest.skipIf(heddle.current().placement == "process", "the streams are in another process")
+class LaneCalls(unittest.TestCase):
+    def test_order(self):
+        """The function runs behind earlier work in the lane, and later work waits for it."""
+        x = heddle.zeros(4, "u32", kind="pinned")
+        seen = []
+        with heddle.claim(write=[x]) as claim, heddle.lane() as lane:
+            ticket = lane.run_native(lambda stream: seen.append((stream, list(view))), heddle.inout(x))
+            view = claim.numpy(x)
+            view[:] = 7
+            later = x.buffer.fill(8)
+            self.assertFalse(ticket.done)
+            self.assertEqual(seen, [])
+        ticket.wait(60)
+        later.wait(60)
+        self.assertEqual([values for _, values in seen], [[7] * 4])
+        self.assertNotEqual(seen[0][0], 0)
+        self.assertEqual(x.numpy().tolist(), [8] * 4)
+
+    def test_exceptions(self):
+        lane, x = heddle.lane(), heddle.zeros(4)
+
+        def fails(stream):
+            raise KeyError("lost")
+
+        ticket = lane.run_native(fails, heddle.out(x))
+        with self.assertRaises(heddle.Error) as caught:
+            ticket.wait(60)
+        self.assertEqual(caught.exception.status, heddle.Status.FAILED)
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
+        with self.assertRaises(heddle.Error):
+            lane.run_native(fails, heddle.out(x))
+        lane.reset(60)
+        with self.assertRaises(TypeError):
+            lane.run_native(fails, x)
+
+    def test_calls_that_never_run(self):
+        """The package forgets the function of a call whose input failed."""
+        lane, x = heddle.lane(), heddle.zeros(4)
+        with self.assertRaises(ZeroDivisionError), heddle.claim(write=[x]):
+            raise ZeroDivisionError
+
+        class Function:
+            def __call__(self, stream):
+                raise AssertionError("the input failed")
+
+        function = Function()
+        gone = weakref.ref(function)
+        with self.assertRaises(heddle.Error):
+            lane.run_native(function, heddle.in_(x)).wait(60)
+        del function
+        lane.reset(60)
+        lane.run_native(lambda stream: None).wait(60)
+        gc.collect()
+        self.assertIsNone(gone())
+
+
+@unittest.skipUnless(heddle.current().placement == "process", "only worker processes refuse lane calls")
+class NoLaneCalls(unittest.TestCase):
+    def test_refusal(self):
+        with self.assertRaises(heddle.Error) as caught:
+            heddle.lane().run_native(print)
+        self.assertEqual(caught.exception.status, heddle.Status.UNSUPPORTED)
 
 
 if __name__ == "__main__":
