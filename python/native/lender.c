@@ -23,7 +23,8 @@
 typedef struct lender_block {
     void *address; /* first: the key of the table */
     hd_buffer *buffer;
-    void *stream; /* in which the package got the block */
+    void *stream; /* in which the package uses the block */
+    uint64_t stream_id;
     int device, ordinal;
     struct lender_block *next; /* in the list of late blocks */
 } lender_block;
@@ -171,14 +172,38 @@ static bool lender_await_device(int ordinal)
     return done;
 }
 
-/* Orders the end of a loan. If the package destroyed the stream meanwhile, its work may still run,
- * so the call waits for the device. False: the order must wait, since the stream is being captured,
- * or no claim could be made. */
-static bool lender_order_end(const hd_python_lender *l, const lender_block *block, void *stream)
+/* The driver's id of a stream, which no later stream gets. 0: a default stream, or unknown. */
+static uint64_t lender_read_stream_id(void *stream)
 {
+    static int (*_Atomic get_id)(void *, unsigned long long *);
+    unsigned long long id = 0;
+    if ((uintptr_t)stream <= 2) {
+        return 0;
+    }
+    int (*known)(void *, unsigned long long *) = get_id;
+    if (!known) {
+        void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        if (!driver) {
+            return 0;
+        }
+        known = (int (*)(void *, unsigned long long *))dlsym(driver, "cuStreamGetId");
+        get_id = known;
+        dlclose(driver);
+    }
+    return known && !known(stream, &id) ? id : 0;
+}
+
+/* Orders the end of a loan. If the package destroyed the stream meanwhile, its work may still run,
+ * and another stream may have its handle. Then the call waits for the device. False: the order must
+ * wait, since the stream is being captured, or no claim could be made. */
+static bool lender_order_end(const hd_python_lender *l, const lender_block *block)
+{
+    if (block->stream_id != lender_read_stream_id(block->stream) && lender_await_device(block->ordinal)) {
+        return true;
+    }
     /* 2 would be the default stream of this thread, and the loan may be another thread's. The
      * legacy default stream runs after the default streams of all threads. */
-    hd_status status = lender_claim_block(l, block, (uintptr_t)stream == 2 ? NULL : stream);
+    hd_status status = lender_claim_block(l, block, (uintptr_t)block->stream == 2 ? NULL : block->stream);
     if (status && status != HD_ERROR_UNSUPPORTED && lender_await_device(block->ordinal)) {
         return true;
     }
@@ -202,7 +227,7 @@ static void lender_settle_late(hd_python_lender *l)
     while (list) {
         lender_block *block = list;
         list = block->next;
-        if (lender_order_end(l, block, block->stream)) {
+        if (lender_order_end(l, block)) {
             lender_free_block(block);
         } else {
             block->next = rest;
@@ -257,6 +282,7 @@ void *hd_python_lender_lend(hd_python_lender *l, size_t bytes, int ordinal, void
         return NULL;
     }
     block->stream = stream;
+    block->stream_id = lender_read_stream_id(stream);
     block->device = device;
     block->ordinal = ordinal;
     if (lender_fill_block(l, block, bytes)) {
@@ -268,7 +294,7 @@ void *hd_python_lender_lend(hd_python_lender *l, size_t bytes, int ordinal, void
 
 static void lender_end_loan(hd_python_lender *l, lender_block *block)
 {
-    if (lender_order_end(l, block, block->stream)) {
+    if (lender_order_end(l, block)) {
         lender_free_block(block);
         return;
     }
@@ -287,6 +313,7 @@ hd_status hd_python_lender_return(hd_python_lender *l, void *address, void *stre
         return hd_error_set(HD_ERROR_HANDLE, "hd_python_lender_return: the address was not lent");
     }
     block->stream = stream;
+    block->stream_id = lender_read_stream_id(stream);
     lender_end_loan(l, block);
     return HD_OK;
 }

@@ -391,8 +391,9 @@ def cupy_lost_stream():
                 first = cupy.zeros(LARGE, "f4")
                 slow((64,), (256,), (first, cupy.uint64(LARGE), cupy.float32(9), cupy.uint64(CYCLES)))
             del stream
+            other = cupy.cuda.Stream(non_blocking=True)  # may have the handle of the destroyed one
             del first
-            with cupy.cuda.Stream(non_blocking=True):
+            with other:
                 second = cupy.full(LARGE, step, "f4")
                 cupy.cuda.Device().synchronize()
                 must(bool((second == step).all()), "a kernel of a destroyed stream changed an array")
