@@ -198,9 +198,9 @@ class memory_resource
         options.label = loans_->label.c_str();
         hd_buffer *buffer = nullptr;
         check(hd_alloc_with(loans_->lane, bytes != 0 ? bytes : 1, &options, &buffer));
-        hd_status status = hd_buffer_wait(buffer, HD_READ_WRITE, ready ? HD_FOREVER : 0);
-        if (status != HD_OK && !ready) {
-            status = claim(buffer, stream);
+        hd_status status = ready ? hd_buffer_wait(buffer, HD_READ_WRITE, HD_FOREVER) : claim(buffer, stream);
+        if (status == HD_ERROR_UNSUPPORTED && hd_buffer_wait(buffer, HD_READ_WRITE, 0) == HD_OK) {
+            status = HD_OK; /* the stream is being captured, but no earlier work uses the memory */
         }
         if (status != HD_OK) {
             const resource_error failure(hd_message());

@@ -254,8 +254,9 @@ static hd_status lender_fill_block(hd_python_lender *l, lender_block *block, siz
         return status;
     }
     block->address = (void *)(uintptr_t)hd_buffer_address(block->buffer);
-    if (hd_buffer_wait(block->buffer, HD_READ_WRITE, 0)) {
-        status = lender_claim_block(l, block, block->stream);
+    status = lender_claim_block(l, block, block->stream);
+    if (status == HD_ERROR_UNSUPPORTED && !hd_buffer_wait(block->buffer, HD_READ_WRITE, 0)) {
+        status = HD_OK; /* the stream is being captured, but no earlier work uses the memory */
     }
     if (!status && !lender_add_block(l, block)) {
         status = hd_error_set(HD_ERROR_HOST_MEMORY, "hd_python_lender_lend: no memory for the table of blocks");
