@@ -190,7 +190,7 @@ static void bench_ranks_send(ranks_state *x, int side)
 {
     const int n = (int)x->row->bytes;
     if (side == RANKS_HEDDLE) {
-        /* without a wait: Heddle orders what follows */
+        /* the program does not wait: Heddle orders the next operations */
         RANKS_TRY(hd_mpi_send(x->mpi, hd_mpi_buffer(x->from), x->peer, RANKS_TAG, MPI_COMM_WORLD, NULL));
     } else if (side == RANKS_HAND) {
         bench_ranks_copy_out(x, 0);

@@ -198,9 +198,9 @@ static int trace_ranks_compare_met(const void *a, const void *b)
 
 /* A rank waited for another one. */
 typedef struct wait {
-    trace_waited key; /* only what tells the waits apart */
+    trace_waited key; /* only the fields that distinguish waits */
     int64_t begin, end;
-    int64_t called, ready, posted; /* of the other side */
+    int64_t called, ready, posted; /* the times of the other side */
     uint64_t bytes;
     int64_t idle, blocked;
 } wait;

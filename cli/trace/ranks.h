@@ -18,8 +18,8 @@
 #include <stdio.h>
 #include "cli/trace/model.h"
 
-/* The reasons for the wait of a receive, by what the sender had not done yet. For a send and a
- * collective operation, by what the other side had not done. */
+/* The reasons why a receive waited: the steps that the sender had not done yet. For a send or a
+ * collective operation: the steps of the other side. */
 typedef enum trace_lag {
     TRACE_LAG_CALL,  /* the program had not made the call */
     TRACE_LAG_BYTES, /* the bytes were not ready, or not free */
@@ -36,19 +36,19 @@ typedef struct trace_side {
 
 typedef struct trace_met {
     trace_side sent, received;
-    int64_t way; /* ns from both being posted to the end of the receive */
+    int64_t way; /* ns from the later one of both posts to the end of the receive */
 } trace_met;
 
 /* Waits with the same ranks, kind, communicator and tag. A rank that waits for two messages at the
  * same time waits once: the later one counts from the end of the earlier one. */
 typedef struct trace_waited {
-    int32_t rank, other; /* who waited, for whom */
-    uint8_t kind;        /* HDI_RECORD_MESSAGE_* of the one that waited */
+    int32_t rank, other; /* the rank that waited, and the rank for which it waited */
+    uint8_t kind;        /* HDI_RECORD_MESSAGE_* of the rank that waited */
     int32_t tag;
     uint32_t communicator;
     uint64_t count, bytes;
     int64_t wait, lag[TRACE_LAGS];
-    int64_t idle, blocked; /* of a receive: as in trace_message, since its wait is its whole time */
+    int64_t idle, blocked; /* only of receives: as in trace_message */
     int64_t longest, longest_at;
 } trace_waited;
 
@@ -57,23 +57,23 @@ typedef struct trace_ranks {
     int n;
     int32_t ranks;
     int64_t zero;         /* time 0, on rank 0's clock */
-    int64_t length;       /* until the last end of a trace */
+    int64_t length;       /* from time 0 to the end of the last trace */
     trace_met *met;       /* sorted by the end of the receive */
     trace_waited *waited; /* sorted by wait, longest first */
     size_t n_met, n_waited;
     /* messages whose other side is not in the files; pairs that ended before they began */
     uint64_t lone_sends, lone_receives, lone_collectives, senseless;
-    uint64_t missing;        /* messages that the traces themselves lack */
+    uint64_t missing;        /* messages for which the traces lack records */
     int64_t within;          /* the largest error of a clock */
     uint32_t *communicators; /* the numbers of all communicators, sorted */
     size_t n_communicators;
 } trace_ranks;
 
-/* Puts the traces on one clock. `files` stays in use. False: `error` is one line. */
+/* Puts the traces on one clock. `out` keeps using `files`. False: `error` is one line. */
 bool trace_ranks_make(trace **files, int n, trace_ranks *out, char error[512]);
 void trace_ranks_release(trace_ranks *r);
 
-/* A time of a trace on the common clock. */
+/* Converts a time of a trace to the common clock. */
 int64_t trace_ranks_time(const trace_ranks *r, int file, int64_t time);
 
 const char *trace_message_text(uint8_t kind); /* "send" */

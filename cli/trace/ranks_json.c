@@ -92,7 +92,7 @@ static void trace_ranks_json_put_traces(hdi_json *j, const trace_ranks *r)
         hdi_json_object(j);
         trace_ranks_json_put(j, "rank", t->rank);
         trace_ranks_json_put(j, "begins_at_ns", trace_ranks_time(r, f, 0));
-        trace_ranks_json_put(j, "clock_ns", t->clock); /* of this rank, at that time */
+        trace_ranks_json_put(j, "clock_ns", t->clock); /* the clock of this rank at that time */
         trace_put_json_members(t, j);
         hdi_json_object_end(j);
     }

@@ -299,8 +299,9 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
  *     the guards once nothing uses the buffer any more. Heddle keeps the memory until this check
  *     (held_bytes). If the program never ends a claim on the memory, Heddle does not check the
  *     guards. An operation on the device writes the guards and the pattern. Uses of the buffer wait
- *     for it, but a kernel that got only the address may run before, and then Heddle misses its
- *     overrun. So declare the buffer, or wait with hd_buffer_wait before you use its address.
+ *     for this operation. But a kernel that got only the address may run earlier, and then Heddle
+ *     misses its overrun. So declare the buffer, or wait with hd_buffer_wait before you use its
+ *     address.
  *   - A second hd_free of a handle is a double free. Without memory_debug, the second call only
  *     fails with HANDLE.
  *   - A call on a freed buffer fails with HANDLE, as always, and the message names the buffer.

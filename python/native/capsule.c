@@ -5,7 +5,7 @@
  * end of a capsule is a function of C. The file uses no header of Python: the package passes the two
  * functions of the interpreter that it needs.
  *
- * Threads: the interpreter's, which hold its lock or are attached to it.
+ * Threads: those of the interpreter, which hold its lock or are attached to it.
  * Locks: none.
  * Always: hd_python_begin runs before the first capsule.
  */

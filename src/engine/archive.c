@@ -5,7 +5,7 @@
  * has room, the steps join that entry.
  *
  * Threads, Locks: see archive.h.
- * Always: once the entry behind it did not join it, an entry in steps never changes.
+ * Always: if an entry does not join the entry in steps before it, that entry never changes again.
  */
 #include "engine/archive.h"
 
@@ -28,7 +28,7 @@ typedef struct failure_cause {
     int32_t driver_code;
     uint16_t kernel;
     uint8_t op;
-    uint8_t flags; /* LOST and so on */
+    uint8_t flags; /* LOST and others */
 } failure_cause;
 
 /* Stretches of positions, each of which stands for one hdi_failure. Without `steps`, all stretches
@@ -55,7 +55,7 @@ typedef struct hdi_archive_entry {
 } entry;
 
 /* CLAIMS: claims of this lane that failed one after the other, without a success in between. Each
- * one is to blame for itself, so the entry needs no rhythm. */
+ * one is to blame for itself, so the distances need not be equal. */
 enum { LOST = 1, INHERITED = 2, WAITED = 4, CLAIMS = 8 };
 
 /* A step stores the distance from the end of one stretch to the begin of the next, which is never
