@@ -26,7 +26,7 @@ static inline hd_status hdmpi_mpi_check(const char *call)
 
 /* ---- the share of a rank ---- */
 
-/* hd_open with `more` behind the settings. */
+/* Calls hd_open with `more` behind the settings. */
 static inline hd_status hdmpi_open_with(const char *call, const char *settings, const char *more, hd_runtime **out)
 {
     hd_options options;
@@ -44,7 +44,7 @@ static inline hd_status hdmpi_open_with(const char *call, const char *settings, 
     return status;
 }
 
-/* The devices that a runtime would open; -1: a failure, as hd_open reports it. */
+/* The number of devices that a runtime would open; -1: hd_open failed, and reports the failure. */
 static inline int hdmpi_devices_count(const char *call, const char *settings)
 {
     hd_runtime *runtime = NULL;
@@ -75,7 +75,7 @@ static inline int hdmpi_devices_are_chosen(const char *settings)
 }
 
 /* A number for the set of GPUs that this rank sees, from 0 on; 0: it sees none. Launchers such as
- * Slurm may show each rank other GPUs. */
+ * Slurm may show different GPUs to each rank. */
 static inline int hdmpi_visible_devices(const char *settings)
 {
     const char *const of_user = getenv("HEDDLE_DRIVER");
