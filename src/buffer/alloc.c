@@ -539,7 +539,7 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     } else if (hdi_buffer_is_imported(b)) {
         b->kind->leave(b, points, n);
     } else if (b->owner == HDI_OWNER_HOST) {
-        hdi_host_release(b, points, n);
+        hdi_buffer_host_release(b, points, n);
     } else if (hdi_buffer_of_now(b)) {
         hdi_arena_free(b->runtime->devices[b->owner]->arena, b->block, points, n);
     }

@@ -371,16 +371,16 @@ extern const hdi_lifetime hdi_host_lifetime;
  * the limit waits for memory that work still uses. Errors: as hd_alloc_host, and TIMEOUT. */
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out);
 /* Returns a buffer's pinned memory to the pool, with the points of work that still uses it. */
-void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
+void hdi_buffer_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
 
 /* Gives a pinned buffer that is not live yet memory from outside the pool. `kind` provides `map`
  * and `bring` for pinned memory (below). */
 struct hdi_buffer_ops;
 void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uint64_t bytes,
                           const struct hdi_buffer_ops *kind);
-hd_status hdi_host_map(struct hd_buffer *b, hd_access access, int64_t deadline);
-hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
-                         int64_t deadline);
+hd_status hdi_buffer_host_map(struct hd_buffer *b, hd_access access, int64_t deadline);
+hd_status hdi_buffer_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                                hd_access access, int64_t deadline);
 
 /* Returns a device that is not lost, for work that any device can do. If all are lost, returns the
  * first device. */

@@ -61,7 +61,7 @@ static int64_t host_buffer_deadline(const struct hd_buffer *b)
 
 /* ---- mapping ---- */
 
-hd_status hdi_host_map(struct hd_buffer *b, hd_access access, int64_t deadline)
+hd_status hdi_buffer_host_map(struct hd_buffer *b, hd_access access, int64_t deadline)
 {
     return hdi_buffer_settle(b, NULL, 0, b->bytes, host_buffer_access(access), deadline);
 }
@@ -134,8 +134,8 @@ static void host_buffer_note_pinned(struct hd_buffer *b, const hd_buffer *handle
     hdi_buffer_uses_unlock(b);
 }
 
-hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
-                         int64_t deadline)
+hd_status hdi_buffer_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                                hd_access access, int64_t deadline)
 {
     hd_status status = hdi_buffer_settle(b, handle, low, high, host_buffer_access(access), deadline);
     if (!status) {
@@ -144,7 +144,7 @@ hd_status hdi_host_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t 
     return status;
 }
 
-static const hdi_buffer_ops pinned_ops = {.map = hdi_host_map, .bring = hdi_host_bring};
+static const hdi_buffer_ops pinned_ops = {.map = hdi_buffer_host_map, .bring = hdi_buffer_host_bring};
 
 static hd_status host_buffer_bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
                                    hd_access access)
@@ -219,7 +219,7 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 
 /* True if the work of a point no longer uses its memory. After a loss of a device in this process,
  * the device's work counts as done, but may still run. */
-static bool host_memory_is_finished(void *context, hdi_point point)
+static bool host_buffer_is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;
     if (!hdi_point_done(rt, point)) {
@@ -232,7 +232,7 @@ static bool host_memory_is_finished(void *context, hdi_point point)
     return !(hdi_failure_find(rt, point.lane, point.position, &failure) && failure.lost);
 }
 
-static uint64_t host_memory_lost_devices(void *context)
+static uint64_t host_buffer_lost_devices(void *context)
 {
     hd_runtime *rt = context;
     uint64_t lost = 0;
@@ -242,13 +242,13 @@ static uint64_t host_memory_lost_devices(void *context)
     return lost;
 }
 
-static bool host_memory_may_unpin(void *context)
+static bool host_buffer_may_unpin(void *context)
 {
     hd_runtime *rt = context;
     return hdi_rest_is_near(&hdi_memory_of(rt)->rest, rt);
 }
 
-static uint64_t host_memory_limit(const hd_runtime *rt)
+static uint64_t host_buffer_limit(const hd_runtime *rt)
 {
     const hdi_option_AMOUNT *limit = &rt->options.pinned_limit;
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -256,7 +256,7 @@ static uint64_t host_memory_limit(const hd_runtime *rt)
 }
 
 /* The port of a device for pinned memory. NULL: the device is unusable now. */
-static hdi_port *host_memory_usable_port(void *context, int index)
+static hdi_port *host_buffer_usable_port(void *context, int index)
 {
     hd_runtime *rt = context;
     hdi_device *device = rt->devices[index];
@@ -264,11 +264,11 @@ static hdi_port *host_memory_usable_port(void *context, int index)
     return usable ? device->port : NULL;
 }
 
-static hd_status host_memory_ready(hd_runtime *rt)
+static hd_status host_buffer_ready(hd_runtime *rt)
 {
     const hdi_pinned_config pinned = {
         .n_devices = rt->n_devices,
-        .port = host_memory_usable_port,
+        .port = host_buffer_usable_port,
         .context = rt,
         .everywhere = rt->is_process,
         .populate = rt->provider->pins_memory,
@@ -279,12 +279,12 @@ static hd_status host_memory_ready(hd_runtime *rt)
     }
     const hdi_host_pool_config config = {
         .pinned = hdi_memory_of(rt)->pinned,
-        .limit_bytes = host_memory_limit(rt),
-        .finished = host_memory_is_finished,
+        .limit_bytes = host_buffer_limit(rt),
+        .finished = host_buffer_is_finished,
         /* with worker processes, a lost device writes nothing, since its worker ended before the
          * device counted as lost */
-        .lost = rt->is_process ? NULL : host_memory_lost_devices,
-        .may_unpin = host_memory_may_unpin,
+        .lost = rt->is_process ? NULL : host_buffer_lost_devices,
+        .may_unpin = host_buffer_may_unpin,
         .context = rt,
     };
     return hdi_host_pool_create(&config, &hdi_memory_of(rt)->host_pool);
@@ -299,7 +299,7 @@ typedef struct left_pool {
 
 static _Atomic(left_pool *) left_pools;
 
-static void host_memory_leave(hdi_host_pool *pool)
+static void host_buffer_leave(hdi_host_pool *pool)
 {
     left_pool *left = malloc(sizeof *left);
     if (left) { /* without memory for an entry, the pool stays, too, but is not in the list */
@@ -309,13 +309,13 @@ static void host_memory_leave(hdi_host_pool *pool)
     }
 }
 
-static void host_memory_release(hd_runtime *rt)
+static void host_buffer_release(hd_runtime *rt)
 {
     if (rt->hung) {
         return; /* a kernel that still runs may use the memory */
     }
     if (rt->claimed) {
-        host_memory_leave(hdi_memory_of(rt)->host_pool); /* the program may still use it */
+        host_buffer_leave(hdi_memory_of(rt)->host_pool); /* the program may still use it */
         return;
     }
     hdi_host_pool_destroy(hdi_memory_of(rt)->host_pool, !hdi_driver_is_usable(rt));
@@ -324,7 +324,7 @@ static void host_memory_release(hd_runtime *rt)
     hdi_pinned_pool_destroy(hdi_memory_of(rt)->pinned);
 }
 
-const hdi_lifetime hdi_host_lifetime = {.ready = host_memory_ready, .release = host_memory_release};
+const hdi_lifetime hdi_host_lifetime = {.ready = host_buffer_ready, .release = host_buffer_release};
 
 /* The ways in which memory can become free for an allocation at the limit. */
 typedef struct prospect {
@@ -352,7 +352,7 @@ typedef struct host_request {
 } host_request;
 
 /* Frees idle chunks. Then finds the ways in which more memory can become free. */
-static prospect host_memory_look(const host_request *r)
+static prospect host_buffer_look(const host_request *r)
 {
     hd_runtime *rt = r->runtime;
     hdi_shrink(rt);
@@ -376,7 +376,7 @@ static prospect host_memory_look(const host_request *r)
 
 /* Makes an attempt if it is this allocation's turn. Otherwise returns HOST_MEMORY without a
  * message. */
-static hd_status host_memory_try(host_request *r)
+static hd_status host_buffer_try(host_request *r)
 {
     hd_runtime *rt = r->runtime;
     bool in_turn = r->place || (!r->own && !hdi_line_is_empty(hdi_line_of(rt, HD_DEVICE_HOST)));
@@ -394,28 +394,28 @@ static hd_status host_memory_try(host_request *r)
 
 /* Waits until memory in use becomes free, or until other threads free memory. Tries again whenever
  * memory was freed. */
-static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
+static hd_status host_buffer_wait_for(host_request *r, hdi_memory_wait *p)
 {
     hd_runtime *rt = r->runtime;
     const hdi_line *line = hdi_line_of(rt, HD_DEVICE_HOST);
     uint64_t chances = hdi_line_chances(line);
-    prospect seen = host_memory_look(r);
-    /* this attempt may get chunks that host_memory_look freed */
-    hd_status status = host_memory_try(r);
+    prospect seen = host_buffer_look(r);
+    /* this attempt may get chunks that host_buffer_look freed */
+    hd_status status = host_buffer_try(r);
     while (status == HD_ERROR_HOST_MEMORY && (seen.comes_back || seen.claimed || seen.live || !r->tried) &&
            !hdi_memory_wait_over(p, !seen.comes_back)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
         hdi_memory_wait_sleep(p);
-        prospect now = host_memory_look(r);
+        prospect now = host_buffer_look(r);
         uint64_t before = chances;
         chances = hdi_line_chances(line);
         if (now.number != seen.number) {
             hdi_memory_wait_moved(p);
         }
         if (now.number != seen.number || chances != before || seen.held) {
-            status = host_memory_try(r);
+            status = host_buffer_try(r);
         }
         seen = now;
     }
@@ -429,22 +429,22 @@ static hd_status host_memory_wait_for(host_request *r, hdi_memory_wait *p)
 }
 
 /* Waits in the line. A request for a transfer waits without the line. */
-static hd_status host_memory_wait_in_line(host_request *r, hdi_memory_wait *p)
+static hd_status host_buffer_wait_in_line(host_request *r, hdi_memory_wait *p)
 {
     hdi_in_line place;
     if (r->own || hdi_reclaim_is_inside()) {
-        return host_memory_wait_for(r, p);
+        return host_buffer_wait_for(r, p);
     }
     hdi_line_join(r->runtime, HD_DEVICE_HOST, &place, r->bytes);
     r->place = &place;
-    hd_status status = host_memory_wait_for(r, p);
+    hd_status status = host_buffer_wait_for(r, p);
     r->place = NULL;
     hdi_line_leave(r->runtime, HD_DEVICE_HOST, &place, status == HD_OK);
     return status;
 }
 
 /* Takes a block. `wait`: waits at the limit; *p gives the reason why the wait ended. */
-static hd_status host_memory_take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out,
+static hd_status host_buffer_take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out,
                                   hdi_points *inherited, hdi_memory_wait *p)
 {
     host_request r = {.runtime = rt, .bytes = bytes, .own = own, .out = out, .inherited = inherited};
@@ -452,13 +452,13 @@ static hd_status host_memory_take(hd_runtime *rt, size_t bytes, bool own, bool w
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
-    hd_status status = host_memory_try(&r);
+    hd_status status = host_buffer_try(&r);
     bool possible = hdi_host_pool_allows(hdi_memory_of(rt)->host_pool, bytes);
     if (status == HD_ERROR_HOST_MEMORY && possible && hdi_shrink(rt)) {
-        status = host_memory_try(&r);
+        status = host_buffer_try(&r);
     }
     if (status == HD_ERROR_HOST_MEMORY && wait && possible) {
-        status = host_memory_wait_in_line(&r, p);
+        status = host_buffer_wait_in_line(&r, p);
     } else if (status == HD_ERROR_HOST_MEMORY && !r.tried) {
         /* sets the message */
         status = hdi_host_pool_take(hdi_memory_of(rt)->host_pool, bytes, own, out, inherited);
@@ -507,7 +507,7 @@ void hdi_buffer_take_host(struct hd_buffer *b, void *host, uint64_t address, uin
     b->special |= HDI_BUFFER_IMPORTED;
 }
 
-hd_status hdi_host_fail_take(hd_runtime *rt, uint64_t bytes, const hdi_memory_wait *p)
+hd_status hdi_buffer_host_fail_take(hd_runtime *rt, uint64_t bytes, const hdi_memory_wait *p)
 {
     if (p->end == HDI_MEMORY_WAIT_CLOSED) {
         return hdi_closed_meanwhile();
@@ -561,13 +561,13 @@ static hd_status host_buffer_make(hd_runtime *rt, size_t bytes, bool own, bool w
     hdi_host_block block;
     hdi_points inherited;
     hdi_memory_wait waited;
-    hd_status status = host_memory_take(rt, bytes, own, wait, &block, &inherited, &waited);
+    hd_status status = host_buffer_take(rt, bytes, own, wait, &block, &inherited, &waited);
     if (status) {
         hdi_buffer_give(rt, b);
         if (!own) {
             hdi_host_pool_count_failure(hdi_memory_of(rt)->host_pool);
         }
-        return hdi_fail_pass(hdi_host_fail_take(rt, bytes, &waited));
+        return hdi_fail_pass(hdi_buffer_host_fail_take(rt, bytes, &waited));
     }
     if (!host_buffer_settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(hdi_memory_of(rt)->host_pool, &block, hdi_points_data(&inherited), inherited.count);
@@ -624,7 +624,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
     return status;
 }
 
-void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points)
+void hdi_buffer_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
     hdi_host_pool_give(hdi_memory_of(b->runtime)->host_pool, &b->pinned, points, n_points);
 }

@@ -256,7 +256,7 @@ static hd_status import_pin(hdi_region *e, uint64_t low, uint64_t high, uint64_t
     hd_error error;
     hdi_error_get(&error);
     bool limited = status == HD_ERROR_HOST_MEMORY && error.driver_code == 0;
-    return limited ? hdi_fail_pass(hdi_host_fail_take(rt, high - low, &wait)) : status;
+    return limited ? hdi_fail_pass(hdi_buffer_host_fail_take(rt, high - low, &wait)) : status;
 }
 
 hd_status hdi_import_host(hd_runtime *rt, void *memory, size_t bytes, const hd_import_options *options,

@@ -76,6 +76,6 @@ hd_status hdi_take_or_wait(hdi_device *device, size_t bytes, uint64_t losses, hd
 
 /* Reports the pool's failure to provide `bytes` of pinned memory, under the name of the call. Adds
  * the reason why the wait *p ended, a remedy, and the largest holders to the message. */
-hd_status hdi_host_fail_take(hd_runtime *rt, uint64_t bytes, const hdi_memory_wait *p);
+hd_status hdi_buffer_host_fail_take(hd_runtime *rt, uint64_t bytes, const hdi_memory_wait *p);
 
 #endif

@@ -436,7 +436,8 @@ static void region_leave(struct hd_buffer *b, const hdi_point *points, size_t n_
 }
 
 const hdi_buffer_ops hdi_region_device_ops = {.leave = region_leave};
-const hdi_buffer_ops hdi_region_host_ops = {.map = hdi_host_map, .bring = hdi_host_bring, .leave = region_leave};
+const hdi_buffer_ops hdi_region_host_ops = {
+    .map = hdi_buffer_host_map, .bring = hdi_buffer_host_bring, .leave = region_leave};
 
 /* ---- the end of the runtime ---- */
 
