@@ -36,19 +36,19 @@ struct hdi_checker {
     hd_lane *lanes[HDI_DEVICES_MAX];
 };
 
-static struct hdi_checker *checker_of(hd_runtime *rt)
+static struct hdi_checker *guard_checker_of(hd_runtime *rt)
 {
     return hdi_kinds_of(rt)->checker;
 }
 
-hd_lane *hdi_checker_lane(const hdi_device *device)
+hd_lane *hdi_guard_checker_lane(const hdi_device *device)
 {
-    return checker_of(device->runtime)->lanes[device->index];
+    return guard_checker_of(device->runtime)->lanes[device->index];
 }
 
 /* ---- the list: the lock is held ---- */
 
-static void checker_append(struct hdi_checker *all, struct hd_buffer *b)
+static void guard_checker_append(struct hdi_checker *all, struct hd_buffer *b)
 {
     b->next = NULL;
     if (all->last) {
@@ -59,7 +59,7 @@ static void checker_append(struct hdi_checker *all, struct hd_buffer *b)
     all->last = b;
 }
 
-static struct hd_buffer *checker_take_all(struct hdi_checker *all)
+static struct hd_buffer *guard_checker_take_all(struct hdi_checker *all)
 {
     struct hd_buffer *first = all->first;
     all->first = NULL;
@@ -67,10 +67,10 @@ static struct hd_buffer *checker_take_all(struct hdi_checker *all)
     return first;
 }
 
-static void checker_add(struct hdi_checker *all, struct hd_buffer *b)
+static void guard_checker_add(struct hdi_checker *all, struct hd_buffer *b)
 {
     hdi_mutex_lock(&all->lock);
-    checker_append(all, b);
+    guard_checker_append(all, b);
     hdi_mutex_unlock(&all->lock);
 }
 
@@ -78,7 +78,7 @@ static void checker_add(struct hdi_checker *all, struct hd_buffer *b)
 
 /* Ends a buffer that nothing uses any more, and that this thread owns. If the buffer's guards
  * cannot be read now, the buffer returns to the list. */
-static void checker_finish(struct hd_buffer *b)
+static void guard_checker_finish(struct hd_buffer *b)
 {
     hdi_device *device = b->runtime->devices[b->owner];
     hdi_hold_end(b);
@@ -87,28 +87,28 @@ static void checker_finish(struct hd_buffer *b)
 
 /* Looks at all buffers in the list. Returns a point of work that one of these buffers waits for;
  * position 0: no buffer waits. */
-static hdi_point checker_look(struct hdi_checker *all)
+static hdi_point guard_checker_look(struct hdi_checker *all)
 {
     hdi_point wait = {0, 0};
     hdi_mutex_lock(&all->lock);
-    struct hd_buffer *next, *b = checker_take_all(all);
+    struct hd_buffer *next, *b = guard_checker_take_all(all);
     hdi_mutex_unlock(&all->lock);
     for (; b; b = next) {
         next = b->next;
         hdi_point point = hdi_buffer_awaited(b);
         if (point.position) {
             wait = point;
-            checker_add(all, b);
+            guard_checker_add(all, b);
         } else {
             /* a finding calls the program, which may call the library */
             HDI_INSIDE_STILL(all->runtime);
-            checker_finish(b);
+            guard_checker_finish(b);
         }
     }
     return wait;
 }
 
-static int64_t checker_run(void *context)
+static int64_t guard_checker_run(void *context)
 {
     struct hdi_checker *all = context;
     hd_runtime *rt = all->runtime;
@@ -116,12 +116,12 @@ static int64_t checker_run(void *context)
     hdi_mutex_lock(&all->lock);
     bool empty = !all->first;
     hdi_mutex_unlock(&all->lock);
-    /* A closing runtime refuses some requests, so the checker does nothing. checker_stop checks the
-     * buffers that are left. */
+    /* A closing runtime refuses some requests, so the checker does nothing. guard_checker_stop
+     * checks the buffers that are left. */
     if (empty || hdi_is_closing(rt)) {
         return INT64_MAX;
     }
-    hdi_point wait = checker_look(all);
+    hdi_point wait = guard_checker_look(all);
     if (wait.position) {
         hdi_wait_position_unrecorded(rt, wait.lane, wait.position, hdi_deadline(LOOK_NS));
         return 0;
@@ -129,9 +129,9 @@ static int64_t checker_run(void *context)
     return hdi_deadline(LOOK_NS);
 }
 
-bool hdi_checker_keep(struct hd_buffer *b)
+bool hdi_guard_checker_keep(struct hd_buffer *b)
 {
-    struct hdi_checker *all = checker_of(b->runtime);
+    struct hdi_checker *all = guard_checker_of(b->runtime);
     /* after the checker's stop this call also succeeds, and hd_close then ends the buffers in the
      * list */
     bool kept = hdi_service_start(&all->thread);
@@ -141,22 +141,22 @@ bool hdi_checker_keep(struct hd_buffer *b)
          * cannot fail */
         hdi_hold_begin(b, 0);
         hdi_hold_keeps(b);
-        checker_add(all, b);
+        guard_checker_add(all, b);
         hdi_service_wake(&all->thread);
     }
     return kept;
 }
 
-int64_t hdi_checker_deadline(hd_runtime *rt)
+int64_t hdi_guard_checker_deadline(hd_runtime *rt)
 {
-    struct hdi_checker *all = checker_of(rt);
+    struct hdi_checker *all = guard_checker_of(rt);
     return hdi_service_is_stopped(&all->thread) ? hdi_close_deadline(rt)
                                                 : hdi_option_deadline(rt->options.transfer_timeout);
 }
 
 /* ---- beginning and end ---- */
 
-static hd_status checker_create(hd_runtime *rt)
+static hd_status guard_checker_create(hd_runtime *rt)
 {
     if (rt->options.memory_debug == HDI_MEMORY_DEBUG_OFF) {
         return HD_OK;
@@ -167,14 +167,14 @@ static hd_status checker_create(hd_runtime *rt)
     }
     all->runtime = rt;
     hdi_mutex_init(&all->lock, HDI_RANK_CHECKER);
-    hdi_service_init(&all->thread, checker_run, all);
+    hdi_service_init(&all->thread, guard_checker_run, all);
     hdi_kinds_of(rt)->checker = all;
     return HD_OK;
 }
 
-static hd_status checker_create_in(hdi_device *device)
+static hd_status guard_checker_create_in(hdi_device *device)
 {
-    struct hdi_checker *all = checker_of(device->runtime);
+    struct hdi_checker *all = guard_checker_of(device->runtime);
     hd_status status = all ? hdi_lane_make(device, true, false, &all->lanes[device->index]) : HD_OK;
     if (all && !status) {
         all->lanes[device->index]->is_copy = true;
@@ -183,7 +183,7 @@ static hd_status checker_create_in(hdi_device *device)
 }
 
 /* False: the deadline passed. */
-static bool checker_await(struct hd_buffer *b, int64_t deadline)
+static bool guard_checker_await(struct hd_buffer *b, int64_t deadline)
 {
     for (hdi_point point; (point = hdi_buffer_awaited(b)).position != 0;) {
         if (!hdi_wait_position(b->runtime, point.lane, point.position, deadline)) {
@@ -195,31 +195,31 @@ static bool checker_await(struct hd_buffer *b, int64_t deadline)
 
 /* Ends the checker's thread, and finishes its work. If the program never ended a claim, buffers
  * that the claim uses stay in the list. */
-static void checker_stop(hd_runtime *rt)
+static void guard_checker_stop(hd_runtime *rt)
 {
-    struct hdi_checker *all = checker_of(rt);
+    struct hdi_checker *all = guard_checker_of(rt);
     if (!all) {
         return;
     }
     hdi_service_stop(&all->thread);
     hdi_mutex_lock(&all->lock);
-    struct hd_buffer *next, *b = checker_take_all(all);
+    struct hd_buffer *next, *b = guard_checker_take_all(all);
     hdi_mutex_unlock(&all->lock);
     int64_t deadline = b && !hdi_claims_are_open(rt) ? hdi_close_deadline(rt) : 0;
     for (; b; b = next) {
         next = b->next;
-        if (checker_await(b, deadline)) {
-            checker_finish(b);
+        if (guard_checker_await(b, deadline)) {
+            guard_checker_finish(b);
         } else {
-            checker_add(all, b);
+            guard_checker_add(all, b);
         }
     }
 }
 
 /* Frees only the checker. The list of all buffers drops the buffers that are left. */
-static void checker_release(hd_runtime *rt)
+static void guard_checker_release(hd_runtime *rt)
 {
-    struct hdi_checker *all = checker_of(rt);
+    struct hdi_checker *all = guard_checker_of(rt);
     if (all) {
         hdi_service_destroy(&all->thread);
         hdi_mutex_destroy(&all->lock);
@@ -228,5 +228,7 @@ static void checker_release(hd_runtime *rt)
     }
 }
 
-const hdi_lifetime hdi_checker_lifetime = {
-    .create = checker_create, .create_in = checker_create_in, .stop = checker_stop, .release = checker_release};
+const hdi_lifetime hdi_guard_checker_lifetime = {.create = guard_checker_create,
+                                                 .create_in = guard_checker_create_in,
+                                                 .stop = guard_checker_stop,
+                                                 .release = guard_checker_release};

@@ -426,7 +426,7 @@ static hd_status guard_fill(struct hd_buffer *block, uint64_t offset, uint64_t b
     command.fill.dst = block->address + offset;
     command.fill.words = (bytes + 3) / 4;
     command.fill.pattern = word;
-    return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), &use, 1, &command, out);
+    return hdi_submit(hdi_guard_checker_lane(block->runtime->devices[block->owner]), &use, 1, &command, out);
 }
 
 /* Gives the buffer a use record for its content alone. The only use in the record is a write by the
@@ -525,7 +525,7 @@ static hd_status guard_copy(struct hd_buffer *block, uint64_t offset, struct hd_
     command.copy.src = block->address + offset;
     command.copy.dst = to->address + at;
     command.copy.bytes = GUARD_BYTES;
-    return hdi_submit(hdi_checker_lane(block->runtime->devices[block->owner]), uses, 2, &command, out);
+    return hdi_submit(hdi_guard_checker_lane(block->runtime->devices[block->owner]), uses, 2, &command, out);
 }
 
 typedef enum reading {
@@ -647,12 +647,12 @@ static bool guard_check(struct hd_buffer *b)
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    int64_t deadline = hdi_checker_deadline(rt);
+    int64_t deadline = hdi_guard_checker_deadline(rt);
     reading found = guard_await_work(b, deadline) ? READ : NOT_NOW;
     bool covered = guard_cover(b, &block);
     unsigned char guards[2 * GUARD_BYTES];
     found = !covered ? FAILED : found == READ ? guard_read_both(&block, deadline, guards) : found;
-    bool kept = found == NOT_NOW && hdi_checker_keep(b);
+    bool kept = found == NOT_NOW && hdi_guard_checker_keep(b);
     if (covered && !kept) {
         guard_poison(b, &block);
     } else if (covered) {

@@ -65,17 +65,17 @@ uint64_t hdi_findings_of_pinned(hd_runtime *rt);
 
 /* With the option memory_debug: makes the checker, and the lanes for guards. Errors: HOST_MEMORY,
  * and those of hdi_lane_make. */
-extern const hdi_lifetime hdi_checker_lifetime;
+extern const hdi_lifetime hdi_guard_checker_lifetime;
 
 /* The lane for guards of a device's buffers. */
-hd_lane *hdi_checker_lane(const hdi_device *device);
+hd_lane *hdi_guard_checker_lane(const hdi_device *device);
 
 /* Keeps the memory of a freed buffer. Once no work uses it, the checker calls hdi_buffer_end again.
  * No handle leads to the buffer, and no hold keeps it. False: no thread can be started. */
-bool hdi_checker_keep(struct hd_buffer *b);
+bool hdi_guard_checker_keep(struct hd_buffer *b);
 
 /* The deadline for the waits of a check. The option transfer_timeout sets it. During hd_close, the
  * time limit of hd_close sets it. */
-int64_t hdi_checker_deadline(hd_runtime *rt);
+int64_t hdi_guard_checker_deadline(hd_runtime *rt);
 
 #endif

@@ -75,7 +75,7 @@ static const hdi_lifetime *const lifetimes[] = {
     &hdi_findings_lifetime,   &hdi_checkpoint_lifetime,    &hdi_copy_pool_lifetime, &hdi_maintenance_lifetime,
     &hdi_reclaim_lifetime,    &hdi_thread_caches_lifetime, &hdi_peers_lifetime,     &hdi_peer_tester_lifetime,
     &hdi_copy_lanes_lifetime, &hdi_staging_lifetime,       &hdi_buffers_lifetime,   &hdi_holders_lifetime,
-    &hdi_holds_lifetime,      &hdi_checker_lifetime,       &hdi_pins_lifetime,      &hdi_regions_lifetime,
+    &hdi_holds_lifetime,      &hdi_guard_checker_lifetime, &hdi_pins_lifetime,      &hdi_regions_lifetime,
     &hdi_products_lifetime,   &hdi_modules_lifetime,       &hdi_claims_lifetime,    &hdi_callers_lifetime,
     &hdi_trace_lifetime,
 };
