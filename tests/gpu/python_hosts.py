@@ -10,6 +10,7 @@ The variable HEDDLE_SHARED_LIBRARY names the library, and PYTHONPATH contains th
 Exit status: 0 if no check failed, and at least one ran.
 """
 
+import concurrent.futures
 import ctypes
 import importlib.metadata
 import importlib.util
@@ -61,6 +62,9 @@ SHOWS = {
     "rmm": ("rmm", "`heddle.rmm.resource`"),
 }
 LIMIT_S = 110  # of one check
+AT_ONCE = 3  # checks
+LONG = ("numba_own_tests", "cupy_programs")  # begin first
+ALONE = ("cupy_cost",)  # measures
 
 
 class LeftOut(Exception):
@@ -485,7 +489,7 @@ def numba_kernels():
         raise AssertionError("an IPC handle of memory that has none")
 
 
-@check("numba.cuda")
+@check("numba.cuda", "filecheck")
 def numba_own_tests():
     """Tests of Numba's wheel have the same results with the manager as without it."""
     runs = {}
@@ -631,45 +635,57 @@ def left_out(package):
     sys.exit(0)
 
 
+def run(name):
+    """Runs a check in a process of its own, prints its line, and returns its result."""
+    start = time.monotonic()
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "HEDDLE_DRIVER": "nvidia"}
+    log = ""
+    try:
+        command = [sys.executable, os.path.abspath(__file__), "--one", name]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("result: ")]
+        result = lines[-1][8:] if lines else "FAILED: ended with status %d" % ended.returncode
+        if ended.returncode and not result.startswith("FAILED"):
+            result = "FAILED: the process ended with status %d after: %s" % (ended.returncode, result)
+        if result.startswith("FAILED"):
+            log = "\n".join((ended.stdout + ended.stderr).splitlines()[-25:]) + "\n"
+    except subprocess.TimeoutExpired:
+        result = "FAILED: took more than %d s" % LIMIT_S
+    print("%s%s: %s (%.1f s)" % (log, name, result, time.monotonic() - start), flush=True)
+    return result
+
+
+def write(file, results):
+    os.environ["HEDDLE_DRIVER"] = "nvidia"
+    import heddle
+
+    gpu = heddle.current().devices[0].name
+    facts = {"gpu": gpu, "date": time.strftime("%Y-%m-%d"), "versions": versions(), "checks": results}
+    with open(file, "w") as out:
+        json.dump(facts, out, indent=1)
+
+
 def main(words):
     if words[:1] == ["--one"]:
         return one(words[1])
     file = None
     if words[:1] == ["--json"]:
         file, words = words[1], words[2:]
-    unknown = [name for name in words if name not in CHECKS]
+    names = words or list(CHECKS)
+    unknown = [name for name in names if name not in CHECKS]
     if unknown:
         print("python_hosts: no check %s; there are: %s" % (unknown[0], " ".join(CHECKS)))
         return 2
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "HEDDLE_DRIVER": "nvidia"}
-    results = {}
-    for name in words or CHECKS:
-        start = time.monotonic()
-        try:
-            command = [sys.executable, os.path.abspath(__file__), "--one", name]
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-            lines = [line for line in run.stdout.splitlines() if line.startswith("result: ")]
-            result = lines[-1][8:] if lines else "FAILED: ended with status %d" % run.returncode
-            if run.returncode and not result.startswith("FAILED"):
-                result = "FAILED: the process ended with status %d after: %s" % (run.returncode, result)
-            if result.startswith("FAILED"):
-                print("\n".join((run.stdout + run.stderr).splitlines()[-25:]))
-        except subprocess.TimeoutExpired:
-            result = "FAILED: took more than %d s" % LIMIT_S
-        print("%s: %s (%.1f s)" % (name, result, time.monotonic() - start), flush=True)
-        results[name] = result
+    together = sorted((name for name in names if name not in ALONE), key=lambda name: name not in LONG)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        results = dict(zip(together, pool.map(run, together)))
+    results.update((name, run(name)) for name in names if name in ALONE)
     if file:
-        os.environ["HEDDLE_DRIVER"] = "nvidia"
-        import heddle
-
-        gpu = heddle.current().devices[0].name
-        with open(file, "w") as out:
-            facts = {"gpu": gpu, "date": time.strftime("%Y-%m-%d"), "versions": versions(), "checks": results}
-            json.dump(facts, out, indent=1)
+        write(file, results)
     failed = sum(result.startswith("FAILED") for result in results.values())
-    ran = sum(not result.startswith("left out") for result in results.values())
-    print("%d checks: %d failed, %d left out" % (len(results), failed, len(results) - ran))
-    return 1 if failed or not ran else 0
+    left = sum(result.startswith("left out") for result in results.values())
+    print("%d checks: %d failed, %d left out" % (len(results), failed, left))
+    return 1 if failed or left == len(results) else 0
 
 
 if __name__ == "__main__":
