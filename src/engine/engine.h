@@ -84,15 +84,21 @@ static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
     }
 }
 
-/* Tells the engine that a thread begins to wait for the lane (wanted_host). If the lane has many
- * commands, it then gets an earlier turn. */
-static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
+/* If the lane has many commands, it gets an earlier turn, since a thread waits for it
+ * (wanted_host). */
+static inline void hdi_engine_prefer(hdi_engine_shared *engine, uint32_t lane)
 {
     uint64_t bit = (uint64_t)1 << (lane % 64);
     if (!(atomic_load_explicit(&engine->awaited[lane / 64], memory_order_relaxed) & bit)) {
         /* Sequentially consistent with the engine, which clears the bit and then loads the wish. */
         atomic_fetch_or_explicit(&engine->awaited[lane / 64], bit, memory_order_seq_cst);
     }
+}
+
+/* Tells the engine that a thread begins to wait for the lane, and wakes it. */
+static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
+{
+    hdi_engine_prefer(engine, lane);
     hdi_engine_notify(engine, lane);
 }
 
