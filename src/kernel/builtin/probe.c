@@ -8,7 +8,7 @@
 
 /* Word i of the pattern that `seed` stands for; byte j of a range is byte j % 8 of word j / 8.
  * src/programs/probe.c defines the same pattern. */
-HD_DEVICE uint64_t pattern_word(uint64_t seed, uint64_t i)
+HD_DEVICE uint64_t builtin_pattern_word(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -18,7 +18,7 @@ HD_DEVICE uint64_t pattern_word(uint64_t seed, uint64_t i)
 
 HD_DEVICE uint8_t pattern_byte(uint64_t seed, uint64_t j)
 {
-    return (uint8_t)(pattern_word(seed, j / 8) >> (j % 8 * 8));
+    return (uint8_t)(builtin_pattern_word(seed, j / 8) >> (j % 8 * 8));
 }
 
 /* A type of 16 bytes, which one instruction moves. */
@@ -31,12 +31,12 @@ HD_KERNEL(hd_probe_store, HD_OUT(uint8_t, y), HD_VALUE(uint64_t, bytes), HD_VALU
     uint64_t whole = bytes / width;
     for (uint64_t i = hd_global_x(); i < whole; i += step) {
         if (width == 16) {
-            two_words words = {pattern_word(seed, 2 * i), pattern_word(seed, 2 * i + 1)};
+            two_words words = {builtin_pattern_word(seed, 2 * i), builtin_pattern_word(seed, 2 * i + 1)};
             ((two_words *)(void *)y)[i] = words;
         } else if (width == 8) {
-            ((uint64_t *)(void *)y)[i] = pattern_word(seed, i);
+            ((uint64_t *)(void *)y)[i] = builtin_pattern_word(seed, i);
         } else if (width == 4) {
-            ((uint32_t *)(void *)y)[i] = (uint32_t)(pattern_word(seed, i / 2) >> (i % 2 * 32));
+            ((uint32_t *)(void *)y)[i] = (uint32_t)(builtin_pattern_word(seed, i / 2) >> (i % 2 * 32));
         } else {
             y[i] = pattern_byte(seed, i);
         }
