@@ -92,7 +92,7 @@ static void cc_add_with_value(cli_command *list, int option, const char *value)
     free(argument);
 }
 
-/* True for options that would give the CPU's part other types, numbers or another language than
+/* True for options that would give the CPU's part types, numbers or a language other than those of
  * the GPU's part. */
 static bool cc_makes_another_language(const char *word)
 {

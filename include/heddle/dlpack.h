@@ -134,9 +134,9 @@ HD_API hd_status hd_dlpack_get_device(const hd_tensor *tensor, int64_t stream, i
  *
  * Only one import of the same bytes can exist at a time. The call refuses memory of Heddle itself:
  * use the buffer of this memory instead.
- * Errors: ARGUMENT (null; an impossible stream, shape or address; another type than that of the
+ * Errors: ARGUMENT (null; an impossible stream, shape or address; a type other than that of the
  * options; memory that hd_import refuses), HANDLE, ACCESS (a read-only tensor), NO_DEVICE (a device
- * that the runtime does not have), UNSUPPORTED (another major version than 1; a type, a number of
+ * that the runtime does not have), UNSUPPORTED (a major version other than 1; a type, a number of
  * dimensions or a kind of device that Heddle does not support; placement=process), DEVICE_LOST,
  * LIMIT, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT. */
 HD_API hd_status hd_dlpack_import(hd_runtime *runtime, struct DLManagedTensorVersioned *managed, int64_t stream,

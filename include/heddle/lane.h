@@ -110,9 +110,8 @@ HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
  * calls the driver. It takes a few loads and stores, no lock and no system call. (Only a thread's
  * first call of Heddle takes a lock, to register the thread.) If operation B read bytes that
  * operation A wrote, and hd_done returns true for B, then hd_done also returns true for A. For
- * other operations in different lanes, hd_done may report the ends in another order than they
- * happened. The result is true for a bad handle. For a ticket that no call returned, the result
- * means nothing. */
+ * other operations in different lanes, hd_done may report the ends in the wrong order. The result
+ * is true for a bad handle. For a ticket that no call returned, the result means nothing. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks;

@@ -1,4 +1,4 @@
-/* shortage.c - finds limits of the process that a failure may be due to. See shortage.h.
+/* shortage.c - finds limits of the process that may have caused a failure. See shortage.h.
  *
  * Threads: any. Locks: none.
  */

@@ -1,4 +1,4 @@
-/* shortage.h - limits of the process that a failure may be due to.
+/* shortage.h - limits of the process that may have caused a failure.
  *
  * A driver reports a lack of descriptors or of addresses as a lack of memory. So code that reports
  * a lack of memory asks here.

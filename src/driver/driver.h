@@ -84,8 +84,8 @@ bool hdi_driver_code_is_fatal(hdcu_result code);
 /* True if a kernel caused the code, and not the device or the caller. */
 bool hdi_driver_code_is_of_kernel(hdcu_result code);
 
-/* True if the capture of a stream caused the code. The captured stream may be another stream than
- * that of the call. */
+/* True if the capture of a stream caused the code. The captured stream may differ from that of the
+ * call. */
 static inline bool hdi_driver_code_is_capture(hdcu_result code)
 {
     return code >= HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED && code <= HDCU_ERROR_STREAM_CAPTURE_WRONG_THREAD;

@@ -120,7 +120,7 @@ static inline bool hdi_device_has_driver(const hdi_device *device)
 }
 
 /* Gives a device up because its worker process is being killed, or will be (transition 1). No
- * effect in another state than UP, or for engines in this process. */
+ * effect in states other than UP, or for engines in this process. */
 void hdi_device_give_up(hdi_device *device);
 
 #endif

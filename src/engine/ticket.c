@@ -1,7 +1,7 @@
 /* ticket.c - waits for positions in lanes, and checks whether reported positions are possible.
  *
  * A worker shares memory with the application, and may write anything there: a kernel on the CPU,
- * or the driver, may use a wrong address. The process may even run another program than
+ * or the driver, may use a wrong address. The process may even run a program other than
  * heddle-worker. So this file compares the worker's reports about lanes with the application's own
  * records. After an impossible report, this file gives the device up (hdi_device_give_up). The
  * thread that watches the workers sees this, and kills the worker. Then the device is lost, as

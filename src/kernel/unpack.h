@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Unpacks a block of LZ4. False: the block is damaged, or contains another number of bytes than
+/* Unpacks a block of LZ4. False: the block is damaged, or contains a number of bytes other than
  * `room`. */
 bool hdi_unpack_lz4(const void *packed, size_t bytes, void *out, size_t room);
 

@@ -248,7 +248,7 @@ size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wan
 /* ---- workers; the caller holds the mutex unless stated otherwise ---- */
 
 /* A measure of how many workers are at a job. The job with the lowest value gets the next worker.
- * If the job is near another node than `node`, its workers count double. */
+ * If the job is near a node other than `node`, its workers count double. */
 static size_t copy_pool_crowd(const job *j, int node)
 {
     size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);

@@ -11,7 +11,7 @@
  * runs.
  * Always: a request ends with the worker's answer, or with a code below 0. After the first code
  * below 0 on a line, every later request on that line also ends with such a code. This lasts until
- * the port is connected again. A request never reaches another worker than the one for which it was
+ * the port is connected again. A request never reaches a worker other than the one for which it was
  * begun.
  */
 #ifndef HDI_WORKER_REMOTE_H

@@ -243,8 +243,8 @@ template <class T> result<ticket> copy(const tensor_view<T> &to, const tensor_vi
     return detail::finish(status, out);
 }
 
-/* hd_tensor_write of row-major elements at a pointer or in a container. If a container contains
- * another number of elements than the tensor, the call fails with ARGUMENT. */
+/* hd_tensor_write of row-major elements at a pointer or in a container. If container and tensor
+ * differ in their number of elements, the call fails with ARGUMENT. */
 template <class T> result<void> write(const tensor_view<T> &to, const T *from)
 {
     return detail::finish(hd_tensor_write(&to.get(), from));
@@ -257,8 +257,8 @@ result<void> write(const tensor_view<T> &to, const Memory &from)
     }
     return write(to, std::data(from));
 }
-/* hd_tensor_read, to row-major elements at a pointer or in a container. If a container contains
- * another number of elements than the tensor, the call fails with ARGUMENT. */
+/* hd_tensor_read, to row-major elements at a pointer or in a container. If container and tensor
+ * differ in their number of elements, the call fails with ARGUMENT. */
 template <class T> result<void> read(const tensor_view<T> &from, T *to)
 {
     return detail::finish(hd_tensor_read(&from.get(), to));
