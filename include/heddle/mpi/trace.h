@@ -49,8 +49,8 @@ static inline uint32_t hdmpi_hash(uint32_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* The ranks of MPI_COMM_WORLD for those of a group. The caller frees *world. Returns their number;
- * 0: no memory, or MPI failed. */
+/* Translates the ranks of a group to those of MPI_COMM_WORLD. The caller frees *world. Returns
+ * their number; 0: no memory, or MPI failed. */
 static inline int hdmpi_group_world(MPI_Group group, int **world)
 {
     MPI_Group all;
@@ -239,7 +239,7 @@ static inline int hdmpi_clock_ask(MPI_Comm comm, int rank, hdmpi_clock *out)
     return code == MPI_SUCCESS ? MPI_Send(out, (int)sizeof *out, MPI_BYTE, rank, 0, comm) : code;
 }
 
-/* The other ranks: answer until the question is 0, and get the result. */
+/* The other ranks: answer questions until a question is 0, and then get the result. */
 static inline int hdmpi_clock_answer(MPI_Comm comm, hdmpi_clock *out)
 {
     int64_t question = 1;
