@@ -34,8 +34,8 @@
  * Limits: an operation is a claim (heddle/claim.h). So a device takes up to 160 unfinished
  * operations, and further calls fail with LIMIT until one of them is done. An operation on device
  * memory that waits for its message holds pinned memory: 64 KiB, or up to 4 times `piece_bytes` if
- * it is longer. If such operations hold as much as the option pinned_limit allows, others wait, and
- * some calls wait for as long as hd_alloc_host does.
+ * it is longer. If such operations hold as much as the option pinned_limit allows, other operations
+ * wait. Some calls then wait, too, as hd_alloc_host does.
  *
  * Lifetime: keep the communicator and the MPI_Op of an operation until its ticket is done. MPI
  * allows a program to free them earlier, but Heddle may not have given them to MPI yet. Free a
@@ -49,7 +49,7 @@
  * Failed data: if a send would read bytes that a failed operation should have written, the send's
  * ticket fails. Its receiver must not wait forever, so Heddle sends an empty message instead. A
  * receive without `status` then fails, since the size differs. In a collective operation, the rank
- * takes part with bytes of value 255, which are NaN in types of floating point. Both also happen if
+ * takes part with bytes of value 255, which are NaN in types of floating point. The same holds if
  * the failure is known before the call: the call succeeds, and its ticket fails.
  *
  * Progress: a thread of each hd_mpi object completes operations. It sleeps while none is under way.
@@ -171,8 +171,8 @@ static inline hd_status hd_mpi_wait(hd_mpi *mpi, hd_ticket ticket, int64_t timeo
  * test passes. The call asks MPI whether it can use device memory, and does not trust the answer.
  * It sends test messages of several sizes between all ranks of `comm`, from and to the memory of
  * each device. The rank that owns the memory compares the bytes. Messages with a rank go directly
- * only if all bytes arrived in both directions. All other messages pass through pinned memory, as
- * without this call. Collective operations do so, too.
+ * only if all bytes arrived in both directions. All other messages, and all collective operations,
+ * pass through pinned memory, as without this call.
  *
  * All ranks of `comm` must make this call, and the call waits for all of them. It takes a few
  * milliseconds for each rank. *out (may be NULL) is the number of ranks with which messages go
@@ -231,11 +231,11 @@ static inline hd_status hd_mpi_sendrecv(hd_mpi *mpi, hd_mpi_data sent, int to, i
 static inline hd_status hd_mpi_bcast(hd_mpi *mpi, hd_mpi_data data, int root, MPI_Comm comm, hd_ticket *out);
 
 /* Combines the elements of all ranks with `op`. The result goes to rank `root`, or to all ranks.
- * `sent` and `received` are equally large, and are the same bytes or do not overlap. On other ranks
+ * `sent` and `received` are equally large, and are the same bytes or do not overlap. On ranks other
  * than `root`, hd_mpi_reduce ignores `received`. MPI does not know the types f16 and bf16
- * (UNSUPPORTED). With hd_mpi_each, `received` of hd_mpi_reduce is one operand. Then `op` is one
- * of MPI's sums, products, least and greatest values, and logical or bitwise operations. Products
- * of complex numbers are UNSUPPORTED. */
+ * (UNSUPPORTED). With hd_mpi_each, `received` of hd_mpi_reduce is one operand. Then `op` is one of
+ * MPI's sums, products, least and greatest values, and logical or bitwise operations. Products of
+ * complex numbers are UNSUPPORTED. */
 static inline hd_status hd_mpi_reduce(hd_mpi *mpi, hd_mpi_data sent, hd_mpi_data received, hd_type type, MPI_Op op,
                                       int root, MPI_Comm comm, hd_ticket *out);
 static inline hd_status hd_mpi_allreduce(hd_mpi *mpi, hd_mpi_data sent, hd_mpi_data received, hd_type type, MPI_Op op,
