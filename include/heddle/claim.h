@@ -31,7 +31,7 @@
  * the program when the device is lost, they stay with the program until hd_claim_end. The bytes
  * that the claim should have written count as failed.
  *
- * Threads: any, also for the end of a claim that another thread began.
+ * Threads: any, even for the end of a claim that another thread began.
  * Blocking: hd_claim_wait waits for the bytes. Calls that begin a claim, hd_launch_host,
  * hd_lane_run_native and hd_lane_add_dependency do not wait for bytes. These calls may wait for
  * room in a full lane, for a free lane or for an earlier call (option submit_timeout), and for the

@@ -19,7 +19,7 @@
  * other devices before hd_close.
  *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork(), every call on
- * the runtime or its objects fails with HANDLE, also hd_close. The calls of the child
+ * the runtime or its objects fails with HANDLE, even hd_close. The calls of the child
  * do not affect the parent. The child may open a runtime of its own with placement=process. With
  * the placements inline and thread, the child can open a runtime only if the parent did not start
  * the driver in its own process. A process starts the driver when it opens a runtime with one of

@@ -96,9 +96,9 @@ class Kernel:
         With `threads` in place of `grid`, the grid contains enough blocks for this number of threads.
         `also` lists buffers that the kernel reaches through pointers in other memory.
 
-        For a tensor, the kernel's own access counts. in_(), out() and inout() state an access, which the launch
-        compares with the kernel's. The lane is `lane`, else that of ``with lane:``, else the thread's default lane
-        on the device of the first buffer.
+        For a plain tensor, the launch takes the access that the kernel describes. in_(), out() and inout() state an
+        access, which the launch compares with the kernel's. The lane is `lane`, else that of ``with lane:``, else the
+        thread's default lane on the device of the first buffer.
         """
         grid_dims, block_dims = _dims(threads, grid, block)
         ordered = self._ordered(values, named)

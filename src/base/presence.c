@@ -11,7 +11,7 @@
 #define LOOKS 256 /* the number of looks at a record between two sleeps */
 
 _Thread_local hdi_presence_thread hdi_presence_here;
-static _Thread_local hdi_presence *fenced_own; /* the thread's record, also if owners fence */
+static _Thread_local hdi_presence *fenced_own; /* the thread's record, even if owners fence */
 /* the thread is in a callback without a record of its own */
 static _Thread_local bool covered;
 

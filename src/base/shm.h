@@ -22,7 +22,7 @@ typedef struct hdi_shm {
 
 /* /proc/PID/maps shows `name`. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out);
-/* Maps the file that another process made with hdi_shm_create. Takes the descriptor over, also on
+/* Maps the file that another process made with hdi_shm_create. Takes the descriptor over, even on
  * failure. Errors: SYSTEM (also if the file has another size or could be shortened),
  * HOST_MEMORY. */
 hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out);

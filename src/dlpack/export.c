@@ -3,7 +3,7 @@
  * An export is one allocation. It contains DLPack's structure, shape and strides, and the claim or
  * the hold that ends with the export.
  *
- * Threads: any; a consumer may call the deleter on any thread, also after hd_close and in the child
+ * Threads: any; a consumer may call the deleter on any thread, even after hd_close and in the child
  * of a fork.
  * Locks: none. Blocking: with HD_DLPACK_CPU, an export waits for the bytes (option
  * transfer_timeout).

@@ -471,7 +471,7 @@ static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t la
 
 /* Makes the channel. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
-/* Maps the channel that another process made. Takes the descriptor over, also on failure. This
+/* Maps the channel that another process made. Takes the descriptor over, even on failure. This
  * process cannot write the rings. `peer`: another process drives the device. Then this process can
  * write only the state of the engine and of the lanes.
  * Errors: SYSTEM, HOST_MEMORY. */

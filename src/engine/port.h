@@ -155,7 +155,7 @@ typedef struct hdi_port_calls {
 
     /* ---- code ---- */
     /* *out: the module's number for the calls below, never 0. `log` (HDI_CODE_LOG_BYTES) gets the
-     * compiler's messages, also on failure. */
+     * compiler's messages, even on failure. */
     hdi_answer (*load)(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
     hdi_answer (*unload)(hdi_port *port, uint64_t module);
     /* Looks a kernel up, and stores it for the engine under `number` (of the runtime's table).

@@ -62,7 +62,7 @@ typedef struct hdi_listing {
 } hdi_listing;
 
 /* Lists a cubin, a fatbin, or PTX text, which ends at `bytes` or at a zero before that. The caller
- * calls hdi_listing_release, also after a failure.
+ * calls hdi_listing_release, even after a failure.
  * Errors: IMAGE (PTX with an error; the message names the line), HOST_MEMORY. */
 hd_status hdi_listing_read(const void *image, size_t bytes, hdi_listing *out);
 void hdi_listing_release(hdi_listing *listing);

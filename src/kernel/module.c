@@ -777,7 +777,7 @@ static hd_status module_open_image(struct hd_module *m, const void *image, size_
         hdi_image_open(image, bytes, rt->provider->code == HDI_CODE_CPU, &m->image, &m->code.bytes, &m->code.size);
     m->code.descriptor = -1;
     if (!status && rt->is_process) {
-        /* All workers read the code from one file, also after a restart. */
+        /* All workers read the code from one file, even after a restart. */
         status = hdi_shm_create("heddle-code", m->code.size, &m->file);
         if (!status) {
             memcpy(m->file.base, m->code.bytes, m->code.size);

@@ -3,7 +3,7 @@
  * tests/kernel/test_compile.c tests this file with a stand-in for NVRTC, and with NVRTC itself if
  * it is installed.
  * Threads: any. Locks: those of the library. Blocking: as in toolkit.h.
- * Always: every program that a call makes is destroyed, also after a failure.
+ * Always: every program that a call makes is destroyed, even after a failure.
  */
 #include <ctype.h>
 #include <dlfcn.h>

@@ -198,13 +198,13 @@ size_t hdi_arena_taken_bytes(const hdi_arena *arena);
 
 /* Maps `bytes` of fresh physical memory before they are needed, rounded up to granules, or as many
  * bytes as the limit allows. The memory goes behind the last mapped byte, or into the longest gap.
- * *grown (may be NULL): the bytes mapped, also on failure. Blocks for requests to the port.
+ * *grown (may be NULL): the bytes mapped, even on failure. Blocks for requests to the port.
  * Errors: as hdi_arena_alloc. */
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 
 /* Unmaps idle mappings, those at the highest addresses first. Ends when at most `keep_bytes` are
  * idle, or when `most_bytes` were given back; the last mapping may exceed `most_bytes`. *returned
- * (may be NULL): the bytes given back, also on failure.
+ * (may be NULL): the bytes given back, even on failure.
  * Blocks for requests to the port.
  * Errors: DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);

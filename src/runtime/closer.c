@@ -35,7 +35,7 @@
 #define RELEASE_NS 5000000000
 #define LOOK_SLEEP_NS 1000000
 /* The longest time that the closer waits for other runtimes before hd_close may return. It is long
- * enough for looks that show which lanes are moving (engine/rest.h). */
+ * enough to see which lanes make progress (engine/rest.h). */
 #define LINGER_NS 2000000000
 
 /* ---- giving back beside other runtimes ---- */

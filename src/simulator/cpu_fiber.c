@@ -13,7 +13,7 @@
  * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first. Those
  * fibers are never unmapped, so HDI_FIBER_LIMIT bounds their memory. Sets that sleep own at most
  * half of the limit together. `existing` never falls below what was promised.
- * The handler leaves by returning, also when it ends kernel code: it changes the place where the
+ * The handler leaves by returning, even when it ends kernel code: it changes the place where the
  * thread continues. Handlers of the program may leave with longjmp, so state recorded while they
  * run may be stale.
  */

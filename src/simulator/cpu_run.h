@@ -69,7 +69,7 @@ bool hdi_cpu_reserve(uint32_t threads, const hdi_cpu_storage *storage);
 /* Undoes hdi_cpu_prepare for a thread that ends or did not start. */
 void hdi_cpu_unprepare(void);
 
-/* Runs a launch. Returns SUCCESS, also if it was cancelled. After hdi_cpu_prepare,
+/* Runs a launch. Returns SUCCESS, even if it was cancelled. After hdi_cpu_prepare,
  * hdi_cpu_prepare_thread and hdi_cpu_reserve, only two things need further memory: HD_SHARED
  * variables of more than 1 MiB, and those that the system keeps. Without memory for them
  * the launch waits, until there is memory or it is cancelled.

@@ -53,7 +53,7 @@ static hdcu_result cuDeviceGetCount(int *count)
     return hdi_host_leave(r);
 }
 
-/* As hdi_host_enter, but also checks the arguments. The lock is held on return, also after a
+/* As hdi_host_enter, but also checks the arguments. The lock is held on return, even after a
  * failure. */
 static hdcu_result host_device_enter(const void *output, hdcu_device device)
 {

@@ -101,7 +101,7 @@ void hdi_host_lock(void);
 void hdi_host_unlock(void);
 /* hdi_host_unlock, and returns `result`: the end of an entry point. */
 hdcu_result hdi_host_leave(hdcu_result result);
-/* The beginning of an entry point: takes the lock, which is held on return, also after a failure.
+/* The beginning of an entry point: takes the lock, which is held on return, even after a failure.
  * Errors: NOT_INITIALIZED (also in a forked child, at once), NOT_PERMITTED (inside a host
  * function). */
 hdcu_result hdi_host_enter(void);

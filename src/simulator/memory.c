@@ -20,7 +20,7 @@
  * to the device that its file names, and counts only in the process that made the memory. It needs
  * no context of that device in this process. An import ends when it is released and unmapped, or
  * with the last context of this process, whichever comes first. The pages exist as long as any
- * process holds them, also after the end of the process that made them.
+ * process holds them, even after the end of the process that made them.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -494,7 +494,7 @@ static void writers_delist(const hdi_writer *w)
     hdi_mutex_unlock(&writers_lock);
 }
 
-/* Runs in exit(), which may be called anywhere, also in a signal handler. So it waits for no lock.
+/* Runs in exit(), which may be called anywhere, even in a signal handler. So it waits for no lock.
  * The function asks the writers to empty the rings, since only writers read rings. A destructor
  * runs after the program's own functions for exit(), which may close runtimes. */
 static __attribute__((destructor)) void writers_put_rest(void)

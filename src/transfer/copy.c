@@ -15,7 +15,7 @@
  * between a part and other work follows only from the use records of the buffers. Each part runs
  * after the part before it, and fails if that part fails. So the ticket of the last part stands for
  * the whole transfer.
- * When a thread gives a chunk back, also after a failure, it records the last operation that uses
+ * When a thread gives a chunk back, even after a failure, it records the last operation that uses
  * the chunk. Each operation counts as a use of the whole chunk, so that the chunk's use record
  * stays one segment.
  */
@@ -279,7 +279,7 @@ static bool staged_owns(const staged *s, const hdi_chunk *chunk)
 }
 
 /* Gives a chunk back, or keeps it for a later part. Call it after the submission of the part that
- * uses the chunk, also if the submission failed. */
+ * uses the chunk, even if the submission failed. */
 static void staged_give(staged *s, hdi_chunk *chunk, hdi_point use, bool more)
 {
     chunk->last = use.position ? use : chunk->last;

@@ -21,7 +21,7 @@
  * Locks: one per large transfer, held for tens of nanoseconds; a holder takes no other lock.
  * Blocking: hd_write waits for a chunk that is in use, but only while its thread holds no chunk.
  * hd_read waits until the bytes arrived.
- * Always: a thread gives a chunk back with the position of the operation that uses the chunk, also
+ * Always: a thread gives a chunk back with the position of the operation that uses the chunk, even
  * on failure. After the first failure of a transfer, no further part begins. Each chunk of a large
  * read is in the read's queue, or one thread holds it.
  */
