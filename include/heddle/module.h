@@ -197,8 +197,8 @@ HD_API hd_status hd_module_get_global(hd_module *module, int device, const char 
  *   - hd_combine_f32(inout f32 *y, in f32 *x, u64 n, u32 op)  one thread per element
  *        y becomes y op x. op is 0 for sums, 1 for products, 2 for the smaller and 3 for the
  *        greater value. There is such a kernel for i8, u8, i16, u16, i32, u32, i64, u64, f32 and
- *        f64. Integers also know the bitwise operations 4 and, 5 or, 6 exclusive or. 7, 8 and 9 are
- *        the logical ones
+ *        f64. For integers, op may also be a bitwise operation: 4 for and, 5 for or, 6 for
+ *        exclusive or; or a logical operation: 7 for and, 8 for or, 9 for exclusive or
  *
  * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_module_get_builtin(hd_runtime *runtime, hd_module **out);

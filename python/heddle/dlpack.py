@@ -62,7 +62,7 @@ def device_of(t: Tensor) -> tuple[int, int]:
 
 
 def _stream(stream: int | None, cuda: bool) -> int:
-    """The number of the consumer's stream for the library."""
+    """Converts the consumer's stream to a number for the library."""
     if not cuda:
         if stream not in (None, DLPACK_UNORDERED):
             raise BufferError("heddle: the stream is %r, but the tensor is memory of the CPU; pass None" % (stream,))
@@ -157,7 +157,7 @@ def _number_of(stream: Any) -> int:
 
 
 def _ask(producer: Any, stream: int | None) -> Any:
-    """The producer's capsule; older producers know fewer arguments."""
+    """The producer's capsule; older producers accept fewer arguments."""
     where = {} if stream is None else {"stream": stream}
     try:
         return producer.__dlpack__(max_version=_VERSION, **where)
