@@ -33,9 +33,11 @@
  *
  * Limits: an operation is a claim (heddle/claim.h). So a device takes up to 160 unfinished
  * operations, and further calls fail with LIMIT until one of them is done. An operation on device
- * memory that waits for its message holds pinned memory: 64 KiB, or up to 4 times `piece_bytes` if
- * it is longer. If such operations hold as much as the option pinned_limit allows, other operations
- * wait. Some calls then wait, too, as hd_alloc_host does.
+ * memory holds pinned memory while MPI has its message: 64 KiB, or up to 4 times `piece_bytes` if
+ * it is longer. Receives whose messages do not come hold at most a quarter of the option
+ * pinned_limit. Further receives ask MPI for their messages without memory. So messages arrive
+ * although others do not come. Operations that find no pinned memory wait until others give theirs
+ * back, and calls do not wait for it.
  *
  * Lifetime: keep the communicator and the MPI_Op of an operation until its ticket is done. MPI
  * allows a program to free them earlier, but Heddle may not have given them to MPI yet. Free a
@@ -259,6 +261,7 @@ HD_END_DECLS
 
 #include <heddle/mpi/operation.h>
 #include <heddle/mpi/link.h>
+#include <heddle/mpi/slot.h>
 #include <heddle/mpi/trace.h>
 #include <heddle/mpi/piece.h>
 #include <heddle/mpi/progress.h>

@@ -485,9 +485,12 @@ static void the_limit_counts_no_copies(void)
     OK(hd_mpi_open(runtime, &options, &own));
     hd_buffer *a = device(100, 6);
     if (rank == 0) {
-        hdmpi_slot *slot = NULL;
+        hdmpi_slot *slot = NULL, *spare = NULL; /* one stays for a receive */
+        OK(hdmpi_slot_make(runtime, PIECE, &spare));
+        OK(hdmpi_slot_make(runtime, PIECE, &slot));
         hdmpi_lock(own);
-        OK(hdmpi_slot_take(own, PIECE, &slot));
+        hdmpi_slots_for(own, PIECE)->all += 2;
+        hdmpi_slot_give(own, spare, 1);
         hdmpi_slot_give(own, slot, 1); /* the next piece uses this slot */
         hdmpi_unlock(own);
         hd_claim *gate = claim_all(slot->buffer);

@@ -310,8 +310,14 @@ static inline void hdmpi_release(hd_mpi *m)
     free(m->piece_of_request);
     free(m->indices);
     free(m->statuses);
-    pthread_mutex_destroy(&m->lock);
-    free(m);
+    pthread_mutex_lock(&m->lock);
+    m->is_left = m->makes_slots; /* that thread may still wait for memory */
+    const int left = m->is_left;
+    pthread_mutex_unlock(&m->lock);
+    if (!left) {
+        pthread_mutex_destroy(&m->lock);
+        free(m);
+    }
 }
 
 static inline hd_status hd_mpi_open(hd_runtime *runtime, const hd_mpi_options *options, hd_mpi **out)
@@ -340,7 +346,12 @@ static inline hd_status hd_mpi_open(hd_runtime *runtime, const hd_mpi_options *o
     m->piece_bytes = m->slots[1].bytes = o.piece_bytes;
     m->slots[0].bytes = o.piece_bytes < HDMPI_SLOT_SMALL ? o.piece_bytes : HDMPI_SLOT_SMALL;
     m->slots[0].kept = HDMPI_SMALL_SLOTS_KEPT;
-    m->slots[1].kept = HDMPI_SLOTS_KEPT;
+    m->slots[1].kept = m->slots[2].kept = HDMPI_SLOTS_KEPT;
+    hd_memory_stats pinned;
+    memset(&pinned, 0, sizeof pinned);
+    pinned.size = sizeof pinned;
+    hd_memory_get_stats(runtime, HD_DEVICE_HOST, &pinned);
+    m->held_most = pinned.limit_bytes / 4;
     m->is_inline = strcmp(info.placement, "inline") == 0;
     m->last = &m->first;
     m->keyval = m->direct_keyval = MPI_KEYVAL_INVALID;

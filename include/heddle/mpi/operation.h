@@ -54,12 +54,21 @@ typedef struct hdmpi_slot {
     size_t bytes;
 } hdmpi_slot;
 
-/* Slots have two sizes, so that short messages hold little pinned memory while they wait. */
+/* Slots have a few sizes, so that short messages hold little pinned memory while they wait
+ * (slot.h). */
 typedef struct hdmpi_slots {
     hdmpi_slot *first; /* free ones */
     size_t free, kept; /* how many are free, and at most stay so */
     size_t bytes;      /* of each */
+    size_t all;        /* how many there are */
+    size_t held;       /* by pieces that MPI has, or that wait for it */
+    size_t asked;      /* pieces that asked in vain since the last round */
+    size_t wanted;     /* that the thread will make */
+    hd_status failure; /* of the thread, for the next piece that asks; `why` is its message */
+    char *why;
 } hdmpi_slots;
+
+#define HDMPI_SLOT_SIZES 3
 
 enum hdmpi_step {
     HDMPI_FREE,
@@ -75,6 +84,7 @@ typedef struct hdmpi_piece {
     size_t at, bytes;
     hdmpi_slot *in, *out;                 /* NULL: MPI uses the program's memory */
     hd_ticket copied;                     /* the last copy */
+    int holds;                            /* counted in hdmpi_slots.held */
     int several;                          /* further copies are under way besides `copied` */
     int request;                          /* POSTED: the index in hd_mpi.requests */
     MPI_Datatype send_type, receive_type; /* of this piece alone; MPI_DATATYPE_NULL: none */
@@ -131,6 +141,9 @@ typedef struct hdmpi_operation {
     char *why;     /* the reason of a failure, or NULL */
     int64_t moved; /* when the last piece made progress */
     int cancelled; /* receives were cancelled */
+    /* a receive without a slot only asks MPI for its message, and may have found it */
+    int is_asking, has_message;
+    MPI_Message message;
     hdmpi_traced traced;
 } hdmpi_operation;
 
@@ -179,7 +192,10 @@ struct hd_mpi {
     size_t unposted; /* operations that wait to be posted, or whose next piece waits */
     hdmpi_temporary *temporaries;
     hd_ticket copy; /* a copy under way, after hdmpi_advance_all; lane NULL: none */
-    hdmpi_slots slots[2];
+    hdmpi_slots slots[HDMPI_SLOT_SIZES];
+    uint64_t held_bytes, held_most; /* of slots that waiting receives hold, and the most */
+    /* a thread makes slots; the link is closed, and that thread frees the structure */
+    int makes_slots, is_left;
     /* requests under way, and their pieces */
     int requests, room;
     MPI_Request *request;
@@ -369,75 +385,6 @@ static inline int hdmpi_operation_has_turn(const hdmpi_operation *o)
         }
     }
     return 1;
-}
-
-/* ---- slots ---- */
-
-/* The list for slots with room for `bytes`. NULL: no slot is so large. */
-static inline hdmpi_slots *hdmpi_slots_for(hd_mpi *m, size_t bytes)
-{
-    return bytes <= m->slots[0].bytes ? &m->slots[0] : bytes <= m->slots[1].bytes ? &m->slots[1] : NULL;
-}
-
-static inline hd_status hdmpi_slot_take(hd_mpi *m, size_t bytes, hdmpi_slot **out)
-{
-    hdmpi_slots *of = hdmpi_slots_for(m, bytes);
-    hdmpi_slot *s = of ? of->first : NULL;
-    if (s) {
-        of->first = s->next;
-        of->free--;
-        *out = s;
-        return HD_OK;
-    }
-    void *host = NULL;
-    s = (hdmpi_slot *)calloc(1, sizeof *s);
-    if (!s) {
-        return hdmpi_fail(HD_ERROR_HOST_MEMORY, "hd_mpi", "no memory for a piece of %lld bytes", (long long)bytes);
-    }
-    s->bytes = of ? of->bytes : bytes;
-    hd_status status = hd_alloc_host(m->runtime, s->bytes, &s->buffer);
-    /* The slot stays mapped. Heddle does not order the accesses of MPI; the steps of a piece order
-     * them. */
-    status = status ? status : hd_map(s->buffer, HD_READ_WRITE, &host);
-    if (status) {
-        hd_free(s->buffer);
-        free(s);
-        return status;
-    }
-    s->host = (unsigned char *)host;
-    *out = s;
-    return HD_OK;
-}
-
-/* `good`: no copy to or from the slot failed. After a failure, Heddle would refuse copies from
- * it. */
-static inline void hdmpi_slot_give(hd_mpi *m, hdmpi_slot *s, int good)
-{
-    if (!s) {
-        return;
-    }
-    hdmpi_slots *of = hdmpi_slots_for(m, s->bytes);
-    if (good && of && of->free < of->kept) {
-        s->next = of->first;
-        of->first = s;
-        of->free++;
-        return;
-    }
-    hd_free(s->buffer);
-    free(s);
-}
-
-/* Frees all slots that are free. */
-static inline void hdmpi_slots_free(hd_mpi *m)
-{
-    for (int i = 0; i < 2; i++) {
-        while (m->slots[i].first) {
-            hdmpi_slot *s = m->slots[i].first;
-            m->slots[i].first = s->next;
-            hd_free(s->buffer);
-            free(s);
-        }
-    }
 }
 
 HD_END_DECLS

@@ -11,6 +11,7 @@
 #ifndef HEDDLE_MPI_PIECE_H
 #define HEDDLE_MPI_PIECE_H
 
+#include <heddle/mpi/slot.h>
 #include <heddle/mpi/trace.h>
 
 HD_BEGIN_DECLS
@@ -160,9 +161,32 @@ static inline int hdmpi_piece_is_copied(hdmpi_operation *o, hdmpi_piece *p, hdmp
     return 1;
 }
 
+/* Counts the slots of a piece as held (`by` 1), or no longer (`by` -1). */
+static inline void hdmpi_piece_count(hdmpi_operation *o, hdmpi_piece *p, int by)
+{
+    hd_mpi *m = o->mpi;
+    hdmpi_slot *const both[2] = {p->in, p->out};
+    for (int i = 0; i < 2; i++) {
+        if (both[i]) {
+            hdmpi_slots_for(m, both[i]->bytes)->held += (size_t)by;
+            m->held_bytes += o->kind == HDMPI_RECEIVE ? (uint64_t)by * both[i]->bytes : 0;
+        }
+    }
+    p->holds = by > 0;
+}
+
+/* MPI is done with the piece, or never gets it. */
+static inline void hdmpi_piece_hold_no_more(hdmpi_operation *o, hdmpi_piece *p)
+{
+    if (p->holds) {
+        hdmpi_piece_count(o, p, -1);
+    }
+}
+
 /* Gives the slots back. */
 static inline void hdmpi_piece_end(hdmpi_operation *o, hdmpi_piece *p)
 {
+    hdmpi_piece_hold_no_more(o, p);
     hdmpi_slot_give(o->mpi, p->in, !o->outcome);
     hdmpi_slot_give(o->mpi, p->out, !o->outcome);
     if (p->send_type != MPI_DATATYPE_NULL) {
@@ -180,11 +204,38 @@ static inline void hdmpi_piece_end(hdmpi_operation *o, hdmpi_piece *p)
 
 /* ---- the begin of a piece ---- */
 
-/* Takes the slots of a piece, and begins the copy to its slot. Returns HD_OK even if the copy
- * failed: the slot then contains bytes of value 255. */
-static inline hd_status hdmpi_piece_begin(hdmpi_operation *o)
+/* Takes the slots of a piece: both, or none. *taken: 0 if one of them is not there yet. */
+static inline hd_status hdmpi_piece_take(hdmpi_operation *o, hdmpi_piece *p, int fill, int drain, int *taken)
 {
     hd_mpi *m = o->mpi;
+    const size_t in = hdmpi_in_is_spread(o) ? hdmpi_piece_spread(o, p) : p->bytes;
+    const size_t out = hdmpi_out_is_spread(o) ? hdmpi_piece_spread(o, p) : p->bytes;
+    const int claimant = o->kind != HDMPI_RECEIVE ? HDMPI_MOVES : o->has_message ? HDMPI_FOUND : HDMPI_WAITS;
+    if (drain && o->failed && o->kind == HDMPI_RECEIVE) { /* the message must go somewhere */
+        p->out = hdmpi_slot_make_spare(out);
+        *taken = p->out != NULL;
+        return *taken ? HD_OK : hdmpi_fail(HD_ERROR_HOST_MEMORY, "hd_mpi", "no memory for a failed message", 0);
+    }
+    hd_status status = fill ? hdmpi_slot_take(m, in, claimant, &p->in) : HD_OK;
+    if (drain && !status && (!fill || p->in)) {
+        status = hdmpi_slot_take(m, out, claimant, &p->out);
+    }
+    *taken = !status && (!fill || p->in) && (!drain || p->out);
+    if (!*taken) {
+        hdmpi_slot_give(m, p->in, 1);
+        hdmpi_slot_give(m, p->out, 1);
+        p->in = p->out = NULL;
+    }
+    if (*taken && claimant != HDMPI_FOUND) {
+        hdmpi_piece_count(o, p, 1);
+    }
+    return status;
+}
+
+/* Takes the slots of a piece, and begins the copy to its slot. Returns HD_OK even if the copy
+ * failed: the slot then contains bytes of value 255. *begun: 0 if a slot is not there yet. */
+static inline hd_status hdmpi_piece_begin(hdmpi_operation *o, int *begun)
+{
     hdmpi_piece *p = &o->piece[o->begun % HDMPI_WINDOW];
     const size_t at = o->begun * o->each;
     const size_t whole = o->in.present ? o->in.bytes : o->out.bytes;
@@ -197,16 +248,8 @@ static inline hd_status hdmpi_piece_begin(hdmpi_operation *o)
     const int empty = o->kind == HDMPI_SEND && o->failed;
     const int fill = o->in.present && p->bytes && !empty && (!o->in.host || o->uses_cpu_slot || o->failed);
     const int drain = o->out.present && p->bytes && (!o->out.host || o->failed);
-    hd_status status = HD_OK;
-    if (fill) {
-        status = hdmpi_slot_take(m, hdmpi_in_is_spread(o) ? hdmpi_piece_spread(o, p) : p->bytes, &p->in);
-    }
-    if (drain && !status) {
-        status = hdmpi_slot_take(m, hdmpi_out_is_spread(o) ? hdmpi_piece_spread(o, p) : p->bytes, &p->out);
-    }
-    if (status) {
-        hdmpi_slot_give(m, p->in, 1);
-        p->in = NULL;
+    hd_status status = hdmpi_piece_take(o, p, fill, drain, begun);
+    if (!*begun) {
         return status;
     }
     p->step = HDMPI_FILLED;
@@ -286,6 +329,10 @@ static inline int hdmpi_piece_give(hdmpi_operation *o, hdmpi_piece *p, MPI_Reque
     case HDMPI_SEND:
         return MPI_Isend(from, o->failed ? 0 : n, MPI_BYTE, o->peer, o->tag, o->comm, request);
     case HDMPI_RECEIVE:
+        if (o->has_message) {
+            o->has_message = 0;
+            return MPI_Imrecv(to, n, MPI_BYTE, &o->message, request);
+        }
         return MPI_Irecv(to, n, MPI_BYTE, o->peer, o->tag, o->comm, request);
     case HDMPI_BCAST:
         return MPI_Ibcast(o->is_root ? from : to, n, MPI_BYTE, o->peer, o->comm, request);
@@ -361,6 +408,7 @@ static inline void hdmpi_piece_arrive(hdmpi_operation *o, hdmpi_piece *p, MPI_St
 static inline void hdmpi_piece_complete(hdmpi_operation *o, hdmpi_piece *p, MPI_Status *status, int code)
 {
     int cancelled = 0;
+    hdmpi_piece_hold_no_more(o, p);
     if (code == MPI_SUCCESS && o->cancelled) {
         MPI_Test_cancelled(status, &cancelled);
     }

@@ -100,10 +100,10 @@ static inline void hdmpi_operation_drop(hdmpi_operation *o)
     }
 }
 
-/* True if MPI has a piece. */
+/* True if MPI has a piece, or if the operation asks for its message. */
 static inline int hdmpi_operation_waits(const hdmpi_operation *o)
 {
-    int waits = 0;
+    int waits = o->is_asking;
     for (int i = 0; i < HDMPI_WINDOW; i++) {
         waits |= o->piece[i].step == HDMPI_POSTED;
     }
@@ -140,6 +140,48 @@ static inline void hdmpi_operation_expire(hdmpi_operation *o)
     hdmpi_operation_cancel(o, why);
 }
 
+/* A receive that gets no slot asks MPI for its message. True: the message is there. */
+static inline int hdmpi_operation_ask(hdmpi_operation *o)
+{
+    MPI_Status status;
+    if (o->kind == HDMPI_RECEIVE && !o->has_message) {
+        if (!o->is_asking) {
+            hdmpi_operation_touch(o);
+        }
+        o->is_asking = 1;
+        if (MPI_Improbe(o->peer, o->tag, o->comm, &o->has_message, &o->message, &status) != MPI_SUCCESS) {
+            o->has_message = 0;
+        }
+        return o->has_message;
+    }
+    return 0;
+}
+
+/* Begins a further piece if that is possible. `turn`: no other operation must be posted before.
+ * True: something happened. */
+static inline int hdmpi_operation_begin_piece(hdmpi_operation *o, int turn)
+{
+    int begun = 0;
+    if (!hdmpi_operation_may_begin(o) || (!turn && o->begun != o->posted)) {
+        return 0;
+    }
+    const hd_status status = hdmpi_piece_begin(o, &begun);
+    const int receives = o->kind == HDMPI_RECEIVE && !o->failed;
+    if (status && o->mpi->requests == 0 && o->begun == o->ended && (!receives || o->has_message)) {
+        /* No other piece will give memory back. A message that is there is still received, since
+         * its sender waits. */
+        hdmpi_operation_fail(o, status, hd_message());
+        o->failed = 1;
+        o->stopped = !receives;
+        return receives;
+    }
+    if (!begun && turn) {
+        return hdmpi_operation_ask(o);
+    }
+    o->is_asking = o->is_asking && !begun;
+    return begun;
+}
+
 /* Does all steps that are possible now. True: the operation is over. */
 static inline int hdmpi_operation_advance(hdmpi_operation *o)
 {
@@ -154,16 +196,7 @@ static inline int hdmpi_operation_advance(hdmpi_operation *o)
     const int posted = hdmpi_operation_is_posted(o), turn = posted || hdmpi_operation_has_turn(o);
     int again = !posted;
     while (again) {
-        again = 0;
-        if (hdmpi_operation_may_begin(o) && (turn || o->begun == o->posted)) {
-            const hd_status status = hdmpi_piece_begin(o);
-            if (status && m->requests == 0 && o->begun == o->ended) {
-                /* no other piece will give memory back */
-                hdmpi_operation_fail(o, status, hd_message());
-                o->failed = o->stopped = 1;
-            }
-            again = status == HD_OK;
-        }
+        again = hdmpi_operation_begin_piece(o, turn);
         hdmpi_piece *p = &o->piece[o->posted % HDMPI_WINDOW];
         if (turn && !o->stopped && o->posted < o->begun && p->step == HDMPI_FILLED) {
             hdmpi_piece_post(o, p);
@@ -271,6 +304,9 @@ static inline size_t hdmpi_advance_all(hd_mpi *m, int *moved)
 {
     size_t under_way = 0;
     hdmpi_operation **link = &m->first;
+    for (int i = 0; i < HDMPI_SLOT_SIZES; i++) {
+        m->slots[i].asked = 0;
+    }
     m->copy.lane = NULL;
     while (*link) {
         hdmpi_operation *o = *link;
