@@ -209,7 +209,7 @@ static const benchmark benchmarks[] = {
             "                     understand -n\n"
             "  --only PARTS       only these parts, separated by commas\n"
             "  --rounds R         rounds (default: 9 with GPUs, 7 with host devices)\n"
-            "  --quick            2 rounds, less time for each, no large messages\n",
+            "  --quick            5 rounds, less time for each, no large messages\n",
         .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded. Host devices get 4 GiB of memory each "
                  "unless\n"
                  "HEDDLE_HOST_MEMORY is set. TMPDIR, or /tmp, holds the compiled program meanwhile; with several "

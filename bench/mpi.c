@@ -25,7 +25,7 @@
 #define HEDDLE_BUILD_DIR ""
 #endif
 
-enum { ROUNDS_GPU = 9, ROUNDS_HOST = 7, ROUNDS_QUICK = 2, RANKS_DEFAULT = 2, PATH_BYTES = 4096 };
+enum { ROUNDS_GPU = 9, ROUNDS_HOST = 7, ROUNDS_QUICK = 5, RANKS_DEFAULT = 2, PATH_BYTES = 4096 };
 
 const char mpi_help[] =
     "Messages and reductions through heddle/mpi.h, and through MPI alone, between ranks of this machine or of "

@@ -201,6 +201,18 @@ static void cli_report_value_text(const report_goal *g, double value, int digits
     }
 }
 
+/* A line with the extremes of the rounds, which tell how far to trust the verdict. */
+static void cli_report_print_rounds(const report_goal *g, bool apply, FILE *out)
+{
+    char least[REPORT_TEXT], most[REPORT_TEXT];
+    if (g->rounds && !isnan(g->value)) {
+        cli_report_value_text(g, g->min, 3, least);
+        cli_report_value_text(g, g->max, 3, most);
+        fprintf(out, "  %*s%s to %s in %d round%s\n", apply ? 13 : 0, "", least, most, g->rounds,
+                g->rounds == 1 ? "" : "s");
+    }
+}
+
 void cli_report_print_goals(const report_goal *goals, int count, bool apply, FILE *out)
 {
     for (int i = 0; i < count; i++) {
@@ -218,6 +230,7 @@ void cli_report_print_goals(const report_goal *goals, int count, bool apply, FIL
         const char *verdict = isnan(g->value) ? "not measured" : cli_report_goal_reached(g) ? "reached" : "not reached";
         fprintf(out, apply ? "  %-12s %-58s %9s  (%s %s)\n" : "  %.0s%-58s %9s\n", verdict, g->text, value,
                 g->at_least ? "at least" : "at most", limit);
+        cli_report_print_rounds(g, apply, out);
     }
 }
 
@@ -236,6 +249,11 @@ void cli_report_put_goals(hdi_json *j, const report_goal *goals, int count, bool
         cli_report_put_number(j, "limit", goals[i].limit);
         cli_report_put_number(j, "value", goals[i].value);
         cli_report_put_string(j, "unit", goals[i].unit);
+        if (goals[i].rounds) {
+            cli_report_put_integer(j, "rounds", (uint64_t)goals[i].rounds);
+            cli_report_put_number(j, "min", goals[i].min);
+            cli_report_put_number(j, "max", goals[i].max);
+        }
         if (!isnan(goals[i].value)) {
             cli_report_put_bool(j, "reached", cli_report_goal_reached(&goals[i]));
         }

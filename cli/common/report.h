@@ -86,6 +86,9 @@ typedef struct report_goal {
     const char *unit; /* "ns", or "" for a share or a number */
     /* the subject of the goals, such as "placement thread"; NULL: none */
     const char *of;
+    /* if the value is the median of several rounds: their number and their extremes; 0: unknown */
+    int rounds;
+    double min, max;
 } report_goal;
 
 /* For each subject, prints "goals" with the subject, then a line for each goal. On host devices

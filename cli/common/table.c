@@ -782,12 +782,19 @@ static void cli_table_print_goals(const hdi_json_value *record, FILE *out)
         const hdi_json_value *limit = hdi_json_member(v, "limit"), *value = hdi_json_member(v, "value");
         const char *text = cli_table_text(v, "text"), *unit = cli_table_text(v, "unit"), *of = cli_table_text(v, "of");
         const char *relation = cli_table_text(v, "relation");
+        const hdi_json_value *rounds = hdi_json_member(v, "rounds"), *min = hdi_json_member(v, "min"),
+                             *max = hdi_json_member(v, "max");
+        const bool spread = rounds && min && max && rounds->kind == HDI_JSON_NUMBER && min->kind == HDI_JSON_NUMBER &&
+                            max->kind == HDI_JSON_NUMBER;
         goals[n++] = (report_goal){.text = text ? text : "",
                                    .of = of ? of : "",
                                    .limit = limit && limit->kind == HDI_JSON_NUMBER ? limit->number : NAN,
                                    .value = value && value->kind == HDI_JSON_NUMBER ? value->number : NAN,
                                    .at_least = relation && strcmp(relation, ">=") == 0,
-                                   .unit = unit ? unit : ""};
+                                   .unit = unit ? unit : "",
+                                   .rounds = spread ? (int)rounds->number : 0,
+                                   .min = spread ? min->number : NAN,
+                                   .max = spread ? max->number : NAN};
     }
     cli_report_print_goals(goals, n, apply && apply->boolean, out);
 }

@@ -22,7 +22,7 @@ clean() {
 # ---- a quick run
 "$tool" bench mpi "${mpich[@]}" --quick --rounds 1 --json "$work/all.json" >"$work/table" 2>"$work/err" || fail "the quick run: $(cat "$work/err")"
 clean "the quick run"
-shows "$work/all.json" "$work/table" goals 'verified: bytes'
+shows "$work/all.json" "$work/table" goals 'verified: bytes' 'in 1 round'
 if installed python3; then
     python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
 import json, sys
@@ -48,6 +48,8 @@ assert d["verified"]["bytes"] > 100e6
 goals = {g["id"]: g for g in d["goals"]}
 assert set(goals) == {"latency", "bandwidth", "device", "hidden"}
 assert goals["device"]["value"] is None and all(goals[id]["value"] is not None for id in ("latency", "bandwidth", "hidden"))
+for id in ("latency", "bandwidth", "hidden"):
+    assert goals[id]["rounds"] == 1 and goals[id]["min"] == goals[id]["value"] == goals[id]["max"], id
 END
 fi
 
