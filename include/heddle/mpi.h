@@ -87,7 +87,8 @@ typedef struct hd_mpi hd_mpi;
 /* Options of hd_mpi_open. A field of 0 means the default. */
 typedef struct hd_mpi_options {
     size_t size; /* sizeof(hd_mpi_options) */
-    /* The bytes of a piece, at least 4096; the same on all ranks. 0: 1 MiB. */
+    /* The bytes of a piece, at least 4096; the same on all ranks. 0: 1 MiB. With different values,
+     * long messages fail: the message of the receive names both values, or the text of MPI does. */
     size_t piece_bytes;
     /* For MPI_THREAD_SERIALIZED: the program holds this lock during each of its own calls of MPI.
      * The lock must not be recursive. NULL: MPI provides MPI_THREAD_MULTIPLE. */

@@ -182,6 +182,38 @@ static void a_message_that_mpi_cuts_fails_with_its_text(void)
     hd_free(a);
 }
 
+/* The ranks were opened with pieces of different sizes, and a long message goes in each direction.
+ * The receives fail, and their messages name the sizes of the pieces. */
+static void pieces_of_different_sizes_are_named(void)
+{
+    enum { SMALL = 4096, LARGE = 65536, LENGTH = 2 * LARGE };
+    const hd_mpi_options options = {.size = sizeof options, .piece_bytes = rank == 0 ? SMALL : LARGE};
+    hd_mpi *own = NULL;
+    hd_ticket sent, got;
+    MPI_Comm brief; /* further pieces of the messages go away with it */
+    MPI_Comm_dup(MPI_COMM_WORLD, &brief);
+    OK(hd_mpi_open(runtime, &options, &own));
+    hd_buffer *a = device(LENGTH, 1), *b = device(LENGTH, 2);
+    OK(hd_mpi_sendrecv(own, hd_mpi_buffer(a), other, 5, hd_mpi_buffer(b), other, 5, brief, &sent, &got));
+    FAILS(hd_wait(got, HD_FOREVER), HD_ERROR_FAILED);
+    EXPECT(strstr(hd_message(), "give all ranks one piece_bytes"));
+    EXPECT(rank == 0 ? strstr(hd_message(), "more than 4096 bytes came from rank 1 with tag 5")
+                     : strstr(hd_message(), "one piece_bytes (65536 here, or 4096)"));
+    /* the rest of both messages */
+    for (int left = rank == 0 ? LENGTH - LARGE : LENGTH - SMALL, n = -1; n != 0; left -= n) {
+        MPI_Status status;
+        static unsigned char rest[LARGE];
+        MPI_Recv(rest, LARGE, MPI_BYTE, other, 5, brief, &status);
+        MPI_Get_count(&status, MPI_BYTE, &n);
+        EXPECT(left >= n);
+    }
+    OK(hd_wait(sent, HD_FOREVER));
+    OK(hd_mpi_close(own, HD_FOREVER));
+    MPI_Comm_free(&brief);
+    hd_free(a);
+    hd_free(b);
+}
+
 /* Messages below a piece are plain messages of MPI. */
 static void the_other_side_may_use_mpi(void)
 {
@@ -631,6 +663,7 @@ int main(int argc, char **argv)
     a_copy_that_fails_in_the_middle_ends_both_sides();
     a_message_of_another_size_fails_the_receive();
     a_message_that_mpi_cuts_fails_with_its_text();
+    pieces_of_different_sizes_are_named();
     the_other_side_may_use_mpi();
     wrong_calls_are_refused();
     other_types_and_roots_are_refused();

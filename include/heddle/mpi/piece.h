@@ -27,19 +27,25 @@ static inline void hdmpi_operation_fail(hdmpi_operation *o, hd_status status, co
     }
 }
 
-/* A message has another size than its receive. */
+/* A message has another size than its receive. The first piece of a rank with smaller pieces looks
+ * like a short message. */
 static inline void hdmpi_operation_fail_size(hdmpi_operation *o)
 {
-    char why[HD_REASON_BYTES];
-    snprintf(why, sizeof why,
-             "%zu bytes came from rank %d with tag %d, instead of %zu; receive as many bytes as it sends, or pass a "
-             "status",
-             o->arrived, o->peer, o->tag, o->out.bytes);
+    char why[2 * HD_REASON_BYTES];
+    const int is_piece = o->posted == 1 && o->arrived >= HDMPI_PIECE_LEAST && o->arrived < o->each;
+    const int n = snprintf(why, sizeof why, "%zu bytes came from rank %d with tag %d, instead of %zu; ", o->arrived,
+                           o->peer, o->tag, o->out.bytes);
+    if (is_piece) {
+        snprintf(why + n, sizeof why - (size_t)n, "send as many, and give all ranks one piece_bytes (%zu here, or %zu)",
+                 o->each, o->arrived);
+    } else {
+        snprintf(why + n, sizeof why - (size_t)n, "receive as many bytes as it sends, or pass a status");
+    }
     hdmpi_operation_fail(o, HD_ERROR_RANGE, why);
 }
 
 /* MPI refused a message, or failed it. */
-static inline void hdmpi_operation_fail_mpi(hdmpi_operation *o, const MPI_Status *status, int code)
+static inline void hdmpi_operation_fail_mpi(hdmpi_operation *o, size_t bytes, const MPI_Status *status, int code)
 {
     static const char *const calls[] = {"MPI_Isend",      "MPI_Irecv",      "MPI_Ibcast",    "MPI_Ireduce",
                                         "MPI_Iallreduce", "MPI_Iallgather", "MPI_Ialltoall", "MPI_Ibarrier"};
@@ -48,10 +54,9 @@ static inline void hdmpi_operation_fail_mpi(hdmpi_operation *o, const MPI_Status
     hdmpi_error_text(code, text);
     MPI_Error_class(code, &kind);
     if (kind == MPI_ERR_TRUNCATE && status && o->kind == HDMPI_RECEIVE) {
-        snprintf(why, sizeof why,
-                 "a message of more than %zu bytes came from rank %d with tag %d; receive as many bytes as that rank "
-                 "sends (%s)",
-                 o->out.bytes, status->MPI_SOURCE, status->MPI_TAG, text);
+        snprintf(why, sizeof why, "a message of more than %zu bytes came from rank %d with tag %d; %s (%s)", bytes,
+                 status->MPI_SOURCE, status->MPI_TAG,
+                 bytes < o->out.bytes ? "give all ranks one piece_bytes" : "receive as many bytes as it sends", text);
     } else {
         snprintf(why, sizeof why, "%s: %s", calls[o->kind], text);
     }
@@ -362,7 +367,7 @@ static inline void hdmpi_piece_post(hdmpi_operation *o, hdmpi_piece *p)
         o->stopped = 1; /* the empty message was the last one */
     }
     if (code != MPI_SUCCESS) {
-        hdmpi_operation_fail_mpi(o, NULL, code);
+        hdmpi_operation_fail_mpi(o, p->bytes, NULL, code);
         o->failed = o->stopped = 1;
         hdmpi_piece_end(o, p);
         return;
@@ -416,7 +421,7 @@ static inline void hdmpi_piece_complete(hdmpi_operation *o, hdmpi_piece *p, MPI_
         if (cancelled) {
             hdmpi_operation_fail(o, HD_ERROR_TIMEOUT, "the receive was cancelled");
         } else {
-            hdmpi_operation_fail_mpi(o, status, code);
+            hdmpi_operation_fail_mpi(o, p->bytes, status, code);
         }
         o->stopped = 1;
         hdmpi_piece_end(o, p);
