@@ -546,8 +546,8 @@ static void the_limit_counts_no_copies(void)
 static void the_limit_counts_no_time_without_a_processor(void)
 {
     enum { LONG_PIECE = 1 << 20 }; /* MPI copies no such piece away */
-    const hd_mpi_options options = {
-        .size = sizeof options, .piece_bytes = LONG_PIECE, .timeout_ns = rank == 0 ? 500000000 : 0};
+    const int64_t limit = 500000000;
+    const hd_mpi_options options = {.size = sizeof options, .piece_bytes = LONG_PIECE};
     hd_mpi *own = NULL;
     hd_ticket t;
     int go = 1, moved = 0;
@@ -557,9 +557,12 @@ static void the_limit_counts_no_time_without_a_processor(void)
         OK(hd_mpi_send(own, hd_mpi_buffer(a), 1, 3, apart, &t));
         UNTIL(own, posted == 2 && own->first->ended == 1); /* the empty message behind it is over */
         hdmpi_lock(own);
-        usleep(2 * (useconds_t)(options.timeout_ns / 1000));
+        own->timeout_ns = limit; /* not earlier or longer, since the other rank may be slow */
+        own->asked = own->first->moved = hdmpi_now();
+        usleep(2 * (useconds_t)(limit / 1000));
         hdmpi_progress(own, &moved);
         EXPECT(own->first && !own->first->cancelled);
+        own->timeout_ns = 0;
         hdmpi_unlock(own);
         MPI_Send(&go, 1, MPI_INT, 1, 4, MPI_COMM_WORLD);
     } else {

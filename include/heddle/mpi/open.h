@@ -352,6 +352,7 @@ static inline hd_status hd_mpi_open(hd_runtime *runtime, const hd_mpi_options *o
     pinned.size = sizeof pinned;
     hd_memory_get_stats(runtime, HD_DEVICE_HOST, &pinned);
     m->held_most = pinned.limit_bytes / 4;
+    m->slot_bytes_most = pinned.limit_bytes / 4 * 3;
     m->is_inline = strcmp(info.placement, "inline") == 0;
     m->last = &m->first;
     m->keyval = m->direct_keyval = MPI_KEYVAL_INVALID;

@@ -194,6 +194,7 @@ struct hd_mpi {
     hd_ticket copy; /* a copy under way, after hdmpi_advance_all; lane NULL: none */
     hdmpi_slots slots[HDMPI_SLOT_SIZES];
     uint64_t held_bytes, held_most; /* of slots that waiting receives hold, and the most */
+    uint64_t slot_bytes_most;       /* of all slots */
     /* a thread makes slots; the link is closed, and that thread frees the structure */
     int makes_slots, is_left;
     /* requests under way, and their pieces */

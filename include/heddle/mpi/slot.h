@@ -3,6 +3,9 @@
  * At the limit of pinned memory, an allocation waits. So a thread of its own makes slots, and an
  * operation without a slot tries again later. The thread ends when nobody wants a slot.
  *
+ * The link holds at most three quarters of what the option pinned_limit allows. The rest is for
+ * transfers and allocations of the program.
+ *
  * Some messages never come, and nobody receives some others. So pieces that MPI has may hold their
  * slots forever. They leave one slot of their size to receives whose message is there: these need
  * nothing else to finish. Receives without a message leave one more, and hold at most a quarter of
@@ -138,11 +141,25 @@ static inline void *hdmpi_slots_thread(void *link)
     return NULL;
 }
 
+/* True if the link may hold one more slot of this size. It leaves pinned memory to the rest of the
+ * program, except for the first two slots of a size. */
+static inline int hdmpi_slots_may_grow(const hd_mpi *m, const hdmpi_slots *of)
+{
+    uint64_t all = of->bytes;
+    for (int i = 0; i < HDMPI_SLOT_SIZES; i++) {
+        all += (m->slots[i].all + m->slots[i].wanted) * m->slots[i].bytes;
+    }
+    return of->all + of->wanted < 2 || all <= m->slot_bytes_most;
+}
+
 /* Lets the thread make a slot for each piece that asked in this round. Receives that wait ask for
  * one slot together. */
 static inline void hdmpi_slots_ask(hd_mpi *m, hdmpi_slots *of, int waits)
 {
     pthread_t thread;
+    if (!hdmpi_slots_may_grow(m, of)) {
+        return; /* the piece waits until another one gives its slot back */
+    }
     of->asked += !waits || !of->asked;
     of->wanted = of->wanted > of->asked ? of->wanted : of->asked;
     if (m->makes_slots) {
