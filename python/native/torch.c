@@ -21,7 +21,7 @@
 #include "torch_part.h"
 
 #define MIB (1024.0 * 1024)
-enum { TORCH_STREAM_LEGACY = 1, TORCH_TEXT_BYTES = 1024 };
+enum { TORCH_TEXT_BYTES = 1024 };
 
 HD_API hd_status hd_torch_begin(hd_runtime *runtime, const int *ordinals, int n);
 HD_API void hd_torch_end(void);
@@ -95,7 +95,8 @@ static hd_status torch_device_begin(torch_device *d, int number, int ordinal)
     if (!status && hd_torch_driver.context_retain(&d->context, ordinal) != 0) {
         status = hd_error_set(HD_ERROR_DRIVER, "hd_torch_begin: the driver refused the primary context of a device");
     }
-    if (!status && !torch_cache_of_locked(d, NULL, torch_stream_of(NULL))) { /* the default stream always exists */
+    if (!status &&
+        !torch_cache_of_locked(d, NULL, torch_stream_of(NULL, false))) { /* the default stream always exists */
         status = hd_error_set(HD_ERROR_HOST_MEMORY, NULL);
     }
     d->number = status ? -1 : number;
@@ -166,13 +167,6 @@ static torch_device *torch_device_of(int ordinal)
 
 /* ---- allocating ---- */
 
-/* The legacy default stream cannot be captured. */
-static bool torch_is_capturing(void *stream)
-{
-    int status = 0;
-    return (uintptr_t)stream > TORCH_STREAM_LEGACY && hd_torch_driver.is_capturing(stream, &status) == 0 && status != 0;
-}
-
 static void torch_block_lend_locked(torch_device *d, torch_block *block, size_t bytes)
 {
     torch_figures *f = &d->figures;
@@ -213,7 +207,7 @@ void *hd_torch_try_alloc(size_t bytes, int device, void *stream)
     }
     size_t rounded = torch_round(bytes, &size_class);
     bool capturing = torch_is_capturing(stream);
-    torch_stream own = torch_stream_of(stream);
+    torch_stream own = torch_stream_of(stream, capturing);
     pthread_mutex_lock(&d->lock);
     torch_cache *cache = torch_cache_now_locked(d, own, capturing);
     torch_block *block = cache ? torch_cache_pop_locked(cache, size_class) : NULL;
@@ -321,7 +315,7 @@ void hd_torch_free(void *memory, size_t bytes, int device, void *stream)
 /* Another stream uses the memory, too. */
 void hd_torch_record_stream(void *memory, void *handle)
 {
-    torch_stream stream = torch_stream_of(handle);
+    torch_stream stream = torch_stream_of(handle, torch_is_capturing(handle));
     for (int i = 0; i < TORCH_DEVICES; i++) {
         torch_device *d = torch_device_of(i);
         if (!d) {

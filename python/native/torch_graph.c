@@ -46,6 +46,7 @@ bool torch_graph_of_locked(torch_device *d, void *stream, torch_graph **out)
         }
         graph->device = d;
         graph->id = id;
+        graph->stream = stream;
         graph->next = d->graphs;
         d->graphs = graph;
         d->figures.graphs++;
@@ -56,6 +57,16 @@ bool torch_graph_of_locked(torch_device *d, void *stream, torch_graph **out)
     }
     *out = graph;
     return true;
+}
+
+bool torch_graphs_are_captured_locked(torch_device *d)
+{
+    bool captured = false;
+    for (torch_graph *graph = d->graphs; graph; graph = graph->next) {
+        graph->over = graph->over || !torch_is_capturing(graph->stream);
+        captured = captured || !graph->over;
+    }
+    return captured;
 }
 
 void torch_graph_park_locked(torch_graph *graph, torch_block *block)
@@ -77,6 +88,7 @@ static void torch_graph_drop_locked(torch_device *d, torch_block *block)
 static bool torch_graph_disown_locked(torch_device *d, torch_graph *graph)
 {
     for (torch_cache *c = graph->caches; c; c = c->next) {
+        c->stream = torch_stream_of(c->stream.handle, torch_is_capturing(c->stream.handle));
         if (!torch_cache_of_locked(d, NULL, c->stream)) {
             return false;
         }

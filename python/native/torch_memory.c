@@ -37,7 +37,10 @@ static hd_status torch_claim(const torch_device *d, torch_stream stream, torch_b
     for (size_t i = 0; i < n; i++) {
         uses[i] = access == HD_READ ? hd_in(blocks[i]->buffer) : hd_out(blocks[i]->buffer);
     }
-    if (stream.id && !torch_streams_equal(stream, torch_stream_of(stream.handle))) {
+    if (torch_is_capturing(stream.handle)) {
+        return HD_ERROR_UNSUPPORTED;
+    }
+    if (stream.id && !torch_streams_equal(stream, torch_stream_of(stream.handle, false))) {
         return HD_ERROR_ARGUMENT;
     }
     hd_status status = hd_claim_begin_stream(hd_torch_runtime, d->number, stream.handle, uses, n, &options, &claim);
@@ -51,7 +54,10 @@ bool torch_settle(torch_device *d)
 {
     int mode = TORCH_MODE_RELAXED;
     void *context = NULL;
-    if (!d->context || hd_torch_driver.context_push(d->context) != 0) {
+    pthread_mutex_lock(&d->lock);
+    bool captured = torch_graphs_are_captured_locked(d);
+    pthread_mutex_unlock(&d->lock);
+    if (captured || !d->context || hd_torch_driver.context_push(d->context) != 0) {
         return false;
     }
     bool changed = hd_torch_driver.exchange_mode(&mode) == 0;

@@ -23,6 +23,7 @@
 #include <heddle.h>
 
 enum {
+    TORCH_STREAM_LEGACY = 1,
     TORCH_DEVICES = 64,   /* most devices of PyTorch */
     TORCH_CLASSES = 2048, /* sizes of blocks */
     TORCH_BATCH = 128     /* most blocks of one claim, as heddle/claim.h permits */
@@ -37,7 +38,7 @@ typedef struct torch_device torch_device;
 /* A stream. The driver may give the handle of a destroyed stream to another one, but not its number. */
 typedef struct torch_stream {
     void *handle;
-    unsigned long long id; /* 0: a default stream, or the driver gives no numbers */
+    unsigned long long id; /* 0: a default stream, under capture, or the driver gives no numbers */
 } torch_stream;
 
 /* A list of blocks by their members `next` and `previous`. */
@@ -75,6 +76,8 @@ struct torch_graph {
     torch_graph *next;
     torch_device *device;
     unsigned long long id; /* of the capture */
+    void *stream;          /* one of the capture */
+    bool over;             /* the capture ended */
     atomic_bool gone;
     torch_cache *caches;
     torch_list parked; /* freed, but the graph may use the memory */
@@ -165,7 +168,7 @@ uint64_t torch_release_later(torch_device *d);
 torch_block *torch_fetch(torch_device *d, torch_cache *cache, size_t bytes);
 /* Gets a block that is one piece of memory, with a label. */
 torch_block *torch_fetch_segment(torch_device *d, size_t bytes, const char *label);
-/* Waits for all work on the device. False: a capture forbids it. */
+/* Waits for all work on the device. False: not possible, for example since a capture forbids it. */
 bool torch_settle(torch_device *d);
 
 /* ---- torch_graph.c: captures ---- */
@@ -173,17 +176,27 @@ bool torch_settle(torch_device *d);
 /* The graph that a capture of the stream makes. False: the capture is not known, for lack of host
  * memory. *out is NULL if the stream is not being captured. */
 bool torch_graph_of_locked(torch_device *d, void *stream, torch_graph **out);
+/* True if the capture of a graph with memory goes on. */
+bool torch_graphs_are_captured_locked(torch_device *d);
 /* Keeps a freed block as long as the graph. */
 void torch_graph_park_locked(torch_graph *graph, torch_block *block);
 /* Moves the memory of graphs that are gone to the list `later`. */
 void torch_graphs_end_locked(torch_device *d);
 
-/* The stream with this handle now. */
-static inline torch_stream torch_stream_of(void *handle)
+/* The legacy default stream cannot be captured. */
+static inline bool torch_is_capturing(void *stream)
+{
+    int status = 0;
+    return (uintptr_t)stream > TORCH_STREAM_LEGACY && hd_torch_driver.is_capturing(stream, &status) == 0 && status != 0;
+}
+
+/* The stream with this handle now. A stream under capture gets no question, which could spoil the
+ * capture. */
+static inline torch_stream torch_stream_of(void *handle, bool capturing)
 {
     torch_stream stream = {handle, 0};
-    bool own = (uintptr_t)handle > 1 && hd_torch_driver.stream_id;
-    if (own && hd_torch_driver.stream_id(handle, &stream.id) != 0) {
+    bool own = (uintptr_t)handle > TORCH_STREAM_LEGACY && hd_torch_driver.stream_id;
+    if (own && !capturing && hd_torch_driver.stream_id(handle, &stream.id) != 0) {
         stream.id = 0;
     }
     return stream;

@@ -649,12 +649,18 @@ static hdcu_result cuStreamGetCtx(hdcu_stream handle, hdcu_context *out)
     return hdi_host_leave(r);
 }
 
+/* The driver's reference does not say that this call is permitted for a stream under capture. The
+ * simulator refuses it, and invalidates the capture, so no caller can depend on it. */
 static hdcu_result cuStreamGetId(hdcu_stream handle, unsigned long long *out)
 {
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_stream(handle, &stream);
     if (r == HDCU_SUCCESS && !out) {
         r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS && stream->capture) {
+        hdi_host_capture_invalidate(stream->capture);
+        r = HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     if (r == HDCU_SUCCESS) {
         *out = stream->handle; /* no other stream ever gets this number */

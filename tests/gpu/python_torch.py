@@ -158,7 +158,7 @@ def child_train(allocator, name, steps):
     return out
 
 
-def child_graph(allocator):
+def child_graph(allocator, mode):
     use_allocator(allocator)
     x = torch.zeros(1024, 1024, device="cuda")
     weight = torch.ones(1024, 1024, device="cuda")
@@ -174,7 +174,7 @@ def child_graph(allocator):
             work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+    with torch.cuda.graph(graph, capture_error_mode=mode):
         out = work()
     wrong, kept = 0, []
     for i in range(200):
@@ -200,6 +200,59 @@ def child_graph(allocator):
             if result["graphs_left"] == 0 or time.perf_counter() > limit:
                 break
     return result
+
+
+def child_calls():
+    """Calls in a capture, each in a capture of its own; those that ended the capture, by its mode."""
+    import ctypes as c
+
+    import heddle
+    import heddle.torch
+    from heddle._torch import native
+
+    heddle.torch.install()
+    used = torch.ones(3 << 20, dtype=torch.uint8, device="cuda")
+    driver, stream, other = c.CDLL("libcuda.so.1"), torch.cuda.Stream(), torch.cuda.Stream()
+    handle, status, number = c.c_void_p(stream.cuda_stream), c.c_int(), c.c_ulonglong()
+    graph, thing, end = c.c_void_p(), c.c_void_p(), c.CFUNCTYPE(None, c.c_void_p)(lambda _: None)
+
+    def info():
+        return driver.cuStreamGetCaptureInfo_v2(handle, c.byref(status), c.byref(number), c.byref(graph), None, None)
+
+    def retain():
+        info()
+        driver.cuUserObjectCreate(c.byref(thing), None, end, 1, 1)
+        return driver.cuGraphRetainUserObject(graph, thing, 1, 1)
+
+    def claim():
+        with torch.cuda.stream(other):
+            t = torch.ones(5 << 20, dtype=torch.uint8, device="cuda")
+        return heddle.torch.to_device(torch.ones(5 << 20, dtype=torch.uint8)).shape == t.shape
+
+    calls = {
+        "nothing": lambda: None,
+        "cuStreamIsCapturing": lambda: driver.cuStreamIsCapturing(handle, c.byref(status)),
+        "cuStreamGetCaptureInfo": info,
+        "cuGraphRetainUserObject": retain,
+        "cuStreamGetId": lambda: driver.cuStreamGetId(handle, c.byref(number)),
+        "heddle.alloc": lambda: heddle.alloc(640 << 20).nbytes,
+        "heddle.alloc again": lambda: heddle.alloc(640 << 20).nbytes,
+        "claims": claim,
+        "torch.cuda.empty_cache": torch.cuda.empty_cache,
+        "hd_torch_try_alloc": lambda: native.hd_torch_try_alloc(3 << 20, 0, handle),
+    }
+    spoilt = []
+    for mode in (0, 2):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            assert driver.cuStreamBeginCapture_v2(handle, mode) == 0
+            call()
+            assert driver.cuStreamIsCapturing(handle, c.byref(status)) == 0
+            if driver.cuStreamEndCapture(handle, c.byref(graph)) or status.value != 1:
+                spoilt.append("%s in mode %d" % (name, mode))
+            if graph.value:
+                driver.cuGraphDestroy(graph)
+    return {"sum": int(used.sum()), "spoilt": spoilt}
 
 
 def child_streams(allocator):
@@ -471,11 +524,14 @@ def check_losses():
 
 
 def check_graph():
-    for allocator in ("torch", "heddle"):
-        found = child("graph", allocator)
+    for allocator, mode in (("torch", "relaxed"), ("heddle", "relaxed"), ("heddle", "global")):
+        found = child("graph", allocator, mode)
         good = found is not None and found["wrong"] == 0 and found.get("graphs_left", 0) == 0
-        tell("graph %s" % allocator, good, str(found))
-    found = child("graph", "plain", may_fail=True)
+        tell("graph %s %s" % (allocator, mode), good, str(found))
+    found = child("calls")
+    harmful = [name for name in found["spoilt"] if "cuStreamGetId" not in name] if found else None
+    tell("calls in a capture", harmful == [], str(found))  # Heddle asks no stream under capture for its number
+    found = child("graph", "plain", "relaxed", may_fail=True)
     tell("graph plain plug-in is wrong", found is None or found["wrong"] > 0, str(found))
 
 

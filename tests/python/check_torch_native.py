@@ -257,7 +257,7 @@ class Order(Base):
             self.history(random.Random(seed))
 
     def history(self, chance):
-        live, checks, gates = [], [], []
+        live, checks, gates, opened = [], [], [], []
         sizes = [256, 4096, 70000 // 4 * 4, MIB, 3 * MIB, 5 * MIB]
         for _ in range(300):
             kind = chance.random()
@@ -278,7 +278,8 @@ class Order(Base):
             elif len(gates) < 4:
                 gates.append(Gate(chance.choice(self.streams[1:])))
             else:
-                gates.pop(0).open()
+                opened.append(gates.pop(0))  # its function lives until the stream has called it
+                opened[-1].open()
         for gate in gates:
             gate.open()
         for m in live:
@@ -353,10 +354,10 @@ class Limits(Base):
 
 
 class Graphs(Base):
-    def captured(self, s, nbytes):
+    def captured(self, s, nbytes, mode=RELAXED):
         """A graph that fills temporary memory, copies it to memory that stays, and the memory that stays."""
         gone = Memory(nbytes, s)  # allocated before the capture, and freed in it
-        capture_begin(s, RELAXED)
+        capture_begin(s, mode)
         first = Memory(nbytes, s)
         out = Memory(nbytes, s)
         copy(out.address, first.address, nbytes, s)
@@ -375,8 +376,8 @@ class Graphs(Base):
 
     def test_replays_while_others_churn(self):
         s, t = self.streams[1:3]
-        for nbytes in (4096, 3 * MIB):
-            executable, out = self.captured(s, nbytes)
+        for nbytes, mode in ((4096, 0), (3 * MIB, 0), (3 * MIB, RELAXED)):
+            executable, out = self.captured(s, nbytes, mode)
             kept = []
             for i in range(20):
                 kept.append(Memory(nbytes, self.streams[i % 3]))
@@ -444,6 +445,19 @@ class Graphs(Base):
         event_record(EVENT, t)
         event_wait(s, EVENT, 0)
         again.free()
+        graph_destroy(made(lambda out: capture_end(s, out)))
+
+    def test_a_stream_is_destroyed_before_a_capture(self):
+        """Memory whose stream is gone leaves the cache without a wait that would spoil the capture."""
+        s, gone = self.streams[1], made(stream_create, NON_BLOCKING)
+        left = Memory(3 * MIB, gone)
+        stream_synchronize(gone)
+        left.free()
+        stream_destroy(gone)
+        capture_begin(s, RELAXED)
+        first = Memory(3 * MIB, s)
+        native.hd_torch_empty_cache()
+        first.free()
         graph_destroy(made(lambda out: capture_end(s, out)))
 
     def test_a_spoilt_capture(self):

@@ -150,6 +150,20 @@ static void a_spoilt_capture_ends_its_objects(void **state)
     end_test();
 }
 
+static void a_stream_under_capture_has_no_number(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    unsigned long long id = 0;
+    hdcu_graph graph = NULL;
+    OK(d->cuStreamGetId(a, &id));
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(d->cuStreamGetId(a, &id), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(d->cuStreamEndCapture(a, &graph), HDCU_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(d->cuStreamGetId(a, &id));
+    end_test();
+}
+
 static void forks_join_in_any_schedule(void **state)
 {
     (void)state;
@@ -427,10 +441,15 @@ static void nodes_are_set_between_launches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(captured_work_runs_at_each_launch), cmocka_unit_test(objects_live_as_long_as_executables),
-        cmocka_unit_test(a_spoilt_capture_ends_its_objects), cmocka_unit_test(nodes_are_set_between_launches),
-        cmocka_unit_test(forks_join_in_any_schedule),        cmocka_unit_test(graphs_can_be_captured_in_graphs),
-        cmocka_unit_test(threads_say_what_they_mind),        cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(captured_work_runs_at_each_launch),
+        cmocka_unit_test(objects_live_as_long_as_executables),
+        cmocka_unit_test(a_spoilt_capture_ends_its_objects),
+        cmocka_unit_test(a_stream_under_capture_has_no_number),
+        cmocka_unit_test(nodes_are_set_between_launches),
+        cmocka_unit_test(forks_join_in_any_schedule),
+        cmocka_unit_test(graphs_can_be_captured_in_graphs),
+        cmocka_unit_test(threads_say_what_they_mind),
+        cmocka_unit_test(misuse_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
