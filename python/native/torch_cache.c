@@ -181,11 +181,11 @@ torch_block *torch_cache_pop_locked(torch_cache *cache, unsigned size_class)
     return block;
 }
 
-torch_block *torch_cache_fit_locked(torch_cache *cache, size_t bytes)
+torch_block *torch_cache_fit_locked(torch_cache *cache, size_t bytes, size_t most)
 {
     unsigned first, last;
     torch_round(bytes, &first);
-    torch_round(bytes * 2, &last);
+    torch_round(most, &last);
     while (first <= last && !cache->blocks[first].first) {
         first++;
     }

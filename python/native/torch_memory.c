@@ -1,9 +1,11 @@
 /* torch_memory.c - memory of PyTorch's allocator from Heddle, and back to Heddle.
  *
- * This is the slow path: no cache of the stream has a block of the wanted size. Before the device
- * gets another block, free blocks of other sizes go back to Heddle, oldest first, so that all
- * memory in use and in caches stays close to the most that PyTorch ever used at once. Far below that
- * peak, a larger free block serves the request instead.
+ * This is the slow path: no cache of the stream has a block of the wanted size. A larger free block
+ * serves the request, if there is one. Otherwise the device gets another block. All memory in use and
+ * in caches stays within 1.5 times the most that PyTorch ever used at once: before it would exceed
+ * this, free blocks of other sizes go back to Heddle, oldest first. A block that goes back is not
+ * free at once, since the device may be far behind the host. So blocks that go back and come again
+ * need more memory than blocks that stay.
  *
  * Blocks go back in batches. One claim on the stream reads all blocks of a batch, and ends at once.
  * Readers do not wait for each other, so this never delays a stream. The next user of the memory
@@ -19,8 +21,7 @@
 #include <string.h>
 #include "torch_part.h"
 
-#define TORCH_SPARE_SHARE 48 /* caches may hold this part of the most bytes that were ever live */
-#define TORCH_CLOSE_SHARE 8  /* the last eighth below the peak is close to it */
+#define TORCH_SPARE_SHARE 2 /* caches may hold this part of the most bytes that were ever live */
 #define TORCH_SPARE_BYTES ((uint64_t)2 << 20)
 #define TORCH_WAIT_NS ((int64_t)60 * 1000000000)
 enum { TORCH_STREAMS = 64, TORCH_MODE_RELAXED = 2 };
@@ -220,17 +221,15 @@ static uint64_t torch_excess_locked(const torch_device *d, size_t bytes)
     return total > most ? total - most : 0;
 }
 
-/* Takes a free block that is larger than necessary, if this saves the exchange of blocks between the
- * cache and Heddle. Programs that work on batches of two sizes then keep the blocks of the larger
- * size. Close to the peak, each request gets a block of its own size. */
+/* Takes a free block that is larger than necessary, by up to a half. If the device would have more
+ * than it needs, the block may be twice as large. This saves the exchange of blocks between the cache
+ * and Heddle, for programs that work on batches of several sizes. */
 static torch_block *torch_take_larger(torch_device *d, torch_cache *cache, size_t bytes)
 {
     torch_block *block = NULL;
     pthread_mutex_lock(&d->lock);
-    const torch_figures *f = &d->figures;
-    bool far = f->live_bytes + bytes <= f->live_peak_bytes - f->live_peak_bytes / TORCH_CLOSE_SHARE;
-    if (far && !cache->graph && bytes > TORCH_SMALL_BYTES && torch_excess_locked(d, bytes) > 0) {
-        block = torch_cache_fit_locked(cache, bytes);
+    if (!cache->graph && bytes > TORCH_SMALL_BYTES) {
+        block = torch_cache_fit_locked(cache, bytes, torch_excess_locked(d, bytes) > 0 ? bytes * 2 : bytes + bytes / 2);
         d->figures.cached_bytes -= block ? block->bytes : 0;
     }
     pthread_mutex_unlock(&d->lock);

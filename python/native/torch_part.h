@@ -151,8 +151,8 @@ void torch_table_remove_locked(torch_device *d, torch_block *block);
 torch_cache *torch_cache_of_locked(torch_device *d, torch_graph *graph, torch_stream stream);
 void torch_cache_push_locked(torch_cache *cache, torch_block *block);
 torch_block *torch_cache_pop_locked(torch_cache *cache, unsigned size_class);
-/* Takes the smallest block of at least `bytes` and at most twice as many. NULL: there is none. */
-torch_block *torch_cache_fit_locked(torch_cache *cache, size_t bytes);
+/* Takes the smallest block of `bytes` to `most` bytes. NULL: there is none. */
+torch_block *torch_cache_fit_locked(torch_cache *cache, size_t bytes, size_t most);
 /* Takes up to TORCH_BATCH free blocks of one cache out of the cache and the table, until they have
  * `wanted` bytes: larger blocks first, the oldest ones first. Returns their number. */
 size_t torch_cache_take_locked(torch_device *d, torch_cache *cache, uint64_t wanted, torch_block **out);
