@@ -76,6 +76,18 @@ def use_allocator(name):
 
 
 def convnet():
+    """torchvision's ResNet-50, if it is installed."""
+    nn = torch.nn
+    try:
+        from torchvision.models import resnet50
+    except ImportError:
+        return plain_convnet()
+    model = resnet50(weights=None, num_classes=10)
+    model.maxpool = nn.AvgPool2d(3, 2, 1)  # the backward of MaxPool2d is not deterministic
+    return model, lambda n: (torch.randn(n, 3, 96, 96, device="cuda"), torch.randint(0, 10, (n,), device="cuda"))
+
+
+def plain_convnet():
     nn = torch.nn
     layers, channels = [], 3
     for wide in (64, 128, 256, 256):
@@ -89,7 +101,31 @@ def convnet():
     )
 
 
+def words(n):
+    """Random words of n texts, and the words that follow them."""
+    return torch.randint(0, 8192, (n, 256), device="cuda"), torch.randint(0, 8192, (n * 256,), device="cuda")
+
+
 def transformer():
+    """A model of transformers with GPT-2's parts, if transformers is installed."""
+    try:
+        from transformers import AutoModelForCausalLM, GPT2Config
+    except ImportError:
+        return plain_transformer()
+
+    class Logits(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(input_ids=x, use_cache=False).logits.flatten(0, 1)
+
+    config = GPT2Config(vocab_size=8192, n_positions=256, n_layer=8, bos_token_id=0, eos_token_id=0)
+    return Logits(AutoModelForCausalLM.from_config(config, attn_implementation="eager")), words
+
+
+def plain_transformer():
     nn = torch.nn
 
     class Block(nn.Module):
@@ -118,10 +154,7 @@ def transformer():
         def forward(self, x):
             return self.end(self.blocks(self.words(x) + self.places)).flatten(0, 1)
 
-    return Model(), lambda n: (
-        torch.randint(0, 8192, (n, 256), device="cuda"),
-        torch.randint(0, 8192, (n * 256,), device="cuda"),
-    )
+    return Model(), words
 
 
 def child_train(allocator, name, steps):
@@ -147,6 +180,7 @@ def child_train(allocator, name, steps):
         losses.append(loss.detach())
     torch.cuda.synchronize()
     out = {"seconds": (time.perf_counter() - start) / (int(steps) - 10)}
+    out["of"] = sorted({"torchvision", "transformers"} & set(sys.modules))
     out["losses"] = [float(x).hex() for x in losses]
     if allocator == "heddle":
         import heddle.torch
@@ -514,7 +548,7 @@ def check_losses():
         own, rival = (min(r["seconds"] for r in runs[name]) for name in ("heddle", "torch"))
         all_losses = [r["losses"] for name in runs for r in runs[name]]
         same = all(losses == all_losses[0] for losses in all_losses)
-        tell("losses %s" % model, same, "%d losses bit for bit" % steps)
+        tell("losses %s" % model, same, "%d losses bit for bit, model of %s" % (steps, runs["heddle"][0]["of"]))
         tell("speed %s" % model, rival / own >= 0.99, "%.4f of PyTorch's (%.2f ms a step)" % (rival / own, own * 1e3))
         h, t = runs["heddle"][0], runs["torch"][0]
         figures = "%.4f reserved over live (PyTorch: %.4f), live %.0f MiB, %d allocations, %d fetches, %d releases" % (
