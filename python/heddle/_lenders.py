@@ -9,8 +9,8 @@ import ctypes as c
 import weakref
 
 from ._abi import Status
-from ._library import check, last_error, lib
-from .dlpack import _LEGACY_STREAM, _native
+from ._library import check, last_error
+from .dlpack import _native, device_of
 from .errors import Error
 from .runtime import Runtime, current
 from .tensors import empty
@@ -36,13 +36,7 @@ def _ordinals(runtime: Runtime) -> dict[int, int]:
     """The device of the runtime for each number of a device in the driver."""
     if runtime.driver != "nvidia":
         return {device.number: device.number for device in runtime.devices}
-    found: dict[int, int] = {}
-    for device in runtime.devices:
-        kind, ordinal = c.c_int32(), c.c_int32()
-        value = empty(1, device=device, runtime=runtime)._value
-        check(lib.hd_dlpack_get_device(c.byref(value), _LEGACY_STREAM, c.byref(kind), c.byref(ordinal)))
-        found[ordinal.value] = device.number
-    return found
+    return {device_of(empty(1, device=device, runtime=runtime))[1]: device.number for device in runtime.devices}
 
 
 _lenders: weakref.WeakKeyDictionary[Runtime, dict[str, Lender]] = weakref.WeakKeyDictionary()

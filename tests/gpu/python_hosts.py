@@ -251,6 +251,7 @@ def exchange_c():
         must((tensor.view("u32").numpy() == step).all(), "a late kernel of the package changed the tensor")
         cupy.cuda.Device().synchronize()
         address = consumer.allocate((N,), device_type=2)
+        must(isinstance(address, int), address)  # a text is the message of the failure
         slow((64,), (256,), (seen(address), cupy.uint64(N), cupy.float32(5), cupy.uint64(CYCLES)))
         must((consumer.take(address).numpy() == 5).all(), "Heddle read the new tensor too early")
 

@@ -10,9 +10,10 @@ import os
 import random
 import threading
 import unittest
+from unittest import mock
 
 import heddle
-from heddle import Status, _lenders
+from heddle import Status, _lenders, dlpack
 from heddle._abi import Access
 from heddle._library import check, last_error, lib
 from heddle.dlpack import _native
@@ -53,6 +54,30 @@ class Lenders(unittest.TestCase):
         self.fails(Status.NO_DEVICE, first.lend, 8, -1)
         self.fails(Status.HANDLE, first.take_back, 4096)
         self.fails(Status.HANDLE, first.take_back, 4096, 0)
+
+    def test_ordinals(self):
+        """A runtime of GPUs counts its devices in another way than the driver."""
+        ordinals = iter((5, 2))
+
+        def get_device(value, stream, kind, ordinal):
+            self.assertEqual(stream, 1, "CUDA's legacy default stream")
+            status = lib.hd_dlpack_get_device(value, 0, kind, ordinal)
+            kind._obj.value, ordinal._obj.value = dlpack.CUDA, next(ordinals)
+            return status
+
+        with heddle.open('driver=host devices="0,1"') as runtime:
+            library = mock.Mock(hd_dlpack_get_device=get_device)
+            with mock.patch.object(runtime, "driver", "nvidia"), mock.patch.object(dlpack, "lib", library):
+                loans = _lenders.lender("cupy", runtime)
+            self.assertEqual(loans.ordinals, [5, 2])
+            for ordinal, number in ((5, 0), (2, 1)):
+                self.assertEqual(loans.device_of(ordinal), number)
+                address = loans.lend(1000, ordinal)
+                self.assertEqual(runtime.memory_stats(number)["live_count"], 1)
+                loans.take_back(address)
+                self.assertEqual(runtime.memory_stats(number)["live_count"], 0)
+            self.fails(Status.NO_DEVICE, loans.lend, 8, 0)
+            self.fails(Status.NO_DEVICE, loans.lend, 8, 6)
 
     def test_holders(self):
         """At the limit, the message names the package that holds the memory."""
