@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """python_hosts.py - the Python package beside NumPy, PyTorch, CuPy, JAX, Numba, cuda.core and RMM on a GPU.
 
-usage: python_hosts.py [--json FILE] [CHECK...]
+usage: python_hosts.py [--json FILE] [--numba-packages DIRECTORY] [CHECK...]
 
 Each check runs in a process of its own, and prints one line: "NAME: ok", "NAME: FAILED" with the reason, or
 "NAME: left out" if its package is not installed. FILE gets the results and the versions of the packages. Put it into
 bench/results as DATE-GPU-hosts.json: tools/make-hosts-table makes the table of docs/guide/python.md of these files.
+The checks of Numba prefer packages in DIRECTORY: numba-cuda 0.30 needs a release of NumPy before 2.5, for example.
 The variable HEDDLE_SHARED_LIBRARY names the library, and PYTHONPATH contains the folder python.
 Exit status: 0 if no check failed, and at least one ran.
 """
@@ -473,7 +474,7 @@ def numba_kernels():
         scale[N // 256, 256](device, 3)
         got = more.copy_to_host(stream=stream)
         stream.synchronize()
-        must(np.array_equal(got, np.arange(N) * (step + 1)), "Numba computed a wrong result")
+        must(np.array_equal(got, right * step + np.arange(N)), "Numba computed a wrong result")
         right = right * 3 + np.arange(N)
         del more
         must(np.array_equal(device.copy_to_host(), right), "Numba computed a wrong result")
@@ -636,10 +637,19 @@ def left_out(package):
     sys.exit(0)
 
 
-def run(name):
+def environment_of(name, numba_packages):
+    """The variables for the process of a check."""
+    out = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "HEDDLE_DRIVER": "nvidia"}
+    if numba_packages and "numba.cuda" in CHECKS[name][1]:
+        folders = [os.path.abspath(numba_packages), out.get("PYTHONPATH", "")]
+        out["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+    return out
+
+
+def run(name, numba_packages=None):
     """Runs a check in a process of its own, prints its line, and returns its result."""
     start = time.monotonic()
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "HEDDLE_DRIVER": "nvidia"}
+    environment = environment_of(name, numba_packages)
     log = ""
     try:
         command = [sys.executable, os.path.abspath(__file__), "--one", name]
@@ -669,9 +679,19 @@ def write(file, results):
 def main(words):
     if words[:1] == ["--one"]:
         return one(words[1])
-    file = None
-    if words[:1] == ["--json"]:
-        file, words = words[1], words[2:]
+    file = numba_packages = None
+    while words[:1] in (["--json"], ["--numba-packages"]):
+        if len(words) < 2:
+            print("python_hosts: %s needs a path" % words[0])
+            return 2
+        if words[0] == "--json":
+            file = words[1]
+        else:
+            numba_packages = words[1]
+        words = words[2:]
+    if numba_packages and not os.path.isdir(numba_packages):
+        print("python_hosts: no directory %s" % numba_packages)
+        return 2
     names = words or list(CHECKS)
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
@@ -679,8 +699,8 @@ def main(words):
         return 2
     together = sorted((name for name in names if name not in ALONE), key=lambda name: name not in LONG)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        results = dict(zip(together, pool.map(run, together)))
-    results.update((name, run(name)) for name in names if name in ALONE)
+        results = dict(zip(together, pool.map(lambda name: run(name, numba_packages), together)))
+    results.update((name, run(name, numba_packages)) for name in names if name in ALONE)
     if file:
         write(file, results)
     failed = sum(result.startswith("FAILED") for result in results.values())

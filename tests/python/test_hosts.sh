@@ -30,4 +30,18 @@ grep -qF '| cupy | 99.1 | `cupy.from_dlpack` | a GPU, 2100-01-01 |' "$work/docs/
     echo "FAILED: the table lacks a check that passed, or contains others"
     failed=1
 }
+
+# the checks of Numba, and no others, prefer the packages of --numba-packages
+PYTHONPATH=$source/tests/gpu:/other python3 -s -c '
+import python_hosts as p
+numba = p.environment_of("numba_kernels", "/work/../packages")["PYTHONPATH"]
+assert numba.split(":")[0] == "/packages" and numba.endswith("/other"), numba
+for name, folder in (("rmm", "/packages"), ("numba_kernels", None)):
+    assert "/packages" not in p.environment_of(name, folder)["PYTHONPATH"], name
+' || failed=1
+for words in "--numba-packages" "--numba-packages $work/missing numpy_takes" "no_check"; do
+    # shellcheck disable=SC2086
+    python3 -s "$source/tests/gpu/python_hosts.py" $words >"$work/out"
+    [ $? -eq 2 ] || { echo "FAILED: python_hosts.py $words" && failed=1; }
+done
 exit $failed
