@@ -11,12 +11,13 @@ from typing import Any
 
 from . import _abi
 from ._abi import DLPACK_CPU, Status
-from ._lenders import lender
+from ._lenders import lender, lent_at
 from ._library import check, last_error, lib
 from .buffers import Buffer
 from .dlpack import _LEGACY_STREAM, CPU, CUDA, CUDA_MANAGED, _import, _name, _native, _new
-from .runtime import current
-from .tensors import Tensor
+from .dtypes import type_of
+from .runtime import Runtime, current
+from .tensors import Tensor, _strided
 
 _INTERPRETER = (
     "PyObject_GetAttrString", "PyLong_AsVoidPtr", "PyLong_FromVoidPtr", "Py_DecRef",
@@ -43,6 +44,12 @@ class _Managed(c.Structure):
         ("major", c.c_uint32), ("minor", c.c_uint32), ("context", c.c_void_p), ("deleter", c.c_void_p),
         ("flags", c.c_uint64), ("tensor", _View),
     ]  # fmt: skip
+
+
+class _Unversioned(c.Structure):
+    """DLManagedTensor"""
+
+    _fields_ = [("tensor", _View), ("context", c.c_void_p), ("deleter", c.c_void_p)]
 
 
 _TYPES = {
@@ -79,41 +86,45 @@ def _lender_for(device_type: int) -> int:
 
 def _take(address: int) -> Tensor:
     """Makes a tensor of a managed tensor, which it then owns."""
-    view = _Managed.from_address(address).tensor
-    lent = _lent(address, view)
-    if lent is not None:
-        return lent
-    stream = _LEGACY_STREAM if view.device_type in (CUDA, CUDA_MANAGED) else DLPACK_CPU
-    return _import(current(), address, True, stream, None)
+    stream = _LEGACY_STREAM if _Managed.from_address(address).tensor.device_type in (CUDA, CUDA_MANAGED) else DLPACK_CPU
+    out = lent(address, True, stream, None)
+    return _import(current(), address, True, stream, None) if out is None else out
 
 
-def _lent(address: int, view: _View) -> Tensor | None:
-    """The tensor over memory that a package got from exchange_allocate; None for other memory."""
-    runtime = current()
-    if runtime.placement == "process" or not view.data:
-        return None
-    handle = _native.hd_python_lender_find(lender(_LABEL, runtime).handle, view.data)
-    if not handle:
+def lent(address: int, versioned: bool, stream: int, runtime: Runtime | None) -> Tensor | None:
+    """The tensor over memory that a package took from Heddle; None for other memory.
+
+    The tensor owns the managed tensor at `address`. Uses by Heddle run after the work that is in the stream now.
+    """
+    managed = (_Managed if versioned else _Unversioned).from_address(address)
+    view = managed.tensor
+    found = lent_at(view.data, runtime) if view.data else None
+    if found is None:
         return None
     dtype = _TYPES.get((view.code, view.bits))
     if dtype is None or view.lanes != 1:
         raise BufferError("heddle: no type of elements is DLPack's (%d, %d, %d)" % (view.code, view.bits, view.lanes))
-    buffer = Buffer(runtime, handle, owned=False)
-    if view.device_type != CPU:
-        # work that the package put into the work stream comes first
-        use, claim = _abi.Arg(kind=_abi.ArgKind.BUFFER, access=int(_abi.Access.READ_WRITE)), c.c_void_p()
-        use.value.buffer = handle
-        where = buffer.device or 0
-        check(lib.hd_claim_begin_stream(runtime._handle, where, _LEGACY_STREAM, c.byref(use), 1, None, c.byref(claim)))
-        check(lib.hd_claim_end(claim, 0))
-    whole = buffer.tensor(dtype, offset=view.byte_offset)
+    buffer = Buffer(*found, owned=False)
+    if stream > 0:
+        _begin_after(buffer, stream)
+    width = view.bits // 8
     shape = [view.shape[i] for i in range(view.dims)]
-    strides = [view.strides[i] * whole.itemsize for i in range(view.dims)] if view.strides else None
-    out = whole._other(view.byte_offset, whole.dtype, shape, strides or _row_major(shape, whole.itemsize))
-    deleter = _Managed.from_address(address).deleter
-    if deleter:
-        weakref.finalize(buffer, c.CFUNCTYPE(None, c.c_void_p)(deleter), address).atexit = False
+    strides = [view.strides[i] * width for i in range(view.dims)] if view.strides else _row_major(shape, width)
+    offset = view.data - buffer.address + view.byte_offset
+    readonly = versioned and bool(managed.flags & _abi.DlpackFlags.READ_ONLY)
+    out = Tensor(buffer, _strided(buffer, offset, type_of(dtype), shape, strides), readonly)
+    if managed.deleter:
+        weakref.finalize(buffer, c.CFUNCTYPE(None, c.c_void_p)(managed.deleter), address).atexit = False
     return out
+
+
+def _begin_after(buffer: Buffer, stream: int) -> None:
+    """Later uses of the buffer run after the work that is in the stream now."""
+    use, claim = _abi.Arg(kind=_abi.ArgKind.BUFFER, access=int(_abi.Access.READ_WRITE)), c.c_void_p()
+    use.value.buffer = buffer._handle
+    where, runtime = buffer.device or 0, buffer.runtime._handle
+    check(lib.hd_claim_begin_stream(runtime, where, stream, c.byref(use), 1, None, c.byref(claim)))
+    check(lib.hd_claim_end(claim, 0))
 
 
 def _row_major(shape: list[int], itemsize: int) -> list[int]:
@@ -125,8 +136,6 @@ def _row_major(shape: list[int], itemsize: int) -> list[int]:
 
 def _table() -> Any:
     """The capsule with the table of functions."""
-    _native.hd_python_lender_find.restype = c.c_void_p
-    _native.hd_python_lender_find.argtypes = [c.c_void_p, c.c_void_p]
     functions = [c.cast(getattr(c.pythonapi, name), c.c_void_p).value for name in _INTERPRETER]
     begin = _native.hd_python_exchange_begin
     begin.restype = c.c_void_p

@@ -20,6 +20,7 @@ _FUNCTIONS = {
     "begin": (None, [c.c_void_p, c.c_void_p]),
     "make": (c.c_void_p, [c.c_void_p, c.c_char_p, c.POINTER(c.c_int), c.c_int, c.c_void_p]),
     "lend": (c.c_void_p, [c.c_void_p, c.c_size_t, c.c_int, c.c_void_p]),
+    "find": (c.c_void_p, [c.c_void_p, c.c_void_p]),
     "return": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "return_in_order": (c.c_int, [c.c_void_p, c.c_void_p]),
     "count": (c.c_uint64, [c.c_void_p]),
@@ -49,6 +50,20 @@ def lender(label: str, runtime: Runtime | None = None, stream: int | None = None
     if label not in known:
         known[label] = Lender(label, runtime, stream)
     return known[label]
+
+
+def lent_at(address: int, runtime: Runtime | None) -> tuple[Runtime, int] | None:
+    """The runtime that lent the memory at this address, and the handle of the buffer. None: no runtime lent it.
+
+    With a runtime, only loans of this runtime count.
+    """
+    for owner, known in list(_lenders.items()):
+        if owner.is_usable and runtime in (None, owner):
+            for loans in list(known.values()):
+                handle = _native.hd_python_lender_find(loans.handle, address)
+                if handle:
+                    return owner, int(handle)
+    return None
 
 
 class Lender:

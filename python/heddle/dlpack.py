@@ -178,11 +178,11 @@ def from_dlpack(
     For memory of a GPU, uses by Heddle run after the work that is in the producer's `stream` now: a number of DLPack
     or a stream of PyTorch, CuPy, Numba or cuda.core. Without this argument, it is CUDA's legacy default stream.
     """
+    from ._exchange import lent
     from .tensors import Tensor
 
     if isinstance(producer, Tensor):
         return producer
-    runtime = runtime or current()
     kind = producer.__dlpack_device__()[0]
     if kind in (CUDA, CUDA_MANAGED):
         stream = _LEGACY_STREAM if stream is None else _number_of(stream)
@@ -194,7 +194,9 @@ def from_dlpack(
         raise TypeError("heddle.from_dlpack: the producer's capsule contains no tensor")
     managed = _get(capsule, _VERSIONED if versioned else _PLAIN)
     number = DLPACK_CPU if stream is None else stream
-    tensor = _import(runtime, managed, versioned, number, label)
+    tensor = lent(managed, versioned, number, runtime)
+    if tensor is None:
+        tensor = _import(runtime or current(), managed, versioned, number, label)
     _rename(capsule, _USED_VERSIONED if versioned else _USED_PLAIN)
     return tensor
 

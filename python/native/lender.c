@@ -21,7 +21,8 @@
 #include "lender.h"
 
 typedef struct lender_block {
-    void *address; /* first: the key of the table */
+    void *address; /* with the size, the key of the table */
+    size_t bytes;  /* at least 1 */
     hd_buffer *buffer;
     void *stream; /* in which the package uses the block */
     uint64_t stream_id;
@@ -91,6 +92,14 @@ static int lender_compare_blocks(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Compares an address with the bytes of a block. Blocks do not overlap. */
+static int lender_compare_bytes(const void *key, const void *block)
+{
+    const lender_block *b = block;
+    uintptr_t x = (uintptr_t)((const lender_block *)key)->address, first = (uintptr_t)b->address;
+    return x < first ? -1 : x - first >= b->bytes;
+}
+
 static bool lender_add_block(hd_python_lender *l, lender_block *block)
 {
     pthread_mutex_lock(&l->lock);
@@ -115,12 +124,12 @@ static lender_block *lender_take_block(hd_python_lender *l, void *address)
     return block;
 }
 
-/* Returns the buffer of a block that is lent out, or NULL. */
+/* Returns the buffer of the block that is lent out and contains the address, or NULL. */
 hd_buffer *hd_python_lender_find(hd_python_lender *l, void *address)
 {
     lender_block key = {.address = address};
     pthread_mutex_lock(&l->lock);
-    lender_block **found = tfind(&key, &l->table, lender_compare_blocks);
+    lender_block **found = tfind(&key, &l->table, lender_compare_bytes);
     hd_buffer *buffer = found ? (*found)->buffer : NULL;
     pthread_mutex_unlock(&l->lock);
     return buffer;
@@ -282,6 +291,7 @@ void *hd_python_lender_lend(hd_python_lender *l, size_t bytes, int ordinal, void
         hd_error_set(HD_ERROR_HOST_MEMORY, "hd_python_lender_lend: no memory for the description of a block");
         return NULL;
     }
+    block->bytes = bytes > 0 ? bytes : 1;
     block->stream = stream;
     block->stream_id = lender_read_stream_id(stream);
     block->device = device;

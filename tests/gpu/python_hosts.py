@@ -53,6 +53,7 @@ SHOWS = {
     "cupy_programs": ("cupy", "`heddle.cupy.install`: random programs"),
     "cupy_streams": ("cupy", "order of memory between streams"),
     "cupy_beside_heddle": ("cupy", "order of memory between arrays and buffers"),
+    "cupy_lent_arrays": ("cupy", "`heddle.from_dlpack` of arrays in memory of Heddle"),
     "cupy_lost_stream": ("cupy", "arrays that outlive their stream"),
     "cupy_memory_error": ("cupy", "`OutOfMemoryError` with the holders"),
     "jax_takes": ("jax", "`jax.dlpack.from_dlpack`"),
@@ -381,6 +382,34 @@ def cupy_beside_heddle():
                 cupy.cuda.Device().synchronize()
                 must(bool((array == step).all()), "a late kernel of Heddle changed an array of CuPy")
                 del array
+
+
+@check("cupy")
+def cupy_lent_arrays():
+    """A tensor over an array whose memory CuPy took from Heddle: the same bytes, in order with both sides."""
+    import cupy
+    import heddle
+    import heddle.cupy
+
+    slow = cupy.RawKernel(SOURCE, "slow_fill")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with heddle.cupy.install() as installed, stream:
+        given = cupy.zeros(2 * N, "f4")
+        slow((64,), (256,), (given, cupy.uint64(2 * N), cupy.float32(5), cupy.uint64(CYCLES)))
+        taken = heddle.from_dlpack(given[N:], stream=stream)
+        must((taken.numpy() == 5).all(), "Heddle read CuPy's array too early")
+        slow_fill(taken, 7.0)
+        with heddle.claim(write=[taken], stream=stream):
+            cupy.asarray(taken)[:] += 1
+        must((taken.numpy() == 8).all(), "the claim did not order CuPy's work")
+        must(float(given[N:].sum(dtype="f8")) == 8 * N, "the tensor is not in CuPy's memory")
+        must(float(given[:N].sum(dtype="f8")) == 5 * N, "the tensor is not at its place in the array")
+        must(installed.count >= 1, "the array is not in memory of Heddle")
+        held = installed.count
+        del given
+        must(installed.count == held, "CuPy gave memory back that a tensor uses")
+        del taken
+        must(installed.count == held - 1, "CuPy did not give the memory back")
 
 
 @check("cupy")

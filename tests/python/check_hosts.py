@@ -8,25 +8,39 @@ import ctypes
 import gc
 import os
 import random
+import sys
 import threading
 import unittest
 from unittest import mock
 
 import heddle
+import numpy as np
 from heddle import Status, _lenders, dlpack
 from heddle._abi import Access
 from heddle._library import check, last_error, lib
 from heddle.dlpack import _native
 
 IN_PROCESS = heddle.current().placement != "process"
-_native.hd_python_lender_find.restype = ctypes.c_void_p
-_native.hd_python_lender_find.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+VERSIONED = tuple(int(x) for x in np.__version__.split(".")[:2]) >= (2, 1)
 held = ctypes.PyDLL(_native._name)  # calls with the interpreter's lock, as CuPy does
 held.hd_python_cupy_lend.restype = ctypes.c_void_p
 held.hd_python_cupy_lend.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 held.hd_python_cupy_return.restype = None
 held.hd_python_cupy_return.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
 CURRENT_STREAM = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: 0)
+
+
+class Producer:
+    """An array as an older or newer producer of DLPack gives it."""
+
+    def __init__(self, array, versioned):
+        self.array, self.versioned = array, versioned
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**(arguments if self.versioned and VERSIONED else {}))
 
 
 def settle(loans, address):
@@ -93,6 +107,32 @@ class Lenders(unittest.TestCase):
             loans.take_back(address)
             self.assertEqual(loans.count, 0)
             loans.take_back(loans.lend(60 << 20, 0))
+
+    def test_tensors_over_loans(self):
+        """from_dlpack of an array in lent memory makes a tensor over the same bytes, and keeps the array."""
+        with heddle.open("driver=host") as runtime:
+            loans = _lenders.lender("cupy", runtime)
+            for given, versioned in ((runtime, True), (None, False)):
+                address = loans.lend(4000, 1)
+                settle(loans, address)
+                array = np.ctypeslib.as_array((ctypes.c_float * 1000).from_address(address))
+                array[:] = range(1000)
+                part = array[10:800].reshape(79, 10)[::-1, ::2]
+                producer = Producer(part, versioned)
+                count = sys.getrefcount(part)
+                tensor = heddle.from_dlpack(producer, runtime=given)
+                del producer
+                self.assertEqual((tensor.runtime, tensor.device), (runtime, 1))
+                np.testing.assert_array_equal(tensor.numpy(), part)
+                tensor[0] = 5
+                self.assertEqual(tensor.numpy()[0].tolist(), [5] * 5)
+                self.assertEqual(part[0].tolist(), [5] * 5)
+                self.assertEqual(runtime.memory_stats(1)["live_count"], 1)
+                self.assertGreaterEqual(sys.getrefcount(part), count)
+                del tensor
+                self.assertEqual(sys.getrefcount(part), count - 1)
+                self.assertEqual(loans.count, 1)
+                loans.take_back(address)
 
     def test_closed(self):
         runtime = heddle.open("driver=host")

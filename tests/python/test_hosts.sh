@@ -8,6 +8,7 @@ set -u
 source=$1
 build=$2
 . "$source/tests/python/with.sh"
+needs_numpy
 failed=0
 for placement in thread inline; do
     HEDDLE_PLACEMENT=$placement runs check_hosts || failed=1
