@@ -6,12 +6,14 @@ The first tenth of the cycles fills pools; after that, nothing may grow with the
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import sys
 
 import heddle
 import numpy as np
+from heddle import _lenders
 
 ROOM_BLOCKS = 2000  # of Python's memory, for caches
 ROOM_BYTES = 16 << 20  # of the process
@@ -42,6 +44,17 @@ def cycle(i, axpy, x):
         y.__dlpack__(max_version=(1, 0))
         node = [y]
         node.append(node)
+    if i % 10 == 4 and x.runtime.placement != "process":
+        loans = _lenders.lender("leaks")
+        address = loans.lend(4000, 0)
+        room = (ctypes.c_float * 1000).from_address(address)
+        tensor = heddle.from_dlpack(np.ctypeslib.as_array(room)[10:])
+        assert tensor.buffer.address == address
+        del tensor
+        loans.take_back(address, 0)
+        with contextlib.suppress(heddle.Error):
+            loans.lend(1 << 50, 0)
+        assert loans.count == 0
     if i % 100 == 3:
         asyncio.run(wait(ticket))
 
