@@ -177,12 +177,15 @@ def from_dlpack(
     The elements stay in place, and the producer keeps them until Heddle no longer uses them.
     For memory of a GPU, uses by Heddle run after the work that is in the producer's `stream` now: a number of DLPack
     or a stream of PyTorch, CuPy, Numba or cuda.core. Without this argument, it is CUDA's legacy default stream.
+    The producer may also be an array that only has `__cuda_array_interface__`, as the arrays of Numba.
     """
     from ._exchange import lent
     from .tensors import Tensor
 
     if isinstance(producer, Tensor):
         return producer
+    if not hasattr(producer, "__dlpack_device__") and hasattr(producer, "__cuda_array_interface__"):
+        return _from_cuda_array(producer, stream, runtime, label)
     kind = producer.__dlpack_device__()[0]
     if kind in (CUDA, CUDA_MANAGED):
         stream = _LEGACY_STREAM if stream is None else _number_of(stream)
@@ -199,6 +202,23 @@ def from_dlpack(
         tensor = _import(runtime or current(), managed, versioned, number, label)
     _rename(capsule, _USED_VERSIONED if versioned else _USED_PLAIN)
     return tensor
+
+
+def _from_cuda_array(producer: Any, stream: Any, runtime: Runtime | None, label: str | None) -> Tensor:
+    """A tensor over an array that has no DLPack, only the CUDA Array Interface."""
+    from . import _cuda_arrays
+    from ._exchange import lent
+
+    managed, own = _cuda_arrays.managed_of(producer, runtime or current())
+    try:
+        if own is None and stream is not None:
+            raise ValueError("heddle.from_dlpack: the argument stream is for memory of a GPU")
+        number = DLPACK_CPU if own is None else own if stream is None else _number_of(stream)
+        tensor = lent(managed, True, number, runtime)
+        return _import(runtime or current(), managed, True, number, label) if tensor is None else tensor
+    except BaseException:
+        _cuda_arrays.drop(managed)
+        raise
 
 
 def _import(runtime: Runtime, managed: int, versioned: bool, stream: int, label: str | None) -> Tensor:

@@ -59,6 +59,7 @@ SHOWS = {
     "jax_takes": ("jax", "`jax.dlpack.from_dlpack`"),
     "jax_gives": ("jax", "`heddle.from_dlpack`"),
     "numba_kernels": ("numba-cuda", "kernels with `heddle.numba`"),
+    "numba_gives": ("numba-cuda", "`heddle.from_dlpack`"),
     "numba_own_tests": ("numba-cuda", "the same results of its own tests"),
     "cuda_core": ("cuda-core", "`heddle.cuda_core.MemoryResource`, launches, claims on its streams"),
     "rmm": ("rmm", "`heddle.rmm.resource`"),
@@ -512,12 +513,36 @@ def numba_kernels():
     must(0 < free <= total, "the figures of the memory are %r" % ((free, total),))
     live = heddle.current().memory()["devices"][0]["live_bytes"]
     must(live >= N * 8, "Numba's memory is not Heddle's")
+    must(np.array_equal(heddle.from_dlpack(device[5:]).numpy(), right[5:]), "the tensor has other elements")
     try:
         device.get_ipc_handle()
     except heddle.Error as error:
         must(error.status == heddle.Status.UNSUPPORTED, str(error))
     else:
         raise AssertionError("an IPC handle of memory that has none")
+
+
+@check("numba.cuda")
+def numba_gives():
+    """Numba's own memory, behind much work in the stream."""
+    import heddle
+    import numpy as np
+    from numba import cuda
+
+    @cuda.jit
+    def count(x):
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] += 1
+
+    steps, stream = 300, cuda.stream()
+    given = cuda.to_device(np.zeros(LARGE, "f4"))
+    for _ in range(steps):
+        count[LARGE // 256, 256, stream](given)
+    taken = heddle.from_dlpack(given, stream=stream)
+    must((taken.numpy() == steps).all(), "Heddle read Numba's array too early")
+    taken.buffer.fill(0).wait()
+    must((given.copy_to_host() == 0).all(), "Heddle's write is not in Numba's array")
 
 
 @check("numba.cuda", "filecheck")

@@ -1,13 +1,16 @@
 """check_exchange.py - DLPack with NumPy as consumer and producer, and the CUDA Array Interface."""
 
+import ctypes
 import gc
 import sys
 import time
 import unittest
+import weakref
 
 import heddle
 import numpy as np
 from heddle import dlpack
+from heddle._library import lib
 
 TYPES = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "c64", "c128"]
 VERSIONED = tuple(int(x) for x in np.__version__.split(".")[:2]) >= (2, 1)
@@ -191,6 +194,74 @@ class FromNumpy(unittest.TestCase):
 
         array = pages(np.arange(5.0))
         np.testing.assert_array_equal(heddle.from_dlpack(Older(array)).numpy(), array)
+
+
+class CudaArray:
+    """An array that only has the CUDA Array Interface, as those of Numba."""
+
+    def __init__(self, array, **facts):
+        shown = array.__array_interface__
+        self.__cuda_array_interface__ = {
+            "shape": shown["shape"], "typestr": shown["typestr"], "data": shown["data"], "strides": shown["strides"],
+            "version": 3, "stream": None, **facts,
+        }  # fmt: skip
+
+
+@unittest.skipUnless(ON_CPU, "the memory of this driver has no address here")
+class FromCudaArrays(unittest.TestCase):
+    def setUp(self):
+        def entry(name, *types):
+            out = ctypes.c_void_p()
+            self.assertEqual(lib.hd_driver_entry(b"host", name, ctypes.byref(out)), 0)
+            return ctypes.CFUNCTYPE(ctypes.c_int, *types)(out.value)
+
+        context, self.memory = ctypes.c_void_p(), ctypes.c_uint64()
+        retain = entry(b"cuDevicePrimaryCtxRetain", ctypes.c_void_p, ctypes.c_int)
+        self.assertEqual(retain(ctypes.byref(context), 0), 0)
+        self.assertEqual(entry(b"cuCtxSetCurrent", ctypes.c_void_p)(context), 0)
+        allocate = entry(b"cuMemAlloc", ctypes.c_void_p, ctypes.c_size_t)
+        self.assertEqual(allocate(ctypes.byref(self.memory), 4096), 0)
+        self.free = entry(b"cuMemFree", ctypes.c_uint64)
+
+    def tearDown(self):
+        self.assertEqual(self.free(self.memory), 0)
+
+    def test_all_types_in_place(self):
+        room = (ctypes.c_ubyte * 4096).from_address(self.memory.value)
+        for name in TYPES:
+            dtype = heddle.zeros(1, name).numpy().dtype
+            array = np.frombuffer(room, dtype, 48).reshape(6, 8)
+            array[:] = np.arange(48).reshape(6, 8)
+            for part in (array, array[::-1, 1::3], array[2:3, 3].reshape(())):
+                given = CudaArray(part)
+                known = weakref.ref(given)
+                tensor = heddle.from_dlpack(given)
+                del given
+                self.assertEqual((tensor.dtype.name.lower(), tensor.device, tensor.readonly), (name, 0, False))
+                np.testing.assert_array_equal(tensor.numpy(), part)
+                self.assertIsNotNone(known())
+                del tensor
+                while known() is not None:  # until a thread of Heddle has called the deleter
+                    time.sleep(0.001)
+        given = CudaArray(array, data=(self.memory.value, True))
+        self.assertTrue(heddle.from_dlpack(given).readonly)
+
+    def test_refusals(self):
+        array = np.frombuffer((ctypes.c_ubyte * 4096).from_address(self.memory.value), "f4")
+        for facts in (
+            {"mask": 1},
+            {"typestr": ">f4"},
+            {"typestr": "|O8"},
+            {"strides": (6,)},
+            {"data": (np.zeros(1024, "f4").ctypes.data, False)},
+        ):
+            with self.assertRaises(BufferError, msg=str(facts)):
+                heddle.from_dlpack(CudaArray(array, **facts))
+        given = CudaArray(array)
+        count = sys.getrefcount(given)
+        with self.assertRaises(ValueError):
+            heddle.from_dlpack(given, stream=1)
+        self.assertEqual(sys.getrefcount(given), count)
 
 
 class CudaArrayInterface(unittest.TestCase):
