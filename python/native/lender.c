@@ -12,7 +12,6 @@
  * Always: a block in the table is lent out. If the end of a loan cannot be ordered yet, since the
  * stream is being captured, the block is in the list of late blocks, and its buffer lives on.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
@@ -30,8 +29,22 @@ typedef struct lender_block {
     struct lender_block *next; /* in the list of late blocks */
 } lender_block;
 
+/* The driver's functions. */
+typedef struct lender_driver {
+    int (*stream_id)(void *stream, unsigned long long *id); /* NULL: the driver gives no ids */
+    int (*context_retain)(void **context, int device);
+    int (*context_release)(int device);
+    int (*context_push)(void *context);
+    int (*context_pop)(void **context);
+    int (*context_synchronize)(void);
+    int (*exchange_mode)(int *mode);
+} lender_driver;
+
+enum { LENDER_MODE_RELAXED = 2 };
+
 struct hd_python_lender {
     hd_runtime *runtime;
+    lender_driver driver;
     char label[HD_LABEL_BYTES];
     int n_ordinals;
     struct lender_device {
@@ -55,6 +68,35 @@ void hd_python_lender_begin(void *(*release)(void), void (*take)(void *state))
     lock_take = take;
 }
 
+static hd_status lender_find_functions(hd_python_lender *l)
+{
+    lender_driver *d = &l->driver;
+    const struct {
+        const char *name;
+        void *function;
+        bool required;
+    } wanted[] = {
+        {"cuStreamGetId", &d->stream_id, false},
+        {"cuDevicePrimaryCtxRetain", &d->context_retain, true},
+        {"cuDevicePrimaryCtxRelease", &d->context_release, true},
+        {"cuCtxPushCurrent", &d->context_push, true},
+        {"cuCtxPopCurrent", &d->context_pop, true},
+        {"cuCtxSynchronize", &d->context_synchronize, true},
+        {"cuThreadExchangeStreamCaptureMode", &d->exchange_mode, true},
+    };
+    hd_runtime_info info = {.size = sizeof info};
+    hd_status status = hd_runtime_get_info(l->runtime, &info);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && !status; i++) {
+        void (*function)(void) = NULL;
+        status = hd_driver_entry(info.driver, wanted[i].name, &function);
+        if (status && !wanted[i].required) {
+            status = HD_OK;
+        }
+        memcpy(wanted[i].function, &function, sizeof function);
+    }
+    return status;
+}
+
 /* Makes a lender, which lives as long as the process. `devices` lists the devices for the driver's
  * ordinals 0 to n - 1 (-1: none). NULL: it failed (hd_message). */
 hd_python_lender *hd_python_lender_make(hd_runtime *runtime, const char *label, const int *devices, int n,
@@ -71,6 +113,10 @@ hd_python_lender *hd_python_lender_make(hd_runtime *runtime, const char *label, 
     l->devices = (struct lender_device *)(l + 1);
     l->stream = stream;
     strncpy(l->label, label, sizeof l->label - 1);
+    if (lender_find_functions(l)) {
+        free(l);
+        return NULL;
+    }
     for (int i = 0; i < n; i++) {
         l->devices[i].number = devices[i];
         if (devices[i] >= 0 && hd_lane_create(runtime, devices[i], &l->devices[i].lane)) {
@@ -156,50 +202,34 @@ static hd_status lender_claim_block(const hd_python_lender *l, const lender_bloc
     return status ? status : hd_claim_end(claim, HD_OK);
 }
 
-/* Waits for all work on a device of the driver. */
-static bool lender_await_device(int ordinal)
+/* Waits for all work on a device of the driver. False: the driver refused it. */
+static bool lender_await_device(const hd_python_lender *l, int ordinal)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (!driver) {
-        return false;
-    }
-    int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
-    int (*release)(int) = (int (*)(int))dlsym(driver, "cuDevicePrimaryCtxRelease_v2");
-    int (*push)(void *) = (int (*)(void *))dlsym(driver, "cuCtxPushCurrent_v2");
-    int (*pop)(void **) = (int (*)(void **))dlsym(driver, "cuCtxPopCurrent_v2");
-    int (*await)(void) = (int (*)(void))dlsym(driver, "cuCtxSynchronize");
+    const lender_driver *d = &l->driver;
+    int mode = LENDER_MODE_RELAXED; /* captures of other threads go on */
     bool done = false;
     void *context;
-    if (retain && release && push && pop && await && !retain(&context, ordinal)) {
-        if (!push(context)) {
-            done = !await();
-            pop(&context);
-        }
-        release(ordinal);
+    if (d->context_retain(&context, ordinal)) {
+        return false;
     }
-    dlclose(driver);
+    if (!d->context_push(context)) {
+        bool changed = !d->exchange_mode(&mode);
+        done = !d->context_synchronize();
+        if (changed) {
+            d->exchange_mode(&mode);
+        }
+        d->context_pop(&context);
+    }
+    d->context_release(ordinal);
     return done;
 }
 
 /* The driver's id of a stream, which no later stream gets. 0: a default stream, or unknown. */
-static uint64_t lender_read_stream_id(void *stream)
+static uint64_t lender_read_stream_id(const hd_python_lender *l, void *stream)
 {
-    static int (*_Atomic get_id)(void *, unsigned long long *);
     unsigned long long id = 0;
-    if ((uintptr_t)stream <= 2) {
-        return 0;
-    }
-    int (*known)(void *, unsigned long long *) = get_id;
-    if (!known) {
-        void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-        if (!driver) {
-            return 0;
-        }
-        known = (int (*)(void *, unsigned long long *))dlsym(driver, "cuStreamGetId");
-        get_id = known;
-        dlclose(driver);
-    }
-    return known && !known(stream, &id) ? id : 0;
+    bool own = (uintptr_t)stream > 2 && l->driver.stream_id;
+    return own && !l->driver.stream_id(stream, &id) ? id : 0;
 }
 
 /* Orders the end of a loan. If the package destroyed the stream meanwhile, its work may still run,
@@ -207,13 +237,13 @@ static uint64_t lender_read_stream_id(void *stream)
  * wait, since the stream is being captured, or no claim could be made. */
 static bool lender_order_end(const hd_python_lender *l, const lender_block *block)
 {
-    if (block->stream_id != lender_read_stream_id(block->stream) && lender_await_device(block->ordinal)) {
+    if (block->stream_id != lender_read_stream_id(l, block->stream) && lender_await_device(l, block->ordinal)) {
         return true;
     }
     /* 2 would be the default stream of this thread, and the loan may be another thread's. The
      * legacy default stream runs after the default streams of all threads. */
     hd_status status = lender_claim_block(l, block, (uintptr_t)block->stream == 2 ? NULL : block->stream);
-    if (status && status != HD_ERROR_UNSUPPORTED && lender_await_device(block->ordinal)) {
+    if (status && status != HD_ERROR_UNSUPPORTED && lender_await_device(l, block->ordinal)) {
         return true;
     }
     /* after the end of the runtime or of the device, there is nothing to order */
@@ -293,7 +323,7 @@ void *hd_python_lender_lend(hd_python_lender *l, size_t bytes, int ordinal, void
     }
     block->bytes = bytes > 0 ? bytes : 1;
     block->stream = stream;
-    block->stream_id = lender_read_stream_id(stream);
+    block->stream_id = lender_read_stream_id(l, stream);
     block->device = device;
     block->ordinal = ordinal;
     if (lender_fill_block(l, block, bytes)) {
@@ -324,7 +354,7 @@ hd_status hd_python_lender_return(hd_python_lender *l, void *address, void *stre
         return hd_error_set(HD_ERROR_HANDLE, "hd_python_lender_return: the address was not lent");
     }
     block->stream = stream;
-    block->stream_id = lender_read_stream_id(stream);
+    block->stream_id = lender_read_stream_id(l, stream);
     lender_end_loan(l, block);
     return HD_OK;
 }

@@ -43,6 +43,40 @@ class Producer:
         return self.array.__dlpack__(**(arguments if self.versioned and VERSIONED else {}))
 
 
+class Streams:
+    """Streams of the driver of host devices, on device 0."""
+
+    def __init__(self):
+        pointer, word = ctypes.c_void_p, ctypes.c_uint
+        context = pointer()
+        self.entry("cuDevicePrimaryCtxRetain", pointer, ctypes.c_int)(ctypes.byref(context), 0)
+        self.entry("cuCtxSetCurrent", pointer)(context)
+        self.create = self.entry("cuStreamCreate", pointer, word)
+        self.destroy = self.entry("cuStreamDestroy", pointer)
+        self.fill = self.entry("cuMemsetD32Async", ctypes.c_uint64, word, ctypes.c_size_t, pointer)
+        self.synchronize = self.entry("cuCtxSynchronize")
+        self.capture_begin = self.entry("cuStreamBeginCapture", pointer, ctypes.c_int)
+        self.capture_end = self.entry("cuStreamEndCapture", pointer, pointer)
+        self.graph_destroy = self.entry("cuGraphDestroy", pointer)
+
+    @staticmethod
+    def entry(name, *types):
+        out = ctypes.c_void_p()
+        check(lib.hd_driver_entry(b"host", name.encode(), ctypes.byref(out)))
+        function = ctypes.CFUNCTYPE(ctypes.c_int, *types)(out.value)
+
+        def call(*arguments):
+            code = function(*arguments)
+            assert code == 0, (name, code)
+
+        return call
+
+    def make(self):
+        out = ctypes.c_void_p()
+        self.create(ctypes.byref(out), 1)
+        return out.value
+
+
 def settle(loans, address):
     """Waits for all work of Heddle on a lent block."""
     buffer = _native.hd_python_lender_find(loans.handle, address)
@@ -157,6 +191,44 @@ class Lenders(unittest.TestCase):
                 ctypes.memset(address, step, 12 << 20)
                 self.assertEqual(ctypes.string_at(address, 12 << 20).count(bytes([step])), 12 << 20)
                 loans.take_back(address)
+
+    def test_streams(self):
+        """The next owner of the memory comes after the work of all streams, also of a stream that is gone."""
+        with heddle.open("driver=host memory_limit=16M memory_timeout=2000") as runtime:
+            loans, streams = _lenders.lender("cupy", runtime), Streams()
+            for step in range(8):
+                first, second = streams.make(), streams.make()
+                address = loans.lend(12 << 20, 0, first)
+                for _ in range(4):
+                    streams.fill(address, 0x55555555, 3 << 20, first)
+                if step % 2:
+                    streams.destroy(first)
+                    first = streams.make()  # may have the same handle
+                loans.take_back(address)
+                self.assertEqual(loans.lend(12 << 20, 0, second), address)  # only the same memory is left
+                streams.fill(address, step, 3 << 20, second)
+                streams.synchronize()
+                found = np.frombuffer((ctypes.c_ubyte * (12 << 20)).from_address(address), "u4")
+                self.assertTrue((found == step).all())
+                loans.take_back(address, second)
+                streams.destroy(first)
+                streams.destroy(second)
+
+    def test_capture(self):
+        """Memory that comes back during a capture of its stream stays taken until the end of the capture."""
+        with heddle.open("driver=host memory_limit=16M memory_timeout=100") as runtime:
+            loans, streams = _lenders.lender("cupy", runtime), Streams()
+            stream, graph = streams.make(), ctypes.c_void_p()
+            address = loans.lend(12 << 20, 0, stream)
+            streams.capture_begin(stream, 0)
+            loans.take_back(address)
+            self.assertEqual(loans.count, 0)
+            self.fails(Status.MEMORY, loans.lend, 12 << 20, 0)
+            streams.capture_end(stream, ctypes.byref(graph))
+            self.assertEqual(loans.lend(12 << 20, 0), address)
+            loans.take_back(address)
+            streams.graph_destroy(graph)
+            streams.destroy(stream)
 
     def test_random_histories(self):
         seed = int(os.environ.get("HEDDLE_SEED") or random.randrange(1 << 30))
