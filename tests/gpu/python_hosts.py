@@ -21,6 +21,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -479,6 +480,7 @@ NUMBA_TESTS = {
     "cudapy": "array array_args transpose laplace matmul montecarlo reduction idiv powi gufunc vectorize forall "
     "cuda_array_interface",
 }
+NUMBA_PARTS = 4  # processes at a time, for each manager
 
 
 @check("numba.cuda")
@@ -548,18 +550,17 @@ def numba_gives():
 @check("numba.cuda", "filecheck")
 def numba_own_tests():
     """Tests of Numba's wheel have the same results with the manager as without it."""
+    names = ["numba.cuda.tests.%s.test_%s" % (folder, n) for folder, some in NUMBA_TESTS.items() for n in some.split()]
     runs = {}
     for manager in ("default", "heddle.numba"):
-        folders = NUMBA_TESTS.items()
-        names = ["numba.cuda.tests.%s.test_%s" % (folder, name) for folder, all_ in folders for name in all_.split()]
-        runs[manager] = subprocess.Popen(
-            [sys.executable, "-m", "unittest", "-v", *names],
-            env={**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": manager},
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    results = {}
-    for manager, run in runs.items():
-        _, text = run.communicate(timeout=LIMIT_S - 5)
+        runs[manager] = [start_tests(names[i::NUMBA_PARTS], manager) for i in range(NUMBA_PARTS)]
+    results, limit = {}, time.monotonic() + LIMIT_S - 8
+    try:
+        texts = {manager: "".join(ended_tests(*part, limit) for part in parts) for manager, parts in runs.items()}
+    finally:
+        for run, _ in (part for parts in runs.values() for part in parts):
+            run.kill()  # nothing happens if it ended
+    for manager, text in texts.items():
         results[manager] = outcomes(text)
         if len(results[manager]) < 50:
             raise AssertionError("too few tests ran with %s: %s" % (manager, text[-500:]))
@@ -568,6 +569,22 @@ def numba_own_tests():
     other = [line for line in other if "memmgr" not in line]  # Numba itself skips these with other managers
     must(not other, "%d results differ: %s" % (len(other), "; ".join(other[:8])))
     return "%d tests, %d of them ok" % (len(own), sum(result == "ok" for result in own.values()))
+
+
+def start_tests(names, manager):
+    """Starts tests of Numba, and returns the process and the file for its output."""
+    output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - ended_tests closes it
+    environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": manager}
+    command = [sys.executable, "-m", "unittest", "-v", *names]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=output), output
+
+
+def ended_tests(run, output, limit):
+    """The output of tests of Numba, which must end before the time `limit`."""
+    with output:
+        run.wait(max(0, limit - time.monotonic()))
+        output.seek(0)
+        return output.read()
 
 
 def outcomes(text):
