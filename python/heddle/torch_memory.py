@@ -13,7 +13,7 @@ import torch
 from . import _abi, _waiting
 from ._abi import Access
 from ._library import check, lib, sized
-from ._torch import native
+from ._torch import native, use_large_pages
 from .runtime import Runtime, current
 
 SMALL_BYTES = 256 << 10
@@ -203,6 +203,7 @@ def to_host(t: Any, out: Any = None) -> Any:
     begin(None)
     if out is None:
         out = torch.empty(t.shape, dtype=t.dtype)
+        use_large_pages(out.data_ptr(), out.numel() * out.element_size())
     if out.device.type != "cpu" or out.shape != t.shape or out.dtype != t.dtype or not out.is_contiguous():
         raise ValueError("heddle.torch.to_host: out is no contiguous tensor of the host with this shape and type")
     if t.device.type != "cuda" or t.numel() * t.element_size() < SMALL_BYTES:

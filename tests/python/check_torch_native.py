@@ -6,6 +6,7 @@ them is fills and copies. Each copy must find what the model expects.
 
 import ctypes as c
 import itertools
+import mmap
 import os
 import random
 import threading
@@ -14,7 +15,7 @@ import unittest
 import heddle
 from heddle import _abi
 from heddle._library import lib
-from heddle._torch import Figures, native
+from heddle._torch import Figures, native, use_large_pages
 
 DEVICES, STREAMS = 2, 3
 MIB = 1 << 20
@@ -469,6 +470,33 @@ class Graphs(Base):
         m.free()
         with self.assertRaises(AssertionError):
             made(lambda out: capture_end(s, out))
+
+
+class Pages(unittest.TestCase):
+    def large(self, address):
+        """True if the system may use large pages at this address."""
+        inside = False
+        with open("/proc/self/smaps") as file:
+            for line in file:
+                first = line.split()[0]
+                if "-" in first and not first.endswith(":"):
+                    low, high = (int(x, 16) for x in first.split("-"))
+                    inside = low <= address < high
+                elif inside and first == "VmFlags:":
+                    return "hg" in line.split()
+        raise AssertionError("no memory at %#x" % address)
+
+    def test_large_memory_uses_large_pages(self):
+        system_has = os.path.exists("/sys/kernel/mm/transparent_hugepage")
+        for nbytes, wanted in ((64 * MIB, system_has), (16 * MIB, False)):
+            with mmap.mmap(-1, nbytes + 4 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+                base = c.c_char.from_buffer(memory)
+                address = c.addressof(base) + 4096
+                use_large_pages(address, nbytes)
+                self.assertEqual(self.large(address + 4 * MIB), wanted)
+                self.assertFalse(self.large(c.addressof(base)))
+                self.assertFalse(self.large(c.addressof(base) + nbytes + 4 * MIB - 4096))
+                del base
 
 
 class Threads(Base):
