@@ -255,7 +255,7 @@ def child_calls():
 
     def retain():
         info()
-        driver.cuUserObjectCreate(c.byref(thing), None, end, 1, 1)
+        driver.cuUserObjectCreate(c.byref(thing), handle, end, 1, 1)
         return driver.cuGraphRetainUserObject(graph, thing, 1, 1)
 
     def claim():
@@ -280,7 +280,10 @@ def child_calls():
         for name, call in calls.items():
             torch.cuda.synchronize()
             assert driver.cuStreamBeginCapture_v2(handle, mode) == 0
-            call()
+            try:
+                call()
+            except Exception as error:
+                spoilt.append("%s in mode %d raised: %s" % (name, mode, error))
             assert driver.cuStreamIsCapturing(handle, c.byref(status)) == 0
             if driver.cuStreamEndCapture(handle, c.byref(graph)) or status.value != 1:
                 spoilt.append("%s in mode %d" % (name, mode))
