@@ -11,6 +11,9 @@ import torch
 from .safetensors import Entry, File, in_parallel, place_of
 from .torch_memory import SMALL_BYTES, begin, bytes_of, number_of, to_device
 
+THREADS_PER_GPU = 2
+"""While one thread begins or ends the copy of a tensor, the other one keeps the link busy."""
+
 _TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U64": torch.uint64, "U32": torch.uint32,
@@ -39,11 +42,11 @@ def load_safetensors(path: str | os.PathLike[str], device: Any = None) -> dict[s
     begin(None)
     out: dict[str, Any] = {}
     with File(path) as file:
-        jobs: list[tuple[int, tuple[Any, Entry]]] = []
-        for e in file.entries:
+        jobs: list[tuple[tuple[int, int], tuple[Any, Entry]]] = []
+        for i, e in enumerate(file.entries):
             ordinal = number_of(place_of(e.name, device, None))[0]
             out[e.name] = torch.empty(e.shape, dtype=_TYPES[e.dtype], device=torch.device("cuda", ordinal))
-            jobs.append((ordinal, (torch.cuda.current_stream(ordinal), e)))
+            jobs.append(((ordinal, i // 2 % THREADS_PER_GPU), (torch.cuda.current_stream(ordinal), e)))
 
         def write(group: list[tuple[Any, Entry]]) -> None:
             stream = group[0][0]
