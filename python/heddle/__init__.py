@@ -7,6 +7,9 @@
 [[5.0, 11.0], [11.0, 25.0]]
 
 Calls submit work and return at once; numpy(), wait() and await wait for it.
+
+Three functions are missing in the list below, since `from heddle import *` leaves Python's own functions visible:
+heddle.open() opens the devices, heddle.compile() compiles CUDA C++, and heddle.range() names work in traces.
 """
 
 from . import _exchange as _exchange

@@ -12,11 +12,11 @@ from typing import Any
 from . import _abi
 from ._abi import DLPACK_CPU, Status
 from ._lenders import lender, lent_at
-from ._library import check, last_error, lib
+from ._library import caller, check, last_error, lib, sized
 from .buffers import Buffer
 from .dlpack import _LEGACY_STREAM, CPU, CUDA, CUDA_MANAGED, _import, _name, _native, _new
 from .dtypes import type_of
-from .runtime import Runtime, current
+from .runtime import Runtime, opened_first
 from .tensors import Tensor, _strided
 
 _INTERPRETER = (
@@ -69,7 +69,7 @@ def _fail() -> None:
 def _lender_for(device_type: int) -> int:
     """The address of the lender for new tensors; 0 after a failure, with its message for C."""
     try:
-        runtime = current()
+        runtime = opened_first()
         wanted = CUDA if runtime.driver == "nvidia" else CPU
         if device_type != wanted:
             text = "heddle: DLPack's device type %d is asked for, and new tensors are of type %d" % (
@@ -88,7 +88,7 @@ def _take(address: int) -> Tensor:
     """Makes a tensor of a managed tensor, which it then owns."""
     stream = _LEGACY_STREAM if _Managed.from_address(address).tensor.device_type in (CUDA, CUDA_MANAGED) else DLPACK_CPU
     out = lent(address, True, stream, None)
-    return _import(current(), address, True, stream, None) if out is None else out
+    return _import(opened_first(), address, True, stream, None) if out is None else out
 
 
 def lent(address: int, versioned: bool, stream: int, runtime: Runtime | None) -> Tensor | None:
@@ -123,7 +123,8 @@ def _begin_after(buffer: Buffer, stream: int) -> None:
     use, claim = _abi.Arg(kind=_abi.ArgKind.BUFFER, access=int(_abi.Access.READ_WRITE)), c.c_void_p()
     use.value.buffer = buffer._handle
     where, runtime = buffer.device or 0, buffer.runtime._handle
-    check(lib.hd_claim_begin_stream(runtime, where, stream, c.byref(use), 1, None, c.byref(claim)))
+    options = sized(_abi.ClaimOptions, label=caller())
+    check(lib.hd_claim_begin_stream(runtime, where, stream, c.byref(use), 1, c.byref(options), c.byref(claim)))
     check(lib.hd_claim_end(claim, 0))
 
 

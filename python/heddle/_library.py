@@ -28,8 +28,13 @@ def _load() -> c.CDLL:
             "heddle: the library cannot be loaded: %s; install the package heddle-gpu, or let the variable %s name "
             "libheddle.so" % (error, paths.OVERRIDE)
         ) from error
-    library.hd_version.restype = c.c_char_p
-    version = library.hd_version().decode()
+    try:
+        library.hd_version.restype = c.c_char_p
+        version = library.hd_version().decode()
+    except AttributeError:
+        raise ImportError(
+            "heddle: %s is no library of Heddle; let %s name libheddle.so" % (path, paths.OVERRIDE)
+        ) from None
     if _numbers(version) < _numbers(_abi.VERSION):
         raise ImportError("heddle: %s is release %s; this package needs %s" % (path, version, _abi.VERSION))
     for name, (result, parameters) in _abi.FUNCTIONS.items():
@@ -91,12 +96,17 @@ def as_dict(structure: Any) -> dict[str, Any]:
     return out
 
 
+_LABEL = 31  # bytes
+
+
 def caller() -> bytes:
     """The place in the program that called this package, such as b"train.py:57": the default of labels."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         frame = frame.f_back
-    return b"%s:%d" % (os.path.basename(frame.f_code.co_filename).encode()[-24:], frame.f_lineno)
+    line = b":%d" % frame.f_lineno
+    name = os.fsencode(os.path.basename(frame.f_code.co_filename))[-(_LABEL - len(line)) :]
+    return name.decode("utf-8", "ignore").encode() + line  # a character that the cut left in part goes
 
 
 def encode(value: str | os.PathLike[str] | None) -> bytes | None:

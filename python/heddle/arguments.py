@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import math
 from typing import Any, NamedTuple
 
 from . import _abi
@@ -31,19 +32,25 @@ class Use(NamedTuple):
     access: Access
 
 
+def _use(target: Tensor | Buffer, access: Access) -> Use:
+    if not isinstance(target, (Tensor, Buffer)):
+        raise TypeError("heddle: in_(), out() and inout() take a tensor or buffer, got %r" % (target,))
+    return Use(target, access)
+
+
 def in_(target: Tensor | Buffer) -> Use:
     """The kernel reads the elements."""
-    return Use(target, Access.READ)
+    return _use(target, Access.READ)
 
 
 def out(target: Tensor | Buffer) -> Use:
     """The kernel writes all elements, and reads none of their earlier values."""
-    return Use(target, Access.WRITE)
+    return _use(target, Access.WRITE)
 
 
 def inout(target: Tensor | Buffer) -> Use:
     """The kernel reads and writes the elements."""
-    return Use(target, Access.READ_WRITE)
+    return _use(target, Access.READ_WRITE)
 
 
 class Parameter(NamedTuple):
@@ -84,11 +91,13 @@ def _number(where: str, value: Any, kind: ArgKind) -> _abi.Arg:
         number = float(value)
         if kind == ArgKind.F32:
             arg.value.f32 = number
+            if math.isinf(arg.value.f32) and not math.isinf(number):
+                raise OverflowError("heddle: %s: %r is outside of f32" % (where, value))
         else:
             arg.value.f64 = number
         return arg
     try:
-        whole = value.__index__()
+        whole = int(value) if getattr(getattr(value, "dtype", None), "kind", "") == "b" else value.__index__()
     except (AttributeError, TypeError):
         raise TypeError("heddle: %s: expects an integer (%s), got %r" % (where, kind.name.lower(), value)) from None
     low, high = _INTEGERS[kind]

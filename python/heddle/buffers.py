@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _waiting
 from ._abi import Access
 from ._library import caller, check, encode, lib, sized
+from ._objects import Single, whole
+from .errors import Error
 from .lanes import Lane, choose
-from .runtime import DeviceLike, Runtime, current, device_number
+from .runtime import DeviceLike, Runtime, device_number, runtime_for
 from .tickets import Ticket
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 KINDS = ("device", "pinned", "unified")
 
 
-class Buffer:
+class Buffer(Single):
     """Memory on a device, or pinned memory of the host. ``heddle.alloc()`` makes it.
 
     Heddle frees the memory when no object of Python refers to the buffer any more, and submitted work
@@ -36,16 +39,26 @@ class Buffer:
     b'abcd'
     """
 
-    def __init__(self, runtime: Runtime, handle: Any, owned: bool = True) -> None:
+    def __init__(self, runtime: Runtime, handle: Any, owned: bool = True, readonly: bool = False) -> None:
         self._runtime = runtime
         self._handle = handle
         self._owned = owned
+        self._readonly = readonly
         self._stream_claims: list[bool] = []  # open claims on streams; True for one that writes
 
     @property
     def runtime(self) -> Runtime:
         """The runtime of the buffer."""
         return self._runtime
+
+    @property
+    def readonly(self) -> bool:
+        """True for the memory of an array that its library gave away as read-only: each call that writes it fails."""
+        return self._readonly
+
+    def _refuse_readonly(self) -> None:
+        if self._readonly:
+            raise ValueError("heddle: the buffer is read-only memory of another library; copy it first")
 
     @property
     def nbytes(self) -> int:
@@ -69,35 +82,46 @@ class Buffer:
 
     def write(self, data: Any, offset: int = 0) -> None:
         """Copies bytes to the buffer: of `bytes`, an array of NumPy, or another object with contiguous memory."""
+        self._refuse_readonly()
+        at = whole("offset", offset)
         address, nbytes, keep = memory_of(data)
-        check(lib.hd_write(self._handle, offset, address, nbytes))
+        check(lib.hd_write(self._handle, at, address, nbytes))
         del keep
 
     def read(self, offset: int = 0, nbytes: int | None = None) -> bytes:
         """Copies bytes of the buffer, after all submitted writes to them. Ctrl-C ends the wait."""
-        out = bytearray(max(0, self.nbytes - offset) if nbytes is None else nbytes)
-        self.read_into(out, offset)
+        at = whole("offset", offset)
+        count = max(0, self.nbytes - at) if nbytes is None else whole("nbytes", nbytes)
+        if self._handle and count > self.nbytes:
+            raise Error(_abi.Status.RANGE, "heddle: nbytes is %d, and the buffer has %d bytes" % (count, self.nbytes))
+        out = bytearray(count)
+        self.read_into(out, at)
         return bytes(out)
 
     def read_into(self, out: Any, offset: int = 0) -> None:
         """Copies bytes of the buffer to writable memory, such as a bytearray or an array of NumPy."""
+        at = whole("offset", offset)
         address, nbytes, keep = memory_of(out, writable=True)
-        await_bytes(self, offset, nbytes)
-        check(lib.hd_read(self._handle, offset, address, nbytes))
+        await_bytes(self, at, nbytes)
+        check(lib.hd_read(self._handle, at, address, nbytes))
         del keep
 
     def copy_from(self, source: Buffer, offset: int = 0, source_offset: int = 0, nbytes: int | None = None) -> Ticket:
         """Copies bytes of another buffer of the runtime to this buffer. The call does not wait for the bytes."""
-        count = source.nbytes - source_offset if nbytes is None else nbytes
+        self._refuse_readonly()
+        at, start = whole("offset", offset), whole("source_offset", source_offset)
+        count = max(0, source.nbytes - start) if nbytes is None else whole("nbytes", nbytes)
         out = _abi.Ticket()
-        check(lib.hd_copy(self._handle, offset, source._handle, source_offset, count, c.byref(out)))
+        check(lib.hd_copy(self._handle, at, source._handle, start, count, c.byref(out)))
         return Ticket(self._runtime, out)
 
     def fill(self, pattern: int, offset: int = 0, nbytes: int | None = None) -> Ticket:
         """Fills bytes with a repeated pattern of 32 bits. Offset and size must be multiples of 4."""
-        count = self.nbytes - offset if nbytes is None else nbytes
+        self._refuse_readonly()
+        at, bits = whole("offset", offset), whole("pattern", pattern, -(1 << 31), (1 << 32) - 1) & 0xFFFFFFFF
+        count = max(0, self.nbytes - at) if nbytes is None else whole("nbytes", nbytes)
         out = _abi.Ticket()
-        check(lib.hd_fill(self._handle, offset, pattern & 0xFFFFFFFF, count, c.byref(out)))
+        check(lib.hd_fill(self._handle, at, bits, count, c.byref(out)))
         return Ticket(self._runtime, out)
 
     def save(self) -> Ticket:
@@ -116,6 +140,8 @@ class Buffer:
 
         The block must not keep the view, nor an array over it.
         """
+        if access & Access.WRITE:
+            self._refuse_readonly()
         out = c.c_void_p()
         if self.device is None:
             self.wait(access)
@@ -166,28 +192,40 @@ def alloc(
 
     `kind` is "device", "pinned" (host memory that every device uses), or "unified" (moves to the side that needs it).
     Messages and reports name the buffer by its label; the default is the place of the call, such as "train.py:57".
+    If memory runs out, the call collects garbage of Python (gc.collect(), unless gc is disabled) and tries again.
     With `keep`, save() copies the content to the host; with `dedicated`, the buffer is one piece of memory.
     """
     if kind not in KINDS:
         raise ValueError("heddle.alloc: the kind is %r; it can be one of %s" % (kind, ", ".join(KINDS)))
     if kind != "device" and (keep or dedicated):
         raise ValueError('heddle.alloc: only a buffer of kind "device" can set keep or dedicated')
-    runtime = runtime or (lane.runtime if lane is not None else current())
+    count = whole("the size of a buffer", nbytes)
+    runtime = runtime_for(runtime, lane, device)
+    number = device_number(device, runtime)
     out = c.c_void_p()
     if kind == "pinned":
-        check(lib.hd_alloc_host(runtime._handle, nbytes, c.byref(out)))
+        _collecting(lambda: lib.hd_alloc_host(runtime._handle, count, c.byref(out)))
     else:
-        lane = choose(lane, runtime, device_number(device))
+        where = choose(lane, runtime, number)
         if kind == "unified":
-            check(lib.hd_alloc_unified(lane._handle, nbytes, c.byref(out)))
+            _collecting(lambda: lib.hd_alloc_unified(where._handle, count, c.byref(out)))
         else:
             flags = _abi.AllocFlags.KEEP * keep | _abi.AllocFlags.DEDICATED * dedicated
             options = sized(_abi.AllocOptions, flags=int(flags), label=encode(label) or caller())
-            check(lib.hd_alloc_with(lane._handle, nbytes, c.byref(options), c.byref(out)))
+            _collecting(lambda: lib.hd_alloc_with(where._handle, count, c.byref(options), c.byref(out)))
     buffer = Buffer(runtime, out.value)
     if kind != "device":
         check(lib.hd_buffer_set_label(buffer._handle, encode(label) or caller()))
     return buffer
+
+
+def _collecting(allocate: Callable[[], int]) -> None:
+    """Allocates. If memory runs out, buffers in dead cycles of references may hold it: collects them once."""
+    status = allocate()
+    if status == _abi.Status.MEMORY and gc.isenabled():
+        gc.collect()
+        status = allocate()
+    check(status)
 
 
 # ---- memory of the program ----
@@ -227,6 +265,8 @@ def memory_at(buffer: Buffer, address: int, nbytes: int, readonly: bool) -> memo
 
 def use_of(buffer: Buffer, access: int, offset: int, nbytes: int, elements: int = 0) -> _abi.Arg:
     """An argument of C that is a part of a buffer."""
+    if access & Access.WRITE:
+        buffer._refuse_readonly()
     arg = _abi.Arg(kind=_abi.ArgKind.BUFFER, access=int(access) | elements, offset=offset, size=nbytes)
     arg.value.buffer = buffer._handle
     return arg

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 from . import _abi, _waiting
 from ._abi import Access, Status
 from ._library import caller, check, encode, lib, sized, text
+from ._objects import Single
 from .buffers import Buffer, memory_at, use_of
 from .dtypes import numpy_name
 from .runtime import DeviceLike, Runtime, current, device_number
@@ -41,7 +42,7 @@ def stream_of(stream: Any) -> int:
     return int(stream)
 
 
-class Claim:
+class Claim(Single):
     """Bytes that code outside of Heddle uses. ``heddle.claim()`` makes it, and a ``with`` block begins and ends it."""
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _abi, paths
 from ._abi import DLPACK_CPU, DLPACK_UNORDERED, DlpackFlags
-from ._library import check, encode, lib, sized
+from ._library import caller, check, encode, lib, sized
 from .buffers import Buffer, await_bytes
 from .runtime import Runtime, current
 
@@ -113,7 +113,7 @@ def _capsule(t: Tensor, stream: int, versioned: bool) -> Any:
     flags = flags_of(t) if versioned else 0
     if stream == DLPACK_CPU:
         await_bytes(t.buffer, *t.span())
-    options = sized(_abi.DlpackOptions, flags=flags)
+    options = sized(_abi.DlpackOptions, flags=flags, label=caller())
     managed = c.c_void_p()
     call = lib.hd_dlpack_export if versioned else lib.hd_dlpack_export_unversioned
     check(call(c.byref(t._value), stream, c.byref(options), c.byref(managed)))
@@ -226,10 +226,9 @@ def _import(runtime: Runtime, managed: int, versioned: bool, stream: int, label:
     from .tensors import Tensor
 
     readonly = versioned and bool(c.c_uint64.from_address(managed + _FLAGS_AT).value & 1)
-    options = sized(
-        _abi.DlpackOptions, flags=int(DlpackFlags.READ_ONLY) if readonly else 0, type=0, device=0, label=encode(label)
-    )
+    flags = int(DlpackFlags.READ_ONLY) if readonly else 0
+    options = sized(_abi.DlpackOptions, flags=flags, label=encode(label) or caller())
     out = _abi.Tensor()
     call = lib.hd_dlpack_import if versioned else lib.hd_dlpack_import_unversioned
     check(call(runtime._handle, managed, stream, c.byref(options), c.byref(out)))
-    return Tensor(Buffer(runtime, out.buffer), out, readonly)
+    return Tensor(Buffer(runtime, out.buffer, readonly=readonly), out, readonly)

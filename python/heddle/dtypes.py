@@ -16,7 +16,7 @@ _NUMPY = {
 }  # fmt: skip
 _NAMES = {t.name.lower(): t for t in Type}
 _NAMES.update({name: t for t, name in _NUMPY.items()})
-_NAMES.update({"bfloat16": Type.BF16, "bool": Type.U8, "float": Type.F64, "int": Type.I64, "complex": Type.C128})
+_NAMES.update({"bfloat16": Type.BF16, "float": Type.F64, "int": Type.I64, "complex": Type.C128})
 _SIZES = {t: int(t.name[1:].replace("F", "")) // 8 for t in Type}
 
 
@@ -32,6 +32,8 @@ def type_of(what: TypeLike) -> Type:
         raise TypeError("heddle: elements of %r have another order of bytes; convert them first" % (what,))
     name = what if isinstance(what, str) else str(getattr(what, "name", None) or getattr(what, "__name__", ""))
     found = _NAMES.get(name)
+    if found is None and name in ("bool", "bool_"):
+        raise TypeError('heddle: there is no type bool; pass "u8" for bytes of 0 and 1, and t.numpy() != 0 is a mask')
     if found is None:
         raise TypeError("heddle: no type of elements is %r; it has: %s" % (what, ", ".join(_NAMES)))
     return found

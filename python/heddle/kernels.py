@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from . import _abi
 from ._abi import Access, ArgKind, Status
 from ._library import check, encode, lib, sized, text
+from ._objects import Single, whole
 from .arguments import Parameter, Use, argument, buffer_argument
 from .buffers import Buffer
 from .lanes import Lane, choose
-from .runtime import DeviceLike, Runtime, current
+from .runtime import DeviceLike, Runtime, current, number_of
 from .tensors import Tensor
 from .tickets import Ticket
 
 Extents = Union[int, Sequence[int]]
 DEFAULT_BLOCK = 256
+_DIM = (1 << 32) - 1  # the most blocks or threads of a dimension
+_RESERVED = ("threads", "grid", "block", "shared_bytes", "also", "lane", "arguments")
+_BY_DICT = 'for a parameter of this name, pass arguments={"%s": ...}'
 
 
-class Kernel:
+class Kernel(Single):
     """A kernel of a module. To launch it, call it with the arguments of its parameters.
 
     >>> import heddle
@@ -57,6 +61,13 @@ class Kernel:
             yield Parameter(text(info.name), ArgKind(info.kind), access, info.bytes)
             index += 1
 
+    def _merged(self, named: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+        """The values by name of both kinds."""
+        for name in more:
+            if name in named:
+                raise TypeError("heddle: kernel %r: two values for %r" % (self.name, name))
+        return {**named, **more}
+
     def _ordered(self, values: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """The values in the order of the parameters."""
         names = [p.name for p in self.parameters]
@@ -71,7 +82,8 @@ class Kernel:
                 raise TypeError("heddle: kernel %r: two values for %r" % (self.name, name))
         for name in names[len(values) :]:
             if name not in rest:
-                raise TypeError("heddle: kernel %r: no value for %r" % (self.name, name))
+                remedy = "; " + _BY_DICT % name if name in _RESERVED else ""
+                raise TypeError("heddle: kernel %r: no value for %r%s" % (self.name, name, remedy))
             out.append(rest.pop(name))
         if rest:
             raise TypeError(
@@ -88,6 +100,7 @@ class Kernel:
         shared_bytes: int = 0,
         also: Iterable[Use] = (),
         lane: Lane | None = None,
+        arguments: Mapping[str, Any] | None = None,
         **named: Any,
     ) -> Ticket:
         """Submits a launch, with values by position or by the names of parameters.
@@ -99,9 +112,14 @@ class Kernel:
         For a plain tensor, the launch takes the access that the kernel describes. in_(), out() and inout() state an
         access, which the launch compares with the kernel's. The lane is `lane`, else that of ``with lane:``, else the
         thread's default lane on the device of the first buffer.
+
+        `arguments` is a dict of more values by name. Only this way reaches a parameter whose name is that of an
+        argument of the launch itself, such as "lane" or "threads".
         """
+        if lane is not None and not isinstance(lane, Lane):
+            raise TypeError("heddle: kernel %r: lane is %r, and no lane; %s" % (self.name, lane, _BY_DICT % "lane"))
         grid_dims, block_dims = _dims(threads, grid, block)
-        ordered = self._ordered(values, named)
+        ordered = self._ordered(values, self._merged(named, arguments or {}))
         keep: list[Any] = []
         args = [
             argument("kernel %r, argument %d (%s)" % (self.name, i, p.name), value, p, keep)
@@ -114,7 +132,7 @@ class Kernel:
         lane = choose(lane, self.module.runtime, _device(ordered))
         ticket = _abi.Ticket()
         array = (_abi.Arg * max(1, len(args)))(*args)
-        sizes = (grid_dims, block_dims, shared_bytes)
+        sizes = (grid_dims, block_dims, whole("shared_bytes", shared_bytes))
         check(lib.hd_launch(lane._handle, self._handle, *sizes, array, len(args), c.byref(ticket)))
         del keep
         return Ticket(self.module.runtime, ticket)
@@ -123,7 +141,7 @@ class Kernel:
         return "<heddle.Kernel %s>" % self.name
 
 
-class Module:
+class Module(Single):
     """Loaded code. ``heddle.load()`` and ``heddle.compile()`` make it."""
 
     def __init__(self, runtime: Runtime, handle: Any, owned: bool = True) -> None:
@@ -148,7 +166,7 @@ class Module:
     def variable(self, name: str, device: DeviceLike = 0) -> Buffer:
         """A variable of the module on a device, as a buffer. The memory belongs to the module."""
         out = c.c_void_p()
-        number = int(getattr(device, "number", device))
+        number = number_of(device, self._runtime)
         check(lib.hd_module_get_global(self._handle, number, encode(name), c.byref(out)))
         return Buffer(self._runtime, out.value, owned=False)
 
@@ -169,18 +187,20 @@ def _dims(threads: int | None, grid: Extents | None, block: Extents | None) -> t
         raise TypeError("heddle: a launch needs either threads or grid")
     if threads is not None:
         size = DEFAULT_BLOCK if block is None else block
-        if not isinstance(size, int):
+        if isinstance(size, Sequence):
             raise TypeError("heddle: with threads, the block is one number")
-        return _extents("threads", max(1, -(-threads // size))), _extents("block", size)
+        count, size = whole("threads", threads, 1), whole("block", size, 1, _DIM)
+        return _extents("threads", -(-count // size)), _extents("block", size)
     if block is None:
         raise TypeError("heddle: a launch with grid needs block")
     return _extents("grid", grid), _extents("block", block)
 
 
 def _extents(what: str, extents: Extents | None) -> _abi.Dims:
-    numbers = (extents,) if isinstance(extents, int) else tuple(extents or ())
-    if not 1 <= len(numbers) <= 3 or any(not 0 < n < 1 << 32 for n in numbers):
+    given = tuple(extents) if isinstance(extents, Sequence) else (extents,)
+    if not 1 <= len(given) <= 3:
         raise ValueError("heddle: %s is %r; pass one to three positive numbers" % (what, extents))
+    numbers = [whole(what, n, 1, _DIM) for n in given]
     return _abi.Dims(*numbers, *(1,) * (3 - len(numbers)))
 
 
@@ -204,10 +224,12 @@ def load(path: str | os.PathLike[str], runtime: Runtime | None = None) -> Module
     return Module(runtime, out.value)
 
 
-def load_image(image: bytes, runtime: Runtime | None = None) -> Module:
+def load_image(image: bytes | bytearray | memoryview, runtime: Runtime | None = None) -> Module:
     """Loads the content of such a file."""
     runtime = runtime or current()
-    out = c.c_void_p()
+    if not isinstance(image, (bytes, bytearray, memoryview)):
+        raise TypeError("heddle.load_image: the image is %s; pass bytes, or heddle.load(path)" % type(image).__name__)
+    image, out = bytes(image), c.c_void_p()
     check(lib.hd_module_load(runtime._handle, image, len(image), c.byref(out)))
     return Module(runtime, out.value)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import _waiting
 from ._abi import Ticket as _TicketValue
 from ._library import check, lib
+from ._objects import Single
 from .tickets import Ticket
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _entered: ContextVar[tuple[Lane, ...]] = ContextVar("heddle_lanes", default=())
 
 
-class Lane:
+class Lane(Single):
     """An in-order queue of work on a device.
 
     In a ``with`` block, calls without the argument `lane` submit their work to this lane.
@@ -104,6 +105,8 @@ class Lane:
             check(lib.hd_lane_destroy(handle))
 
     def __enter__(self) -> Lane:
+        if not self._handle:
+            raise ValueError("heddle: the lane is closed; make another one by heddle.lane()")
         _entered.set((*_entered.get(), self))
         return self
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Union
 
 from . import _abi
 from ._library import as_dict, check, encode, lib, sized, text
+from ._objects import INT, Single, whole
 from .errors import Error
-from .lanes import Lane
+from .lanes import Lane, current_lane
 
 if TYPE_CHECKING:
     from .kernels import Module
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _HOST = _abi.DEVICE_HOST
 
 
-class Device:
+class Device(Single):
     """A device of a runtime: a GPU, or a host device, its stand-in on the CPU."""
 
     def __init__(self, runtime: Runtime, number: int) -> None:
@@ -79,7 +80,7 @@ class Device:
 DeviceLike = Union[Device, int]
 
 
-class Runtime:
+class Runtime(Single):
     """An open runtime. ``heddle.open()`` makes it, and ``close()`` or the end of a ``with`` block ends it.
 
     A runtime belongs to the process that opened it: in a child made by fork(), its calls fail with HANDLE.
@@ -159,13 +160,13 @@ class Runtime:
     def lane(self, device: DeviceLike = 0) -> Lane:
         """Makes a lane on a device."""
         out = c.c_void_p()
-        check(lib.hd_lane_create(self._handle, int(getattr(device, "number", device)), c.byref(out)))
+        check(lib.hd_lane_create(self._handle, number_of(device, self), c.byref(out)))
         return Lane(self, out.value, owned=True)
 
     def default_lane(self, device: DeviceLike = 0) -> Lane:
         """The default lane of the calling thread on a device."""
         out = c.c_void_p()
-        check(lib.hd_lane_get_default(self._handle, int(getattr(device, "number", device)), c.byref(out)))
+        check(lib.hd_lane_get_default(self._handle, number_of(device, self), c.byref(out)))
         return Lane(self, out.value, owned=False)
 
     # ---- kernels ----
@@ -189,16 +190,17 @@ class Runtime:
 
     def memory_stats(self, device: DeviceLike | None = None) -> dict[str, Any]:
         """The figures of a device's memory, or of pinned host memory (None)."""
-        number = _HOST if device is None else int(getattr(device, "number", device))
+        number = _HOST if device is None else number_of(device, self)
         out = sized(_abi.MemoryStats)
         check(lib.hd_memory_get_stats(self._handle, number, c.byref(out)))
         return as_dict(out)
 
     def trim(self, device: DeviceLike | None = None, keep_bytes: int = 0) -> int:
         """Returns unused memory of a device to the driver, or unused pinned memory (None). Returns its size."""
-        number = _HOST if device is None else int(getattr(device, "number", device))
+        number = _HOST if device is None else number_of(device, self)
         freed = c.c_size_t()
-        check(lib.hd_memory_trim(self._handle, number, keep_bytes, c.byref(freed)))
+        kept = whole("keep_bytes", keep_bytes)
+        check(lib.hd_memory_trim(self._handle, number, kept, c.byref(freed)))
         return freed.value
 
     # ---- devices together ----
@@ -206,7 +208,7 @@ class Runtime:
     def peer(self, device: DeviceLike, owner: DeviceLike) -> dict[str, Any]:
         """How a device can use the memory of another device (hd_peer_info). Tests the pair if necessary."""
         out = sized(_abi.PeerInfo)
-        pair = (int(getattr(device, "number", device)), int(getattr(owner, "number", owner)))
+        pair = (number_of(device, self), number_of(owner, self))
         check(lib.hd_peer_check(self._handle, *pair, c.byref(out)))
         facts = as_dict(out)
         facts["verdict"] = _abi.PeerVerdict(out.verdict)
@@ -232,9 +234,11 @@ class Runtime:
 def _option(name: str, value: object) -> str:
     """The text of an option's value."""
     out = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-    if any(character in out for character in " ,\t\n"):
-        raise ValueError("heddle.open: the option %s is %r; options contain no blank and no comma" % (name, out))
-    return out
+    if len(out) > 1 and out[0] == out[-1] == '"':
+        return out  # quoted already
+    if '"' in out or "\n" in out or "\0" in out:
+        raise ValueError("heddle.open: the option %s is %r; options contain no quotes and one line" % (name, out))
+    return '"%s"' % out if any(character in out for character in " ,\t") else out
 
 
 def _report(call: Any) -> str:
@@ -302,7 +306,7 @@ os.register_at_fork(after_in_child=_registry.begin)
 def open(settings: str | None = None, **options: object) -> Runtime:
     """Opens the devices of this machine: the GPUs, or host devices if there is none.
 
-    `settings` is a text such as "driver=host host_devices=2"; keywords set single options.
+    `settings` is a text such as "driver=host host_devices=2"; keywords set single options, such as devices="0,2".
     """
     return Runtime(settings, **options)
 
@@ -310,22 +314,48 @@ def open(settings: str | None = None, **options: object) -> Runtime:
 def current() -> Runtime:
     """The runtime of calls without the argument `runtime`.
 
-    It is the runtime that the program opened first and did not close. If there is none, the call opens one.
+    In a ``with lane:`` block, it is the runtime of the lane. Elsewhere, it is the runtime that the program opened
+    first and did not close. If there is none, the call opens one.
     """
+    lane = current_lane()
+    return lane.runtime if lane is not None and lane.runtime.is_usable else opened_first()
+
+
+def opened_first() -> Runtime:
+    """The runtime that the program opened first and did not close."""
     return _registry.current()
 
 
 def lane(device: DeviceLike = 0, runtime: Runtime | None = None) -> Lane:
     """Makes a lane on a device of the current runtime."""
-    return (runtime or current()).lane(device)
+    return runtime_for(runtime, None, device).lane(device)
 
 
 def memory_report(pid: int = 0) -> dict[str, Any]:
     """A report on the memory of another process, or of all processes of this user (0)."""
-    report: dict[str, Any] = json.loads(_report(lambda *a: int(lib.hd_memory_report_of(pid, 1, *a))))
+    number = whole("the process", pid, 0, INT)
+    report: dict[str, Any] = json.loads(_report(lambda *a: int(lib.hd_memory_report_of(number, 1, *a))))
     return report
 
 
-def device_number(device: DeviceLike | None) -> int | None:
+def number_of(device: DeviceLike, runtime: Runtime | None = None) -> int:
+    """The number of a device, which must belong to the runtime."""
+    if isinstance(device, Device):
+        if runtime is not None and device.runtime is not runtime:
+            raise ValueError("heddle: %r belongs to another runtime than the call; pass one of its own" % (device,))
+        return device.number
+    return whole("the device", device, 0, INT)
+
+
+def device_number(device: DeviceLike | None, runtime: Runtime | None = None) -> int | None:
     """The number of a device; None stays None."""
-    return None if device is None else int(getattr(device, "number", device))
+    return None if device is None else number_of(device, runtime)
+
+
+def runtime_for(runtime: Runtime | None, lane: Lane | None, device: DeviceLike | None) -> Runtime:
+    """The runtime of a call: the given one, that of its lane, that of its device, or the current one."""
+    if runtime is not None:
+        return runtime
+    if lane is not None:
+        return lane.runtime
+    return device.runtime if isinstance(device, Device) else current()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Union
 from . import _abi, dlpack
 from ._abi import Type
 from ._library import check, lib
+from ._objects import Single, whole
 from .buffers import Buffer, alloc, await_bytes, memory_of
 from .dtypes import TypeLike, itemsize, numpy_name, type_of
 from .lanes import Lane, choose
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Shape = Union[int, Sequence[int]]
 
 
-class Tensor:
+class Tensor(Single):
     """Elements in a buffer, with a shape and strides.
 
     Slices, `transpose`, `reshape`, `broadcast_to` and `view` are other tensors over the same bytes.
@@ -40,12 +41,17 @@ class Tensor:
         self._buffer = buffer
         self._value = value
         self._address = c.addressof(value)  # for python/native/exchange.c
-        self.readonly = readonly
+        self._readonly = readonly or buffer.readonly
         self.shape: tuple[int, ...] = tuple(value.shape[: value.dims])
         self.strides: tuple[int, ...] = tuple(value.stride[: value.dims])
         self.dtype = Type(value.type)
 
     # ---- facts ----
+
+    @property
+    def readonly(self) -> bool:
+        """True if calls that write the elements fail: of read-only memory, and of repeated elements."""
+        return self._readonly
 
     @property
     def buffer(self) -> Buffer:
@@ -156,7 +162,11 @@ class Tensor:
         return out
 
     def read_into(self, out: Any) -> None:
-        """Copies the elements in row-major order to writable memory of the same size."""
+        """Copies the elements in row-major order to writable memory of the same size.
+
+        An array must have elements of the tensor's type. Memory of plain bytes takes any type.
+        """
+        _refuse_other_type(out, self.dtype)
         address, nbytes, keep = memory_of(out, writable=True)
         if nbytes != self.nbytes:
             raise ValueError("heddle: the memory is of %d bytes, and the tensor of %d" % (nbytes, self.nbytes))
@@ -198,14 +208,17 @@ class Tensor:
         copy(out, self)
         return out
 
-    def contiguous(self) -> Tensor:
-        """The tensor itself if it is contiguous, else a row-major copy on the same device."""
-        if self.is_contiguous:
-            return self
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         kind = "pinned" if self.device is None else "device"
         out = empty(self.shape, self.dtype, kind=kind, device=self.device, runtime=self.runtime)
         copy(out, self)
         return out
+
+    def contiguous(self) -> Tensor:
+        """The tensor itself if it is contiguous, else a row-major copy on the same device."""
+        if self.is_contiguous:
+            return self
+        return self.__deepcopy__({})
 
     def __matmul__(self, other: object) -> Tensor:
         return matmul(self, other) if isinstance(other, Tensor) else NotImplemented
@@ -262,6 +275,18 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
+    def __eq__(self, other: object) -> bool:
+        if other is None or isinstance(other, str):
+            return False
+        raise TypeError(
+            "heddle: == and != of a tensor are not defined; compare t.numpy(), or use `is` for the same object"
+        )
+
+    __hash__ = object.__hash__
+
+    def __contains__(self, value: object) -> bool:
+        raise TypeError("heddle: `in` of a tensor is not defined; write `value in t.numpy()`")
+
     def __bool__(self) -> bool:
         raise TypeError("heddle: the truth of a tensor is not defined; call t.item() or t.numpy() first")
 
@@ -276,9 +301,10 @@ class Tensor:
 def over(buffer: Buffer, dtype: TypeLike, shape: Shape | None, offset: int) -> Tensor:
     """A row-major tensor over a buffer."""
     kind = type_of(dtype)
-    extents = ((buffer.nbytes - offset) // itemsize(kind),) if shape is None else _shape(shape)
+    at = whole("offset", offset)
+    extents = (max(0, buffer.nbytes - at) // itemsize(kind),) if shape is None else _shape(shape)
     out = _abi.Tensor()
-    check(lib.hd_tensor_make(buffer._handle, offset, kind, len(extents), _extents(extents), c.byref(out)))
+    check(lib.hd_tensor_make(buffer._handle, at, kind, len(extents), _extents(extents), c.byref(out)))
     return Tensor(buffer, out)
 
 
@@ -311,7 +337,7 @@ def array(data: Any, dtype: TypeLike | None = None, **where: Any) -> Tensor:
     """Copies an array of NumPy, or numbers, to a new tensor. The other arguments are those of alloc()."""
     import numpy as np
 
-    host = np.asarray(data) if dtype is None else np.asarray(data, numpy_name(type_of(dtype)))
+    host = np.asarray(data) if dtype is None else _converted(data, np.dtype(numpy_name(type_of(dtype))))
     out = empty(host.shape, type_of(host.dtype), **where)
     out.write(host)
     return out
@@ -359,10 +385,7 @@ def matmul(
 
 
 def _shape(shape: Shape) -> tuple[int, ...]:
-    extents = tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
-    if any(n < 0 for n in extents):
-        raise ValueError("heddle: the shape %r contains a negative extent" % (extents,))
-    return extents
+    return tuple(whole("an extent of a shape", n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
 
 
 def _extents(extents: Sequence[int]) -> Any:
@@ -382,7 +405,7 @@ def _completed(shape: Sequence[Any], size: int) -> tuple[int, ...]:
     """The shape with a number in place of -1."""
     if len(shape) == 1 and isinstance(shape[0], Sequence):
         shape = shape[0]
-    extents = [operator.index(n) for n in shape]
+    extents = [whole("an extent of a shape", n, -1) for n in shape]
     if extents.count(-1) == 1:
         others = math.prod(n for n in extents if n != -1)
         if others == 0 or size % others:
@@ -428,6 +451,8 @@ def _select(t: Tensor, index: Any) -> tuple[int, list[int], list[int]]:
             shape.append(count)
             strides.append(step * stride)
         else:
+            if isinstance(word, bool):
+                raise TypeError("heddle: an index is %r; pass numbers, slices, ... or None" % word)
             number = operator.index(word)
             if not -extent <= number < extent:
                 raise IndexError("heddle: index %d of dimension %d, whose extent is %d" % (number, dim, extent))
@@ -436,14 +461,46 @@ def _select(t: Tensor, index: Any) -> tuple[int, list[int], list[int]]:
     return (t.offset if 0 in shape else offset), shape, strides  # without elements, any place in the buffer is right
 
 
+def _converted(data: Any, wanted: Any) -> Any:
+    """Data of the program as an array of the wanted type. A number outside of a type of integers is an error."""
+    import numpy as np
+
+    given = np.asarray(data)
+    if not isinstance(data, np.ndarray) and wanted.kind in "iu" and given.dtype.kind in "iufO" and given.size:
+        limits = np.iinfo(wanted)
+        for number in (given.min(), given.max()):
+            if not limits.min <= int(number) <= limits.max:
+                raise OverflowError("heddle: %s is outside of the type %s" % (number, wanted))
+    return np.asarray(data, wanted)
+
+
+_FORMATS = {"?": "b", "e": "f", "f": "f", "d": "f", "Zf": "c", "Zd": "c"}
+_FORMATS.update(dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQN", "u"))
+
+
+def _refuse_other_type(out: Any, dtype: Type) -> None:
+    """Refuses memory that declares elements of another type; plain bytes declare none."""
+    array = getattr(out, "__array_interface__", None)
+    if array is not None:
+        given = str(array["typestr"]).lstrip("<|")
+    else:
+        view = memoryview(out)
+        if view.format in ("B", "b", "c"):
+            return
+        given = "%s%d" % (_FORMATS.get(view.format.lstrip("@=<"), "?"), view.itemsize)
+    accepted = ("V2", "u2") if dtype == Type.BF16 else ("%s%d" % (dtype.name[0].lower(), itemsize(dtype)),)
+    if given not in accepted:
+        raise TypeError(
+            "heddle: the memory contains elements of type %s, and the tensor of %s; pass an array of this type, or "
+            "memoryview(array).cast('B') for the bytes" % (given, dtype.name.lower())
+        )
+
+
 def _array(data: Any, dtype: Type, shape: tuple[int, ...]) -> Any:
     """Data of the program as a contiguous array with this type and shape."""
     import numpy as np
 
     wanted = np.dtype(numpy_name(dtype))
-    given = np.asarray(data)
-    if isinstance(data, np.ndarray) and not np.can_cast(given.dtype, wanted, "same_kind"):
-        raise TypeError(
-            "heddle: elements of %s do not fit into those of %s; convert them first" % (given.dtype, wanted)
-        )
-    return np.ascontiguousarray(np.broadcast_to(given, shape), wanted).reshape(shape)
+    if isinstance(data, np.ndarray) and not np.can_cast(data.dtype, wanted, "same_kind"):
+        raise TypeError("heddle: elements of %s do not fit into those of %s; convert them first" % (data.dtype, wanted))
+    return np.ascontiguousarray(np.broadcast_to(_converted(data, wanted), shape)).reshape(shape)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import _waiting
 from ._library import check, lib
+from ._objects import Single
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
 
-class Ticket:
+class Ticket(Single):
     """The position of an operation in a lane.
 
     A program can wait for a ticket, or await it in asyncio:
@@ -26,7 +27,7 @@ class Ticket:
     True
     """
 
-    __slots__ = ("_runtime", "_value")
+    __slots__ = ("__weakref__", "_runtime", "_value")
 
     def __init__(self, runtime: Runtime, value: Any) -> None:
         self._runtime = runtime

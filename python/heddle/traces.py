@@ -10,12 +10,13 @@ from typing import Any
 
 from . import _abi
 from ._library import as_dict, check, encode, lib, sized
+from ._objects import Single, whole
 from .runtime import Runtime, current
 
 _DETAILS = tuple(detail.name.lower() for detail in _abi.TraceDetail)
 
 
-class Trace:
+class Trace(Single):
     """A trace of a runtime: ``heddle.trace()`` makes it, and a ``with`` block begins and ends it."""
 
     def __init__(self, file: str | os.PathLike[str], detail: str, limit: int, runtime: Runtime | None) -> None:
@@ -25,7 +26,7 @@ class Trace:
         self.info: dict[str, Any] = {}
         """After the end: the numbers of records in the file and of dropped records, and the file's size."""
         self._detail = _abi.TraceDetail[detail.upper()]
-        self._limit = limit
+        self._limit = whole("the limit of a trace", limit)
         self._runtime = runtime
 
     def __enter__(self) -> Trace:

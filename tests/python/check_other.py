@@ -22,7 +22,20 @@ class Runtimes(unittest.TestCase):
             self.assertIs(heddle.current(), first)
             self.assertIs(heddle.zeros(1, runtime=second).runtime, second)
             with heddle.lane(runtime=second):
-                self.assertIs(heddle.zeros(1).runtime, first)
+                self.assertIs(heddle.current(), second)
+                self.assertIs(heddle.zeros(1).runtime, second)
+                self.assertIs(heddle.zeros(1, runtime=first).runtime, first)
+            x = heddle.zeros(3, device=second.devices[1])
+            self.assertEqual((x.runtime, x.device), (second, 1))
+            self.assertIs(heddle.lane(second.devices[1]).runtime, second)
+            for refused in (
+                lambda: x.to(first.devices[0]),
+                lambda: first.lane(second.devices[0]),
+                lambda: first.memory_stats(second.devices[0]),
+                lambda: heddle.zeros(1, device=second.devices[0], runtime=first),
+            ):
+                with self.assertRaisesRegex(ValueError, "another runtime"):
+                    refused()
         self.assertIn("closed", repr(second))
         second.close()
 
@@ -56,8 +69,16 @@ class Runtimes(unittest.TestCase):
         with self.assertRaises(heddle.Error) as caught:
             heddle.open(no_such_option=1)
         self.assertEqual(caught.exception.status, Status.OPTION)
-        with self.assertRaises(ValueError):
-            heddle.open(trace="a b")
+        for wanted in ("1,3", '"1,3"'):
+            with heddle.open(driver="host", devices=wanted) as runtime:
+                self.assertEqual(len(runtime.devices), 2)
+        with tempfile.TemporaryDirectory() as folder:
+            place = os.path.join(folder, "my cache")
+            with heddle.open(driver="host", cache=place) as runtime:
+                self.assertEqual(runtime.options()["cache"], place)
+        for wrong in ('a"b', "a\nb"):
+            with self.assertRaisesRegex(ValueError, "contain no quotes"):
+                heddle.open(cache=wrong)
 
     def test_facts(self):
         runtime = heddle.current()

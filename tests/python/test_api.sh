@@ -9,6 +9,6 @@ build=$2
 needs_numpy
 failed=0
 export HEDDLE_PLACEMENT=thread
-runs check_memory check_work check_other check_exchange check_exchange_c check_files || failed=1
+runs check_memory check_work check_other check_exchange check_exchange_c check_files check_edges || failed=1
 python3 -s "$source/tests/python/docstrings.py" || failed=1
 exit $failed
