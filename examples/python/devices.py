@@ -1,4 +1,4 @@
-"""devices.py - an array of NumPy goes to all devices in parts, each device works on its part, and the results come back.
+"""devices.py - an array of NumPy goes to all devices in parts, each device works on its part, and results come back.
 
 usage: devices.py [ELEMENTS]
 One thread submits everything. The copies and kernels of different devices run at the same time.

@@ -32,6 +32,7 @@ typedef struct lender_block {
 /* The driver's functions. */
 typedef struct lender_driver {
     int (*stream_id)(void *stream, unsigned long long *id); /* NULL: the driver gives no ids */
+    int (*is_capturing)(void *stream, int *status);
     int (*context_retain)(void **context, int device);
     int (*context_release)(int device);
     int (*context_push)(void *context);
@@ -77,6 +78,7 @@ static hd_status lender_find_functions(hd_python_lender *l)
         bool required;
     } wanted[] = {
         {"cuStreamGetId", &d->stream_id, false},
+        {"cuStreamIsCapturing", &d->is_capturing, true},
         {"cuDevicePrimaryCtxRetain", &d->context_retain, true},
         {"cuDevicePrimaryCtxRelease", &d->context_release, true},
         {"cuCtxPushCurrent", &d->context_push, true},
@@ -224,12 +226,21 @@ static bool lender_await_device(const hd_python_lender *l, int ordinal)
     return done;
 }
 
-/* The driver's id of a stream, which no later stream gets. 0: a default stream, or unknown. */
+#define LENDER_CAPTURED UINT64_MAX /* for the id of a stream that is being captured */
+
+/* The driver's id of a stream, which no later stream gets. 0: a default stream, or unknown. While
+ * a stream is being captured, the question for its id would end the capture. */
 static uint64_t lender_read_stream_id(const hd_python_lender *l, void *stream)
 {
     unsigned long long id = 0;
-    bool own = (uintptr_t)stream > 2 && l->driver.stream_id;
-    return own && !l->driver.stream_id(stream, &id) ? id : 0;
+    int status = 0;
+    if ((uintptr_t)stream <= 2 || !l->driver.stream_id) {
+        return 0;
+    }
+    if (!l->driver.is_capturing(stream, &status) && status != 0) {
+        return LENDER_CAPTURED;
+    }
+    return !l->driver.stream_id(stream, &id) ? id : 0;
 }
 
 /* Orders the end of a loan. If the package destroyed the stream meanwhile, its work may still run,
@@ -237,7 +248,11 @@ static uint64_t lender_read_stream_id(const hd_python_lender *l, void *stream)
  * wait, since the stream is being captured, or no claim could be made. */
 static bool lender_order_end(const hd_python_lender *l, const lender_block *block)
 {
-    if (block->stream_id != lender_read_stream_id(l, block->stream) && lender_await_device(l, block->ordinal)) {
+    const uint64_t id = lender_read_stream_id(l, block->stream);
+    if (id == LENDER_CAPTURED) {
+        return false;
+    }
+    if (block->stream_id != id && block->stream_id != LENDER_CAPTURED && lender_await_device(l, block->ordinal)) {
         return true;
     }
     /* 2 would be the default stream of this thread, and the loan may be another thread's. The
