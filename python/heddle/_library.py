@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from . import _abi, paths
+from ._names import in_python
 from .errors import Error
 
 
@@ -65,7 +66,7 @@ def last_error() -> Error:
     lib.hd_last_error(c.byref(e))
     return Error(
         _abi.Status(e.status),
-        text(e.message),
+        in_python(text(e.message)),
         device=e.device if e.device >= 0 else None,
         lane=e.lane if e.lane >= 0 else None,
         ticket=e.ticket or None,

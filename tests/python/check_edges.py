@@ -1,4 +1,4 @@
-"""check_edges.py - what the package refuses: copies of objects, writes to read-only memory, numbers that do not fit."""
+"""check_edges.py - the package refuses copies of objects, writes to read-only memory, and numbers that do not fit."""
 
 import copy
 import dataclasses
@@ -247,7 +247,7 @@ class Calls(unittest.TestCase):
         shared = np.from_dlpack(x)
         ticket = x.buffer.fill(1)
         message = ""
-        while "check_edges.py:" not in message:  # until the engine has seen what the work waits for
+        while "check_edges.py:" not in message:  # until the engine knows the reason
             with self.assertRaises(heddle.Error) as caught:
                 ticket.wait(timeout=0.01)
             message = str(caught.exception)
@@ -258,6 +258,28 @@ class Calls(unittest.TestCase):
         exec(code, space)
         labels = [one["label"] for one in heddle.current().memory()["devices"][0]["holders"]]
         self.assertIn("longlonglonglonglon", next(label for label in labels if label.endswith("g_über.py:2")))
+
+    def test_messages_speak_python(self):
+        h = heddle.zeros(4, kind="pinned")
+        with self.assertRaises(KeyError), heddle.claim(write=[h]):
+            raise KeyError
+        with self.assertRaises(heddle.Error) as caught:
+            h.numpy()
+        self.assertRegex(str(caught.exception), r"^(heddle\.claim|Claim\.wait): claim 'check_edges.py:\d+' \(device")
+        h, x = heddle.zeros(4, kind="pinned"), heddle.zeros(4)
+        with heddle.lane() as lane:
+            held = heddle.claim(write=[h]).begin()
+            ticket = axpy(y=x, x=h, a=1, n=4, threads=4)
+            held.end(failed=True)
+            with self.assertRaises(heddle.Error):
+                ticket.wait(60)
+            with self.assertRaisesRegex(heddle.Error, r"^Kernel launch: .*Lane\.reset"):
+                axpy(y=x, x=x, a=1, n=4, threads=4)
+            lane.reset()
+            for t in (x, h):  # a write of all failed bytes repairs them
+                t.write(1)
+            axpy(y=x, x=h, a=1, n=4, threads=4)
+        self.assertEqual(x.numpy().tolist(), [2] * 4)
 
     def test_dead_cycles_give_their_memory_back(self):
         class Node:

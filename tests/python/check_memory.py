@@ -59,7 +59,7 @@ class Buffers(unittest.TestCase):
     def test_refusals(self):
         b = heddle.alloc(8)
         error = self.fails(Status.RANGE, b.write, b"123456789")
-        self.assertIn("hd_write", str(error))
+        self.assertIn("Buffer.write: ", str(error))
         self.fails(Status.RANGE, b.read, offset=4, nbytes=5)
         self.fails(Status.ARGUMENT, b.fill, 1, 2, 4)
         self.fails(Status.ARGUMENT, heddle.alloc, 0)
