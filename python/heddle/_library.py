@@ -111,5 +111,10 @@ def caller() -> bytes:
 
 
 def encode(value: str | os.PathLike[str] | None) -> bytes | None:
-    """Text for a parameter of the library."""
-    return None if value is None else os.fsencode(value)
+    """Text for a parameter of the library, which ends at the first zero byte."""
+    if value is None:
+        return None
+    out = os.fsencode(value)
+    if b"\0" in out:
+        raise ValueError("heddle: the text %r contains a zero byte; remove it" % (value,))
+    return out

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -36,8 +37,18 @@ def wait(poll: Poll, timeout: float | None = None) -> None:
         left = SLICE_NS if end is None else max(0, min(SLICE_NS, int((end - time.monotonic()) * 1e9)))
         status = poll(left)
         if status != Status.TIMEOUT or (end is not None and left < SLICE_NS and time.monotonic() >= end):
+            if status == Status.TIMEOUT:
+                raise _timed_out(timeout)
             check(status)
             return
+
+
+def _timed_out(timeout: float | None) -> Error:
+    """The failure of the last short wait, with the program's timeout in the message."""
+    error = last_error()
+    error.message = re.sub(r"after \d+ ns", lambda _: "after %g s" % (timeout or 0), error.message, count=1)
+    error.args = (error.message,)
+    return error
 
 
 class _Awaited:

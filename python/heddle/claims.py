@@ -31,6 +31,15 @@ def span_of(target: Bytes) -> tuple[Buffer, int, int]:
     raise TypeError("heddle: %r is no tensor and no buffer" % (target,))
 
 
+def _targets_of(what: str, given: Bytes | Iterable[Bytes]) -> tuple[Bytes, ...]:
+    """The tensors of an argument, which is one tensor or several."""
+    targets = (given,) if isinstance(given, (Tensor, Buffer)) else tuple(given)
+    for target in targets:
+        if not isinstance(target, (Tensor, Buffer)):
+            raise TypeError("heddle.claim: %s contains %r; pass tensors and buffers" % (what, target))
+    return targets
+
+
 def stream_of(stream: Any) -> int:
     """The handle of a stream: a number, or a stream of PyTorch, CuPy, Numba or cuda.core."""
     if hasattr(stream, "__cuda_stream__"):
@@ -48,13 +57,18 @@ class Claim(Single):
     def __init__(
         self,
         read: Iterable[Bytes],
-        write: Iterable[Bytes],
+        write: Bytes | Iterable[Bytes],
+        out: Bytes | Iterable[Bytes],
         stream: Any,
         device: DeviceLike | None,
         label: str | None,
         timeout: float | None,
     ) -> None:
-        self._targets = [(t, Access.READ) for t in read] + [(t, Access.READ_WRITE) for t in write]
+        self._targets = [
+            *((target, Access.READ) for target in _targets_of("read", read)),
+            *((target, Access.READ_WRITE) for target in _targets_of("write", write)),
+            *((target, Access.WRITE) for target in _targets_of("out", out)),
+        ]
         for target, access in self._targets:
             if access & Access.WRITE and isinstance(target, Tensor):
                 target._refuse_readonly()
@@ -136,7 +150,7 @@ class Claim(Single):
             try:
                 self.wait(self._timeout)
             except BaseException:
-                self.end(failed=True)
+                self.end()  # the block did not begin, so nothing was written
                 raise
         return self
 
@@ -149,7 +163,7 @@ class Claim(Single):
             try:
                 await _Ready(self)
             except BaseException:
-                self.end(failed=True)
+                self.end()  # the block did not begin, so nothing was written
                 raise
         return self
 
@@ -164,21 +178,32 @@ class Claim(Single):
 
     # ---- the bytes ----
 
+    def _find(self, target: Tensor) -> int:
+        """The number of the use that covers the tensor's bytes; a use that writes them comes first."""
+        buffer, low, nbytes = span_of(target)
+        covers = []
+        for i, (one, access) in enumerate(self._targets):
+            owner, first, count = span_of(one)
+            if one is target or (owner is buffer and first <= low and low + nbytes <= first + count):
+                covers.append((not access & Access.WRITE, i))
+        if not covers:
+            raise ValueError("heddle: the claim does not contain this tensor; pass the tensor to heddle.claim()")
+        return min(covers)[1]
+
     def numpy(self, target: Tensor) -> numpy.ndarray[Any, Any]:
         """An array of NumPy over a claimed tensor in pinned or unified memory. Do not use it after the claim."""
         import numpy as np
 
-        at = next((i for i, (one, _) in enumerate(self._targets) if one is target), None)
-        if at is None:
-            raise ValueError("heddle: the claim does not contain this tensor")
-        buffer, low, nbytes = span_of(target)
+        at = self._find(target)
         access = self._targets[at][1]
+        buffer, low, nbytes = span_of(target)
         if nbytes == 0:
             return np.empty(target.shape, numpy_name(target.dtype))
         number = sum(span_of(one)[2] > 0 for one, _ in self._targets[:at])
         out = c.c_void_p()
         check(lib.hd_claim_get_pointer(self._handle, number, c.byref(out)))
-        view = memory_at(buffer, out.value or 0, nbytes, readonly=not access & Access.WRITE)
+        address = (out.value or 0) + low - span_of(self._targets[at][0])[1]
+        view = memory_at(buffer, address, nbytes, readonly=target.readonly or not access & Access.WRITE)
         place = target.offset - low
         name = np.dtype(numpy_name(target.dtype))
         return np.ndarray(target.shape, name, buffer=view, offset=place, strides=target.strides)
@@ -202,7 +227,8 @@ class _Ready:
 
 def claim(
     *read: Bytes,
-    write: Iterable[Bytes] = (),
+    write: Bytes | Iterable[Bytes] = (),
+    out: Bytes | Iterable[Bytes] = (),
     stream: Any = None,
     device: DeviceLike | None = None,
     label: str | None = None,
@@ -210,8 +236,13 @@ def claim(
 ) -> Claim:
     """Declares the tensors that other code uses in a ``with`` block: those it reads, and those it writes.
 
+    `write` names tensors that the block reads and writes. `out` names tensors whose bytes the block writes all:
+    it reads none of the earlier values, so it may also begin when an earlier write of them failed.
+    Each of the two is one tensor or several.
+
     The block begins when earlier work on the bytes is finished, and later work waits for the end of the block.
     If the block raises an exception, later reads of the written bytes fail.
+    If the block does not begin, because of the timeout, a cancelled task or Ctrl-C, the bytes stay as they were.
     Messages name the claim by its label; the default is the place of the call, such as "train.py:57".
 
     With `stream`, a stream of CUDA, the block begins at once. Work that the block puts into this stream runs
@@ -224,4 +255,4 @@ def claim(
     >>> x.numpy().tolist()
     [1.0, 2.0, 3.0, 4.0]
     """
-    return Claim(read, tuple(write), stream, device, label, timeout)
+    return Claim(read, write, out, stream, device, label, timeout)

@@ -169,6 +169,14 @@ class Runtime(Single):
         check(lib.hd_lane_get_default(self._handle, number_of(device, self), c.byref(out)))
         return Lane(self, out.value, owned=False)
 
+    # ---- traces ----
+
+    def stop_trace(self) -> dict[str, Any]:
+        """Ends the running trace of the runtime, such as one that Ctrl-C left running. Returns its facts."""
+        out = sized(_abi.TraceInfo)
+        check(lib.hd_trace_stop(self._handle, c.byref(out)))
+        return as_dict(out)
+
     # ---- kernels ----
 
     def load(self, path: str | os.PathLike[str]) -> Module:

@@ -22,24 +22,28 @@ class Trace(Single):
     def __init__(self, file: str | os.PathLike[str], detail: str, limit: int, runtime: Runtime | None) -> None:
         if detail not in _DETAILS:
             raise ValueError("heddle.trace: the detail is %r; it can be one of %s" % (detail, ", ".join(_DETAILS)))
+        if not 0 <= limit < 1 << 64:
+            raise ValueError("heddle.trace: the limit is %r; pass a number of bytes, or 0 for no limit" % (limit,))
         self.file = os.fspath(file)
         self.info: dict[str, Any] = {}
         """After the end: the numbers of records in the file and of dropped records, and the file's size."""
         self._detail = _abi.TraceDetail[detail.upper()]
         self._limit = whole("the limit of a trace", limit)
         self._runtime = runtime
+        self._entered = False
 
     def __enter__(self) -> Trace:
         self._runtime = self._runtime or current()
         options = sized(_abi.TraceOptions, detail=int(self._detail), file_limit=self._limit)
         check(lib.hd_trace_start(self._runtime._handle, encode(self.file), c.byref(options)))
+        self._entered = True
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._runtime is not None
-        out = sized(_abi.TraceInfo)
-        check(lib.hd_trace_stop(self._runtime._handle, c.byref(out)))
-        self.info = as_dict(out)
+        if self._runtime is None or not self._entered:
+            raise RuntimeError("heddle.trace: the trace did not begin; use it in a with block")
+        self._entered = False
+        self.info = self._runtime.stop_trace()
 
 
 def trace(

@@ -170,6 +170,23 @@ class Reports(unittest.TestCase):
             self.assertIn("times of every operation", said)
         with self.assertRaises(ValueError):
             heddle.trace("file", detail="all")
+        with self.assertRaises(ValueError):
+            heddle.trace("file", limit=-1)
+        with self.assertRaises(RuntimeError):
+            heddle.trace("file").__exit__()
+        with self.assertRaises(ValueError), heddle.trace("a\0b"):
+            self.fail("a path with a zero byte")
+        with self.assertRaises(ValueError):
+            heddle.zeros(3, label="a\0b")
+
+    def test_a_trace_that_was_left_running(self):
+        with tempfile.TemporaryDirectory() as folder:
+            heddle.trace(os.path.join(folder, "first")).__enter__()
+            self.assertGreater(heddle.current().stop_trace()["bytes"], 0)
+            with self.assertRaises(heddle.Error):
+                heddle.current().stop_trace()
+            with heddle.trace(os.path.join(folder, "second")):
+                pass
         with self.assertRaises(heddle.Error), heddle.trace("/no/such/folder/file"):
             pass
 

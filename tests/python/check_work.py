@@ -158,6 +158,8 @@ class Waits(unittest.TestCase):
                     wait(timeout=0.01)
                 self.assertEqual(caught.exception.status, Status.TIMEOUT)
             self.assertIn("held", str(caught.exception))
+            with self.assertRaisesRegex(heddle.Error, "not done after 0.125 s"):  # more than one short wait
+                ticket.wait(timeout=0.125)
             self.assertFalse(ticket.done)
         ticket.wait(60)
         self.assertTrue(ticket.done)
@@ -261,9 +263,9 @@ class Claims(unittest.TestCase):
         x, y = heddle.zeros((4, 6), kind="pinned"), heddle.zeros((4, 6), kind="unified")
         x.buffer.fill(0x3F800000)
         with heddle.claim(x, write=[y[1:3]], label="copy") as claim:
-            view = y[1:3].T
             with self.assertRaises(ValueError):
-                claim.numpy(view)
+                claim.numpy(y)
+            self.assertTrue(claim.numpy(y[1:3].T).flags.writeable)
             source = claim.numpy(x)
             self.assertTrue((source == 1).all())
             self.assertFalse(source.flags.writeable)
@@ -291,6 +293,63 @@ class Claims(unittest.TestCase):
         self.assertEqual(y.numpy().sum(), 0)
         x.write(1)
         self.assertEqual(x.numpy().sum(), 4)
+
+    def test_a_block_that_did_not_begin_changes_nothing(self):
+        async def wait(how):
+            async def claim():
+                async with heddle.claim(write=[x]):
+                    self.fail("claimed twice")
+
+            task = asyncio.ensure_future(claim())
+            await asyncio.sleep(0)
+            if how == "cancel":
+                task.cancel()
+                await task
+            await asyncio.wait_for(task, 0.01)
+
+        for how in ("timeout", "cancel", "wait_for"):
+            with self.subTest(how):
+                x = heddle.array([5, 5], "f32", kind="pinned")
+                with heddle.claim(x):
+                    if how == "timeout":
+                        with self.assertRaises(heddle.Error), heddle.claim(write=[x], timeout=0.01):
+                            self.fail("claimed twice")
+                    else:
+                        with self.assertRaises((asyncio.CancelledError, asyncio.TimeoutError)):
+                            asyncio.run(wait(how))
+                self.assertEqual(x.numpy().tolist(), [5, 5])
+
+    def test_a_block_that_did_not_begin_keeps_an_earlier_failure(self):
+        x = heddle.zeros(2, kind="pinned")
+        with self.assertRaises(ZeroDivisionError), heddle.claim(write=[x]):
+            1 / 0  # noqa: B018
+        with self.assertRaises(heddle.Error), heddle.claim(write=[x]):
+            self.fail("the block reads failed bytes")
+        with self.assertRaises(heddle.Error):
+            x.numpy()
+
+    def test_out_replaces_failed_bytes(self):
+        x = heddle.zeros(2, kind="pinned")
+        with self.assertRaises(ZeroDivisionError), heddle.claim(write=[x]):
+            1 / 0  # noqa: B018
+        with heddle.claim(out=x) as claim:
+            claim.numpy(x)[:] = 7
+        self.assertEqual(x.numpy().tolist(), [7, 7])
+
+    def test_one_tensor_is_one_use(self):
+        x = heddle.zeros((3, 2), kind="pinned")
+        with heddle.claim(write=x) as claim:
+            claim.numpy(x)[:] = 1
+            claim.numpy(x[1:])[:] = 2
+        self.assertEqual(x.numpy().tolist(), [[1, 1], [2, 2], [2, 2]])
+        with heddle.claim(x[:2]) as claim:
+            array = claim.numpy(x[1:2])
+            self.assertEqual(array.tolist(), [[2, 2]])
+            self.assertFalse(array.flags.writeable)
+            with self.assertRaises(ValueError):
+                claim.numpy(x[1:])
+        with self.assertRaises(TypeError):
+            heddle.claim(write=[1])
 
     def test_a_claim_waits_with_a_limit(self):
         x = heddle.zeros(4, kind="pinned")
