@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from .tickets import Ticket
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .claims import Claim
     from .dtypes import TypeLike
     from .tensors import Tensor
 
@@ -45,6 +47,8 @@ class Buffer(Single):
         self._owned = owned
         self._readonly = readonly
         self._stream_claims: list[bool] = []  # open claims on streams; True for one that writes
+        self._block_claims: list[weakref.ref[Claim]] = []  # claims whose ``with`` block began
+        self._is_unified = False
 
     @property
     def runtime(self) -> Runtime:
@@ -85,6 +89,7 @@ class Buffer(Single):
         self._refuse_readonly()
         at = whole("offset", offset)
         address, nbytes, keep = memory_of(data)
+        await_write(self, at, nbytes)
         check(lib.hd_write(self._handle, at, address, nbytes))
         del keep
 
@@ -214,6 +219,7 @@ def alloc(
             options = sized(_abi.AllocOptions, flags=int(flags), label=encode(label) or caller())
             _collecting(lambda: lib.hd_alloc_with(where._handle, count, c.byref(options), c.byref(out)))
     buffer = Buffer(runtime, out.value)
+    buffer._is_unified = kind == "unified"
     if kind != "device":
         check(lib.hd_buffer_set_label(buffer._handle, encode(label) or caller()))
     return buffer
@@ -272,21 +278,38 @@ def use_of(buffer: Buffer, access: int, offset: int, nbytes: int, elements: int 
     return arg
 
 
-def await_bytes(buffer: Buffer, offset: int, nbytes: int) -> None:
-    """Waits for submitted writes to these bytes, so that Ctrl-C ends the wait.
+def await_write(buffer: Buffer, offset: int, nbytes: int) -> None:
+    """Waits as await_bytes does, if the library's own write would wait: it waits for memory that the CPU uses."""
+    if buffer._is_unified or buffer.device is None:
+        try:
+            await_bytes(buffer, offset, nbytes, Access.READ_WRITE)
+        except Error as error:
+            if error.status in (_abi.Status.TIMEOUT, _abi.Status.ARGUMENT):
+                raise
+            # an earlier write failed: this one replaces the bytes, or reports another failure
+
+
+def await_bytes(buffer: Buffer, offset: int, nbytes: int, access: Access = Access.READ) -> None:
+    """Waits for submitted work that conflicts with this access to the bytes, so that Ctrl-C ends the wait.
 
     The library's own read would wait without a way to end it. A claim waits for exactly these bytes.
+    Raises Error if the wait could not end, since the calling thread is in the block of a claim on the bytes.
     """
-    if nbytes == 0 or lib.hd_buffer_wait(buffer._handle, Access.READ, 0) == 0:
+    is_known = not buffer._is_unified  # hd_buffer_wait does not see claims on unified memory
+    if nbytes == 0 or (is_known and lib.hd_buffer_wait(buffer._handle, access, 0) == 0):
         return
     if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-        return  # the read reports it
-    use = use_of(buffer, Access.READ, offset, nbytes)
-    options = sized(_abi.ClaimOptions, label=b"read")
+        return  # the read or write reports it
+    for claim_of in buffer._block_claims:
+        holder = claim_of()
+        if holder is not None:
+            holder._refuse_own(buffer, offset, nbytes, access)
+    use = use_of(buffer, access, offset, nbytes)
+    options = sized(_abi.ClaimOptions, label=b"write" if access & Access.WRITE else b"read")
     claim = c.c_void_p()
     status = lib.hd_claim_begin_with(buffer.runtime._handle, c.byref(use), 1, c.byref(options), c.byref(claim))
     if status == _abi.Status.LIMIT:
-        return  # no lane is left for the claim; the read waits by itself
+        return  # no lane is left for the claim; the read or write waits by itself
     check(status)
     try:
         limit = buffer.runtime.transfer_timeout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes as c
+import threading
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
@@ -12,6 +14,7 @@ from ._library import caller, check, encode, lib, sized, text
 from ._objects import Single
 from .buffers import Buffer, memory_at, use_of
 from .dtypes import numpy_name
+from .errors import Error
 from .runtime import DeviceLike, Runtime, current, device_number
 from .tensors import Tensor
 from .tickets import Ticket
@@ -77,6 +80,7 @@ class Claim(Single):
         self._label = encode(label) or caller()
         self._timeout = timeout
         self._handle: int | None = None
+        self._thread: int | None = None
         self._ticket: Ticket | None = None
         buffers = [span_of(target)[0] for target, _ in self._targets]
         self._runtime: Runtime = buffers[0].runtime if buffers else current()
@@ -152,6 +156,7 @@ class Claim(Single):
             except BaseException:
                 self.end()  # the block did not begin, so nothing was written
                 raise
+        self._note_block()
         return self
 
     def __exit__(self, kind: type | None, value: object, traceback: object) -> None:
@@ -165,6 +170,7 @@ class Claim(Single):
             except BaseException:
                 self.end()  # the block did not begin, so nothing was written
                 raise
+        self._note_block()
         return self
 
     async def __aexit__(self, kind: type | None, value: object, traceback: object) -> None:
@@ -177,6 +183,26 @@ class Claim(Single):
             lib.hd_claim_end(handle, Status.FAILED)
 
     # ---- the bytes ----
+
+    def _note_block(self) -> None:
+        """The block begins in this thread, which cannot wait for the claim until the block ends."""
+        self._thread = threading.get_ident()
+        for buffer in self._buffers:
+            known = [one for one in buffer._block_claims if (claim := one()) is not None and claim._handle is not None]
+            buffer._block_claims = [*known, weakref.ref(self)]
+
+    def _refuse_own(self, buffer: Buffer, offset: int, nbytes: int, access: Access) -> None:
+        """Refuses a wait for this claim by the thread that is in its block."""
+        if self._handle is None or self._stream is not None or self._thread != threading.get_ident():
+            return
+        for target, own in self._targets:
+            owner, first, count = span_of(target)
+            if owner is buffer and first < offset + nbytes and offset < first + count and (own | access) & Access.WRITE:
+                raise Error(
+                    Status.ARGUMENT,
+                    "heddle: the claim %s of this thread covers the bytes, so this call would wait without an end; "
+                    "use the array claim.numpy(tensor) in the block" % text(self._label),
+                )
 
     def _find(self, target: Tensor) -> int:
         """The number of the use that covers the tensor's bytes; a use that writes them comes first."""

@@ -12,7 +12,7 @@ from . import _abi, dlpack
 from ._abi import Type
 from ._library import check, lib
 from ._objects import Single, whole
-from .buffers import Buffer, alloc, await_bytes, memory_of
+from .buffers import Buffer, alloc, await_bytes, await_write, memory_of
 from .dtypes import TypeLike, itemsize, numpy_name, type_of
 from .lanes import Lane, choose
 from .runtime import DeviceLike, Runtime
@@ -199,6 +199,7 @@ class Tensor(Single):
         if nbytes != self.nbytes:
             raise ValueError("heddle: the memory is of %d bytes, and the tensor of %d" % (nbytes, self.nbytes))
         if nbytes:
+            await_write(self._buffer, *self.span())
             check(lib.hd_tensor_write(c.byref(self._value), address))
         del keep
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from . import _abi
-from ._library import as_dict, check, encode, lib, sized
+from ._library import check, encode, lib, sized
 from ._objects import Single, whole
 from .runtime import Runtime, current
 

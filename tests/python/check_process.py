@@ -189,9 +189,14 @@ class Programs(unittest.TestCase):
             "more()",
             "x.buffer.read()",
             "x.read_into(out)",
+            "x.write(bytes(16))",
+            "x.buffer.write(bytes(16))",
         ):
             with self.subTest(wait):
                 self.interrupted(self.HELD.replace("WAIT", wait))
+        for wait in ("x.read_into(out)", "x.write(bytes(16))"):
+            with self.subTest(wait, kind="unified"):
+                self.interrupted(self.HELD.replace("WAIT", wait).replace("pinned", "unified"))
 
     # ---- garbage ----
 

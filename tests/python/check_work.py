@@ -336,6 +336,18 @@ class Claims(unittest.TestCase):
             claim.numpy(x)[:] = 7
         self.assertEqual(x.numpy().tolist(), [7, 7])
 
+    def test_a_block_cannot_wait_for_its_own_claim(self):
+        for kind in ("pinned", "unified"):
+            x = heddle.zeros(4, kind=kind)
+            with heddle.claim(write=[x[:2]], label="own"):
+                for call in (x.numpy, lambda x=x: x.write(1), lambda x=x: x.buffer.write(bytes(4), 4)):
+                    with self.subTest(kind), self.assertRaisesRegex(heddle.Error, "own.*claim.numpy"):
+                        call()
+            with heddle.claim(x):
+                self.assertEqual(x.numpy().sum(), 0)
+            x.write(1)
+            self.assertEqual(x.numpy().sum(), 4)
+
     def test_one_tensor_is_one_use(self):
         x = heddle.zeros((3, 2), kind="pinned")
         with heddle.claim(write=x) as claim:
