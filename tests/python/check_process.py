@@ -87,12 +87,44 @@ class Programs(unittest.TestCase):
         self.runs(
             """
             import heddle
-            runtime = heddle.open(close_timeout=100)
             x = heddle.zeros(10)
-            held = heddle.claim(write=[x], label="forgotten").begin()
-            """,
-            complaint="forgotten",
+            held = heddle.claim(write=[x]).begin()
+            """
         )
+
+    @unittest.skipIf(PLACEMENT == "process", "memory of a device has no address here")
+    def test_ends_while_another_object_holds_a_tensor(self):
+        self.runs(
+            """
+            import heddle
+            runtime = heddle.open(close_timeout=3600000)  # an exit that waits for the capsule does not end
+            x = heddle.zeros(10, kind="pinned")
+            capsule = x.__dlpack__()
+            """
+        )
+
+    def test_ends_with_global_tensors_and_memory_debug(self):
+        self.runs(
+            """
+            import heddle
+            runtime = heddle.open(memory_debug=True)
+            x = heddle.zeros(10)
+            """
+        )
+
+    def test_a_failure_at_the_end_is_one_line(self):
+        process = start(
+            """
+            import ctypes, heddle
+            from heddle._library import check, lib
+            runtime = heddle.open(memory_debug=True)
+            lane, buffer = runtime.default_lane(), ctypes.c_void_p()
+            check(lib.hd_alloc(lane._handle, 100, ctypes.byref(buffer)))  # no object of Python owns it
+            """
+        )
+        _, errors = process.communicate()
+        self.assertEqual(process.returncode, 0)
+        self.assertRegex(errors, r"\Aheddle: at the end of the program: hd_close: .*100 bytes.*\n\Z")
 
     def test_the_package_is_imported_without_a_runtime(self):
         self.runs("import heddle; print(heddle.__version__.count('.'))", said="2")
