@@ -49,6 +49,7 @@ class Buffer(Single):
         self._stream_claims: list[bool] = []  # open claims on streams; True for one that writes
         self._block_claims: list[weakref.ref[Claim]] = []  # claims whose ``with`` block began
         self._is_unified = False
+        self._mappings = 0  # blocks of map() that did not end
 
     @property
     def runtime(self) -> Runtime:
@@ -151,6 +152,7 @@ class Buffer(Single):
         if self.device is None:
             self.wait(access)
         check(lib.hd_map(self._handle, access, c.byref(out)))
+        self._mappings += 1
         try:
             view = memory_at(self, out.value or 0, self.nbytes, readonly=not access & Access.WRITE)
             try:
@@ -158,6 +160,7 @@ class Buffer(Single):
             finally:
                 view.release()
         finally:
+            self._mappings -= 1
             check(lib.hd_unmap(self._handle))
 
     def tensor(self, dtype: TypeLike, shape: Sequence[int] | None = None, offset: int = 0) -> Tensor:
@@ -168,6 +171,8 @@ class Buffer(Single):
 
     def free(self) -> None:
         """Frees the buffer now. Submitted work still uses the memory until it is finished."""
+        if self._mappings:
+            raise Error(_abi.Status.ARGUMENT, "heddle: the buffer is mapped; free it after the block of map()")
         handle, self._handle = self._handle, None
         if handle and self._owned and self._runtime.is_usable:
             check(lib.hd_free(handle))

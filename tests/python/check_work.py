@@ -348,6 +348,14 @@ class Claims(unittest.TestCase):
             x.write(1)
             self.assertEqual(x.numpy().sum(), 4)
 
+    def test_a_mapped_buffer_is_not_freed(self):
+        x = heddle.zeros(4, kind="pinned")
+        with x.buffer.map() as view:
+            with self.assertRaisesRegex(heddle.Error, "mapped"):
+                x.buffer.free()
+            view[0] = 1
+        x.buffer.free()
+
     def test_one_tensor_is_one_use(self):
         x = heddle.zeros((3, 2), kind="pinned")
         with heddle.claim(write=x) as claim:
