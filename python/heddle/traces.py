@@ -22,8 +22,6 @@ class Trace(Single):
     def __init__(self, file: str | os.PathLike[str], detail: str, limit: int, runtime: Runtime | None) -> None:
         if detail not in _DETAILS:
             raise ValueError("heddle.trace: the detail is %r; it can be one of %s" % (detail, ", ".join(_DETAILS)))
-        if not 0 <= limit < 1 << 64:
-            raise ValueError("heddle.trace: the limit is %r; pass a number of bytes, or 0 for no limit" % (limit,))
         self.file = os.fspath(file)
         self.info: dict[str, Any] = {}
         """After the end: the numbers of records in the file and of dropped records, and the file's size."""

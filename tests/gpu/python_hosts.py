@@ -13,6 +13,7 @@ Exit status: 0 if no check failed, and at least one ran.
 
 import concurrent.futures
 import ctypes
+import faulthandler
 import importlib.metadata
 import importlib.util
 import json
@@ -447,7 +448,7 @@ def cupy_memory_error():
         try:
             cupy.zeros(LARGE, "f4")
         except cupy.cuda.memory.OutOfMemoryError as error:
-            must("hd_alloc" in str(error) and "cupy" in str(error), "the message is not Heddle's: %s" % error)
+            must("heddle.alloc" in str(error) and "cupy" in str(error), "the message is not Heddle's: %s" % error)
         else:
             raise AssertionError("no OutOfMemoryError")
         del held
@@ -513,8 +514,8 @@ def numba_kernels():
         device = cuda.to_device(right)
     free, total = cuda.current_context().get_memory_info()
     must(0 < free <= total, "the figures of the memory are %r" % ((free, total),))
-    live = heddle.current().memory()["devices"][0]["live_bytes"]
-    must(live >= N * 8, "Numba's memory is not Heddle's")
+    live = heddle.current().memory_stats(0)["live_bytes"]
+    must(live >= N * 8, "Numba's memory is not Heddle's, which has %d bytes in use" % live)
     must(np.array_equal(heddle.from_dlpack(device[5:]).numpy(), right[5:]), "the tensor has other elements")
     try:
         device.get_ipc_handle()
@@ -642,7 +643,7 @@ def cuda_core():
         try:
             memory.allocate(1 << 30, stream=stream)
         except MemoryError as error:
-            must("hd_alloc" in str(error), str(error))
+            must("heddle.alloc" in str(error), str(error))
         else:
             raise AssertionError("no MemoryError")
 
@@ -662,7 +663,7 @@ def rmm():
             try:
                 host.DeviceBuffer(size=1 << 30)
             except MemoryError as error:
-                must("hd_alloc" in str(error), "the message is not Heddle's: %s" % error)
+                must("heddle.alloc" in str(error), "the message is not Heddle's: %s" % error)
             else:
                 raise AssertionError("no MemoryError")
         finally:
@@ -689,6 +690,7 @@ def versions():
 def one(name):
     """Runs a check in this process, and prints its result as the last line."""
     function, packages = CHECKS[name]
+    faulthandler.enable()
     for package in packages:
         try:
             importlib.util.find_spec(package) or left_out(package)

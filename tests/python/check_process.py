@@ -124,7 +124,7 @@ class Programs(unittest.TestCase):
         )
         _, errors = process.communicate()
         self.assertEqual(process.returncode, 0)
-        self.assertRegex(errors, r"\Aheddle: at the end of the program: hd_close: .*100 bytes.*\n\Z")
+        self.assertRegex(errors, r"\Aheddle: at the end of the program: Runtime.close: .*100 bytes.*\n\Z")
 
     def test_the_package_is_imported_without_a_runtime(self):
         self.runs("import heddle; print(heddle.__version__.count('.'))", said="2")
