@@ -234,7 +234,7 @@ static hd_status claim_stream_begin(hdi_device *device, hdcu_stream stream, cons
 {
     hd_runtime *rt = device->runtime;
     uint64_t id = 0;
-    struct hd_claim *c;
+    struct hd_claim *c = NULL;
     hd_status status = claim_stream_check(device, stream, &id);
     status = status ? status : hdi_claim_take(rt, device->index, &c);
     if (status) {
@@ -320,7 +320,7 @@ hd_status hd_claim_begin_stream(hd_runtime *rt, int device, void *stream, const 
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt);
     }
-    struct hd_claim *c;
+    struct hd_claim *c = NULL;
     hd_status status =
         hdi_claim_begin_stream(rt, device, stream, args, n_args, options, __builtin_return_address(0), &c);
     return status ? status : hdi_claim_give_out(c, out);

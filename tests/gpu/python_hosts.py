@@ -154,6 +154,7 @@ def cupy_takes():
             must(not ticket.done, "the import waited for the kernel")
             total = float(taken.sum(dtype="f8"))
         must(total == 3 * N, "CuPy read the tensor too early: %r" % total)
+        del taken  # the end of the loan needs the stream
 
 
 @check("jax")
@@ -691,6 +692,8 @@ def one(name):
     """Runs a check in this process, and prints its result as the last line."""
     function, packages = CHECKS[name]
     faulthandler.enable()
+    if name in ("numba_kernels", "numba_gives"):
+        os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "heddle.numba"  # Numba reads it when its package is looked for
     for package in packages:
         try:
             importlib.util.find_spec(package) or left_out(package)

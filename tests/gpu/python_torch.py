@@ -192,6 +192,9 @@ def child_train(allocator, name, steps):
     return out
 
 
+REPLAYS = 10000
+
+
 def child_graph(allocator, mode):
     use_allocator(allocator)
     x = torch.zeros(1024, 1024, device="cuda")
@@ -211,16 +214,16 @@ def child_graph(allocator, mode):
     with torch.cuda.graph(graph, capture_error_mode=mode):
         out = work()
     wrong, kept = 0, []
-    for i in range(200):
+    for i in range(REPLAYS):
         kept.append(torch.full((1024, 1024), 7.0, device="cuda"))
         kept.append(torch.full((1024,), 7.0, device="cuda"))
         x.fill_(float(i % 13))
         graph.replay()
         wrong += bool((out != 2 * 1024.0 * (2 * (i % 13) + 1)).any())
         wrong += any(bool((t != 7).any()) for t in kept[-8:])
-        if i % 3 == 2:
+        while (i % 3 == 2 and len(kept) > 20) or len(kept) > 100:
             del kept[random.randrange(len(kept))]
-    result = {"wrong": wrong}
+    result = {"wrong": wrong, "replays": REPLAYS}
     if allocator == "heddle":
         import heddle.torch
 
