@@ -5,7 +5,10 @@
 # Promise: Every script of the tree parses, can be run, prints its usage for --help, and refuses what it does not support.
 set -u
 cd "$1" || exit 1
+. tests/support/installed.sh
 status=0
+python=
+! installed python3 || python=yes
 for script in tools/* .ci/run tests/*/*.sh cli/heddle.bash; do
     [ -f "$script" ] || continue
     case $(head -n 1 "$script") in
@@ -21,6 +24,9 @@ for script in tools/* .ci/run; do
 done
 for script in tools/* .ci/run; do
     [ -f "$script" ] || continue
+    case $(head -n 1 "$script") in
+    *python3) [ -n "$python" ] || continue ;;
+    esac
     # a script that ignores --help would do all of its work: the time limit ends it
     text=$(timeout 60 "$script" --help) || {
         echo "$script --help: exit status $?"
