@@ -744,7 +744,7 @@ def try_ways(driver):
 
 def try_files_without_traces(driver):
     lines = [os.path.join(RESULTS, name) for name in ("2026-11-21-1xH200-cupy.jsonl", "2026-11-21-1xH200-torch.jsonl")]
-    names = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS)) if name.endswith(".json") and not name.endswith("-scaling.json")]  # costs for tools/make-scaling
+    names = [os.path.join(RESULTS, name) for name in sorted(os.listdir(RESULTS)) if name.endswith(".json") and not name.endswith(("-scaling.json", "-hosts.json"))]  # for tools/make-scaling and tools/make-hosts-table
     check(len(names) <= 21, "a few results are not tried")
     for n, files in enumerate([lines, names[:7], names[7:14], names[14:21]]):
         page = opened(driver, report("results%d" % n, *files))
