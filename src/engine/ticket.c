@@ -268,8 +268,8 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
                                       : ticket_wait_at_leisure(rt, lane, position, deadline);
 }
 
-/* Who asks whether work is done waits for it, so the engine publishes the end of the work without
- * delay. The engine is not woken: it sleeps only if nothing of the work can happen soon. */
+/* A program that asks whether work is done waits for it, so the engine publishes the end of the
+ * work without delay. The call does not wake the engine, since hd_done makes no system call. */
 static __attribute__((noinline)) void ticket_ask(hd_lane *lane, uint64_t position)
 {
     hdi_lane_shared *shared = lane->shared;

@@ -35,7 +35,7 @@ grep -qF '| cupy | 99.1 | `cupy.from_dlpack` | a GPU, 2100-01-01 |' "$work/docs/
 # the checks of Numba, and no others, prefer the packages of --numba-packages
 PYTHONPATH=$source/tests/gpu:/other python3 -s -c '
 import python_hosts as p
-numba = p.environment_of("numba_kernels", "/work/../packages")["PYTHONPATH"]
+numba = p.environment_of("numba_kernels", "/folder/../packages")["PYTHONPATH"]
 assert numba.split(":")[0] == "/packages" and numba.endswith("/other"), numba
 for name, folder in (("rmm", "/packages"), ("numba_kernels", None)):
     assert "/packages" not in p.environment_of(name, folder)["PYTHONPATH"], name
